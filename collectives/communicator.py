@@ -1,0 +1,56 @@
+"""The seam under `ddp`: collectives on tensors.
+
+A `Communicator` knows tensors, dtypes and reductions and nothing of gradients.  Two kinds ship:
+`ProgramCommunicator` runs the programs of `collectives.algorithms` over a transport;
+`NativeCommunicator` (in `collectives.native`) hands each call to the vendor's own collective.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+    from collectives.clock import Clock
+    from collectives.work import Work
+
+ReduceOp = Literal["sum", "avg"]
+
+
+class Communicator(Protocol):
+    """Collectives over the ranks of one group; every rank makes the same calls in the same order.
+
+    All calls work in place, return a `Work`, and have already waited for it unless ``async_op``.
+    """
+
+    @property
+    def rank(self) -> int:
+        """This rank, from 0."""
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+
+    @property
+    def clock(self) -> Clock:
+        """The time in which this rank lives."""
+
+    def all_reduce(
+        self, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False
+    ) -> Work:
+        """Reduce *tensor* over all ranks, in place."""
+
+    def broadcast(self, tensor: torch.Tensor, root: int = 0, async_op: bool = False) -> Work:
+        """Replace *tensor* by that of *root*, in place."""
+
+    def all_gather(
+        self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False
+    ) -> Work:
+        """Gather equal *tensor*s into *output*, whose first dimension is ``world_size`` times longer."""
+
+    def barrier(self) -> None:
+        """Return when every rank has called."""
+
+    def poll(self) -> None:
+        """Advance what is in flight as far as it goes without waiting."""

@@ -1,0 +1,40 @@
+"""What can go wrong, and whose fault it is.
+
+CollectiveError
+ ├── ProgramError            an algorithm is wrong (its author)
+ ├── UnknownAlgorithmError   there is no algorithm of that name (the caller)
+ ├── AlgorithmFileError      FILE.py:FUNCTION cannot be loaded (the caller)
+ ├── NotSupportedError       right in itself, but not here; says where or what instead
+ ├── MismatchError           the ranks disagree about what they call, or how (one of the ranks)
+ └── CollectiveTimeoutError  a rank did not take part in time (a rank, or the network)
+"""
+
+from __future__ import annotations
+
+
+class CollectiveError(Exception):
+    """Base of all errors of this package."""
+
+
+class ProgramError(CollectiveError):
+    """An algorithm does not do what its collective demands; the message holds the evidence."""
+
+
+class UnknownAlgorithmError(CollectiveError, ValueError):
+    """There is no algorithm of that name; the message names the nearest."""
+
+
+class AlgorithmFileError(CollectiveError):
+    """``FILE.py:FUNCTION`` names no loadable program."""
+
+
+class NotSupportedError(CollectiveError):
+    """The request is refused; the message says what to use instead."""
+
+
+class MismatchError(CollectiveError):
+    """The ranks of a group called different collectives, or the same one differently."""
+
+
+class CollectiveTimeoutError(CollectiveError):
+    """A collective did not complete in time; the message names the rank that is missing."""

@@ -1,0 +1,209 @@
+"""An algorithm is a program: for each rank, the steps it takes, and nothing else.
+
+A program is a generator function ``program(rank, world_size, *, parameters…)`` that yields
+*steps*.  A step is a tuple of *operations* that are posted together and completed together:
+
+    Send(peer, chunk)         the chunk, as it was when the step began, goes to ``peer``
+    Recv(peer, chunk)         what ``peer`` sends replaces the chunk when the step ends
+    RecvReduce(peer, chunk)   what ``peer`` sends is reduced into the chunk when the step ends
+    Copy(source, chunk)       chunk ``source``, as it was when the step began, replaces ``chunk``
+
+The buffer is divided into equal *chunks*, by default one per rank; ``num_chunks`` on an
+operation is the length of the range that starts at ``chunk``.  Messages between two ranks
+match in the order in which they are posted, a transfer starts when both sides have posted it,
+and two operations of one step may write the same chunk only if both are ``RecvReduce``, which
+then apply in the order listed.
+
+A program names no tensor, no transport, no clock and no framework.  Because it is data it can
+be executed over any transport, proved without data, costed, timed for all ranks at once,
+and drawn, and none of these needs a second description of the algorithm.
+
+**Array form.**  A program whose arithmetic also works when ``rank`` is the array
+``arange(world_size)`` says so (``array_form=True``) and is then called once for the whole
+cluster.  It uses plain operators (``% ^ & //``), never branches on ``rank``, and says with
+``when=`` (a bool, or a mask over ranks) which ranks take part in an operation.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+IntOverRanks: TypeAlias = int | npt.NDArray[np.int64]
+BoolOverRanks: TypeAlias = bool | npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send ``num_chunks`` chunks, starting at ``chunk``, to rank ``peer``."""
+
+    peer: IntOverRanks
+    chunk: IntOverRanks
+    num_chunks: IntOverRanks = 1
+    when: BoolOverRanks = True
+
+
+@dataclass(frozen=True, slots=True)
+class Recv:
+    """Replace ``num_chunks`` chunks, starting at ``chunk``, by what rank ``peer`` sends."""
+
+    peer: IntOverRanks
+    chunk: IntOverRanks
+    num_chunks: IntOverRanks = 1
+    when: BoolOverRanks = True
+
+
+@dataclass(frozen=True, slots=True)
+class RecvReduce:
+    """Reduce what rank ``peer`` sends into ``num_chunks`` chunks, starting at ``chunk``."""
+
+    peer: IntOverRanks
+    chunk: IntOverRanks
+    num_chunks: IntOverRanks = 1
+    when: BoolOverRanks = True
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Replace ``num_chunks`` chunks, starting at ``chunk``, by those that start at ``source``."""
+
+    source: IntOverRanks
+    chunk: IntOverRanks
+    num_chunks: IntOverRanks = 1
+    when: BoolOverRanks = True
+
+
+Operation: TypeAlias = Send | Recv | RecvReduce | Copy
+Step: TypeAlias = tuple[Operation, ...]
+Program: TypeAlias = Callable[..., Iterator[Step]]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What an algorithm claims to cost; the proof checks it.
+
+    ``num_steps`` is the longest chain of dependent messages (the factor of α);
+    ``max_bytes_sent_fraction`` is what the busiest rank sends, over the bytes of the buffer.
+    """
+
+    num_steps: int
+    max_bytes_sent_fraction: Fraction
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """A program together with what has to be known to run it.
+
+    Attributes:
+        name: as users write it, for example ``ring``.
+        program: the generator function.
+        collective: which contract the program fulfils (see ``collectives.contracts``).
+        chunks_for: number of chunks as a function of the world size.
+        array_form: the program may be called once with ``rank = arange(world_size)``.
+        declared_cost: cost as a function of the world size, if the author states one.
+        parameters: keyword-only arguments of the program that are bound.
+    """
+
+    name: str
+    program: Program
+    collective: str = "all_reduce"
+    chunks_for: Callable[[int], int] = field(default=lambda world_size: world_size)
+    array_form: bool = False
+    declared_cost: Callable[[int], Cost] | None = None
+    parameters: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __call__(self, rank: int, world_size: int, **parameters: Any) -> Iterator[Step]:
+        """Yield the steps as the program does, so that programs can be built of others."""
+        return self.program(rank, world_size, **{**self.parameters, **parameters})
+
+    def steps(self, rank: int, world_size: int) -> Iterator[Step]:
+        """Yield the steps of one rank: plain ints, and only operations that it takes part in.
+
+        Steps in which this rank does nothing are kept as ``()``, so that step numbers mean the
+        same on all ranks.
+        """
+        for step in self(rank, world_size):
+            yield tuple(_plain(operation) for operation in as_step(step) if operation.when)
+
+    def steps_over_ranks(self, world_size: int) -> Iterator[Step]:
+        """Yield the steps of all ranks at once; requires ``array_form``."""
+        if not self.array_form:
+            raise ValueError(f"{self.name} has no array form")
+        ranks = np.arange(world_size, dtype=np.int64)
+        for step in self.program(ranks, world_size, **self.parameters):
+            yield as_step(step)
+
+    def num_chunks(self, world_size: int) -> int:
+        """Return into how many equal parts the program divides the buffer."""
+        return self.chunks_for(world_size)
+
+    def with_parameters(self, **parameters: Any) -> Algorithm:
+        """Bind keyword-only arguments of the program.
+
+        Raises:
+            TypeError: the program has no such parameter; the message lists those it has.
+        """
+        accepted = self.parameter_names()
+        for name in parameters:
+            if name not in accepted:
+                has = ", ".join(accepted) or "none"
+                raise TypeError(f"algorithm {self.name} has no parameter {name!r}; it has: {has}")
+        return replace(self, parameters=MappingProxyType({**self.parameters, **parameters}))
+
+    def parameter_names(self) -> tuple[str, ...]:
+        """Return the names of the program's keyword-only arguments."""
+        signature = inspect.signature(self.program).parameters.values()
+        return tuple(p.name for p in signature if p.kind is inspect.Parameter.KEYWORD_ONLY)
+
+    def __str__(self) -> str:
+        bound = ",".join(f"{key}={value}" for key, value in self.parameters.items())
+        return f"{self.name}:{bound}" if bound else self.name
+
+
+def algorithm(
+    *,
+    name: str | None = None,
+    collective: str = "all_reduce",
+    num_chunks: int | Callable[[int], int] | None = None,
+    array_form: bool = False,
+    cost: Callable[[int], Cost] | None = None,
+) -> Callable[[Program], Algorithm]:
+    """Declare, beside a program, what has to be known to run it (see `Algorithm`).
+
+    ``num_chunks`` is a number, or a function of the world size; by default the world size.
+    """
+    if isinstance(num_chunks, int):
+        chunks_for: Callable[[int], int] = lambda world_size, fixed=num_chunks: fixed  # noqa: E731
+    else:
+        chunks_for = num_chunks or (lambda world_size: world_size)
+
+    def declare(program: Program) -> Algorithm:
+        return Algorithm(
+            name=name or program.__name__,
+            program=program,
+            collective=collective,
+            chunks_for=chunks_for,
+            array_form=array_form,
+            declared_cost=cost,
+        )
+
+    return declare
+
+
+def as_step(step: Step | Operation) -> Step:
+    """Return *step* as a tuple; a program may yield a lone operation for a step of one."""
+    return step if isinstance(step, tuple) else (step,)
+
+
+def _plain(operation: Operation) -> Operation:
+    """Return *operation* with Python ints, as programs may index tables that hold NumPy's."""
+    if isinstance(operation, Copy):
+        return Copy(int(operation.source), int(operation.chunk), int(operation.num_chunks))
+    return type(operation)(int(operation.peer), int(operation.chunk), int(operation.num_chunks))
