@@ -1,0 +1,50 @@
+# `make demo` and `make test` need git, make and Python 3.11 or newer; nothing else.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
+	$(python) -c 'import sys; sys.version_info >= (3, 11) and print("$(python)")' 2>/dev/null)))
+
+.PHONY: help demo test lint verify test-gpu test-privileged clean
+
+help:
+	@echo 'make demo             prove, train, predict, show: results/demo'
+	@echo 'make test             all tests that this machine can run'
+	@echo 'make lint             ruff, mypy --strict, the layers'
+	@echo 'make verify           prove every shipped algorithm for 2 to 64 ranks'
+	@echo 'make test-gpu         the tests that need a CUDA device'
+	@echo 'make test-privileged  the tests that shape real networks (root, iproute2)'
+	@echo 'make clean            remove what make has made'
+
+demo: $(STAMP)
+	$(BIN)/testbed demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+verify: $(STAMP)
+	$(BIN)/testbed verify --ranks 2-64
+
+test-gpu: $(STAMP)
+	$(BIN)/python -m pytest -m gpu
+
+test-privileged: $(STAMP)
+	$(BIN)/python -m pytest -m privileged
+
+clean:
+	rm -rf $(VENV) results build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+# Made once, and again when the requirements change.
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo 'Python 3.11 or newer is needed; none found (or set PYTHON=/path/to/python).' >&2; exit 1; }
+	@echo 'Installing the pinned versions into $(VENV) (torch is large; this takes a few minutes once) ...'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,dev]'
+	@touch $@

@@ -1,0 +1,37 @@
+"""Hypothesis profiles, and what a machine must have for the tests that a marker names."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
+settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip, with the reason, what this machine cannot run."""
+    missing = {"gpu": _missing_for_gpu, "privileged": _missing_for_privileged}
+    for marker, reason_for in missing.items():
+        marked = [item for item in items if item.get_closest_marker(marker)]
+        reason = reason_for() if marked else None
+        if reason:
+            for item in marked:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def _missing_for_gpu() -> str | None:
+    import torch
+
+    return None if torch.cuda.is_available() else "no CUDA device"
+
+
+def _missing_for_privileged() -> str | None:
+    if os.geteuid() != 0:
+        return "needs root to make network namespaces"
+    absent = [program for program in ("ip", "tc") if shutil.which(program) is None]
+    return f"needs iproute2; missing: {', '.join(absent)}" if absent else None
