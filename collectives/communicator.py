@@ -36,17 +36,13 @@ class Communicator(Protocol):
     def clock(self) -> Clock:
         """The time in which this rank lives."""
 
-    def all_reduce(
-        self, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False
-    ) -> Work:
+    def all_reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False) -> Work:
         """Reduce *tensor* over all ranks, in place."""
 
     def broadcast(self, tensor: torch.Tensor, root: int = 0, async_op: bool = False) -> Work:
         """Replace *tensor* by that of *root*, in place."""
 
-    def all_gather(
-        self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False
-    ) -> Work:
+    def all_gather(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> Work:
         """Gather equal *tensor*s into *output*, whose first dimension is ``world_size`` times longer."""
 
     def barrier(self) -> None:

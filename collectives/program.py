@@ -21,7 +21,9 @@ and drawn, and none of these needs a second description of the algorithm.
 **Array form.**  A program whose arithmetic also works when ``rank`` is the array
 ``arange(world_size)`` says so (``array_form=True``) and is then called once for the whole
 cluster.  It uses plain operators (``% ^ & //``), never branches on ``rank``, and says with
-``when=`` (a bool, or a mask over ranks) which ranks take part in an operation.
+``when=`` (a bool, or a mask over ranks) which ranks take part in an operation.  Fields of
+operations are typed as the ``int`` and ``bool`` that they are for one rank; in array form each
+may be an array over ranks instead.
 """
 
 from __future__ import annotations
@@ -34,50 +36,46 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
-
-IntOverRanks: TypeAlias = int | npt.NDArray[np.int64]
-BoolOverRanks: TypeAlias = bool | npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
     """Send ``num_chunks`` chunks, starting at ``chunk``, to rank ``peer``."""
 
-    peer: IntOverRanks
-    chunk: IntOverRanks
-    num_chunks: IntOverRanks = 1
-    when: BoolOverRanks = True
+    peer: int
+    chunk: int
+    num_chunks: int = 1
+    when: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Recv:
     """Replace ``num_chunks`` chunks, starting at ``chunk``, by what rank ``peer`` sends."""
 
-    peer: IntOverRanks
-    chunk: IntOverRanks
-    num_chunks: IntOverRanks = 1
-    when: BoolOverRanks = True
+    peer: int
+    chunk: int
+    num_chunks: int = 1
+    when: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class RecvReduce:
     """Reduce what rank ``peer`` sends into ``num_chunks`` chunks, starting at ``chunk``."""
 
-    peer: IntOverRanks
-    chunk: IntOverRanks
-    num_chunks: IntOverRanks = 1
-    when: BoolOverRanks = True
+    peer: int
+    chunk: int
+    num_chunks: int = 1
+    when: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
     """Replace ``num_chunks`` chunks, starting at ``chunk``, by those that start at ``source``."""
 
-    source: IntOverRanks
-    chunk: IntOverRanks
-    num_chunks: IntOverRanks = 1
-    when: BoolOverRanks = True
+    source: int
+    chunk: int
+    num_chunks: int = 1
+    when: bool = True
 
 
 Operation: TypeAlias = Send | Recv | RecvReduce | Copy
@@ -136,8 +134,8 @@ class Algorithm:
         """Yield the steps of all ranks at once; requires ``array_form``."""
         if not self.array_form:
             raise ValueError(f"{self.name} has no array form")
-        ranks = np.arange(world_size, dtype=np.int64)
-        for step in self.program(ranks, world_size, **self.parameters):
+        ranks: Any = np.arange(world_size, dtype=np.int64)
+        for step in self(ranks, world_size):
             yield as_step(step)
 
     def num_chunks(self, world_size: int) -> int:
@@ -179,10 +177,11 @@ def algorithm(
 
     ``num_chunks`` is a number, or a function of the world size; by default the world size.
     """
-    if isinstance(num_chunks, int):
-        chunks_for: Callable[[int], int] = lambda world_size, fixed=num_chunks: fixed  # noqa: E731
-    else:
-        chunks_for = num_chunks or (lambda world_size: world_size)
+
+    def chunks_for(world_size: int) -> int:
+        if num_chunks is None:
+            return world_size
+        return num_chunks if isinstance(num_chunks, int) else num_chunks(world_size)
 
     def declare(program: Program) -> Algorithm:
         return Algorithm(
@@ -197,9 +196,17 @@ def algorithm(
     return declare
 
 
-def as_step(step: Step | Operation) -> Step:
-    """Return *step* as a tuple; a program may yield a lone operation for a step of one."""
-    return step if isinstance(step, tuple) else (step,)
+def as_step(step: Any) -> Step:
+    """Return *step* as a tuple; a program may yield a lone operation for a step of one.
+
+    Raises:
+        TypeError: it is neither an operation nor a tuple of operations.
+    """
+    operations = step if isinstance(step, tuple) else (step,)
+    for operation in operations:
+        if not isinstance(operation, (Send, Recv, RecvReduce, Copy)):
+            raise TypeError(f"a step is a tuple of Send, Recv, RecvReduce and Copy; got {operation!r}")
+    return operations
 
 
 def _plain(operation: Operation) -> Operation:

@@ -1,0 +1,17 @@
+"""The shipped algorithms.  A new one is a file in this folder and a line in this list."""
+
+from __future__ import annotations
+
+from collectives.algorithms.naive import naive
+from collectives.algorithms.ring import ring, ring_all_gather, ring_reduce_scatter
+from collectives.algorithms.tree import tree, tree_broadcast
+from collectives.program import Algorithm
+
+ALGORITHMS: tuple[Algorithm, ...] = (
+    naive,
+    ring,
+    ring_reduce_scatter,
+    ring_all_gather,
+    tree,
+    tree_broadcast,
+)

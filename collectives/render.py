@@ -1,0 +1,90 @@
+"""Programs drawn as a rank × step grid.
+
+``c>r`` sends chunk c to rank r, ``c+r`` reduces chunk c from r, ``c<r`` overwrites it with what
+r sends, ``c=s`` copies chunk s onto it; ``2-5`` is a range of chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from collectives.program import Algorithm, Copy, Operation, Recv, RecvReduce, Send, Step
+
+_SIGN = {Send: ">", RecvReduce: "+", Recv: "<"}
+
+
+def draw_operation(operation: Operation) -> str:
+    """Return *operation* in the notation of this module."""
+    chunks = _range(operation.chunk, operation.num_chunks)
+    if isinstance(operation, Copy):
+        return f"{chunks}={_range(operation.source, operation.num_chunks)}"
+    return f"{chunks}{_SIGN[type(operation)]}{operation.peer}"
+
+
+def spell_operation(operation: Operation) -> str:
+    """Return *operation* as its author wrote it, for example ``RecvReduce(peer=1, chunk=0)``."""
+    first = f"source={operation.source}" if isinstance(operation, Copy) else f"peer={operation.peer}"
+    length = "" if operation.num_chunks == 1 else f", num_chunks={operation.num_chunks}"
+    return f"{type(operation).__name__}({first}, chunk={operation.chunk}{length})"
+
+
+def draw(
+    algorithm: Algorithm,
+    world_size: int,
+    *,
+    ranks: Iterable[int] | None = None,
+    steps: range | None = None,
+    mark: tuple[int, int] | None = None,
+) -> str:
+    """Return the grid of *algorithm*: a row per step, a column per rank.
+
+    *ranks* and *steps* restrict it to a part; *mark*, a (rank, step), is set in brackets.
+    """
+    columns = list(range(world_size) if ranks is None else ranks)
+    window = range(10**9) if steps is None else steps
+    programs = [
+        list(islice(algorithm.steps(rank, world_size), window.start, window.stop)) for rank in columns
+    ]
+    num_rows = max((len(program) for program in programs), default=0)
+    header = ["", *(f"rank {rank}" for rank in columns)]
+    rows = [header]
+    for row in range(num_rows):
+        step = window.start + row
+        cells = [
+            _cell(program[row] if row < len(program) else (), mark == (rank, step))
+            for rank, program in zip(columns, programs, strict=True)
+        ]
+        rows.append([f"step {step}", *cells])
+    return _align(rows)
+
+
+def draw_around(algorithm: Algorithm, world_size: int, rank: int, step: int) -> str:
+    """Return the grid around one cell, which is set in brackets."""
+    peers = {rank, (rank - 1) % world_size, (rank + 1) % world_size}
+    row = next(islice(algorithm.steps(rank, world_size), step, None), ())
+    peers.update(op.peer for op in row if not isinstance(op, Copy) and op.peer < world_size)
+    shown = sorted(sorted(peers, key=lambda other: (other != rank, abs(other - rank)))[:8])
+    return draw(
+        algorithm,
+        world_size,
+        ranks=shown,
+        steps=range(max(0, step - 2), step + 3),
+        mark=(rank, step),
+    )
+
+
+def _range(chunk: int, num_chunks: int) -> str:
+    return str(chunk) if num_chunks == 1 else f"{chunk}-{chunk + num_chunks - 1}"
+
+
+def _cell(step: Step, marked: bool) -> str:
+    text = " ".join(map(draw_operation, step)) or "·"
+    return f"[{text}]" if marked else text
+
+
+def _align(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )

@@ -1,0 +1,170 @@
+"""Proof of an algorithm, without data, for one world size.
+
+A proof shows that messages match, that nothing deadlocks, that no two operations of a step
+conflict (`collectives.symbolic` runs the programs against each other), that every contribution
+arrives exactly once wherever the collective demands it (`collectives.contracts`), that the
+algorithm costs what its author declares, and that its array form is the same program.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from collectives.contracts import CONTRACTS, describe
+from collectives.program import Algorithm, Copy, Operation, Program, Step
+from collectives.render import spell_operation
+from collectives.resolve import resolve_algorithm
+from collectives.symbolic import SymbolicRun
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What was proved of one algorithm at one world size.
+
+    Attributes:
+        algorithm: its name.
+        collective: the contract it fulfils.
+        world_size: number of ranks.
+        num_chunks: equal parts into which it divides the buffer.
+        num_steps: longest chain of dependent messages.
+        num_messages: messages sent by all ranks together.
+        max_bytes_sent_fraction: bytes sent by the busiest rank, over those of the buffer.
+        min_bytes_sent_fraction: what no algorithm for this collective can go below.
+        array_form: the array form was there, and equals the programs of the single ranks.
+        cost_declared: the author declared a cost, and it is this one.
+    """
+
+    algorithm: str
+    collective: str
+    world_size: int
+    num_chunks: int
+    num_steps: int
+    num_messages: int
+    max_bytes_sent_fraction: float
+    min_bytes_sent_fraction: float
+    array_form: bool
+    cost_declared: bool
+
+
+def verify(
+    algorithm: str | Program | Algorithm,
+    world_size: int,
+    *,
+    collective: str = "all_reduce",
+    root: int = 0,
+) -> Proof:
+    """Prove *algorithm* for *world_size* ranks, or raise with the evidence.
+
+    Args:
+        algorithm: a name, ``FILE.py:FUNCTION``, a program or an `Algorithm`.
+        world_size: number of ranks, at least 1.
+        collective: the contract to prove, for programs that do not declare theirs.
+        root: the root of a rooted collective.
+
+    Raises:
+        ProgramError: the program is wrong; the message shows where.
+        UnknownAlgorithmError: there is no such algorithm.
+        ValueError: *world_size* or *root* is out of range.
+    """
+    chosen = resolve_algorithm(algorithm, collective)
+    if world_size < 1:
+        raise ValueError(f"world_size must be at least 1, got {world_size}")
+    if not 0 <= root < world_size:
+        raise ValueError(f"root must be a rank from 0 to {world_size - 1}, got {root}")
+    if "root" in chosen.parameter_names():
+        chosen = chosen.with_parameters(root=root)
+    contract = CONTRACTS[chosen.collective]
+    run = SymbolicRun(chosen, world_size, contract, root)
+    run.finish()
+    _check_contents(run)
+    num_steps = max(run.depth)
+    fraction = Fraction(max(run.chunks_sent), run.num_chunks)
+    _check_cost(run, num_steps, fraction)
+    if chosen.array_form:
+        _check_array_form(run)
+    return Proof(
+        algorithm=str(chosen),
+        collective=contract.name,
+        world_size=world_size,
+        num_chunks=run.num_chunks,
+        num_steps=num_steps,
+        num_messages=run.num_messages,
+        max_bytes_sent_fraction=float(fraction),
+        min_bytes_sent_fraction=float(contract.min_bytes_sent_fraction(world_size)),
+        array_form=chosen.array_form,
+        cost_declared=chosen.declared_cost is not None,
+    )
+
+
+def _check_contents(run: SymbolicRun) -> None:
+    """Check that every rank ends with what the collective demands."""
+    for rank, contents in enumerate(run.contents):
+        for chunk, value in enumerate(contents):
+            wanted = run.contract.after(rank, chunk, run.world_size, run.num_chunks, run.root)
+            if wanted is None or value == wanted:
+                continue
+            step = run.last_write.get((rank, chunk))
+            if step is None:
+                got = "is never written"
+            elif value & run.twice:
+                step = run.first_doubled.get((rank, chunk), step)
+                got = f"holds a contribution more than once (since step {step})"
+            else:
+                held = describe(value, run.world_size)
+                got = f"holds the contributions of {held} (last written in step {step})"
+            expected = describe(wanted, run.world_size)
+            raise run.error(
+                f"rank {rank}, chunk {chunk} {got}\n  expected: {expected}, each exactly once",
+                at=(rank, step or 0),
+            )
+
+
+def _check_cost(run: SymbolicRun, num_steps: int, fraction: Fraction) -> None:
+    """Check the declared cost."""
+    if run.algorithm.declared_cost is None:
+        return
+    declared = run.algorithm.declared_cost(run.world_size)
+    for name, claimed, counted in (
+        ("num_steps", declared.num_steps, num_steps),
+        ("max_bytes_sent_fraction", declared.max_bytes_sent_fraction, fraction),
+    ):
+        if claimed != counted:
+            raise run.error(f"the declared cost is wrong: {name} is declared as {claimed}, counted {counted}")
+
+
+def _check_array_form(run: SymbolicRun) -> None:
+    """Check that the array form, taken apart, is the program of every single rank."""
+    rows = list(run.algorithm.steps_over_ranks(run.world_size))
+    for rank in range(run.world_size):
+        pairs = zip_longest(rows, run.algorithm.steps(rank, run.world_size))
+        for number, (row, step) in enumerate(pairs):
+            taken = None if row is None else _take(row, rank)
+            if taken != step:
+                raise run.error(
+                    f"the array form differs from the program of rank {rank} in step {number}\n"
+                    f"  array form: {_spell(taken)}\n  program:    {_spell(step)}",
+                    at=(rank, number),
+                )
+
+
+def _spell(step: Step | None) -> str:
+    return "no such step" if step is None else ", ".join(map(spell_operation, step)) or "nothing"
+
+
+def _take(row: Step, rank: int) -> Step:
+    """Return what *row*, a step of the array form, says of one rank."""
+
+    def at(value: Any) -> Any:
+        return value[rank].item() if isinstance(value, np.ndarray) else value
+
+    taken: list[Operation] = []
+    for op in row:
+        if at(op.when):
+            first = op.source if isinstance(op, Copy) else op.peer
+            taken.append(type(op)(at(first), at(op.chunk), at(op.num_chunks)))
+    return tuple(taken)
