@@ -1,0 +1,228 @@
+"""A pool of worker processes in which several-process tests run, started once per session.
+
+Importing torch costs each process a second or two, so the workers are kept and reused.  A test
+hands the pool a module-level function ``fn(rank, world_size, *args)``; the pool runs it on the
+first ``world_size`` workers inside a fresh default Gloo group of exactly that many ranks, and
+returns the results in rank order:
+
+    def sum_of_ranks(rank: int, world_size: int) -> float:
+        tensor = torch.tensor([float(rank)])
+        dist.all_reduce(tensor)
+        return tensor.item()
+
+    def test_an_all_reduce_sums_over_the_ranks(pool: WorkerPool) -> None:
+        assert pool.run(sum_of_ranks, 3) == [3.0, 3.0, 3.0]
+
+The function's module is loaded in the worker from its file, so test modules need not be on the
+path.  A rank that raises, dies or does not come back in time fails the run by name; its worker is
+replaced, because nobody knows what it left behind.  This file is also the program that the
+workers execute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import importlib.util
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+GRACE_SECONDS = 5.0
+
+
+class WorkerError(AssertionError):
+    """A rank raised, died or timed out; the message holds its traceback."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What a rank came to that returned no result: ``raised``, ``died`` or ``timed out``."""
+
+    rank: int
+    kind: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} {self.kind}: {self.detail}"
+
+
+class WorkerPool:
+    """Reusable Gloo processes; use as a context manager, or call `close`."""
+
+    def __init__(self) -> None:
+        import torch.distributed as dist
+
+        self._store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        self._workers: list[_Worker] = []
+        self._num_runs = 0
+
+    def run(self, fn: Callable[..., Any], world_size: int, *args: Any, timeout: float = 60.0) -> list[Any]:
+        """Return ``fn(rank, world_size, *args)`` of every rank.
+
+        Raises:
+            WorkerError: a rank raised, died, or did not return within *timeout* seconds.
+        """
+        outcomes = self.run_outcomes(fn, world_size, *args, timeout=timeout)
+        failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
+        if failures:
+            raise WorkerError("\n".join(str(failure) for failure in failures))
+        return outcomes
+
+    def run_outcomes(
+        self, fn: Callable[..., Any], world_size: int, *args: Any, timeout: float = 60.0
+    ) -> list[Any]:
+        """Return every rank's result, or its `Failure`; for tests in which a rank shall fail."""
+        while len(self._workers) < world_size:
+            self._workers.append(_Worker(self._store.port))
+        self._num_runs += 1
+        module = sys.modules[fn.__module__]
+        call = (str(module.__file__), fn.__module__, fn.__qualname__)
+        workers = self._workers[:world_size]
+        for rank, worker in enumerate(workers):
+            group = (f"run{self._num_runs}", rank, world_size, timeout)
+            worker.connection.send((call, group, pickle.dumps(args)))
+        outcomes = self._collect(workers, timeout)
+        for worker, outcome in zip(workers, outcomes, strict=True):
+            if isinstance(outcome, Failure):
+                worker.stop()
+                self._workers.remove(worker)
+        return outcomes
+
+    def _collect(self, workers: list[_Worker], timeout: float) -> list[Any]:
+        outcomes: dict[int, Any] = {}
+        deadline = time.monotonic() + timeout
+        while len(outcomes) < len(workers):
+            pending = {worker.connection: rank for rank, worker in enumerate(workers) if rank not in outcomes}
+            arrived = wait(list(pending), timeout=max(0.0, deadline - time.monotonic()))
+            for connection in arrived:
+                rank = pending[connection]  # type: ignore[index]
+                outcomes[rank] = workers[rank].receive(rank)
+                if isinstance(outcomes[rank], Failure) and outcomes[rank].kind == "raised":
+                    deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+            if not arrived:
+                for rank in pending.values():
+                    workers[rank].process.send_signal(signal.SIGUSR1)
+                    outcomes[rank] = Failure(rank, "timed out", "its stack is on stderr")
+        return [outcomes[rank] for rank in range(len(workers))]
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self._workers:
+            worker.stop()
+        self._workers.clear()
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class _Worker:
+    """One process and the socket to it."""
+
+    def __init__(self, store_port: int) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, __file__, str(theirs.fileno()), str(store_port)],
+                pass_fds=[theirs.fileno()],
+                env={**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"},
+            )
+        self.connection = Connection(ours.detach())
+
+    def receive(self, rank: int) -> Any:
+        try:
+            succeeded, payload = self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            return Failure(rank, "died", f"exit code {self.process.wait()}")
+        return pickle.loads(payload) if succeeded else Failure(rank, "raised", payload)
+
+    def stop(self) -> None:
+        self.connection.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(0.2)
+        self.process.kill()
+        self.process.wait()
+
+
+def _serve(connection: Connection, store_port: int) -> None:
+    """Run what the pool sends until it closes the socket."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    store = dist.TCPStore("127.0.0.1", store_port, is_master=False)
+    while True:
+        try:
+            call, (prefix, rank, world_size, timeout), arguments = connection.recv()
+        except EOFError:
+            return
+        try:
+            fn = _load(*call)
+            with _default_group(dist.PrefixStore(prefix, store), rank, world_size, timeout):
+                result = fn(rank, world_size, *pickle.loads(arguments))
+            answer = (True, pickle.dumps(result))
+        except BaseException:
+            answer = (False, traceback.format_exc())
+        connection.send(answer)
+
+
+@contextlib.contextmanager
+def _default_group(store: Any, rank: int, world_size: int, timeout: float) -> Iterator[None]:
+    import torch.distributed as dist
+
+    dist.init_process_group(
+        "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout)
+    )
+    try:
+        yield
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _load(path: str, module_name: str, qualname: str) -> Callable[..., Any]:
+    """Return a function of a test module, which is loaded from its file, once."""
+    if module_name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(module_name, path)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[module_name] = module = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[module_name]
+            raise
+    found: Any = sys.modules[module_name]
+    for name in qualname.split("."):
+        found = getattr(found, name)
+    return found  # type: ignore[no-any-return]
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to kill this process when the test session ends in any way."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    _die_with_parent()
+    faulthandler.register(signal.SIGUSR1)
+    sys.path[0] = str(ROOT)
+    _serve(Connection(int(sys.argv[1])), int(sys.argv[2]))
