@@ -1,0 +1,48 @@
+"""What can go wrong in a simulation.
+
+SimulationError
+├── UnitError          a quantity that cannot be read, or is out of range    (a ValueError)
+├── TopologyError      a network that cannot be, or ranks it does not have   (a ValueError)
+├── NetworkFileError   a network file that cannot be understood              (a ValueError)
+├── DeadlockError      every rank waits for something that will not happen
+└── RankError          the code of a rank raised; the cause is what it raised
+
+Each names the thing at fault, what was expected and what was there.
+"""
+
+from __future__ import annotations
+
+
+class SimulationError(Exception):
+    """The base of every error that `sim` raises on purpose."""
+
+
+class UnitError(SimulationError, ValueError):
+    """A bandwidth, time or size that cannot be read, or is out of range."""
+
+
+class TopologyError(SimulationError, ValueError):
+    """A network that cannot be built, or a rank or link that it does not have."""
+
+
+class NetworkFileError(SimulationError, ValueError):
+    """A network file or preset that does not exist or cannot be understood."""
+
+
+class DeadlockError(SimulationError):
+    """Nothing can happen any more, and some ranks still wait; says who waits for what."""
+
+
+class RankError(SimulationError):
+    """The code of one rank raised; ``__cause__`` is what it raised.
+
+    Attributes:
+        rank: the rank whose code raised.
+    """
+
+    def __init__(self, rank: int, message: str) -> None:
+        super().__init__(rank, message)
+        self.rank = rank
+
+    def __str__(self) -> str:
+        return str(self.args[1])
