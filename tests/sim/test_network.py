@@ -1,0 +1,260 @@
+"""Transfers against closed forms and against an independent fluid simulator, with ``==``."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import simpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sim.errors import TopologyError
+from sim.network import Network
+from sim.topology import Topology
+from sim.units import SECOND, transfer_ps
+
+MIB = 2**20
+HOP = 2_000_000  # ps: the 2 us of `switch_100g`
+
+
+def switch_100g(num_ranks: int) -> Topology:
+    return Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
+
+
+def arrivals(topology: Topology, messages: list[tuple[int, int, int, int]]) -> list[int]:
+    """Return when each message (time sent in ps, source, destination, bytes) arrives."""
+    env = simpy.Environment()
+    network = Network(env, topology)
+    arrived = [-1] * len(messages)
+
+    def send(number: int, sent_ps: int, source: int, destination: int, nbytes: int):
+        yield env.timeout(sent_ps)
+        yield network.transfer(source, destination, nbytes)
+        arrived[number] = env.now
+
+    for number, message in enumerate(messages):
+        env.process(send(number, *message))
+    env.run()
+    return arrived
+
+
+def fluid(topology: Topology, messages: list[tuple[int, int, int, int]]) -> list[int]:
+    """The same by brute force: raise all rates together, from one change to the next."""
+    routes = [topology.route(source, destination) for _, source, destination, _ in messages]
+    starts = [
+        sent + sum(int(topology.link_latency[link]) for link in route)
+        for (sent, *_), route in zip(messages, routes, strict=True)
+    ]
+    rest = [Fraction(nbytes * SECOND) for *_, nbytes in messages]
+    arrived = [start if not left else -1 for start, left in zip(starts, rest, strict=True)]
+    now = 0
+    while -1 in arrived:
+        active = [f for f, end in enumerate(arrived) if end < 0 and starts[f] <= now]
+        rate = dict.fromkeys(active, Fraction(0))
+        rising = set(active)
+        while rising:
+            steps = {}
+            for link in {link for f in rising for link in routes[f]}:
+                used = sum(rate[f] for f in active if link in routes[f])
+                free = int(topology.link_bandwidth[link]) - used
+                steps[link] = free / sum(link in routes[f] for f in rising)
+            step = min(steps.values())
+            for f in rising:
+                rate[f] += step
+            full = {link for link, value in steps.items() if value == step}
+            rising = {f for f in rising if not full & set(routes[f])}
+        ends = {f: now + math.ceil(rest[f] / rate[f]) for f in active}
+        upcoming = [start for f, start in enumerate(starts) if start > now and arrived[f] < 0]
+        later = min([*ends.values(), *upcoming])
+        for f in active:
+            rest[f] -= rate[f] * (later - now)
+            if ends[f] == later:
+                arrived[f] = later
+        now = later
+    return arrived
+
+
+@st.composite
+def small_topologies(draw: st.DrawFn) -> Topology:
+    bandwidth = st.integers(1, 30)
+    latency = st.integers(0, 3).map(float)
+    kind = draw(st.sampled_from(["switch", "ring", "nodes"]))
+    if kind == "nodes":
+        nics = draw(st.integers(1, 2))
+        per_nic = draw(st.integers(1, 2))
+        return Topology.nodes(
+            num_nodes=draw(st.integers(2, 3)),
+            ranks_per_node=nics * per_nic,
+            intra_bandwidth=draw(bandwidth),
+            intra_latency=draw(latency),
+            nics_per_node=nics,
+            nic_bandwidth=draw(bandwidth),
+            nic_latency=draw(latency),
+        )
+    make = Topology.switch if kind == "switch" else Topology.ring
+    return make(num_ranks=draw(st.integers(2, 7)), bandwidth=draw(bandwidth), latency=draw(latency))
+
+
+@st.composite
+def traffic(draw: st.DrawFn) -> tuple[Topology, list[tuple[int, int, int, int]]]:
+    topology = draw(small_topologies())
+    pairs = st.tuples(st.integers(0, topology.num_ranks - 1), st.integers(1, topology.num_ranks - 1)).map(
+        lambda pair: (pair[0], (pair[0] + pair[1]) % topology.num_ranks)
+    )
+    message = st.tuples(st.integers(0, 4).map(lambda s: s * SECOND), pairs, st.integers(0, 100))
+    messages = draw(st.lists(message, min_size=1, max_size=12))
+    return topology, [(sent, *pair, nbytes) for sent, pair, nbytes in messages]
+
+
+@given(traffic())
+def test_arrivals_equal_those_of_a_brute_force_fluid_simulator(case):
+    topology, messages = case
+
+    assert arrivals(topology, messages) == fluid(topology, messages)
+
+
+@given(traffic())
+def test_a_run_repeats_and_does_not_depend_on_the_order_of_calls(case):
+    topology, messages = case
+
+    assert arrivals(topology, messages[::-1])[::-1] == arrivals(topology, messages)
+
+
+@given(traffic())
+def test_no_message_arrives_before_its_latency_and_bandwidth_allow(case):
+    topology, messages = case
+
+    for (sent, source, destination, nbytes), end in zip(messages, arrivals(topology, messages), strict=True):
+        route = list(topology.route(source, destination))
+        alone = transfer_ps(nbytes, int(topology.link_bandwidth[route].min()))
+        assert end >= sent + int(topology.link_latency[route].sum()) + alone
+
+
+@given(nbytes=st.integers(0, 2**45), bandwidth=st.integers(1, 10**13), latency_ps=st.integers(0, 10**10))
+def test_a_flow_alone_takes_its_latency_and_its_transfer_time(nbytes, bandwidth, latency_ps):
+    topology = Topology.switch(num_ranks=2, bandwidth=bandwidth, latency=f"{latency_ps}ps")
+
+    (end,) = arrivals(topology, [(0, 0, 1, nbytes)])
+
+    assert end == 2 * latency_ps + transfer_ps(nbytes, bandwidth)
+
+
+@pytest.mark.parametrize("num_ranks", [2, 8, 31, 64])
+def test_an_all_to_all_takes_its_closed_form(num_ranks):
+    everyone = [(0, s, d, MIB) for s in range(num_ranks) for d in range(num_ranks) if s != d]
+
+    ends = arrivals(switch_100g(num_ranks), everyone)
+
+    assert set(ends) == {2 * HOP + transfer_ps((num_ranks - 1) * MIB, 12_500_000_000)}
+
+
+@pytest.mark.parametrize("num_ranks", [2, 8, 31, 64])
+def test_an_incast_takes_its_closed_form(num_ranks):
+    ends = arrivals(switch_100g(num_ranks), [(0, s, 0, MIB) for s in range(1, num_ranks)])
+
+    assert set(ends) == {2 * HOP + transfer_ps((num_ranks - 1) * MIB, 12_500_000_000)}
+
+
+def test_two_flows_share_a_link_until_the_shorter_is_through():
+    ends = arrivals(switch_100g(3), [(0, 0, 1, MIB), (0, 0, 2, 3 * MIB)])
+
+    assert ends == [
+        2 * HOP + transfer_ps(2 * MIB, 12_500_000_000),
+        2 * HOP + transfer_ps(4 * MIB, 12_500_000_000),
+    ]
+
+
+def test_eight_flows_share_the_network_card_of_a_node():
+    topology = Topology.nodes(
+        num_nodes=2, ranks_per_node=8, intra_bandwidth="300GB/s", intra_latency="500ns",
+        nics_per_node=1, nic_bandwidth="200Gbps", nic_latency="2us",
+    )  # fmt: skip
+
+    ends = arrivals(topology, [(0, r, 8 + r, MIB) for r in range(8)])
+
+    assert set(ends) == {2 * HOP + transfer_ps(8 * MIB, 25_000_000_000)}
+
+
+@pytest.mark.parametrize(("num_ranks", "anchor_ps"), [(8, 150_379_855_400), (64, 169_618_337_300)])
+def test_a_ring_all_reduce_of_one_gib_takes_the_time_of_the_peers(num_ranks, anchor_ps):
+    env = simpy.Environment()
+    network = Network(env, switch_100g(num_ranks))
+
+    def all_ranks():
+        for _ in range(2 * (num_ranks - 1)):
+            yield env.all_of(
+                [network.transfer(r, (r + 1) % num_ranks, 2**30 // num_ranks) for r in range(num_ranks)]
+            )
+
+    env.run(env.process(all_ranks()))
+
+    step = 2 * HOP + transfer_ps(2**30 // num_ranks, 12_500_000_000)
+    assert env.now == 2 * (num_ranks - 1) * step
+    assert abs(env.now - anchor_ps) <= 50  # the anchors have one digit after the nanosecond
+
+
+def test_an_end_that_moves_away_and_back_happens_once():
+    topology = Topology.switch(num_ranks=2, bandwidth=10, latency=0)
+    messages = [(s * SECOND, 1, 0, nbytes) for s, nbytes in [(0, 20), (1, 88), (2, 28), (2, 50)]]
+
+    assert arrivals(topology, messages) == fluid(topology, messages)
+
+
+def test_an_empty_message_pays_only_latency():
+    assert arrivals(switch_100g(2), [(5, 0, 1, 0)]) == [5 + 2 * HOP]
+
+
+def test_flows_that_end_together_are_delivered_in_the_order_sent():
+    env = simpy.Environment()
+    network = Network(env, switch_100g(9))
+    delivered: list[int] = []
+
+    for source in (5, 3, 8, 1, 7):
+        event = network.transfer(source, source - 1, MIB)
+        event.callbacks.append(lambda _, source=source: delivered.append(source))
+    env.run()
+
+    assert delivered == [5, 3, 8, 1, 7]
+
+
+def test_link_bytes_count_what_crosses_each_link():
+    env = simpy.Environment()
+    network = Network(env, switch_100g(3))
+
+    network.transfer(0, 1, 100)
+    network.transfer(0, 2, 10)
+    network.transfer(0, 2, 1)
+    env.run()
+
+    assert network.link_bytes.dtype == np.int64
+    assert network.link_bytes.tolist() == [111, 0, 0, 0, 100, 11]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((0, 0, 1), "to itself"),
+        ((0, 3, 1), "rank 3: switch has ranks 0 to 2"),
+        ((-1, 0, 1), "rank -1"),
+        ((0, 1, -5), "has -5 bytes"),
+    ],
+)
+def test_an_impossible_message_is_refused(arguments, said):
+    network = Network(simpy.Environment(), switch_100g(3))
+
+    with pytest.raises(TopologyError, match=said):
+        network.transfer(*arguments)
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(1, 10**9), min_size=1, max_size=30))
+def test_unequal_flows_on_one_link_waste_no_time(sizes):
+    topology = Topology.switch(num_ranks=2, bandwidth=10**9, latency=0)
+
+    ends = arrivals(topology, [(0, 0, 1, size) for size in sizes])
+
+    exact = transfer_ps(sum(sizes), 10**9)
+    assert exact <= max(ends) <= exact + len(sizes)  # each end is rounded up to a picosecond
