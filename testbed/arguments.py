@@ -1,0 +1,70 @@
+"""How counts, ranges and sizes are written on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from testbed.errors import UsageError
+
+MAX_RANKS = 1 << 20
+
+
+def parse_ranks(text: str) -> list[int]:
+    """Return the world sizes that *text* lists: ``8``, ``2-64`` (every one), ``2,4,8-10``."""
+    return _parse_list(text, lambda low, high: list(range(low, high + 1)))
+
+
+def parse_rank_powers(text: str) -> list[int]:
+    """Return the world sizes that *text* lists, a range ``1-1024`` meaning its powers of two."""
+    return _parse_list(text, _powers_of_two)
+
+
+def parse_sizes(text: str, factor: int = 2) -> list[int]:
+    """Return the message sizes, in bytes, that *text* lists.
+
+    ``4K-64M`` is 4 KiB, then *factor* times more each time, up to 64 MiB; ``4K,1M`` is a list.
+
+    Raises:
+        UsageError: the range is empty or *factor* is below 2.
+        UnitError: a size cannot be read.
+    """
+    from sim.units import parse_size
+
+    if factor < 2:
+        raise UsageError(f"--factor must be at least 2, got {factor}")
+    sizes: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        size = parse_size(first, what="--sizes")
+        if not dash:
+            sizes.append(size)
+            continue
+        end = parse_size(last, what="--sizes")
+        if not 0 < size <= end:
+            raise UsageError(f"--sizes {part}: a range goes from a size above 0 to one that is no smaller")
+        while size <= end:
+            sizes.append(size)
+            size *= factor
+    return sizes
+
+
+def _powers_of_two(low: int, high: int) -> list[int]:
+    powers = [1 << exponent for exponent in range(high.bit_length())]
+    return sorted({low, high, *(power for power in powers if low <= power <= high)})
+
+
+def _parse_list(text: str, expand: Callable[[int, int], list[int]]) -> list[int]:
+    ranks: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UsageError(
+                f"--ranks {text}: expected a number, a list or a range, such as 8, 2,4,8 or 2-64"
+            )
+        low, high = int(first), int(last) if dash else int(first)
+        if low < 1 or high < low or high > MAX_RANKS:
+            raise UsageError(
+                f"--ranks {text}: expected 1 to {MAX_RANKS}, the smaller first, got {part.strip()}"
+            )
+        ranks.update(expand(low, high))
+    return sorted(ranks)

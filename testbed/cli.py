@@ -1,0 +1,47 @@
+"""The command `testbed`: registers the commands and nothing else.
+
+Each command imports what it needs when it runs, so that `testbed --help` and
+`testbed verify` start at once and without torch.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from testbed import __version__
+from testbed.commands.verify import verify
+
+app = typer.Typer(
+    name="testbed",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+app.command()(verify)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"testbed {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Collective communication and data-parallel training: prove, measure, predict, show.
+
+    Exit codes: 0 done, 1 a check or a run failed, 2 usage.
+    """
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="testbed")

@@ -1,0 +1,96 @@
+"""What the command line reports as one line, and with which exit code.
+
+0  everything that was asked for was done, and every check held
+1  a check or a run failed: a wrong program, a mismatch, a time-out, a rank that died
+2  usage: a bad argument, file, network or profile, a port in use, a folder without permission
+
+TestbedError (1)
+ ├── UsageError   (2)  the request cannot be carried out as written
+ ├── CheckFailed  (1)  something that the command promises to check does not hold
+ └── LaunchError  (1)  a process that was started failed, or did not end in time
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import typer
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+INTERRUPTED = 130
+
+
+class TestbedError(Exception):
+    """Base of the errors of this package."""
+
+    exit_code = 1
+
+
+class UsageError(TestbedError):
+    """The request cannot be carried out as it is written."""
+
+    exit_code = 2
+
+
+class CheckFailed(TestbedError):  # noqa: N818 - what it says is no error of the program
+    """A property that the command checks does not hold; the message is the evidence."""
+
+
+class LaunchError(TestbedError):
+    """A process that was started failed, or did not end in time."""
+
+
+def exit_code_of(error: Exception) -> int | None:
+    """Return the exit code for an error that a user can cause, None for one of ours."""
+    if isinstance(error, TestbedError):
+        return error.exit_code
+    from collectives.errors import AlgorithmFileError, CollectiveError, NotSupportedError
+
+    expected: tuple[type[Exception], ...] = (CollectiveError,)
+    usage: tuple[type[Exception], ...] = (ValueError, AlgorithmFileError, NotSupportedError)
+    if "sim.errors" in sys.modules:
+        expected += (sys.modules["sim.errors"].SimulationError,)
+    if "ddp.errors" in sys.modules:
+        expected += (sys.modules["ddp.errors"].DDPError,)
+        usage += (sys.modules["ddp.errors"].NotSupportedError,)
+    if isinstance(error, OSError):
+        return 2
+    if isinstance(error, expected):
+        return 2 if isinstance(error, usage) else 1
+    return None
+
+
+def reporting_errors(command: Callable[P, T]) -> Callable[P, T]:
+    """Turn the errors that a user can cause into one message on stderr and an exit code."""
+
+    @functools.wraps(command)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return command(*args, **kwargs)
+        except BrokenPipeError:
+            # The reader, such as `head`, has what it wanted.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0) from None
+        except KeyboardInterrupt:
+            print("testbed: interrupted", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
+        except Exception as error:
+            code = exit_code_of(error)
+            if code is None:
+                raise
+            print(f"testbed: error: {_spell(error)}", file=sys.stderr)
+            raise typer.Exit(code) from None
+
+    return wrapper
+
+
+def _spell(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__

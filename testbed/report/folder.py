@@ -1,0 +1,110 @@
+"""A result folder: every result with what is needed to repeat it and to believe it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from testbed import __version__
+from testbed.errors import UsageError
+
+SCHEMA = 1
+
+Method = Literal["proved", "measured", "simulated", "closed form"]
+
+
+def document(
+    *,
+    method: Method | Sequence[Method],
+    model: str,
+    seed: int | None = None,
+    topologies: Mapping[str, str] | None = None,
+    **body: Any,
+) -> dict[str, Any]:
+    """Return *body* as a result document: how it was got comes first.
+
+    Args:
+        method: how the figures were got.
+        model: what the figures assume, in one sentence.
+        seed: of every random choice; None where nothing is random.
+        topologies: digest of each topology that was simulated, by name.
+        body: the result, as JSON types.
+    """
+    return {
+        "schema": SCHEMA,
+        "command": command_line(),
+        "versions": versions(),
+        "method": method,
+        "model": model,
+        "seed": seed,
+        "topologies": dict(topologies or {}),
+        **body,
+    }
+
+
+def command_line() -> str:
+    """Return the command as the user gave it, without the path of the program."""
+    import shlex
+
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def versions() -> dict[str, str | None]:
+    """Return the versions that results depend on, without importing any of them."""
+    found: dict[str, str | None] = {"collective-testbed": __version__, "python": platform.python_version()}
+    for name in ("torch", "numpy", "simpy"):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+class ResultFolder:
+    """A folder that can be written to, which is checked before any work is done.
+
+    Files of earlier runs with the same names are replaced; others are left alone.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.files: dict[str, str] = {}
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=path):
+                pass
+        except OSError as error:
+            raise UsageError(
+                f"cannot write results to {path}: {error.strerror}; choose another folder with --output"
+            ) from None
+
+    def file(self, name: str, meaning: str) -> Path:
+        """Return the path of file *name*, and list it with its *meaning* in the manifest."""
+        self.files[name] = meaning
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def write_json(self, name: str, meaning: str, content: Mapping[str, Any]) -> Path:
+        """Write *content* to file *name*, whole or not at all."""
+        path = self.file(name, meaning)
+        write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+        return path
+
+    def write_manifest(self, **body: Any) -> Path:
+        """Write ``manifest.json``: *body*, and what each file means."""
+        return self.write_json("manifest.json", "this list", {**body, "files": self.files})
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write *text* to *path* so that a reader never sees half of it."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,109 @@
+"""Results on a terminal: tables with right-aligned figures, and progress where someone watches.
+
+Results go to stdout; progress and errors go to stderr, and progress only to a terminal, so that
+a pipe receives the result and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+MIN_WIDTH = 100
+"""Columns when nobody says how wide the output is, so that a pasted table is not folded."""
+
+
+class Advance(Protocol):
+    """Tells whoever watches what is being done."""
+
+    def __call__(self, description: str, completed: int | None = None) -> None:
+        """Show *description*, and that *completed* units are done (None: one more)."""
+
+
+def stdout_console() -> Console:
+    """Return a console on stdout, plain and wide enough when stdout is no terminal."""
+    console = Console(highlight=False, soft_wrap=False)
+    return console if console.is_terminal else Console(highlight=False, width=max(console.width, MIN_WIDTH))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, text_columns: int = 1) -> Table:
+    """Return a table of *rows*; the first *text_columns* are text, the others are figures."""
+    result = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
+    for number, column in enumerate(columns):
+        result.add_column(column, justify="left" if number < text_columns else "right", no_wrap=True)
+    for row in rows:
+        result.add_row(*row)
+    return result
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """Print *document* to stdout as JSON and nothing else."""
+    json.dump(document, sys.stdout, indent=2, allow_nan=False)
+    sys.stdout.write("\n")
+
+
+@contextmanager
+def progress(total: int | None = None, *, show: bool = True) -> Iterator[Advance]:
+    """Show progress on stderr while the body runs, if that is a terminal; leave nothing behind."""
+    if not show or not sys.stderr.isatty():
+        yield _silent
+        return
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    counted = () if total is None else (BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        *counted,
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    task = bar.add_task("", total=total)
+
+    def advance(description: str, completed: int | None = None) -> None:
+        if completed is None:
+            bar.update(task, description=description, advance=1)
+        else:
+            bar.update(task, description=description, completed=completed)
+
+    with bar:
+        yield advance
+
+
+def _silent(description: str, completed: int | None = None) -> None:
+    """Nobody watches."""
+
+
+def seconds(value: float) -> str:
+    """Return a time with a unit that keeps three or four digits readable."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= scale:
+            return f"{value / scale:.{_decimals(value / scale)}f} {unit}"
+    return f"{value * 1e9:.0f} ns" if value else "0"
+
+
+def size(nbytes: int) -> str:
+    """Return a size in binary units: 26214400 is ``25 MiB``."""
+    value = float(nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if value == int(value) else f"{value:.1f} {unit}"
+
+
+def percent(fraction: float) -> str:
+    """Return *fraction* as a percentage with one decimal."""
+    return f"{100 * fraction:.1f} %"
+
+
+def _decimals(value: float) -> int:
+    return 0 if value >= 1000 else 1 if value >= 100 else 2

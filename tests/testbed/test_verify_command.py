@@ -1,0 +1,89 @@
+"""`testbed verify`: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from testbed.cli import app
+
+EXCHANGE = """
+from collectives import Recv, RecvReduce, Send
+
+def exchange(rank, world_size):
+    peer = 1 - rank
+    yield Send(peer, chunk=rank), RecvReduce(peer, chunk=peer)
+    yield Send(peer, chunk=peer), Recv(peer, chunk=rank)
+
+def deaf(rank, world_size):
+    yield RecvReduce(1 - rank, chunk=0)
+"""
+
+
+@pytest.fixture
+def own_file(tmp_path: Path) -> Path:
+    path = tmp_path / "own.py"
+    path.write_text(EXCHANGE, encoding="utf-8")
+    return path
+
+
+def test_shipped_algorithms_are_proved_for_every_world_size_of_the_range() -> None:
+    result = CliRunner().invoke(app, ["verify", "--ranks", "2-9", "--json"])
+
+    rows = json.loads(result.stdout)["rows"]
+    assert result.exit_code == 0
+    assert {row["algorithm"] for row in rows} >= {"naive", "ring", "tree"}
+    assert [row["world_size"] for row in rows if row["algorithm"] == "ring"] == list(range(2, 10))
+    assert all(row["proved"] for row in rows)
+
+
+def test_a_function_of_ones_own_file_is_proved(own_file: Path) -> None:
+    result = CliRunner().invoke(app, ["verify", f"{own_file}:exchange", "--ranks", "2", "--json"])
+
+    (row,) = json.loads(result.stdout)["rows"]
+    assert result.exit_code == 0
+    assert (row["num_steps"], row["max_bytes_sent_fraction"], row["num_chunks"]) == (2, 1.0, 2)
+
+
+@pytest.mark.parametrize("extra", [[], ["--json"]])
+def test_a_wrong_program_ends_with_1_and_the_evidence(own_file: Path, extra: list[str]) -> None:
+    result = CliRunner().invoke(app, ["verify", f"{own_file}:deaf", "--ranks", "2", *extra])
+
+    assert result.exit_code == 1
+    assert "deadlock" in result.stdout
+    assert "step 0  [" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rong"], "did you mean 'ring'"),
+        (["missing.py:ring"], "missing.py: no such file"),
+        (["ring", "--ranks", "0"], "--ranks 0"),
+        (["ring", "--ranks", "8-2"], "the smaller first"),
+        (["ring", "--ranks", "many"], "expected a number, a list or a range"),
+    ],
+)
+def test_bad_usage_is_one_message_and_ends_with_2(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, ["verify", *arguments])
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("testbed: error: ")
+    assert message in result.stderr
+
+
+def test_verify_imports_no_torch() -> None:
+    code = (
+        "import sys; from testbed.cli import app; "
+        "app(['verify', 'ring', '--ranks', '2'], standalone_mode=False); sys.exit('torch' in sys.modules)"
+    )
+
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
+
+    assert finished.returncode == 0, finished.stderr.decode()
