@@ -1,0 +1,1 @@
+"""Data-parallel training: when to reduce which gradients.  Open `ddp.reducer` first."""

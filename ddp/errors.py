@@ -1,0 +1,40 @@
+"""What `ddp` raises.
+
+DDPError
+├── ReducerError          an event that the reducer cannot accept; holds the event history
+├── BucketingError        sizes, limits or an order that bucketing cannot accept
+├── UnknownStrategyError  no overlap strategy has that name
+├── ProfileError          a profile that cannot be read, or does not hold together
+├── ModelMismatchError    the ranks wrapped different models
+└── NotSupportedError     an option of torch's DDP that this version does not have
+"""
+
+from __future__ import annotations
+
+
+class DDPError(Exception):
+    """Base of all errors of this package."""
+
+
+class ReducerError(DDPError):
+    """The reducer was told of something that cannot happen now."""
+
+
+class BucketingError(DDPError, ValueError):
+    """Bucketing was asked for something impossible."""
+
+
+class UnknownStrategyError(DDPError, ValueError):
+    """No overlap strategy has that name."""
+
+
+class ProfileError(DDPError, ValueError):
+    """A profile cannot be read, or does not hold together."""
+
+
+class ModelMismatchError(DDPError):
+    """The ranks wrapped modules whose parameters or options differ."""
+
+
+class NotSupportedError(DDPError):
+    """An option that torch's DDP has and this version does not."""
