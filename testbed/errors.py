@@ -6,7 +6,7 @@
 
 TestbedError (1)
  ├── UsageError   (2)  the request cannot be carried out as written
- ├── CheckFailed  (1)  something that the command promises to check does not hold
+ ├── CheckError   (1)  something that the command promises to check does not hold
  └── LaunchError  (1)  a process that was started failed, or did not end in time
 """
 
@@ -38,7 +38,7 @@ class UsageError(TestbedError):
     exit_code = 2
 
 
-class CheckFailed(TestbedError):  # noqa: N818 - what it says is no error of the program
+class CheckError(TestbedError):
     """A property that the command checks does not hold; the message is the evidence."""
 
 

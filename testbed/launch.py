@@ -1,0 +1,194 @@
+"""Processes of this machine, one per rank, as torchrun would start them; all of them end together.
+
+However the launch ends (success, a rank that fails, a time-out, Ctrl-C, the death of this
+process), no process stays behind.  Every rank runs in a session of its own, so Ctrl-C reaches
+this process only, which then ends the ranks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import IO
+
+from testbed.errors import LaunchError, UsageError
+
+ADDRESS = "127.0.0.1"
+POLL_SECONDS = 0.02
+GRACE_SECONDS = 2.0
+TAIL_LINES = 12
+_PR_SET_PDEATHSIG = 1
+
+
+class RankExitError(LaunchError):
+    """A rank ended with an exit code other than 0.
+
+    Attributes:
+        rank: which one; the first that was seen to fail.
+        said: whether its own error message has already been shown.
+    """
+
+    def __init__(self, message: str, rank: int, exit_code: int, said: bool) -> None:
+        super().__init__(message)
+        self.rank = rank
+        self.said = said
+        self.exit_code = exit_code if exit_code in (1, 2) else 1
+
+
+def launch(
+    command: Sequence[str],
+    num_ranks: int,
+    *,
+    port: int | None = None,
+    timeout: float | None = None,
+    environment: Mapping[str, str] | None = None,
+    on_line: Callable[[str], None] | None = None,
+) -> None:
+    """Run *command* once per rank and return when all have ended well.
+
+    Args:
+        command: program and arguments, the same for every rank.
+        num_ranks: number of processes.
+        port: where the ranks meet; by default one that is free.
+        timeout: seconds that the whole run may take; None: no limit.
+        environment: further variables; those of torchrun are set here.
+        on_line: is given each line that rank 0 prints; by default rank 0 prints to this
+            process's own stdout and stderr.  What the other ranks print is shown if they fail.
+
+    Raises:
+        RankExitError: a rank ended with another code than 0; the message holds its last lines.
+        LaunchError: *timeout* passed.
+        UsageError: *port* is in use, or cannot be used.
+    """
+    master_port = _free_port() if port is None else _checked_port(port)
+    shared = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
+    shared |= {"MASTER_ADDR": ADDRESS, "MASTER_PORT": str(master_port)}
+    shared |= {"WORLD_SIZE": str(num_ranks), "LOCAL_WORLD_SIZE": str(num_ranks)}
+    ranks: list[_Rank] = []
+    try:
+        for rank in range(num_ranks):
+            variables = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            ranks.append(_Rank(rank, command, variables, inherit=rank == 0 and on_line is None))
+        _watch(ranks, timeout, on_line)
+    finally:
+        _end(ranks)
+
+
+class _Rank:
+    """A process, and the file that receives what it prints unless it inherits our streams."""
+
+    def __init__(
+        self, rank: int, command: Sequence[str], environment: Mapping[str, str], inherit: bool
+    ) -> None:
+        self.rank = rank
+        self.output: IO[bytes] | None = None if inherit else tempfile.TemporaryFile()  # noqa: SIM115
+        self.unread = b""
+        self.position = 0
+        self.process = subprocess.Popen(
+            command,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=self.output,
+            stderr=self.output,
+            start_new_session=True,
+            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+        )
+
+    def new_lines(self) -> list[str]:
+        """Return the whole lines that were printed since the last call."""
+        if self.output is None:
+            return []
+        written = os.pread(self.output.fileno(), 1 << 20, self.position)
+        self.position += len(written)
+        *lines, self.unread = (self.unread + written).split(b"\n")
+        return [line.decode(errors="replace") for line in lines]
+
+    def tail(self) -> list[str]:
+        """Return the last lines that were printed."""
+        if self.output is None:
+            return []
+        size = os.fstat(self.output.fileno()).st_size
+        text = os.pread(self.output.fileno(), 1 << 16, max(0, size - (1 << 16)))
+        return text.decode(errors="replace").strip().splitlines()[-TAIL_LINES:]
+
+
+def _watch(ranks: Sequence[_Rank], timeout: float | None, on_line: Callable[[str], None] | None) -> None:
+    started = time.monotonic()
+    while True:
+        codes = [rank.process.poll() for rank in ranks]
+        if on_line is not None:
+            for line in ranks[0].new_lines():
+                on_line(line)
+        failed = next((rank for rank, code in zip(ranks, codes, strict=True) if code), None)
+        if failed is not None:
+            raise _failure(failed, len(ranks))
+        if None not in codes:
+            return
+        if timeout is not None and time.monotonic() - started > timeout:
+            running = ", ".join(
+                str(rank.rank) for rank, code in zip(ranks, codes, strict=True) if code is None
+            )
+            raise LaunchError(f"timed out after {timeout:g} s; still running: rank {running} of {len(ranks)}")
+        time.sleep(POLL_SECONDS)
+
+
+def _failure(rank: _Rank, num_ranks: int) -> RankExitError:
+    code = rank.process.returncode
+    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    lines = [f"rank {rank.rank} of {num_ranks} {how}", *(f"  {line}" for line in rank.tail())]
+    return RankExitError("\n".join(lines), rank.rank, code, said=rank.output is None and code > 0)
+
+
+def _end(ranks: Sequence[_Rank]) -> None:
+    for sent in (signal.SIGTERM, signal.SIGKILL):
+        for rank in ranks:
+            if rank.process.poll() is None:
+                with suppress(ProcessLookupError):
+                    os.killpg(rank.process.pid, sent)
+        deadline = time.monotonic() + GRACE_SECONDS
+        for rank in ranks:
+            with suppress(subprocess.TimeoutExpired):
+                rank.process.wait(max(0.0, deadline - time.monotonic()))
+    for rank in ranks:
+        if rank.output is not None:
+            rank.output.close()
+
+
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to end this new process when the one that launched it dies."""
+    if _libc is not None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((ADDRESS, 0))
+        return int(probe.getsockname()[1])
+
+
+def _checked_port(port: int) -> int:
+    if not 0 < port < 65536:
+        raise UsageError(f"--port {port}: expected a port from 1 to 65535")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((ADDRESS, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise UsageError(
+                    f"port {port} is in use; name another with --port, or leave it out to get a free one"
+                ) from None
+            raise UsageError(f"port {port} cannot be used: {error.strerror}") from None
+    return port
