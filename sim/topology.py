@@ -30,7 +30,8 @@ class Topology:
     Attributes:
         name: for people.
         num_ranks: number of ranks.
-        ranks_per_node: ranks 0 to ``ranks_per_node - 1`` are the first node, and so on.
+        ranks_per_node: ranks 0 to ``ranks_per_node - 1`` are the first node, and so on; the last
+            node may have fewer.
         link_bandwidth: bytes per second of each directed link, int64.
         link_latency: picoseconds of each directed link, int64.
         routing: which links a message crosses.
@@ -131,7 +132,7 @@ class Topology:
         )
         nic = parse_bandwidth(nic_bandwidth, "nic_bandwidth"), parse_time(nic_latency, "nic_latency")
         kinds = [(2 * ranks, *intra), (2 * routing.num_nics, *nic)]
-        return cls(name, ranks, ranks_per_node, *_links(kinds), routing)
+        return cls(name, ranks, min(ranks, ranks_per_node), *_links(kinds), routing)
 
     @property
     def num_links(self) -> int:

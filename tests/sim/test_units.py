@@ -1,0 +1,202 @@
+"""What people write becomes exact whole numbers, and durations are rounded up in one place."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.errors import SimulationError, UnitError
+from sim.units import (
+    SECOND,
+    format_bandwidth,
+    format_size,
+    format_time,
+    parse_bandwidth,
+    parse_size,
+    parse_time,
+    to_seconds,
+    transfer_ps,
+)
+
+LIMIT = 9_223_372_036_854  # what transfer_ps takes in arrays: (2**63 - 1) // 10**6
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("100Gbps", 12_500_000_000),
+        ("100 Gb/s", 12_500_000_000),
+        ("0.1Tbit/s", 12_500_000_000),
+        ("100gbps", 12_500_000_000),
+        ("300GB/s", 300_000_000_000),
+        ("2.5MBps", 2_500_000),
+        ("1GiB/s", 2**30),
+        ("8bps", 1),
+        ("12.5e9", 12_500_000_000),
+        (12.5e9, 12_500_000_000),
+        (7, 7),
+        (np.int64(7), 7),
+        (1e10 / 3, 3_333_333_333),
+    ],
+)
+def test_a_bandwidth_is_bytes_per_second(text, expected):
+    result = parse_bandwidth(text)
+
+    assert result == expected
+    assert type(result) is int
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2us", 2_000_000),
+        ("2µs", 2_000_000),
+        ("500ns", 500_000),
+        ("1.5ms", 1_500_000_000),
+        ("3 s", 3 * SECOND),
+        ("7ps", 7),
+        ("1e-6", 1_000_000),
+        (2e-6, 2_000_000),
+        (np.float64(2e-6), 2_000_000),
+        (0.1, 10**11),
+        (3, 3 * SECOND),
+        (0, 0),
+        ("0.5ps", 1),
+    ],
+)
+def test_a_time_is_picoseconds(text, expected):
+    result = parse_time(text)
+
+    assert result == expected
+    assert type(result) is int
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("4K", 4096),
+        ("4k", 4096),
+        ("64M", 2**26),
+        ("25MiB", 25 * 2**20),
+        ("1GB", 2**30),
+        ("0.5K", 512),
+        ("12", 12),
+        ("12B", 12),
+        (12, 12),
+        (4096.0, 4096),
+        (0, 0),
+    ],
+)
+def test_a_size_is_bytes_in_powers_of_1024(text, expected):
+    result = parse_size(text)
+
+    assert result == expected
+    assert type(result) is int
+
+
+@pytest.mark.parametrize("parse", [parse_bandwidth, parse_time, parse_size])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        "",
+        "fast",
+        "1 2",
+        "nan",
+        "inf",
+        "1e9999",
+        "12Gbpss",
+        "--3",
+        math.nan,
+        math.inf,
+        True,
+        None,
+        [1],
+        "-1",
+        -1,
+        -0.5,
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_name(parse, garbage):
+    with pytest.raises(UnitError, match="the thing: ") as raised:
+        parse(garbage, "the thing")
+
+    assert repr(garbage) in str(raised.value)
+    assert isinstance(raised.value, ValueError)
+    assert isinstance(raised.value, SimulationError)
+
+
+@pytest.mark.parametrize("text", [0, "0Gbps", "1bps", "12.5G", "5K", "1kib/s/s", "10Hz"])
+def test_what_is_no_bandwidth_is_refused(text):
+    with pytest.raises(UnitError, match="bandwidth"):
+        parse_bandwidth(text)
+
+
+@pytest.mark.parametrize(("parse", "text"), [(parse_size, "0.3K"), (parse_size, "1iB"), (parse_time, "2h")])
+def test_what_is_no_size_or_time_is_refused(parse, text):
+    with pytest.raises(UnitError):
+        parse(text)
+
+
+@given(st.integers(1, 10**15))
+def test_seconds_as_floats_come_back_exactly(duration_ps):
+    assert parse_time(to_seconds(duration_ps)) == duration_ps
+
+
+@given(st.integers(0, 2**50), st.integers(1, 10**13))
+def test_a_transfer_takes_the_exact_time_rounded_up(nbytes, bandwidth):
+    assert transfer_ps(nbytes, bandwidth) == math.ceil(Fraction(nbytes * SECOND, bandwidth))
+
+
+@given(st.lists(st.tuples(st.integers(0, LIMIT), st.integers(10**6, LIMIT)), max_size=20))
+def test_arrays_and_ints_take_the_same_time(transfers):
+    nbytes = np.array([n for n, _ in transfers], dtype=np.int64)
+    bandwidth = np.array([b for _, b in transfers], dtype=np.int64)
+
+    together = transfer_ps(nbytes, bandwidth)
+
+    assert together.dtype == np.int64
+    assert together.tolist() == [transfer_ps(n, b) for n, b in transfers]
+
+
+def test_an_array_and_an_int_are_broadcast():
+    sizes = np.array([0, 1, 2**30], dtype=np.int64)
+
+    assert transfer_ps(sizes, 3000).tolist() == [transfer_ps(n, 3000) for n in sizes.tolist()]
+    assert transfer_ps(2**20, np.array([5, 7])).tolist() == [transfer_ps(2**20, b) for b in (5, 7)]
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "bandwidth", "said"),
+    [(LIMIT + 1, 10**9, "nbytes"), (1, LIMIT + 1, "bandwidth"), (LIMIT, 1, "too long")],
+)
+def test_arrays_refuse_what_64_bits_cannot_hold(nbytes, bandwidth, said):
+    with pytest.raises(UnitError, match=said):
+        transfer_ps(np.array([nbytes]), bandwidth)
+
+
+@given(st.integers(0, 999), st.sampled_from(["", "K", "M", "G", "T"]))
+def test_a_formatted_size_reads_back(number, prefix):
+    nbytes = parse_size(f"{number}{prefix}")
+
+    assert parse_size(format_size(nbytes)) == nbytes
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (format_size(25 * 2**20), "25 MiB"),
+        (format_size(1023), "1023 B"),
+        (format_size(1000 * 2**20 + 1), "1000 MiB"),
+        (format_time(1_500_000_000), "1.5 ms"),
+        (format_time(0), "0 ps"),
+        (format_time(12_345_678), "12.35 us"),
+        (format_bandwidth(12_500_000_000), "12.5 GB/s"),
+    ],
+)
+def test_quantities_are_printed_in_the_unit_that_fits(text, expected):
+    assert text == expected
