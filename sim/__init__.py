@@ -7,6 +7,11 @@
 Virtual time is an int in picoseconds, sizes are int bytes, bandwidths int bytes per second.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sim.cluster import Cluster
 from sim.errors import (
     DeadlockError,
     NetworkFileError,
@@ -18,8 +23,13 @@ from sim.errors import (
 from sim.network import Network
 from sim.stream import Stream
 from sim.topology import Topology
+from sim.trace import Trace
+
+if TYPE_CHECKING:
+    from sim.network_file import load_network, preset_names
 
 __all__ = [
+    "Cluster",
     "DeadlockError",
     "Network",
     "NetworkFileError",
@@ -28,5 +38,17 @@ __all__ = [
     "Stream",
     "Topology",
     "TopologyError",
+    "Trace",
     "UnitError",
+    "load_network",
+    "preset_names",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what reads network files only when it is asked for, as it brings pydantic along."""
+    if name in ("load_network", "preset_names"):
+        from sim import network_file
+
+        return getattr(network_file, name)
+    raise AttributeError(f"module 'sim' has no attribute {name!r}")
