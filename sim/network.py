@@ -8,8 +8,15 @@ the flows that are there (`sim.sharing`).  Alone on its way it takes exactly
 Whatever begins and ends at one instant is collected and settled once, after everything else that
 happens at that instant, and only the flows that share links with a change, directly or through
 others, get new rates.  A flow ends, and frees its links, at the first whole picosecond at which
-its last byte is through.  Arithmetic is exact and flows that end together are delivered in the
-order in which they were sent, so a run depends on nothing but its input.
+its last byte is through; flows that end together are delivered in the order in which they were
+sent.
+
+[Note: fixed point]  Shares such as a third of a link are fractions.  Rates are ints in units of
+2**-256 bytes/s, rounded down, so the end of a flow comes out late by far less than 2**-96 ps, and
+that much is taken off before it is rounded up.  The result is the exact one, unless the exact end
+lies less than 2**-96 ps after a whole picosecond, which takes a fraction of a larger denominator
+than bandwidths and numbers of flows give.  So times equal closed forms with ``==``, and depend on
+nothing but the input.
 """
 
 from __future__ import annotations
@@ -23,22 +30,24 @@ import simpy
 from simpy.events import EventPriority
 
 from sim.errors import TopologyError
-from sim.sharing import Rate, max_min_rates
+from sim.sharing import max_min_rates
 from sim.topology import Topology
 from sim.units import SECOND, Int64Array
 
 _AFTER_ALL_ELSE = EventPriority(9)  # SimPy's own are 0 and 1; later means larger
+_FRACTION_BITS = 256  # of rates, see [Note: fixed point]
+_TRUSTED_BITS = 96  # of durations in picoseconds
 _IN_ORDER_SENT = attrgetter("number")
 
 
 class _Path:
-    """The way between two ranks, and what has been sent on it."""
+    """The way between two ranks, its narrowest capacity, and what has been sent on it."""
 
-    __slots__ = ("bandwidth", "bytes_sent", "latency_ps", "links")
+    __slots__ = ("bytes_sent", "capacity", "latency_ps", "links")
 
-    def __init__(self, links: tuple[int, ...], bandwidth: int, latency_ps: int) -> None:
+    def __init__(self, links: tuple[int, ...], capacity: int, latency_ps: int) -> None:
         self.links = links
-        self.bandwidth = bandwidth
+        self.capacity = capacity
         self.latency_ps = latency_ps
         self.bytes_sent = 0
 
@@ -46,7 +55,8 @@ class _Path:
 class _Flow:
     """A message on its links.
 
-    ``rest``, in bytes times `SECOND`, is what was left at ``since_ps``, when it got its rate.
+    ``rest`` is what was left at ``since_ps``, when it got its rate, in units of rate times
+    picoseconds.
     """
 
     __slots__ = ("done", "end_ps", "number", "path", "rate", "rest", "since_ps")
@@ -54,8 +64,8 @@ class _Flow:
     def __init__(self, number: int, path: _Path, nbytes: int, done: simpy.Event) -> None:
         self.number = number
         self.path = path
-        self.rest: Rate = nbytes * SECOND
-        self.rate: Rate = 0
+        self.rest = nbytes * SECOND << _FRACTION_BITS
+        self.rate = 0
         self.since_ps = 0
         self.end_ps = -1
         self.done = done
@@ -85,7 +95,8 @@ class Network:
         """
         self.env = env
         self.topology = topology
-        self._capacity: list[int] = topology.link_bandwidth.tolist()
+        self._capacity = [bandwidth << _FRACTION_BITS for bandwidth in topology.link_bandwidth.tolist()]
+        self._latency_ps: list[int] = topology.link_latency.tolist()
         self._on_link: list[set[_Flow]] = [set() for _ in self._capacity]
         self._paths: dict[tuple[int, int], _Path] = {}
         self._num_flows = 0
@@ -128,9 +139,9 @@ class Network:
 
     def _find_path(self, source: int, destination: int) -> _Path:
         links = self.topology.route(source, destination)
-        bandwidth = min(self._capacity[link] for link in links)
-        latency_ps = int(self.topology.link_latency[list(links)].sum())
-        path = self._paths[source, destination] = _Path(links, bandwidth, latency_ps)
+        capacity = min(self._capacity[link] for link in links)
+        latency_ps = sum(self._latency_ps[link] for link in links)
+        path = self._paths[source, destination] = _Path(links, capacity, latency_ps)
         return path
 
     def _settle_at(self, time_ps: int) -> None:
@@ -168,7 +179,7 @@ class Network:
             flow = next(iter(on_link[link]))
             if all(len(on_link[other]) == 1 for other in flow.path.links):
                 seen.update(flow.path.links)
-                self._set_rate(flow, flow.path.bandwidth, now)
+                self._set_rate(flow, flow.path.capacity, now)
                 continue
             flows = self._connected(link, seen)
             rates = max_min_rates([flow.path.links for flow in flows], self._capacity)
@@ -189,13 +200,14 @@ class Network:
                         waiting.append(other)
         return list(flows)
 
-    def _set_rate(self, flow: _Flow, rate: Rate, now: int) -> None:
+    def _set_rate(self, flow: _Flow, rate: int, now: int) -> None:
+        """Change the rate of *flow* and with it its end, unless it has this rate already."""
         if flow.rate == rate:
             return
         flow.rest -= flow.rate * (now - flow.since_ps)
         flow.rate = rate
         flow.since_ps = now
-        flow.end_ps = now + -(-flow.rest // rate)
+        flow.end_ps = now - ((rate >> _TRUSTED_BITS) - flow.rest) // rate
         if flow.end_ps not in self._ending:
             self._ending[flow.end_ps] = []
             heappush(self._end_times, flow.end_ps)

@@ -78,9 +78,8 @@ def fluid(topology: Topology, messages: list[tuple[int, int, int, int]]) -> list
 
 
 @st.composite
-def small_topologies(draw: st.DrawFn) -> Topology:
-    bandwidth = st.integers(1, 30)
-    latency = st.integers(0, 3).map(float)
+def small_topologies(draw: st.DrawFn, bandwidth: st.SearchStrategy[int]) -> Topology:
+    latency = st.integers(0, 3).map(float) | st.sampled_from(["1ps", "500ns", "2us"])
     kind = draw(st.sampled_from(["switch", "ring", "nodes"]))
     if kind == "nodes":
         nics = draw(st.integers(1, 2))
@@ -100,13 +99,16 @@ def small_topologies(draw: st.DrawFn) -> Topology:
 
 @st.composite
 def traffic(draw: st.DrawFn) -> tuple[Topology, list[tuple[int, int, int, int]]]:
-    topology = draw(small_topologies())
+    """Return a network, slow or fast, and messages that meet on it."""
+    slow = draw(st.booleans())
+    topology = draw(small_topologies(st.integers(1, 30) if slow else st.integers(10**9, 10**12)))
+    sent = st.integers(0, 4).map(lambda s: s * SECOND) if slow else st.integers(0, 10**9)
+    nbytes = st.integers(0, 100 if slow else 2**26)
     pairs = st.tuples(st.integers(0, topology.num_ranks - 1), st.integers(1, topology.num_ranks - 1)).map(
         lambda pair: (pair[0], (pair[0] + pair[1]) % topology.num_ranks)
     )
-    message = st.tuples(st.integers(0, 4).map(lambda s: s * SECOND), pairs, st.integers(0, 100))
-    messages = draw(st.lists(message, min_size=1, max_size=12))
-    return topology, [(sent, *pair, nbytes) for sent, pair, nbytes in messages]
+    messages = draw(st.lists(st.tuples(sent, pairs, nbytes), min_size=1, max_size=12))
+    return topology, [(when, *pair, size) for when, pair, size in messages]
 
 
 @given(traffic())

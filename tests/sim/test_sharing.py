@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +11,7 @@ from sim.sharing import max_min_rates
 
 @st.composite
 def flows(draw: st.DrawFn) -> tuple[list[tuple[int, ...]], list[int]]:
-    capacity = draw(st.lists(st.integers(1, 100), min_size=1, max_size=8))
+    capacity = draw(st.lists(st.integers(1, 10**6), min_size=1, max_size=8))
     route = st.lists(st.integers(0, len(capacity) - 1), min_size=1, max_size=4, unique=True)
     return draw(st.lists(route.map(tuple), max_size=15)), capacity
 
@@ -39,7 +37,9 @@ def test_every_flow_has_a_full_link_on_which_none_is_faster(case):
         on_link = {
             link: [r for r, other in zip(rates, routes, strict=True) if link in other] for link in route
         }
-        assert any(sum(there) == capacity[link] and rate == max(there) for link, there in on_link.items())
+        assert any(
+            rate == max(there) and capacity[link] - sum(there) < len(there) for link, there in on_link.items()
+        )
 
 
 @given(flows(), st.randoms(use_true_random=False))
@@ -59,14 +59,11 @@ def test_rates_do_not_depend_on_the_order_of_flows(case, random):
     [
         ([(0,)], [12], [12]),
         ([(0,), (0,), (0,)], [12], [4, 4, 4]),
-        ([(0,), (0,), (0,)], [10], [Fraction(10, 3)] * 3),
+        ([(0,), (0,), (0,)], [10], [3, 3, 3]),
         ([(0, 1), (0,), (1,)], [10, 100], [5, 5, 95]),
         ([(0, 1, 2), (0,), (1,), (2,)], [10, 20, 30], [5, 5, 15, 25]),
         ([], [10], []),
     ],
 )
 def test_textbook_cases(routes, capacity, expected):
-    rates = max_min_rates(routes, capacity)
-
-    assert rates == expected
-    assert [type(rate) for rate in rates] == [type(rate) for rate in expected]
+    assert max_min_rates(routes, capacity) == expected

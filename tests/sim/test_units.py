@@ -152,7 +152,7 @@ def test_a_transfer_takes_the_exact_time_rounded_up(nbytes, bandwidth):
     assert transfer_ps(nbytes, bandwidth) == math.ceil(Fraction(nbytes * SECOND, bandwidth))
 
 
-@given(st.lists(st.tuples(st.integers(0, LIMIT), st.integers(10**6, LIMIT)), max_size=20))
+@given(st.lists(st.tuples(st.integers(0, LIMIT), st.integers(2 * 10**6, LIMIT)), max_size=20))
 def test_arrays_and_ints_take_the_same_time(transfers):
     nbytes = np.array([n for n, _ in transfers], dtype=np.int64)
     bandwidth = np.array([b for _, b in transfers], dtype=np.int64)
