@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 
     from collectives import Proof
 
+EXAMPLES = """\b
+Examples:
+  testbed verify
+  testbed verify my_algorithms.py:my_ring --ranks 2-16
+"""
+
 MODEL = (
     "symbolic execution of every rank's program under rendezvous: messages match, nothing deadlocks, "
     "every contribution arrives exactly once, no two writes conflict"
@@ -57,11 +63,9 @@ def verify(
     ] = "all_reduce",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Prove algorithms without data, or show where they are wrong.
+    """Prove algorithms right, without data.
 
     A wrong program ends with exit code 1 and the grid of ranks and steps around the fault.
-
-    Example: testbed verify my_algorithms.py:my_ring --ranks 2-16
     """
     from collectives import algorithm_names
 

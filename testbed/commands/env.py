@@ -1,0 +1,96 @@
+"""``testbed env``: what this machine has, and so which commands and tests can run on it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from testbed.errors import reporting_errors
+from testbed.report.folder import document
+from testbed.report.table import print_json, stdout_console, table
+
+EXAMPLES = """\b
+Examples:
+  testbed env
+  testbed env --json
+"""
+
+MODEL = "asked of this machine: libraries, devices, and one attempt to make a network namespace"
+
+
+@reporting_errors
+def env(as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False) -> None:
+    """Show what this machine has and can do.
+
+    Versions of Python, torch and NCCL, the GPUs, and whether shaped networks can be made here.
+    """
+    found = {**_python(), **_torch(), **_shaping()}
+    if as_json:
+        print_json(document(method="measured", model=MODEL, environment=found))
+        return
+    rows = [(name.replace("_", " "), _spell(value)) for name, value in found.items()]
+    stdout_console().print(table(("", "this machine"), rows, text_columns=2))
+
+
+def _python() -> dict[str, Any]:
+    if sys.platform == "linux":
+        cores = len(os.sched_getaffinity(0))
+    else:
+        cores = os.cpu_count() or 1
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cores": cores,
+    }
+
+
+def _torch() -> dict[str, Any]:
+    import torch
+    import torch.distributed as dist
+
+    built = dist.is_available()
+    gpus = [torch.cuda.get_device_name(gpu) for gpu in range(torch.cuda.device_count())]
+    nccl = built and dist.is_nccl_available() and torch.cuda.is_available()
+    version: Any = torch.cuda.nccl.version
+    return {
+        "torch": torch.__version__,
+        "gloo": built and dist.is_gloo_available(),
+        "nccl": ".".join(map(str, version())) if nccl else False,
+        "cuda": torch.version.cuda or False,
+        "gpus": gpus,
+    }
+
+
+def _shaping() -> dict[str, Any]:
+    """Return whether network namespaces with shaped links can be made, and if not, why."""
+    missing = [program for program in ("ip", "tc", "unshare") if shutil.which(program) is None]
+    reason = ""
+    if missing:
+        reason = f"missing: {', '.join(missing)} (iproute2, util-linux)"
+    elif os.geteuid() != 0:
+        reason = "needs root"
+    else:
+        script = (
+            "ip link add name v0 type veth peer name v1 && "
+            "tc qdisc add dev v0 root tbf rate 1gbit burst 1mb latency 1ms"
+        )
+        tried = subprocess.run(
+            ["unshare", "--net", "sh", "-c", script], capture_output=True, text=True, timeout=20, check=False
+        )
+        if tried.returncode:
+            reason = tried.stderr.strip().splitlines()[-1] if tried.stderr.strip() else "refused"
+    return {"shaped_networks": not reason, "shaped_networks_reason": reason or None}
+
+
+def _spell(value: Any) -> str:
+    if value is None or value == []:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(value) if isinstance(value, list) else str(value)

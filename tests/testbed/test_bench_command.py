@@ -1,0 +1,145 @@
+"""`testbed bench`: its rows, its usage, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from testbed.cli import app
+
+COLUMNS = ["size_bytes", "count", "type", "redop", "time_us", "algbw_gbs", "busbw_gbs", "wrong"]
+
+NOTHING = """
+from collectives import Recv, Send
+
+def overwrites(rank, world_size):
+    peer = 1 - rank
+    yield Send(peer, chunk=rank), Recv(peer, chunk=peer)
+"""
+
+
+def run_bench(*arguments: str, code: int = 0, **variables: str) -> dict[str, Any]:
+    """Run the real command in a process of its own and return its JSON."""
+    finished = subprocess.run(
+        [sys.executable, "-m", "testbed", "bench", *arguments, "--json"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env={**os.environ, **variables},
+    )
+    assert finished.returncode == code, finished.stderr
+    return json.loads(finished.stdout)
+
+
+def test_the_simulated_ring_on_a_switch_is_the_closed_form(tmp_path: Path) -> None:
+    network = tmp_path / "own.toml"
+    network.write_text(
+        'schema = 1\nkind = "switch"\nbandwidth = "100Gbps"\nlatency = "2us"\n', encoding="utf-8"
+    )
+
+    result = CliRunner().invoke(
+        app, ["bench", "--ranks", "64", "--sizes", "64M", "--network", str(network), "--json"]
+    )
+
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    (row,) = document["rows"]
+    assert list(row)[: len(COLUMNS)] == COLUMNS
+    assert row["time_us"] == pytest.approx(11073.64608, rel=1e-12)
+    assert row["wrong"] is None
+    assert row["floor_us"] <= row["time_us"]
+    assert document["method"] == ["simulated"]
+    assert document["topologies"]
+
+
+def test_threads_are_measured_checked_and_compared_with_a_fitted_model() -> None:
+    arguments = ["bench", "--transport", "threads", "--ranks", "3", "--sizes", "1K-64K", "--factor", "8"]
+
+    result = CliRunner().invoke(app, [*arguments, "--iterations", "3", "--compare", "--json"])
+
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert [row["size_bytes"] for row in document["rows"]] == [1024, 8192, 65536]
+    assert all(row["wrong"] == 0 and row["simulated_us"] > 0 for row in document["rows"])
+    assert "fitted to this very run" in document["model"]
+
+
+def test_a_wrong_payload_is_counted_and_ends_with_1(tmp_path: Path) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(NOTHING, encoding="utf-8")
+    arguments = ["bench", "--transport", "threads", "--ranks", "2", "--sizes", "1K", "--iterations", "1"]
+
+    result = CliRunner().invoke(app, [*arguments, "--algorithm", f"{path}:overwrites", "--json"])
+
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["rows"][0]["wrong"] > 0
+    assert "elements came out wrong" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--algorithm", "rong"], "did you mean 'ring'"),
+        (["--network", "switch-100gg"], "switch-100g"),
+        (["--sizes", "many"], "--sizes"),
+        (["--ranks", "0"], "--ranks 0"),
+        (["--compare"], "choose --transport threads, gloo or nccl"),
+        (["--transport", "gloo", "--network", "switch-100g"], "add --compare"),
+        (["--transport", "threads", "--algorithm", "native"], "the vendor's own"),
+        (["--transport", "threads", "--ranks", "1", "--compare"], "at least 2 ranks"),
+        (["--timeout", "0"], "--timeout 0"),
+    ],
+)
+def test_bad_usage_is_one_message_and_ends_with_2(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, ["bench", *arguments])
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("testbed: error: ")
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.distributed
+def test_a_port_in_use_ends_with_2() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+
+        result = CliRunner().invoke(app, ["bench", "--transport", "gloo", "--port", port])
+
+    assert result.exit_code == 2
+    assert f"port {port} is in use" in result.stderr
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("algorithm", ["ring", "native"])
+def test_gloo_starts_its_own_processes_and_only_rank_0_prints(algorithm: str) -> None:
+    arguments = ["--transport", "gloo", "--ranks", "3", "--sizes", "4K", "--iterations", "2"]
+
+    document = run_bench(*arguments, "--algorithm", algorithm)
+
+    (row,) = document["rows"]
+    assert (row["wrong"], row["count"], document["ranks"]) == (0, 1024, 3)
+
+
+@pytest.mark.distributed
+def test_under_torchrun_the_ranks_that_run_are_joined() -> None:
+    variables = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        variables["MASTER_PORT"] = str(probe.getsockname()[1])
+
+    document = run_bench("--transport", "gloo", "--sizes", "4K", "--iterations", "1", **variables)
+
+    assert document["ranks"] == 1
