@@ -23,13 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from operator import attrgetter
+from operator import attrgetter, index
 
 import numpy as np
 import simpy
 from simpy.events import EventPriority
 
-from sim.errors import TopologyError
+from sim.errors import UnitError
 from sim.sharing import max_min_rates
 from sim.topology import Topology
 from sim.units import SECOND, Int64Array
@@ -112,12 +112,14 @@ class Network:
             A SimPy event that fires, without a value, when the last byte has arrived.
 
         Raises:
-            TopologyError: a rank that does not exist, a rank sending to itself, or a negative size.
+            TopologyError: a rank that does not exist, or a rank sending to itself.
+            UnitError: a negative size.
         """
+        nbytes = index(nbytes)  # NumPy's would overflow
         path = self._paths.get((source, destination)) or self._find_path(source, destination)
         if nbytes <= 0:
             if nbytes < 0:
-                raise TopologyError(f"a message from rank {source} to {destination} has {nbytes} bytes")
+                raise UnitError(f"nbytes: a message from rank {source} to {destination} has {nbytes} bytes")
             return self.env.timeout(path.latency_ps)
         path.bytes_sent += nbytes
         self._num_flows += 1
@@ -138,7 +140,7 @@ class Network:
         return total
 
     def _find_path(self, source: int, destination: int) -> _Path:
-        links = self.topology.route(source, destination)
+        links = self.topology.route(index(source), index(destination))
         capacity = min(self._capacity[link] for link in links)
         latency_ps = sum(self._latency_ps[link] for link in links)
         path = self._paths[source, destination] = _Path(links, capacity, latency_ps)

@@ -11,7 +11,7 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sim.errors import TopologyError
+from sim.errors import TopologyError, UnitError
 from sim.network import Network
 from sim.topology import Topology
 from sim.units import SECOND, transfer_ps
@@ -222,6 +222,13 @@ def test_flows_that_end_together_are_delivered_in_the_order_sent():
     assert delivered == [5, 3, 8, 1, 7]
 
 
+def test_numbers_of_numpy_are_as_good_as_ints():
+    nbytes = 2**40
+    message = np.array([0, 0, 1, nbytes])
+
+    assert arrivals(switch_100g(2), [tuple(message)]) == arrivals(switch_100g(2), [(0, 0, 1, nbytes)])
+
+
 def test_link_bytes_count_what_crosses_each_link():
     env = simpy.Environment()
     network = Network(env, switch_100g(3))
@@ -236,18 +243,18 @@ def test_link_bytes_count_what_crosses_each_link():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "error", "said"),
     [
-        ((0, 0, 1), "to itself"),
-        ((0, 3, 1), "rank 3: switch has ranks 0 to 2"),
-        ((-1, 0, 1), "rank -1"),
-        ((0, 1, -5), "has -5 bytes"),
+        ((0, 0, 1), TopologyError, "to itself"),
+        ((0, 3, 1), TopologyError, "rank 3: switch has ranks 0 to 2"),
+        ((-1, 0, 1), TopologyError, "rank -1"),
+        ((0, 1, -5), UnitError, "has -5 bytes"),
     ],
 )
-def test_an_impossible_message_is_refused(arguments, said):
+def test_an_impossible_message_is_refused(arguments, error, said):
     network = Network(simpy.Environment(), switch_100g(3))
 
-    with pytest.raises(TopologyError, match=said):
+    with pytest.raises(error, match=said):
         network.transfer(*arguments)
 
 
