@@ -23,8 +23,8 @@ from collectives.verify import Proof, verify
 
 if TYPE_CHECKING:
     from collectives.communicator import Communicator
-    from collectives.connect import connect
-    from collectives.simulate import Run, simulate
+    from collectives.connection import connect
+    from collectives.simulation import Run, simulate
 
 __version__ = "0.1.0"
 
@@ -56,9 +56,9 @@ __all__ = [
 
 _LAZY = {
     "Communicator": "collectives.communicator",
-    "connect": "collectives.connect",
-    "Run": "collectives.simulate",
-    "simulate": "collectives.simulate",
+    "connect": "collectives.connection",
+    "Run": "collectives.simulation",
+    "simulate": "collectives.simulation",
 }
 
 

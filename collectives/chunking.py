@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from collectives.program import Copy, Operation, Step
+from collectives.program import Copy, Operation, Send, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,13 @@ class Buffer:
         """Return the elements that a `Copy` reads."""
         start, stop = self.chunking.span(operation.source, operation.num_chunks)
         return self.data[start:stop]
+
+    def snapshot(self, operation: Send | Copy) -> Any:
+        """Return a copy of what *operation* reads, or None where only sizes travel."""
+        if self.data is None:
+            return None
+        view = self.source_view(operation) if isinstance(operation, Copy) else self.view(operation)
+        return view.clone() if hasattr(view, "clone") else view.copy()
 
     def nbytes(self, operation: Operation) -> int:
         """Return how many bytes *operation* moves."""

@@ -1,8 +1,9 @@
 """The seam under `ddp`: collectives on tensors.
 
 A `Communicator` knows tensors, dtypes and reductions and nothing of gradients.  Two kinds ship:
-`ProgramCommunicator` runs the programs of `collectives.algorithms` over a transport;
-`NativeCommunicator` (in `collectives.native`) hands each call to the vendor's own collective.
+`collectives.program_communicator` runs the programs of `collectives.algorithms` over a
+transport; `collectives.native` hands each call to the vendor's own collective.
+`collectives.connection` gives the one that fits a process group.
 """
 
 from __future__ import annotations

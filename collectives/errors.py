@@ -4,6 +4,7 @@ CollectiveError
  ├── ProgramError            an algorithm is wrong (its author)
  ├── UnknownAlgorithmError   there is no algorithm of that name (the caller)
  ├── AlgorithmFileError      FILE.py:FUNCTION cannot be loaded (the caller)
+ ├── NotExactError           the makespan engine cannot give the exact time (use the other one)
  ├── NotSupportedError       right in itself, but not here; says where or what instead
  ├── MismatchError           the ranks disagree about what they call, or how (one of the ranks)
  └── CollectiveTimeoutError  a rank did not take part in time (a rank, or the network)
@@ -26,6 +27,10 @@ class UnknownAlgorithmError(CollectiveError, ValueError):
 
 class AlgorithmFileError(CollectiveError):
     """``FILE.py:FUNCTION`` names no loadable program."""
+
+
+class NotExactError(CollectiveError):
+    """The *makespan* engine cannot give the exact time; ``engine="events"`` can."""
 
 
 class NotSupportedError(CollectiveError):

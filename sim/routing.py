@@ -34,6 +34,29 @@ class Routing(Protocol):
     def link_name(self, link: int) -> str:
         """Return a name of *link* for people."""
 
+    def cuts(self) -> list[Cut]:
+        """Return cuts whose links every message between two groups must use, narrow ones first.
+
+        No algorithm can beat what these links carry; see `collectives.floor`.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A division of the ranks into groups, and the links that cross a group's boundary.
+
+    Attributes:
+        name: what a group is, for example ``rank`` or ``node``.
+        group_sizes: ranks of each of the g groups, int64.
+        links_out: links on which messages leave each group, shape (g, k), padded with -1.
+        links_in: links on which messages enter each group, shape (g, k), padded with -1.
+    """
+
+    name: str
+    group_sizes: Int64Array
+    links_out: Int64Array
+    links_in: Int64Array
+
 
 @dataclass(frozen=True)
 class SwitchRouting:
@@ -55,6 +78,11 @@ class SwitchRouting:
     def link_name(self, link: int) -> str:
         """Return for example ``rank 3 up``."""
         return f"rank {link % self.num_ranks} {'down' if link >= self.num_ranks else 'up'}"
+
+    def cuts(self) -> list[Cut]:
+        """Return the cut around each rank."""
+        ranks = np.arange(self.num_ranks)[:, None]
+        return [Cut("rank", np.ones(self.num_ranks, dtype=np.int64), ranks, self.num_ranks + ranks)]
 
 
 @dataclass(frozen=True)
@@ -82,6 +110,17 @@ class RingRouting:
         """Return for example ``rank 3 to 4``."""
         source = link % self.num_ranks
         return f"rank {source} to {(source + (1 if link < self.num_ranks else -1)) % self.num_ranks}"
+
+    def cuts(self) -> list[Cut]:
+        """Return the cut around each rank."""
+        p = self.num_ranks
+        ranks = np.arange(p)
+        if p == 2:
+            out, into = ranks[:, None], (1 - ranks)[:, None]
+        else:
+            out = np.stack([ranks, p + ranks], axis=1)
+            into = np.stack([(ranks - 1) % p, p + (ranks + 1) % p], axis=1)
+        return [Cut("rank", np.ones(p, dtype=np.int64), out, into)]
 
 
 @dataclass(frozen=True)
@@ -124,6 +163,22 @@ class NodesRouting:
         down, nic = divmod(link - 2 * self.num_ranks, self.num_nics)
         node, nic = divmod(nic, self.ranks_per_node // self.ranks_per_nic)
         return f"node {node} NIC {nic} {'down' if down else 'up'}"
+
+    def cuts(self) -> list[Cut]:
+        """Return the cuts around each node and around each rank."""
+        ranks = np.arange(self.num_ranks)
+        num_nodes = -(-self.num_ranks // self.ranks_per_node)
+        nics_per_node = self.ranks_per_node // self.ranks_per_nic
+        nics = np.arange(num_nodes * nics_per_node).reshape(num_nodes, nics_per_node)
+        up = np.where(nics < self.num_nics, 2 * self.num_ranks + nics, -1)
+        sizes = np.bincount(ranks // self.ranks_per_node, minlength=num_nodes)
+        own_nic = 2 * self.num_ranks + ranks // self.ranks_per_nic
+        out = np.stack([ranks, own_nic], axis=1)
+        into = np.stack([self.num_ranks + ranks, own_nic + self.num_nics], axis=1)
+        return [
+            Cut("node", sizes, up, np.where(up >= 0, up + self.num_nics, -1)),
+            Cut("rank", np.ones(self.num_ranks, dtype=np.int64), out, into),
+        ]
 
 
 def _choose(condition: Any, yes: Ranks, no: Ranks) -> Ranks:

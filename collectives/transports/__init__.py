@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Protocol
 
+from collectives.call import Call
 from collectives.chunking import Buffer
 from collectives.clock import Clock
 from collectives.program import Step
 from collectives.work import Work
 
 
-class Transport(Protocol):
-    """Moves the messages of a step between ranks.
-
-    An implementer decides: how messages of different *channels* are kept apart; where a
-    receive is staged (a step's sends read what the chunks held when it began); what a handle
-    is; and how an execution, which yields one handle per step, is driven to its end.
-    """
+class Poster(Protocol):
+    """As much of a `Transport` as a program needs."""
 
     @property
     def rank(self) -> int:
@@ -27,20 +23,32 @@ class Transport(Protocol):
     def world_size(self) -> int:
         """Number of ranks."""
 
+    def post(self, step: Step, buffer: Buffer, channel: int) -> Any:
+        """Start all operations of *step* and return a handle on their completion.
+
+        Messages match in order per (source, destination, *channel*); no operation of *step* is
+        empty.  The handle is whatever drives the execution knows how to wait for.
+        """
+
+
+class Transport(Poster, Protocol):
+    """Moves the messages of a step between ranks.
+
+    An implementer decides: how messages of different *channels* are kept apart; where a
+    receive is staged (a step's sends read what the chunks held when it began); what a handle
+    is; and how an execution, which yields one handle per step, is driven to its end.
+    """
+
     @property
     def clock(self) -> Clock:
         """The time in which this rank lives."""
 
-    def post(self, step: Step, buffer: Buffer, channel: int) -> Any:
-        """Start all operations of *step* and return a handle on their completion.
-
-        Messages match in order per (source, destination, *channel*).  The handle is whatever
-        `start` knows how to wait for.
-        """
-
-    def start(self, execution: Generator[Any, None, None], description: str) -> Work:
+    def start(self, execution: Generator[Any, Any, None], call: Call) -> Work:
         """Drive *execution*, a generator of handles, to its end; return at once.
 
-        Executions of one transport run in the order in which they were started.
-        *description* names the operation in errors.
+        Executions of one transport complete in the order in which they were started.  *call*
+        names the operation in errors.
         """
+
+    def poll(self) -> None:
+        """Advance what has been started as far as it goes without waiting."""

@@ -1,0 +1,161 @@
+"""The vendor's own collectives, behind the same interface: the baseline.
+
+What NCCL, Gloo, or any other backend of ``torch.distributed`` does with a call is its own
+affair; on a group of the ``testbed`` backend it is that group's algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from collectives.call import Call, Report
+from collectives.clock import Clock, RealClock
+from collectives.communicator import ReduceOp
+from collectives.errors import CollectiveError, NotSupportedError
+from collectives.program_communicator import check_reduction
+from collectives.reports import Explain
+
+
+class NativeCommunicator:
+    """A `collectives.communicator.Communicator` that hands every call to *group* as it is.
+
+    Args:
+        group: the process group.
+        timeout: seconds that a wait lasts unless told otherwise; None leaves it to the group.
+        explain: turns a failure into the error that is raised.
+        clock: the time in which this rank lives.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        timeout: float | None,
+        explain: Explain,
+        clock: Clock | None = None,
+    ) -> None:
+        self.group = group
+        self.rank = group.rank()
+        self.world_size = group.size()
+        self.clock: Clock = clock or RealClock()
+        self.timeout = timeout
+        self.explain = explain
+        self._sequence = 0
+
+    def all_reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False) -> NativeWork:
+        """Replace *tensor* by its sum or average over all ranks."""
+        check_reduction(tensor, op)
+
+        def launch(flat: torch.Tensor) -> Any:
+            return dist.all_reduce(flat, dist.ReduceOp.SUM, self.group, async_op=True)
+
+        def finish(flat: torch.Tensor) -> None:
+            if op == "avg":
+                flat.div_(self.world_size)
+
+        return self._start("all_reduce", tensor, launch, async_op, op=op, finish=finish)
+
+    def broadcast(self, tensor: torch.Tensor, root: int = 0, async_op: bool = False) -> NativeWork:
+        """Replace *tensor* by that of rank *root*."""
+        if not 0 <= root < self.world_size:
+            raise ValueError(f"root must be a rank from 0 to {self.world_size - 1}, got {root}")
+
+        def launch(flat: torch.Tensor) -> Any:
+            return dist.broadcast(flat, group_src=root, group=self.group, async_op=True)
+
+        return self._start("broadcast", tensor, launch, async_op, root=root)
+
+    def all_gather(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> NativeWork:
+        """Gather every rank's *tensor* into *output*, in the order of ranks."""
+        part = tensor.detach().contiguous()
+
+        def launch(flat: torch.Tensor) -> Any:
+            return dist.all_gather(
+                list(flat.view(self.world_size, -1)), part.view(-1), self.group, async_op=True
+            )
+
+        return self._start("all_gather", output, launch, async_op)
+
+    def barrier(self) -> None:
+        """Return when every rank has called."""
+        dist.barrier(self.group)
+
+    def poll(self) -> None:
+        """Do nothing: the backend advances by itself."""
+
+    def _start(
+        self,
+        collective: str,
+        tensor: torch.Tensor,
+        launch: Callable[[torch.Tensor], Any],
+        async_op: bool,
+        *,
+        op: str = "",
+        root: int | None = None,
+        finish: Callable[[torch.Tensor], None] | None = None,
+    ) -> NativeWork:
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        call = Call(self._sequence, collective, "native", tensor.numel(), dtype, op, root)
+        self._sequence += 1
+        flat = tensor.detach().contiguous().view(-1)
+
+        def complete() -> None:
+            if finish is not None:
+                finish(flat)
+            if flat.data_ptr() != tensor.data_ptr():
+                tensor.detach().copy_(flat.view(tensor.shape))
+
+        try:
+            work = NativeWork(self, launch(flat), call, complete)
+        except RuntimeError as error:
+            raise self.failure(Report(call, "at its launch"), error) from error
+        if not async_op:
+            work.wait()
+        return work
+
+    def failure(self, report: Report, error: Exception) -> CollectiveError:
+        """Return the error to raise for a failure in the backend."""
+        if "Invalid scalar type" in str(error):
+            backend, call = dist.get_backend(self.group), report.call
+            return NotSupportedError(
+                f"{backend} has no {call.collective} of {call.dtype}; use algorithm='ring'"
+            )
+        return self.explain(report, error)
+
+
+class NativeWork:
+    """A collective in flight in the vendor's library; a `collectives.work.Work`."""
+
+    def __init__(
+        self, communicator: NativeCommunicator, work: Any, call: Call, complete: Callable[[], None]
+    ) -> None:
+        self.communicator = communicator
+        self.work = work
+        self.call = call
+        self.complete = complete
+        self.finished = False
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Return when the result is in place (on a GPU: make the current stream wait for it)."""
+        if self.finished:
+            return
+        limit = self.communicator.timeout if timeout is None else timeout
+        try:
+            self.work.wait(*([timedelta(seconds=limit)] if limit is not None else []))
+        except CollectiveError:
+            raise
+        except RuntimeError as error:
+            report = Report(self.call, "inside the backend")
+            raise self.communicator.failure(report, error) from error
+        self.complete()
+        self.finished = True
+
+    def is_completed(self) -> bool:
+        """Return whether the result is in place."""
+        if not self.finished and self.work.is_completed():
+            self.wait()
+        return self.finished

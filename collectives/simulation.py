@@ -1,0 +1,248 @@
+"""How long a collective takes on a network that need not exist.
+
+Two engines, one answer: ``makespan`` evaluates all ranks at once where messages never share a
+link, ``events`` runs every message through `sim.Network` and knows sharing.  Where both apply
+they agree to the picosecond.  Both run the very programs that `collectives.verify` proves and
+the real transports carry out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+import simpy
+
+from collectives.bandwidth import algbw, busbw
+from collectives.chunking import Buffer, Chunking
+from collectives.errors import NotExactError, ProgramError
+from collectives.execute import execute
+from collectives.floor import check_floor, floor_ps
+from collectives.makespan import Makespan
+from collectives.program import Algorithm, Program
+from collectives.resolve import resolve_algorithm
+from collectives.transports.simulated import SimulatedExchange, SimulatedPort
+from sim.network import Network
+from sim.stream import Stream
+from sim.topology import Topology
+from sim.units import to_seconds
+
+EngineName: TypeAlias = Literal["makespan", "events"]
+Engine: TypeAlias = Literal["auto", "makespan", "events"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From the first rank's start to the last rank's end, in picoseconds."""
+
+    start_ps: int
+    end_ps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A simulated collective.
+
+    Attributes:
+        seconds: until the last rank is done.
+        floor_seconds: below which no algorithm can be on this network (see `collectives.floor`).
+        engine: ``makespan`` or ``events``.
+        algorithm: name and parameters.
+        collective: what was computed.
+        nbytes: size of the buffer, as nccl-tests counts it.
+        num_ranks: number of ranks.
+        time_ps: the exact result, of which *seconds* is the nearest float.
+        topology: name of the network.
+    """
+
+    seconds: float
+    floor_seconds: float
+    engine: str
+    algorithm: str
+    collective: str
+    nbytes: int
+    num_ranks: int
+    time_ps: int
+    topology: str
+
+    @property
+    def algbw(self) -> float:
+        """Algorithm bandwidth in bytes/s, as nccl-tests defines it."""
+        return algbw(self.nbytes, self.seconds)
+
+    @property
+    def busbw(self) -> float:
+        """Bus bandwidth in bytes/s, as nccl-tests defines it."""
+        return busbw(self.collective, self.nbytes, self.seconds, self.num_ranks)
+
+
+def simulate(
+    algorithm: str | Program | Algorithm,
+    *,
+    nbytes: int,
+    topology: Topology,
+    collective: str = "all_reduce",
+    engine: Engine = "auto",
+    itemsize: int = 1,
+) -> Run:
+    """Predict the time of one collective in which all ranks start together.
+
+    Model: a message waits for its path's latency, then shares the bandwidth of its links fairly
+    (max-min); no protocol overhead, no cost of the reduction itself.  See ``docs/modelling.md``.
+
+    Args:
+        algorithm: a name, ``FILE.py:FUNCTION``, a program or an `Algorithm`.
+        nbytes: size of the buffer, as nccl-tests counts it.
+        topology: the network; every one of its ranks takes part.
+        collective: for names and bare programs.
+        engine: ``auto`` takes *makespan* where it is exact, else *events*.
+        itemsize: bytes of an element; chunks hold whole elements.
+
+    Raises:
+        ProgramError: the program deadlocks.
+        NotExactError: ``engine="makespan"``, and messages share a link.
+        ValueError: sizes are negative or do not fit.
+    """
+    chosen = resolve_algorithm(algorithm, collective)
+    if nbytes < 0 or itemsize < 1 or nbytes % itemsize:
+        raise ValueError(
+            f"nbytes must be a multiple of itemsize and not negative, got {nbytes} and {itemsize}"
+        )
+
+    def attempt(name: EngineName) -> Span:
+        env = simpy.Environment(initial_time=0)
+        queue = collective_queue(env, topology, chosen, engine=name, itemsize=itemsize)
+        span: Span = run_until(env, queue.submit(nbytes))
+        return span
+
+    span, used = with_engine(engine, attempt)
+    floor = floor_ps(chosen.collective, nbytes, topology)
+    check_floor(span.end_ps, floor, f"{chosen} on {topology.name}, {nbytes} bytes")
+    return Run(
+        seconds=to_seconds(span.end_ps),
+        floor_seconds=to_seconds(floor),
+        engine=used,
+        algorithm=str(chosen),
+        collective=chosen.collective,
+        nbytes=nbytes,
+        num_ranks=topology.num_ranks,
+        time_ps=span.end_ps,
+        topology=topology.name,
+    )
+
+
+def with_engine(engine: Engine, attempt: Callable[[EngineName], T]) -> tuple[T, EngineName]:
+    """Return what *attempt* returns, and with which engine: ``auto`` tries *makespan* first.
+
+    Raises:
+        NotExactError: *makespan* was asked for, and cannot give the exact time.
+    """
+    if engine not in ("auto", "makespan", "events"):
+        raise ValueError(f"engine must be 'auto', 'makespan' or 'events', got {engine!r}")
+    if engine != "events":
+        try:
+            return attempt("makespan"), "makespan"
+        except NotExactError:
+            if engine == "makespan":
+                raise
+    return attempt("events"), "events"
+
+
+class CollectiveQueue(Protocol):
+    """The collectives of one communicator of all ranks, one after another, in virtual time."""
+
+    def submit(self, nbytes: int) -> simpy.Event:
+        """Let every rank start a collective now, after those before it.
+
+        The event fires when the last rank is done; its value is a `Span`.
+        """
+
+
+def collective_queue(
+    env: simpy.Environment,
+    topology: Topology,
+    algorithm: str | Program | Algorithm,
+    *,
+    engine: EngineName,
+    itemsize: int = 1,
+) -> CollectiveQueue:
+    """Return a queue on *topology*; see `simulate` for the arguments and the model."""
+    kind = MakespanQueue if engine == "makespan" else EventQueue
+    return kind(env, topology, resolve_algorithm(algorithm), itemsize)
+
+
+def run_until(env: simpy.Environment, event: simpy.Event) -> Any:
+    """Run *env* until *event* has fired and return its value.
+
+    Raises:
+        ProgramError: nothing is left to happen, so that it will never fire.
+    """
+    try:
+        return env.run(until=event)
+    except RuntimeError as error:
+        if event.triggered:
+            raise
+        raise ProgramError("deadlock in virtual time; `verify` shows which ranks wait for what") from error
+
+
+class MakespanQueue:
+    """Collectives evaluated when they are submitted, all ranks at once."""
+
+    def __init__(
+        self, env: simpy.Environment, topology: Topology, algorithm: Algorithm, itemsize: int
+    ) -> None:
+        self.env = env
+        self.algorithm = algorithm
+        self.itemsize = itemsize
+        self.makespan = Makespan(topology)
+        self.free_ps = np.zeros(topology.num_ranks, dtype=np.int64)
+
+    def submit(self, nbytes: int) -> simpy.Event:
+        """Let every rank start a collective now, after those before it."""
+        now = int(self.env.now)
+        start = np.maximum(self.free_ps, now)
+        self.free_ps = self.makespan.run(self.algorithm, nbytes, start, self.itemsize)
+        span = Span(int(start.min()), int(self.free_ps.max()))
+        return self.env.timeout(span.end_ps - now, value=span)
+
+
+class EventQueue:
+    """Collectives as one SimPy process per rank."""
+
+    def __init__(
+        self, env: simpy.Environment, topology: Topology, algorithm: Algorithm, itemsize: int
+    ) -> None:
+        self.env = env
+        self.algorithm = algorithm
+        self.itemsize = itemsize
+        self.exchange = SimulatedExchange(Network(env, topology))
+        self.ports = [SimulatedPort(self.exchange, rank) for rank in range(topology.num_ranks)]
+        self.streams = [Stream(env) for _ in self.ports]
+        self.num_submitted = 0
+
+    def submit(self, nbytes: int) -> simpy.Event:
+        """Let every rank start a collective now, after those before it."""
+        channel = self.num_submitted
+        self.num_submitted += 1
+        num_chunks = self.algorithm.num_chunks(len(self.ports))
+        buffer = Buffer(Chunking(nbytes // self.itemsize, num_chunks, self.itemsize))
+        done = [
+            stream.submit(partial(self._run, port, buffer, channel))
+            for port, stream in zip(self.ports, self.streams, strict=True)
+        ]
+        return self.env.process(self._gather(done))
+
+    def _run(self, port: SimulatedPort, buffer: Buffer, channel: int) -> Generator[simpy.Event, Any, int]:
+        start_ps = int(self.env.now)
+        yield from execute(self.algorithm, buffer, port, channel)
+        return start_ps
+
+    def _gather(self, done: list[simpy.Process]) -> Generator[simpy.Event, Any, Span]:
+        yield self.env.all_of(done)
+        starts: list[Any] = [process.value for process in done]
+        return Span(min(starts), int(self.env.now))

@@ -1,0 +1,205 @@
+"""Messages by the point-to-point calls of a Gloo process group.
+
+Gloo has tags, which carry the channel.  It cannot say whether an operation is complete without
+waiting for it, and a wait that times out closes the connection.  So a receive is watched from
+outside: its last bytes are filled with a random pattern, and when they have changed the message
+has arrived, and waiting for it does not block.  Should the data equal the pattern, that early
+notice is missed and nothing else.
+
+Sends are awaited late: before the memory that they read is written to, and at the end.  The
+proof of the program (`collectives.verify`) makes that safe, as in it a step is complete only when
+its sends are.
+
+Messages travel as bytes, so that every dtype does.  Tensors on a GPU are staged in host memory.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from collections.abc import Callable, Generator
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from collectives.call import Call, Report
+from collectives.chunking import Buffer
+from collectives.clock import RealClock
+from collectives.errors import CollectiveError
+from collectives.execute import land
+from collectives.program import Copy, Operation, Recv, Send, Step
+from collectives.progress import ProgressQueue, ProgressWork
+from collectives.render import spell_operation
+
+_PATTERN_BYTES = 8
+
+
+class GlooTransport:
+    """The ranks of a Gloo group.
+
+    Args:
+        group: the process group.
+        lane: keeps messages of several transports on one group apart; equal on all ranks.
+        timeout: seconds that a wait lasts unless told otherwise.
+        explain: turns a failure into the error that is raised.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        lane: int,
+        timeout: float,
+        explain: Callable[[Report, Exception], CollectiveError],
+    ) -> None:
+        self.group = group
+        self.rank = group.rank()
+        self.world_size = group.size()
+        self.clock = RealClock()
+        self.lane = lane
+        self.queue = ProgressQueue(timeout, explain)
+        self.sends: dict[int, list[_Sending]] = {}
+
+    def post(self, step: Step, buffer: Buffer, channel: int) -> _GlooStep:
+        """Start all operations of *step*."""
+        return _GlooStep(self, step, buffer, channel)
+
+    def start(self, execution: Generator[Any, Any, None], call: Call) -> ProgressWork:
+        """Start *execution*; it progresses whenever this rank calls."""
+        return self.queue.start(self._and_drain(execution, call.channel()), call)
+
+    def poll(self) -> None:
+        """Advance what is in flight."""
+        self.queue.poll()
+
+    def tag(self, channel: int) -> int:
+        """Return the Gloo tag of *channel*: 30 bits."""
+        return zlib.crc32(f"{self.lane}/{channel}".encode()) & 0x3FFF_FFFF
+
+    def await_sends(self, channel: int, span: tuple[int, int] | None, deadline: float) -> None:
+        """Wait for the sends of *channel* that read elements of *span*, or for all."""
+        kept = []
+        for sending in self.sends.pop(channel, []):
+            if span is None or (sending.span[0] < span[1] and span[0] < sending.span[1]):
+                sending.work.wait(_remaining(deadline))
+            else:
+                kept.append(sending)
+        if kept:
+            self.sends[channel] = kept
+
+    def _and_drain(self, execution: Generator[Any, Any, None], channel: int) -> Generator[Any, Any, None]:
+        yield from execution
+        if channel in self.sends:
+            yield _Drain(self, channel)
+
+
+class _Sending:
+    """A send under way; keeps alive what it reads."""
+
+    __slots__ = ("data", "span", "work")
+
+    def __init__(self, work: dist.Work, span: tuple[int, int], data: torch.Tensor) -> None:
+        self.work = work
+        self.span = span
+        self.data = data
+
+
+class _Receiving:
+    """A receive under way, and how to see from outside that it has arrived."""
+
+    __slots__ = ("data", "pattern", "tail", "work")
+
+    def __init__(self, group: dist.ProcessGroup, data: torch.Tensor, peer: int, tag: int) -> None:
+        raw = data.view(torch.uint8)
+        self.data = data
+        self.tail = raw[-_PATTERN_BYTES:].numpy()
+        self.pattern = os.urandom(self.tail.size)
+        self.tail[:] = memoryview(self.pattern)
+        self.work = group.recv([raw], peer, tag)
+
+    def arrived(self) -> bool:
+        return self.tail.tobytes() != self.pattern
+
+
+class _GlooStep:
+    """A step that has been posted; a `collectives.progress.Handle`."""
+
+    brief = False
+
+    def __init__(self, transport: GlooTransport, step: Step, buffer: Buffer, channel: int) -> None:
+        self.transport = transport
+        self.step = step
+        self.buffer = buffer
+        self.channel = channel
+        self.incoming: dict[int, torch.Tensor] = {}
+        self.receives: dict[int, _Receiving] = {}
+        tag = transport.tag(channel)
+        read = [_span(buffer, operation) for operation in step if isinstance(operation, Send)]
+        for position, operation in enumerate(step):
+            if isinstance(operation, Copy):
+                self.incoming[position] = buffer.snapshot(operation)
+            elif not isinstance(operation, Send):
+                into = self._place(operation, read)
+                self.receives[position] = _Receiving(transport.group, into, operation.peer, tag)
+        for operation in step:
+            if isinstance(operation, Send):
+                data = buffer.view(operation).cpu()
+                work = transport.group.send([data.view(torch.uint8)], operation.peer, tag)
+                transport.sends.setdefault(channel, []).append(_Sending(work, _span(buffer, operation), data))
+
+    def done(self) -> bool:
+        return all(receiving.arrived() for receiving in self.receives.values())
+
+    def wait(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        for position, receiving in list(self.receives.items()):
+            receiving.work.wait(_remaining(deadline))
+            del self.receives[position]
+            if receiving.data.data_ptr() != self.buffer.view(self.step[position]).data_ptr():
+                self.incoming[position] = receiving.data.to(self.buffer.data.device)
+        for position in self.incoming:
+            span = _span(self.buffer, self.step[position])
+            self.transport.await_sends(self.channel, span, deadline)
+        land(self.step, self.buffer, self.incoming)
+
+    def doing(self) -> str:
+        return ", ".join(spell_operation(self.step[position]) for position in self.receives)
+
+    def _place(self, operation: Operation, read: list[tuple[int, int]]) -> torch.Tensor:
+        """Return where to receive: in place if nothing of this step reads there."""
+        target: torch.Tensor = self.buffer.view(operation)
+        span = _span(self.buffer, operation)
+        overlaps = any(start < span[1] and span[0] < stop for start, stop in read)
+        if isinstance(operation, Recv) and not overlaps and target.device.type == "cpu":
+            self.transport.await_sends(self.channel, span, time.monotonic() + self.transport.queue.timeout)
+            return target
+        return torch.empty_like(target, device="cpu")
+
+
+class _Drain:
+    """The sends that are left at the end of an execution; a `collectives.progress.Handle`."""
+
+    brief = True
+
+    def __init__(self, transport: GlooTransport, channel: int) -> None:
+        self.transport = transport
+        self.channel = channel
+
+    def done(self) -> bool:
+        return False
+
+    def wait(self, timeout: float) -> None:
+        self.transport.await_sends(self.channel, None, time.monotonic() + timeout)
+
+    def doing(self) -> str:
+        return "its last messages have not been taken"
+
+
+def _span(buffer: Buffer, operation: Operation) -> tuple[int, int]:
+    return buffer.chunking.span(operation.chunk, operation.num_chunks)
+
+
+def _remaining(deadline: float) -> timedelta:
+    return timedelta(seconds=max(deadline - time.monotonic(), 0.001))

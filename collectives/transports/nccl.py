@@ -1,0 +1,128 @@
+"""Messages by the point-to-point calls of an NCCL process group, on CUDA streams.
+
+NCCL has no tags and orders operations by stream.  So all steps of a collective are enqueued when
+it starts, in launch order, on a stream of the transport's own; the host never waits.  A `Work` is
+an event on that stream, and waiting for it makes the caller's stream wait, as torch's NCCL does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from collectives.call import Call, Report
+from collectives.chunking import Buffer
+from collectives.clock import RealClock
+from collectives.errors import CollectiveError
+from collectives.execute import land
+from collectives.program import Copy, Recv, Send, Step
+
+_POLL_SECONDS = 0.0005
+
+
+class NcclTransport:
+    """The ranks of an NCCL group; *device* is this rank's GPU.
+
+    Args:
+        group: the process group.
+        device: the GPU on which tensors live.
+        explain: turns a failure into the error that is raised.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        device: torch.device,
+        explain: Callable[[Report, Exception], CollectiveError],
+    ) -> None:
+        self.group = group
+        self.rank = group.rank()
+        self.world_size = group.size()
+        self.clock = RealClock()
+        self.device = device
+        self.explain = explain
+        self.stream = torch.cuda.Stream(device)
+        self.global_ranks = dist.get_process_group_ranks(group)
+
+    def post(self, step: Step, buffer: Buffer, channel: int) -> _NcclStep:
+        """Enqueue all operations of *step* on the current stream."""
+        return _NcclStep(self, step, buffer)
+
+    def start(self, execution: Generator[Any, Any, None], call: Call) -> NcclWork:
+        """Enqueue all of *execution*; it begins when the caller's stream has come this far."""
+        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        held: list[_NcclStep] = []
+        with torch.cuda.stream(self.stream):
+            for step in execution:
+                step.wait()
+                held.append(step)
+            done = torch.cuda.Event()
+            done.record(self.stream)
+        return NcclWork(self, done, call, held)
+
+    def poll(self) -> None:
+        """Do nothing: the stream advances by itself."""
+
+
+class NcclWork:
+    """A collective in flight on a stream; a `collectives.work.Work`."""
+
+    def __init__(self, transport: NcclTransport, done: torch.cuda.Event, call: Call, held: list[Any]) -> None:
+        self.transport = transport
+        self.done = done
+        self.call = call
+        self.held = held
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Make the current stream wait; with *timeout*, the host waits that many seconds at most."""
+        if timeout is not None:
+            deadline = time.monotonic() + timeout
+            while not self.done.query():
+                if time.monotonic() > deadline:
+                    cause = TimeoutError(f"timed out after {timeout:.3g} s")
+                    raise self.transport.explain(Report(self.call, "enqueued on its stream"), cause)
+                time.sleep(_POLL_SECONDS)
+        torch.cuda.current_stream(self.transport.device).wait_event(self.done)
+        self.held.clear()
+
+    def is_completed(self) -> bool:
+        """Return whether the GPU is done with it."""
+        return bool(self.done.query())
+
+
+class _NcclStep:
+    """A step that has been enqueued."""
+
+    def __init__(self, transport: NcclTransport, step: Step, buffer: Buffer) -> None:
+        self.step = step
+        self.buffer = buffer
+        self.incoming: dict[int, torch.Tensor] = {}
+        read = {chunk for operation in step if isinstance(operation, Send) for chunk in _chunks(operation)}
+        calls = []
+        for position, operation in enumerate(step):
+            if isinstance(operation, Copy):
+                self.incoming[position] = buffer.snapshot(operation)
+                continue
+            data = buffer.view(operation)
+            method: Any = dist.isend
+            if not isinstance(operation, Send):
+                method = dist.irecv
+                if not isinstance(operation, Recv) or not read.isdisjoint(_chunks(operation)):
+                    data = self.incoming[position] = torch.empty_like(data)
+            peer = transport.global_ranks[operation.peer]
+            calls.append(dist.P2POp(method, data.view(torch.uint8), peer, transport.group))
+        self.works = dist.batch_isend_irecv(calls) if calls else []
+
+    def wait(self) -> None:
+        """Make the current stream wait for the messages, then write what they bring."""
+        for work in self.works:
+            work.wait()
+        land(self.step, self.buffer, self.incoming)
+
+
+def _chunks(operation: Any) -> range:
+    return range(operation.chunk, operation.chunk + operation.num_chunks)

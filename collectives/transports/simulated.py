@@ -1,0 +1,165 @@
+"""Messages travel over a simulated network, in virtual time.
+
+Real tensors are written when the receive completes in virtual time; without tensors only sizes
+travel.  A handle is a SimPy event, so an execution is a SimPy process.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Generator, Sequence
+from typing import Any
+
+import simpy
+
+from collectives.call import Call
+from collectives.chunking import Buffer
+from collectives.execute import land
+from collectives.program import Copy, Send, Step
+from collectives.render import spell_operation
+from sim.cluster import RankThread
+from sim.network import Network
+from sim.stream import Stream
+
+
+class SimulatedExchange:
+    """Where the ranks of one group meet: messages posted and not yet matched.
+
+    Args:
+        network: carries the messages.
+        hosts: the place of each rank of the group in the topology; by default rank r is at r.
+    """
+
+    def __init__(self, network: Network, hosts: Sequence[int] | None = None) -> None:
+        self.network = network
+        self.hosts = list(range(network.topology.num_ranks)) if hosts is None else list(hosts)
+        self.sends: defaultdict[tuple[int, int, int], deque[tuple[_StepInFlight, int]]] = defaultdict(deque)
+        self.receives: defaultdict[tuple[int, int, int], deque[tuple[_StepInFlight, int]]] = defaultdict(
+            deque
+        )
+
+    def match(self, source: int, destination: int, channel: int) -> None:
+        """Start the next transfer from *source* to *destination* if both sides have posted it."""
+        sends, receives = (
+            self.sends[source, destination, channel],
+            self.receives[source, destination, channel],
+        )
+        if not (sends and receives):
+            return
+        (sender, sent), (receiver, received) = sends.popleft(), receives.popleft()
+        operation = sender.step[sent]
+        assert isinstance(operation, Send)
+        receiver.incoming[received] = sender.buffer.snapshot(operation)
+        sender.unmatched.discard(sent)
+        receiver.unmatched.discard(received)
+        nbytes = sender.buffer.nbytes(operation)
+        arrival = self.network.transfer(self.hosts[source], self.hosts[destination], nbytes)
+        assert arrival.callbacks is not None
+        arrival.callbacks.append(receiver.complete_one)
+        arrival.callbacks.append(sender.complete_one)
+
+
+class SimulatedPort:
+    """One rank's side of an exchange: enough to run a program."""
+
+    def __init__(self, exchange: SimulatedExchange, rank: int) -> None:
+        self.exchange = exchange
+        self.rank = rank
+        self.world_size = len(exchange.hosts)
+        self.current: _StepInFlight | None = None
+
+    def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
+        """Start all operations of *step*; the event fires when all are complete."""
+        in_flight = self.current = _StepInFlight(self.exchange.network.env, step, buffer)
+        for position, operation in enumerate(step):
+            if isinstance(operation, Copy):
+                in_flight.incoming[position] = buffer.snapshot(operation)
+            elif isinstance(operation, Send):
+                self.exchange.sends[self.rank, operation.peer, channel].append((in_flight, position))
+                self.exchange.match(self.rank, operation.peer, channel)
+            else:
+                self.exchange.receives[operation.peer, self.rank, channel].append((in_flight, position))
+                self.exchange.match(operation.peer, self.rank, channel)
+        return in_flight.done
+
+    def doing(self) -> str:
+        """Return in words what the step in flight waits for."""
+        if self.current is None:
+            return "nothing posted yet"
+        waiting = sorted(self.current.unmatched)
+        if not waiting:
+            return "messages under way"
+        return ", ".join(spell_operation(self.current.step[position]) for position in waiting)
+
+
+class SimulatedTransport:
+    """The transport of a rank thread: collectives in its group run one after another.
+
+    Args:
+        exchange: shared by all ranks of the group.
+        rank: this rank within the group.
+        rank_thread: the thread on which it runs.
+    """
+
+    def __init__(self, exchange: SimulatedExchange, rank: int, rank_thread: RankThread) -> None:
+        self.port = SimulatedPort(exchange, rank)
+        self.rank = rank
+        self.world_size = self.port.world_size
+        self.clock = rank_thread
+        self.stream = Stream(exchange.network.env)
+
+    def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
+        """Start all operations of *step*; the event fires when all are complete."""
+        return self.port.post(step, buffer, channel)
+
+    def start(self, execution: Generator[Any, Any, None], call: Call) -> SimulatedWork:
+        """Start *execution* at the rank's local time, after those started before it."""
+        done = self.stream.submit(lambda: execution, not_before_ps=self.clock.now_ps())
+        return SimulatedWork(self.clock, done, call, self.port)
+
+    def poll(self) -> None:
+        """Do nothing: in virtual time everything in flight advances by itself."""
+
+
+class SimulatedWork:
+    """A collective in flight in virtual time; a `collectives.work.Work`."""
+
+    def __init__(self, rank_thread: RankThread, done: simpy.Event, call: Call, port: SimulatedPort) -> None:
+        self.rank_thread = rank_thread
+        self.done = done
+        self.call = call
+        self.port = port
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait in virtual time; *timeout* is not needed, as a deadlock is found at once."""
+        self.rank_thread.wait(self.done, lambda: f"{self.call}: {self.port.doing()}")
+
+    def is_completed(self) -> bool:
+        """Return whether the result is in place at this rank's local time."""
+        return self.rank_thread.poll(self.done)
+
+
+class _StepInFlight:
+    """A step that has been posted; ``done`` fires when all its operations are complete."""
+
+    __slots__ = ("buffer", "done", "incoming", "remaining", "step", "unmatched")
+
+    def __init__(self, env: simpy.Environment, step: Step, buffer: Buffer) -> None:
+        self.step = step
+        self.buffer = buffer
+        self.incoming: dict[int, Any] = {}
+        self.unmatched = {n for n, operation in enumerate(step) if not isinstance(operation, Copy)}
+        self.remaining = len(self.unmatched)
+        self.done = simpy.Event(env)
+        if not self.remaining:
+            self.finish()
+
+    def complete_one(self, _: simpy.Event) -> None:
+        self.remaining -= 1
+        if not self.remaining:
+            self.finish()
+
+    def finish(self) -> None:
+        if self.buffer.data is not None:
+            land(self.step, self.buffer, self.incoming)
+        self.done.succeed()

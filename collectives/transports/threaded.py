@@ -1,0 +1,178 @@
+"""Ranks are threads of one process, in real time.
+
+The whole contract of a transport in one page, and nothing to install: the reference for those
+who write another.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+from collectives.call import Call, Report, diagnose
+from collectives.chunking import Buffer
+from collectives.clock import RealClock
+from collectives.errors import CollectiveError
+from collectives.execute import land
+from collectives.program import Copy, Recv, RecvReduce, Send, Step
+from collectives.progress import ProgressQueue, ProgressWork
+from collectives.render import spell_operation
+
+DEFAULT_TIMEOUT = 60.0
+"""Seconds that a collective waits for its peers unless told otherwise."""
+
+T = TypeVar("T")
+
+
+class Exchange:
+    """Where the threads meet: messages posted and not yet matched, under one lock."""
+
+    def __init__(self, world_size: int) -> None:
+        self.world_size = world_size
+        self.changed = threading.Condition()
+        self.sends: defaultdict[tuple[int, int, int], deque[tuple[_StepInFlight, int]]] = defaultdict(deque)
+        self.receives: defaultdict[tuple[int, int, int], deque[tuple[_StepInFlight, int]]] = defaultdict(
+            deque
+        )
+        self.reports: dict[int, Report | None] = dict.fromkeys(range(world_size))
+        self.broken = ""
+        self.gone: set[int] = set()
+
+    def leave(self, rank: int) -> None:
+        """Record that *rank* has returned: what others still want of it will never come."""
+        with self.changed:
+            self.gone.add(rank)
+            self.changed.notify_all()
+
+    def break_off(self, reason: str) -> None:
+        """Fail everything that waits, now and later: a rank is gone."""
+        with self.changed:
+            self.broken = self.broken or reason
+            self.changed.notify_all()
+
+
+class ThreadedTransport:
+    """One rank's side of an `Exchange`."""
+
+    def __init__(self, exchange: Exchange, rank: int, timeout: float = DEFAULT_TIMEOUT) -> None:
+        self.exchange = exchange
+        self.rank = rank
+        self.world_size = exchange.world_size
+        self.clock = RealClock()
+        self.queue = ProgressQueue(timeout, self._explain)
+
+    def post(self, step: Step, buffer: Buffer, channel: int) -> _StepInFlight:
+        """Start all operations of *step*."""
+        in_flight = _StepInFlight(self.exchange, step, buffer)
+        with self.exchange.changed:
+            for position, operation in enumerate(step):
+                if isinstance(operation, Copy):
+                    in_flight.incoming[position] = buffer.snapshot(operation)
+                    continue
+                sending = isinstance(operation, Send)
+                ends = (self.rank, operation.peer) if sending else (operation.peer, self.rank)
+                queues = self.exchange.sends if sending else self.exchange.receives
+                queues[(*ends, channel)].append((in_flight, position))
+                self._match((*ends, channel))
+            self.exchange.changed.notify_all()
+        return in_flight
+
+    def start(self, execution: Generator[Any, Any, None], call: Call) -> ProgressWork:
+        """Start *execution*; it progresses whenever this rank calls."""
+        with self.exchange.changed:
+            self.exchange.reports[self.rank] = Report(call, "posted")
+        return self.queue.start(execution, call)
+
+    def poll(self) -> None:
+        """Advance what is in flight."""
+        self.queue.poll()
+
+    def _match(self, key: tuple[int, int, int]) -> None:
+        sends, receives = self.exchange.sends[key], self.exchange.receives[key]
+        if sends and receives:
+            (sender, sent), (receiver, received) = sends.popleft(), receives.popleft()
+            receiver.incoming[received] = sender.buffer.snapshot(sender.step[sent])  # type: ignore[arg-type]
+            sender.outstanding.discard(sent)
+            receiver.outstanding.discard(received)
+
+    def _explain(self, report: Report, error: Exception) -> CollectiveError:
+        with self.exchange.changed:
+            self.exchange.reports[self.rank] = report
+            reports = dict(self.exchange.reports)
+        return diagnose(self.rank, report, reports, str(error))
+
+
+class _StepInFlight:
+    """A step that has been posted; a `collectives.progress.Handle`."""
+
+    brief = False
+
+    def __init__(self, exchange: Exchange, step: Step, buffer: Buffer) -> None:
+        self.exchange = exchange
+        self.step = step
+        self.buffer = buffer
+        self.incoming: dict[int, Any] = {}
+        self.outstanding = {n for n, operation in enumerate(step) if not isinstance(operation, Copy)}
+
+    def done(self) -> bool:
+        return not self.outstanding or bool(self._hopeless())
+
+    def wait(self, timeout: float) -> None:
+        started = time.monotonic()
+        with self.exchange.changed:
+            self.exchange.changed.wait_for(self.done, timeout)
+            if self.outstanding:
+                waited = f"timed out after {time.monotonic() - started:.3g} s"
+                raise TimeoutError(self._hopeless() or waited)
+        land(self.step, self.buffer, self.incoming)
+
+    def _hopeless(self) -> str:
+        """Return why this step can never complete, or nothing."""
+        peers = {operation.peer for operation in self._waiting()}
+        gone = sorted(peers & self.exchange.gone)
+        return self.exchange.broken or (f"cannot complete: rank {gone[0]} has returned" if gone else "")
+
+    def _waiting(self) -> list[Send | Recv | RecvReduce]:
+        operations = (self.step[position] for position in sorted(self.outstanding))
+        return [operation for operation in operations if not isinstance(operation, Copy)]
+
+    def doing(self) -> str:
+        return ", ".join(map(spell_operation, self._waiting()))
+
+
+def run_threads(
+    function: Callable[[ThreadedTransport], T], world_size: int, timeout: float = DEFAULT_TIMEOUT
+) -> list[T]:
+    """Run *function* on *world_size* rank threads; return the results by rank.
+
+    Raises:
+        Exception: that of the first rank that failed; the others are broken off.
+    """
+    if world_size < 1:
+        raise ValueError(f"world_size must be at least 1, got {world_size}")
+    exchange = Exchange(world_size)
+    results: list[Any] = [None] * world_size
+    failures: list[tuple[int, BaseException]] = []
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = function(ThreadedTransport(exchange, rank, timeout))
+            exchange.leave(rank)
+        except BaseException as error:
+            failures.append((rank, error))
+            exchange.break_off(f"broke off: rank {rank} raised {type(error).__name__}: {error}")
+
+    threads = [
+        threading.Thread(target=run, args=(rank,), name=f"rank {rank}", daemon=True)
+        for rank in range(world_size)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0][1]
+    return results
