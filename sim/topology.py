@@ -12,7 +12,7 @@ full duplex: the two directions of a cable are two links.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
@@ -25,7 +25,7 @@ from sim.units import Int64Array, Quantity, parse_bandwidth, parse_time
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """A network of ``num_ranks`` ranks.
+    """A network of ``num_ranks`` ranks; `dataclasses.replace` makes one with other links.
 
     Attributes:
         name: for people.
@@ -40,8 +40,8 @@ class Topology:
     name: str
     num_ranks: int
     ranks_per_node: int
-    link_bandwidth: Int64Array
-    link_latency: Int64Array
+    link_bandwidth: Int64Array = field(repr=False)
+    link_latency: Int64Array = field(repr=False)
     routing: Routing
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -101,7 +102,11 @@ def small_topologies(draw: st.DrawFn, bandwidth: st.SearchStrategy[int]) -> Topo
 def traffic(draw: st.DrawFn) -> tuple[Topology, list[tuple[int, int, int, int]]]:
     """Return a network, slow or fast, and messages that meet on it."""
     slow = draw(st.booleans())
-    topology = draw(small_topologies(st.integers(1, 30) if slow else st.integers(10**9, 10**12)))
+    bandwidth = st.integers(1, 30) if slow else st.integers(10**9, 10**12)
+    topology = draw(small_topologies(bandwidth))
+    if draw(st.booleans()):
+        each = [draw(bandwidth) for _ in range(topology.num_links)]
+        topology = replace(topology, link_bandwidth=np.array(each))
     sent = st.integers(0, 4).map(lambda s: s * SECOND) if slow else st.integers(0, 10**9)
     nbytes = st.integers(0, 100 if slow else 2**26)
     pairs = st.tuples(st.integers(0, topology.num_ranks - 1), st.integers(1, topology.num_ranks - 1)).map(

@@ -183,6 +183,18 @@ def test_links_that_do_not_exist_have_no_name():
         Topology.switch(num_ranks=4, **LINKS).link_name(8)
 
 
+@given(topologies())
+def test_a_message_leaves_its_group_of_a_cut_and_enters_another_once(topology):
+    for cut in topology.routing.cuts():
+        group = np.repeat(np.arange(len(cut.group_sizes)), cut.group_sizes)
+        assert len(group) == topology.num_ranks
+        for source, destination in pairs_of(topology):
+            route = set(topology.route(source, destination))
+            out = len(route & set(cut.links_out[group[source]].tolist()))
+            into = len(route & set(cut.links_in[group[destination]].tolist()))
+            assert out == into == (group[source] != group[destination])
+
+
 def test_no_pairs_have_no_routes():
     assert Topology.ring(num_ranks=4, **LINKS).routes([], []).shape == (0, 0)
 
