@@ -25,10 +25,10 @@ Int64Array: TypeAlias = npt.NDArray[np.int64]
 
 _DECIMAL = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
-_TIMES = {"": SECOND, "s": SECOND, "ms": 10**9, "us": 10**6, "µs": 10**6, "ns": 10**3, "ps": 1}
+_TIMES = {"": SECOND, "s": SECOND, "ms": 10**9, "us": 10**6, "µs": 10**6, "μs": 10**6, "ns": 10**3, "ps": 1}
 _BITS = {"b/s", "bps", "bit/s"}
 _BYTES = {"B/s", "Bps"}
-_TEXT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµ/]*)\s*")
+_TEXT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµμ/]*)\s*")
 _INT64_MAX = 2**63 - 1
 _HALF = 10**6  # SECOND = _HALF * _HALF: `transfer_ps` multiplies by each in turn, to stay in 64 bits
 
@@ -41,7 +41,7 @@ def parse_bandwidth(value: Quantity, what: str = "bandwidth") -> int:
     second is dropped.
 
     Raises:
-        UnitError: not a bandwidth, or less than one byte per second; names *what*.
+        UnitError: not a bandwidth, less than one byte per second, or beyond 63 bits; names *what*.
     """
     number, unit = _split(value, what, 'a bandwidth such as "100Gbps", "300GB/s" or 12.5e9 (bytes/s)')
     if match := re.fullmatch(r"([kKmMgGtT]?)(i?)(\D{3,5})", unit):
@@ -57,7 +57,7 @@ def parse_bandwidth(value: Quantity, what: str = "bandwidth") -> int:
         raise _unreadable(value, what, 'a unit such as "Gbps" (bits) or "GB/s" (bytes)')
     if number < 1:
         raise UnitError(f"{what}: {value!r} is not positive; expected at least one byte per second")
-    return math.floor(number)
+    return _in_range(math.floor(number), value, what)
 
 
 def parse_time(value: Quantity, what: str = "time") -> int:
@@ -67,14 +67,14 @@ def parse_time(value: Quantity, what: str = "time") -> int:
     fraction of a picosecond counts as a whole one.
 
     Raises:
-        UnitError: not a time, or negative; names *what*.
+        UnitError: not a time, negative, or beyond 63 bits (106 days); names *what*.
     """
     number, unit = _split(value, what, 'a time such as "2us", "1.5ms" or 2e-6 (seconds)')
     if unit not in _TIMES:
         raise _unreadable(value, what, "one of the units s, ms, us, ns, ps")
     if number < 0:
         raise UnitError(f"{what}: {value!r} is negative; expected zero or more")
-    return math.ceil(number * _TIMES[unit])
+    return _in_range(math.ceil(number * _TIMES[unit]), value, what)
 
 
 def parse_size(value: Quantity, what: str = "size") -> int:
@@ -84,7 +84,7 @@ def parse_size(value: Quantity, what: str = "size") -> int:
     ``"4K"``, ``"4KB"`` and ``"4KiB"`` are 4096 and ``"1GB"`` is 2**30.
 
     Raises:
-        UnitError: not a size, negative, or not a whole number of bytes; names *what*.
+        UnitError: not a size, negative, not a whole number of bytes, or beyond 63 bits; names *what*.
     """
     number, unit = _split(value, what, 'a size such as "4K", "25MiB" or 4096 (bytes)')
     match = re.fullmatch(r"([kmgt]?)(?:i?b)?", unit.lower())
@@ -95,7 +95,7 @@ def parse_size(value: Quantity, what: str = "size") -> int:
         raise UnitError(f"{what}: {value!r} is negative; expected zero or more")
     if number.denominator != 1:
         raise UnitError(f"{what}: {value!r} is not a whole number of bytes")
-    return number.numerator
+    return _in_range(number.numerator, value, what)
 
 
 @overload
@@ -160,6 +160,12 @@ def _split(value: Quantity, what: str, expected: str) -> tuple[Fraction, str]:
     elif isinstance(value, float) and math.isfinite(value):
         return Fraction(repr(float(value))), ""
     raise _unreadable(value, what, expected)
+
+
+def _in_range(result: int, value: Quantity, what: str) -> int:
+    if result > _INT64_MAX:
+        raise UnitError(f"{what}: {value!r} is too large")
+    return result
 
 
 def _unreadable(value: object, what: str, expected: str) -> UnitError:

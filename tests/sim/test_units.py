@@ -55,7 +55,8 @@ def test_a_bandwidth_is_bytes_per_second(text, expected):
     ("text", "expected"),
     [
         ("2us", 2_000_000),
-        ("2µs", 2_000_000),
+        ("2\u00b5s", 2_000_000),
+        ("2\u03bcs", 2_000_000),
         ("500ns", 500_000),
         ("1.5ms", 1_500_000_000),
         ("3 s", 3 * SECOND),
@@ -134,6 +135,13 @@ def test_what_cannot_be_read_is_refused_by_name(parse, garbage):
 def test_what_is_no_bandwidth_is_refused(text):
     with pytest.raises(UnitError, match="bandwidth"):
         parse_bandwidth(text)
+
+
+@pytest.mark.parametrize("parse", [parse_bandwidth, parse_time, parse_size])
+@pytest.mark.parametrize("huge", ["1e300", 1e300, 2**70])
+def test_what_no_array_could_hold_is_refused(parse, huge):
+    with pytest.raises(UnitError, match=r"the thing: .* is too large"):
+        parse(huge, "the thing")
 
 
 @pytest.mark.parametrize(("parse", "text"), [(parse_size, "0.3K"), (parse_size, "1iB"), (parse_time, "2h")])
