@@ -1,1 +1,39 @@
-"""Data-parallel training: when to reduce which gradients.  Open `ddp.reducer` first."""
+"""Data-parallel training: when to reduce which gradients.  Open `ddp.reducer` first.
+
+Importing this package imports no torch; the first use of a name imports what it needs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ddp.data_parallel import DistributedDataParallel
+    from ddp.drivers.simulated import StepRun, simulate_step
+    from ddp.profile import Profile, load_profile
+    from ddp.record import record_profile
+
+_HOMES = {
+    "DistributedDataParallel": "ddp.data_parallel",
+    "Profile": "ddp.profile",
+    "StepRun": "ddp.drivers.simulated",
+    "load_profile": "ddp.profile",
+    "record_profile": "ddp.record",
+    "simulate_step": "ddp.drivers.simulated",
+}
+
+__all__ = [
+    "DistributedDataParallel",
+    "Profile",
+    "StepRun",
+    "load_profile",
+    "record_profile",
+    "simulate_step",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ddp' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

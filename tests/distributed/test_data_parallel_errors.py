@@ -1,0 +1,130 @@
+"""What users do wrong is told on every rank, by name, and does not spoil what follows."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import ddp
+from ddp.errors import ModelMismatchError, NotSupportedError, ReducerError
+from tests.distributed.pool import WorkerPool
+
+pytestmark = pytest.mark.distributed
+
+
+def gradients(module: nn.Module) -> list[float]:
+    return [parameter.grad.item() for parameter in module.parameters()]
+
+
+class TwoLayers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.unused = nn.Linear(1, 1), nn.Linear(1, 1)
+        self.skip = True
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.used(x) if self.skip else self.used(x) + self.unused(x)
+
+
+def wrap_different_modules(rank: int, world_size: int, kind: str) -> str:
+    widths = {"shape": [2, 3 + rank], "count": [2] * (2 + rank), "dtype": [2, 3]}[kind]
+    module = nn.ParameterDict({f"p{i}": nn.Parameter(torch.zeros(width)) for i, width in enumerate(widths)})
+    if kind == "dtype" and rank == 1:
+        module.double()
+    with pytest.raises(ModelMismatchError) as caught:
+        ddp.DistributedDataParallel(module)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("shape", "rank 0 has parameter p1 of float32[3], strides [1], rank 1 has parameter p1 of float32[4]"),
+        ("count", "rank 0 has option bucket_cap_mb=None, rank 1 has parameter p2 of float32[2]"),
+        ("dtype", "rank 0 has parameter p0 of float32[2], strides [1], rank 1 has parameter p0 of float64[2]"),
+    ],
+)
+def test_ranks_that_wrap_different_modules_all_learn_which_parameter_differs(
+    pool: WorkerPool, kind: str, message: str
+) -> None:
+    for told in pool.run(wrap_different_modules, 2, kind):
+        assert message in told
+
+
+def skip_a_parameter(rank: int, world_size: int) -> tuple[str, list[float]]:
+    model = ddp.DistributedDataParallel(TwoLayers())
+    with pytest.raises(ReducerError) as caught:
+        model(torch.ones(1, 1)).sum().backward()
+    model.zero_grad()
+    model.module.skip = False
+    model(torch.full((1, 1), float(rank))).sum().backward()
+    return str(caught.value), gradients(model)
+
+
+def test_an_unused_parameter_is_named_and_the_next_step_works(pool: WorkerPool) -> None:
+    for message, grads in pool.run(skip_a_parameter, 2):
+        assert "without a gradient for parameter 2 (unused.weight), parameter 3 (unused.bias)" in message
+        assert grads == [0.5, 1.0, 0.5, 1.0]
+
+
+def fail_in_backward(rank: int, world_size: int) -> list[float]:
+    model = ddp.DistributedDataParallel(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1)), bucket_cap_mb=1e-6)
+    seen = []
+    for step in range(4):
+        model.zero_grad()
+        output = model(torch.full((1, 1), float(rank)))
+        if step == 2:
+            handle = model.module[0].bias.register_hook(lambda _: 1 / 0)
+            with pytest.raises(ZeroDivisionError):
+                output.sum().backward()
+            handle.remove()
+        else:
+            output.sum().backward()
+            seen.append(model.module[1].bias.grad.item())
+    return seen
+
+
+def test_a_pass_that_an_exception_ended_does_not_spoil_the_next(pool: WorkerPool) -> None:
+    assert pool.run(fail_in_backward, 2) == [[1.0, 1.0, 1.0]] * 2
+
+
+def sparse_gradient(rank: int, world_size: int) -> str:
+    model = ddp.DistributedDataParallel(nn.Embedding(4, 2, sparse=True))
+    with pytest.raises(NotSupportedError) as caught:
+        model(torch.tensor([1])).sum().backward()
+    return str(caught.value)
+
+
+def test_a_sparse_gradient_is_refused_by_name(pool: WorkerPool) -> None:
+    assert pool.run(sparse_gradient, 1)[0].startswith("the gradient of weight is sparse")
+
+
+def wrap_with(rank: int, world_size: int, options: dict[str, Any]) -> str:
+    with warnings.catch_warnings(), pytest.raises((NotSupportedError, ValueError)) as caught:
+        warnings.simplefilter("ignore")
+        ddp.DistributedDataParallel(nn.Linear(1, 1), **options)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"find_unused_parameters": True}, "find_unused_parameters=True) is not supported yet"),
+        ({"static_graph": True}, "static_graph=True) is not supported yet"),
+        ({"dim": 1}, "dim=1) is not supported yet; leave it at 0"),
+        ({"bucket_cap_mb_list": [1, 2]}, "bucket_cap_mb_list=[1, 2]) is not supported yet"),
+        ({"device_ids": [0]}, "device_ids must be None"),
+        ({"output_device": 0}, "output_device needs device_ids"),
+        ({"bucket_cap_mb": 0}, "bucket_cap_mb must be a positive number"),
+        ({"strategy": "waitfree"}, "did you mean 'wait_free'"),
+    ],
+    ids=str,
+)
+def test_an_argument_that_is_wrong_or_not_supported_is_refused_by_name(
+    pool: WorkerPool, options: dict[str, Any], message: str
+) -> None:
+    assert message in pool.run(wrap_with, 1, options)[0]
