@@ -125,7 +125,7 @@ def measure_processes(request: Request) -> list[Row] | None:
         torch.cuda.set_device(device)
     dist.init_process_group(request.transport.value, timeout=timedelta(seconds=request.timeout))
     try:
-        communicator = connect(algorithm=request.algorithm, timeout=request.timeout)
+        communicator = connect(algorithm=request.algorithm, timeout=request.timeout, device=device)
         samples = []
         with progress(len(request.counts), show=dist.get_rank() == 0) as advance:
             for sample in _samples(communicator, request, device):

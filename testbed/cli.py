@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from testbed import __version__
-from testbed.commands import bench, env, verify
+from testbed.commands import bench, demo, env, scale, verify
 
 app = typer.Typer(
     name="testbed",
@@ -21,8 +21,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+app.command(epilog=demo.EXAMPLES)(demo.demo)
 app.command(epilog=verify.EXAMPLES)(verify.verify)
 app.command(epilog=bench.EXAMPLES)(bench.bench)
+app.command(epilog=scale.EXAMPLES)(scale.scale)
 app.command(epilog=env.EXAMPLES)(env.env)
 
 

@@ -56,14 +56,17 @@ def bench(
         typer.Option(metavar="N", help=f"World size; by default {DEFAULT_RANKS}, under torchrun its own."),
     ] = None,
     algorithm: Annotated[
-        str, typer.Option(help="A name, name:key=value, FILE.py:FUNCTION, or native: the vendor's own.")
+        str,
+        typer.Option(
+            metavar="NAME", help="A name, name:key=value, FILE.py:FUNCTION, or native: the vendor's own."
+        ),
     ] = "ring",
     sizes: Annotated[
         str,
         typer.Option(metavar="LIST", help="4K-64M (times --factor), or a list: 4K,1M; K, M, G are 2^10, …"),
     ] = "4K-64M",
     factor: Annotated[int, typer.Option(metavar="N", help="Step of a range of sizes.")] = 2,
-    dtype: Annotated[str, typer.Option(help=f"One of {', '.join(ITEM_SIZES)}.")] = "float32",
+    dtype: Annotated[str, typer.Option(metavar="TYPE", help=f"One of {', '.join(ITEM_SIZES)}.")] = "float32",
     network: Annotated[
         str | None,
         typer.Option(metavar="NAME|FILE", help=f"Network to simulate; by default {DEFAULT_NETWORK}."),
@@ -81,7 +84,8 @@ def bench(
         float, typer.Option(metavar="SECONDS", help="How long a collective may wait for its peers.")
     ] = 60.0,
     port: Annotated[
-        int | None, typer.Option(help="Where gloo and nccl ranks meet; by default one that is free.")
+        int | None,
+        typer.Option(metavar="PORT", help="Where gloo and nccl ranks meet; by default one that is free."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

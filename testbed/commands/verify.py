@@ -59,7 +59,8 @@ def verify(
         str, typer.Option(metavar="LIST", help="World sizes: 8, 2-64 (every one), 2,4,8.")
     ] = "2-64",
     collective: Annotated[
-        str, typer.Option(help="What a function that does not declare it is to be proved for.")
+        str,
+        typer.Option(metavar="NAME", help="What a function that does not declare it is to be proved for."),
     ] = "all_reduce",
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:

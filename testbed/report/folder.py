@@ -103,6 +103,21 @@ class ResultFolder:
         return self.write_json("manifest.json", "this list", {**body, "files": self.files})
 
 
+def check_writable(path: Path) -> None:
+    """Check, before any work is done, that a file can be written at *path*.
+
+    Raises:
+        UsageError: it cannot; the message says why.
+    """
+    folder = path.parent
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: it is a folder")
+    if not folder.is_dir():
+        raise UsageError(f"cannot write {path}: there is no folder {folder}")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise UsageError(f"cannot write {path}: no permission")
+
+
 def write_text(path: Path, text: str) -> None:
     """Write *text* to *path* so that a reader never sees half of it."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")

@@ -27,15 +27,28 @@ class Advance(Protocol):
         """Show *description*, and that *completed* units are done (None: one more)."""
 
 
-def stdout_console() -> Console:
+def stdout_console(*, quiet: bool = False) -> Console:
     """Return a console on stdout, plain and wide enough when stdout is no terminal."""
-    console = Console(highlight=False, soft_wrap=False)
-    return console if console.is_terminal else Console(highlight=False, width=max(console.width, MIN_WIDTH))
+    console = Console(highlight=False, quiet=quiet)
+    if console.is_terminal:
+        return console
+    return Console(highlight=False, quiet=quiet, width=max(console.width, MIN_WIDTH))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, text_columns: int = 1) -> Table:
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, text_columns: int = 1, title: str | None = None
+) -> Table:
     """Return a table of *rows*; the first *text_columns* are text, the others are figures."""
-    result = Table(box=SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
+    result = Table(
+        box=SIMPLE_HEAD,
+        header_style="bold",
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+        title=title,
+        title_style="bold",
+        title_justify="left",
+    )
     for number, column in enumerate(columns):
         result.add_column(column, justify="left" if number < text_columns else "right", no_wrap=True)
     for row in rows:
@@ -83,21 +96,11 @@ def _silent(description: str, completed: int | None = None) -> None:
 
 
 def seconds(value: float) -> str:
-    """Return a time with a unit that keeps three or four digits readable."""
+    """Return a time to three digits, in the unit that keeps them readable: ``83.1 ms``."""
     for unit, scale in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
         if value >= scale:
-            return f"{value / scale:.{_decimals(value / scale)}f} {unit}"
+            return f"{_three_digits(value / scale)} {unit}"
     return f"{value * 1e9:.0f} ns" if value else "0"
-
-
-def size(nbytes: int) -> str:
-    """Return a size in binary units: 26214400 is ``25 MiB``."""
-    value = float(nbytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024 or unit == "GiB":
-            break
-        value /= 1024
-    return f"{value:.0f} {unit}" if value == int(value) else f"{value:.1f} {unit}"
 
 
 def percent(fraction: float) -> str:
@@ -105,5 +108,5 @@ def percent(fraction: float) -> str:
     return f"{100 * fraction:.1f} %"
 
 
-def _decimals(value: float) -> int:
-    return 0 if value >= 1000 else 1 if value >= 100 else 2
+def _three_digits(value: float) -> str:
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"

@@ -1,0 +1,114 @@
+"""``testbed scale``: predict how a training step scales, on networks that need not exist."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from testbed.arguments import parse_rank_powers
+from testbed.errors import UsageError, reporting_errors
+from testbed.report.folder import check_writable, document
+from testbed.report.table import print_json, progress, stdout_console
+
+EXAMPLES = """\b
+Examples:
+  testbed scale --network ethernet-25g --network my_cluster.toml --ranks 1-256
+  testbed scale --profile my_model.json --bucket-cap-mb 50 --plot scaling.png
+"""
+
+DEFAULT_NETWORKS = ("nvlink-400g", "switch-100g", "ethernet-25g")
+DEFAULT_STRATEGIES = ("after_backward", "wait_free")
+
+
+@reporting_errors
+def scale(
+    profile: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME|FILE", help="What a rank computes; may be repeated. By default resnet50."),
+    ] = None,
+    network: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help=f"What it runs on; may be repeated. By default {', '.join(DEFAULT_NETWORKS)}.",
+        ),
+    ] = None,
+    ranks: Annotated[
+        str, typer.Option(metavar="LIST", help="World sizes: 1-1024 (its powers of two), or a list.")
+    ] = "1-1024",
+    bucket_cap_mb: Annotated[float, typer.Option(metavar="MB", help="Size of a bucket, in MiB.")] = 25.0,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"When buckets start; may be repeated. By default {', '.join(DEFAULT_STRATEGIES)}.",
+        ),
+    ] = None,
+    algorithm: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Of the all-reduce: a name, name:key=value, or FILE.py:FUNCTION."),
+    ] = "ring",
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw it too: .png, .svg or .pdf.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Predict how a training step scales.
+
+    The reducer that trains is replayed in virtual time, with the compute times of a profile.
+    """
+    from collectives import resolve_algorithm
+    from ddp.overlap import resolve_strategy
+    from ddp.profile import load_profile
+    from sim import load_network
+    from testbed.predict import predict, scaling_tables
+
+    if not 0 < bucket_cap_mb < float("inf"):
+        raise UsageError(f"--bucket-cap-mb {bucket_cap_mb:g}: expected a number above 0")
+    sizes = parse_rank_powers(ranks)
+    profiles = [load_profile(name) for name in profile or ["resnet50"]]
+    networks = [load_network(name) for name in network or DEFAULT_NETWORKS]
+    strategies = [resolve_strategy(name).name for name in strategy or DEFAULT_STRATEGIES]
+    resolve_algorithm(algorithm)
+    if plot is not None:
+        check_writable(plot)
+    with progress(len(profiles) * len(networks) * len(strategies) * len(sizes)) as advance:
+        scaling = predict(
+            profiles,
+            networks,
+            strategies,
+            sizes,
+            bucket_cap_mb=bucket_cap_mb,
+            algorithm=algorithm,
+            advance=advance,
+        )
+    if plot is not None:
+        from testbed.report.plot import plot_scaling
+
+        title = f"Scaling of data-parallel training: {algorithm}, {bucket_cap_mb:g} MiB buckets"
+        plot_scaling(scaling.points, plot, title=title, note=f"Simulated: {scaling.model}.")
+    if as_json:
+        print_json(
+            document(
+                method="simulated",
+                model=scaling.model,
+                topologies=scaling.topologies,
+                profiles=[{"name": own.name, "source": own.source, "device": own.device} for own in profiles],
+                rows=scaling.rows(),
+            )
+        )
+        return
+    console = stdout_console()
+    for shown in scaling_tables(scaling.points):
+        console.print(shown, end="\n\n")
+    console.print(
+        "step: time of an iteration; exposed: of it, communication that compute waits for;", style="dim"
+    )
+    console.print("scaling: efficiency, the compute's share of the step.", style="dim")
+    console.print(f"Simulated: {scaling.model}.", style="dim")
+    for own in profiles:
+        console.print(f"Profile {own.name}: {own.source}; {own.device}.", style="dim")
+    if plot is not None:
+        console.print(f"Plot: {plot}")
