@@ -7,6 +7,7 @@ more, data and parameters are small integers, whose sums are exact in any order.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ import torch
 from torch import nn
 
 import ddp
+from ddp.overlap import STRATEGIES
+from sim.trace import Span, Trace
 from tests.distributed.pool import WorkerPool
 
 pytestmark = pytest.mark.distributed
@@ -71,7 +74,9 @@ def batches(rank: int, count: int) -> Iterator[torch.Tensor]:
 
 def train_mixed(which: str, rank: int, options: Options, num_steps: int = 4) -> list[torch.Tensor]:
     """Return all gradients of all steps, then parameters and buffers."""
-    model = wrap(which, Mixed(seed=rank), options)
+    module = Mixed(seed=rank if options.get("init_sync", True) else 0)
+    module.norm.running_mean.fill_(rank)
+    model = wrap(which, module, options)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     seen = []
     for images in batches(rank, num_steps):
@@ -101,6 +106,8 @@ def compare_mixed(rank: int, world_size: int, options: Options, own: Options) ->
         ({"gradient_as_bucket_view": True}, {}),
         ({"gradient_as_bucket_view": True, "bucket_cap_mb": 0.0005}, {}),
         ({"forward_sync_buffers": False}, {}),
+        ({"broadcast_buffers": False}, {}),
+        ({"init_sync": False}, {}),
         ({}, {"strategy": "after_backward"}),
         ({}, {"algorithm": "ring"}),
         ({"bucket_cap_mb": 0.0005}, {"algorithm": "tree"}),
@@ -295,3 +302,32 @@ def complex_gradient(rank: int, world_size: int) -> complex:
 
 def test_complex_gradients_are_averaged(pool: WorkerPool) -> None:
     assert pool.run(complex_gradient, 2) == [1 - 1j, 1 - 1j]
+
+
+def record_spans(rank: int, world_size: int, strategy: str) -> tuple[list[Span], list[int]]:
+    trace = Trace()
+    model = ddp.DistributedDataParallel(
+        nn.Sequential(nn.Linear(9, 9), nn.Linear(9, 9)),
+        bucket_cap_mb=1e-6,
+        algorithm="ring",
+        strategy=strategy,
+        recorder=trace,
+    )
+    for _ in range(2):
+        trace.spans.clear()
+        model(torch.ones(1, 9)).sum().backward()
+    return trace.spans, model.bucket_nbytes
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_a_recorder_is_told_compute_and_every_bucket_of_a_step(pool: WorkerPool, strategy: str) -> None:
+    for rank, (spans, bucket_nbytes) in enumerate(pool.run(record_spans, 2, strategy)):
+        computed = [span for span in spans if span.lane == "compute"]
+        reduced = [span for span in spans if span.lane == "communication"]
+        assert {span.rank for span in spans} == {rank}
+        assert [span.name for span in computed[:2]] == ["forward", "gradient:1.bias"]
+        assert [span.args["nbytes"] for span in reduced] == bucket_nbytes == [36, 324, 36, 324]
+        for lane in (computed, reduced):
+            assert all(a.end_ps <= b.start_ps for a, b in pairwise(lane))
+        if strategy == "after_backward":
+            assert computed[-1].end_ps <= reduced[0].start_ps

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 from torch import nn
 
 import ddp
-from ddp.errors import ModelMismatchError, NotSupportedError, ReducerError
+from ddp.errors import DDPError, ModelMismatchError, NotSupportedError, ReducerError
 from tests.distributed.pool import WorkerPool
 
 pytestmark = pytest.mark.distributed
@@ -43,9 +42,9 @@ def wrap_different_modules(rank: int, world_size: int, kind: str) -> str:
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("shape", "rank 0 has parameter p1 of float32[3], strides [1], rank 1 has parameter p1 of float32[4]"),
+        ("shape", "has parameter p1 of float32[3], strides [1], rank 1 has parameter p1 of float32[4]"),
         ("count", "rank 0 has option bucket_cap_mb=None, rank 1 has parameter p2 of float32[2]"),
-        ("dtype", "rank 0 has parameter p0 of float32[2], strides [1], rank 1 has parameter p0 of float64[2]"),
+        ("dtype", "has parameter p0 of float32[2], strides [1], rank 1 has parameter p0 of float64[2]"),
     ],
 )
 def test_ranks_that_wrap_different_modules_all_learn_which_parameter_differs(
@@ -104,8 +103,7 @@ def test_a_sparse_gradient_is_refused_by_name(pool: WorkerPool) -> None:
 
 
 def wrap_with(rank: int, world_size: int, options: dict[str, Any]) -> str:
-    with warnings.catch_warnings(), pytest.raises((NotSupportedError, ValueError)) as caught:
-        warnings.simplefilter("ignore")
+    with pytest.raises((NotSupportedError, ValueError)) as caught:
         ddp.DistributedDataParallel(nn.Linear(1, 1), **options)
     return str(caught.value)
 
@@ -128,3 +126,27 @@ def test_an_argument_that_is_wrong_or_not_supported_is_refused_by_name(
     pool: WorkerPool, options: dict[str, Any], message: str
 ) -> None:
     assert message in pool.run(wrap_with, 1, options)[0]
+
+
+class FewParameters(nn.Module):
+    """Nothing to train, or not yet."""
+
+    def __init__(self, lazy: bool) -> None:
+        super().__init__()
+        self.layer = nn.LazyLinear(1) if lazy else nn.Linear(1, 1).requires_grad_(False)
+
+
+def wrap_few_parameters(rank: int, world_size: int, lazy: bool) -> str:
+    with pytest.raises(DDPError) as caught:
+        ddp.DistributedDataParallel(FewParameters(lazy))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("lazy", "message"),
+    [(False, "no parameter that requires a gradient"), (True, "parameter layer.weight has no shape yet")],
+)
+def test_a_module_with_nothing_to_train_or_no_shapes_is_refused(
+    pool: WorkerPool, lazy: bool, message: str
+) -> None:
+    assert message in pool.run(wrap_few_parameters, 1, lazy)[0]
