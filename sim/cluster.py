@@ -30,6 +30,7 @@ from sim.units import format_time
 
 if TYPE_CHECKING:
     from sim.topology import Topology
+    from sim.trace import Trace
 
 T = TypeVar("T")
 
@@ -82,7 +83,10 @@ class RankThread:
 
     def charge(self, work: str) -> None:
         """Let the time pass that the cluster's compute model gives for *work*; 0 if it has none."""
+        began_ps = self._now_ps
         self.charge_ps(self.cluster.compute.get(work, 0))
+        if self.cluster.trace is not None and self._now_ps > began_ps:
+            self.cluster.trace.span(self.rank, "compute", work, began_ps, self._now_ps)
 
     def charge_ps(self, duration_ps: int) -> None:
         """Advance this rank's local time by *duration_ps* picoseconds of computation.
@@ -208,8 +212,10 @@ class Cluster:
         topology: the network's shape; it has ``num_ranks`` ranks.
         compute: picoseconds per kind of work, as `RankThread.charge` names it.
         contexts: what is swapped at every switch between ranks.
+        trace: where computations that are charged are recorded, if anywhere.
         env: the SimPy environment; its time is in integer picoseconds.
         network: carries the messages between ranks.
+        shared: what code of different ranks shares, by keys of its own.
     """
 
     def __init__(
@@ -218,12 +224,15 @@ class Cluster:
         *,
         compute: Mapping[str, int] | None = None,
         contexts: Sequence[RankContext] = (),
+        trace: Trace | None = None,
     ) -> None:
         self.topology = topology
         self.compute = dict(compute or {})
         self.contexts = tuple(contexts)
+        self.trace = trace
         self.env = simpy.Environment(initial_time=0)
         self.network = Network(self.env, topology)
+        self.shared: dict[Any, Any] = {}
         self._ranks: list[RankThread] = []
         self._runnable: list[tuple[int, int]] = []
         self._unnoticed: list[BaseException] = []

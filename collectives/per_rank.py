@@ -1,0 +1,129 @@
+"""What a process has once, made per rank thread: each is a `sim.cluster.RankContext`.
+
+Code that believes itself alone in its process finds its own environment variables, random
+generators, ``__main__``, and process groups, because these are swapped at every switch between
+ranks.  While no rank runs, the process's own are in place.
+
+What stays shared, because it cannot be swapped cheaply: imported modules and their globals, the
+working directory, signal handlers, standard streams.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed.distributed_c10d as c10d
+from torch.nn.parallel import DistributedDataParallel
+
+
+class PerRank:
+    """Values that are got and set at places of the process, one value for each rank.
+
+    Args:
+        num_ranks: number of ranks.
+        get: returns what is in place.
+        put: puts a value in place.
+        first: returns a rank's first value.
+    """
+
+    def __init__(
+        self, num_ranks: int, get: Callable[[], Any], put: Callable[[Any], Any], first: Callable[[int], Any]
+    ) -> None:
+        self.values = [first(rank) for rank in range(num_ranks)]
+        self._get, self._put = get, put
+        self._outside: Any = None
+
+    def enter(self, rank: int) -> None:
+        """Put *rank*'s value in place."""
+        self._outside = self._get()
+        self._put(self.values[rank])
+
+    def leave(self, rank: int) -> None:
+        """Keep *rank*'s value, and put back what was there before."""
+        self.values[rank] = self._get()
+        self._put(self._outside)
+
+
+def attribute(num_ranks: int, owner: Any, name: str, first: Callable[[int], Any]) -> PerRank:
+    """Return the attribute *name* of *owner*, per rank."""
+    return PerRank(num_ranks, lambda: getattr(owner, name), lambda value: setattr(owner, name, value), first)
+
+
+def item(num_ranks: int, owner: MutableMapping[str, Any], key: str, first: Callable[[int], Any]) -> PerRank:
+    """Return the item *key* of *owner*, per rank."""
+    return PerRank(num_ranks, lambda: owner[key], lambda value: owner.__setitem__(key, value), first)
+
+
+def environment(num_ranks: int, variables: Callable[[int], Mapping[str, str]]) -> PerRank:
+    """Return the environment variables, per rank: those of the process, changed by *variables*.
+
+    ``os.environ`` stays the same object, as modules hold on to it; what is in it changes.
+    """
+    encode: Callable[[str], Any] = os.environ.encodekey
+
+    def first(rank: int) -> dict[Any, Any]:
+        own = {encode(name): encode(value) for name, value in variables(rank).items()}
+        return {**os.environ._data, **own}  # type: ignore[attr-defined]
+
+    return attribute(num_ranks, os.environ, "_data", first)
+
+
+def forget_environment(environment: PerRank) -> None:
+    """Undo, for code in C, what ranks have set: it sees one environment, which each rank changed."""
+    own: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
+    for name in {name for values in environment.values for name in values} - own.keys():
+        os.unsetenv(name)
+    for name, value in own.items():
+        os.putenv(name, value)
+
+
+def random_generators(num_ranks: int) -> list[PerRank]:
+    """Return the process's random generators, per rank.
+
+    In a new process they begin anywhere; here with the rank as their seed, so that a run repeats,
+    and a script that forgets to seed gets other numbers on each rank, as it would in processes.
+    """
+    return [
+        PerRank(
+            num_ranks,
+            torch.get_rng_state,
+            torch.set_rng_state,
+            lambda rank: torch.Generator().manual_seed(rank).get_state(),
+        ),
+        PerRank(num_ranks, random.getstate, random.setstate, lambda rank: random.Random(rank).getstate()),
+        PerRank(
+            num_ranks,
+            lambda: np.random.get_state(legacy=False),
+            np.random.set_state,
+            lambda rank: np.random.RandomState(rank).get_state(legacy=False),
+        ),
+    ]
+
+
+def torch_globals(num_ranks: int) -> list[PerRank]:
+    """Return what torch keeps in module globals, per rank: its process groups above all."""
+    firsts: dict[str, Callable[[int], Any]] = {
+        "_world": lambda rank: c10d._World(),
+        "_pg_map": lambda rank: {},
+        "_pg_names": lambda rank: {},
+        "_pg_group_ranks": lambda rank: {},
+        "_pg_backend_config": lambda rank: {},
+        "_group_count": lambda rank: 0,
+        "_tags_to_pg": lambda rank: {},
+        "_pg_to_tag": lambda rank: {},
+        "_backend": lambda rank: None,
+        "_default_pg_init_method": lambda rank: None,
+    }
+    dtype = torch.get_default_dtype()
+    return [
+        *(attribute(num_ranks, c10d, name, first) for name, first in firsts.items()),
+        attribute(num_ranks, DistributedDataParallel, "_active_ddp_module", lambda rank: None),
+        attribute(num_ranks, sys, "excepthook", lambda rank: sys.excepthook),  # torch wraps it
+        PerRank(num_ranks, torch.get_default_dtype, torch.set_default_dtype, lambda rank: dtype),
+    ]

@@ -1,0 +1,261 @@
+"""Our collectives as the ``torch.distributed`` backend ``testbed``.
+
+    torch.distributed.init_process_group("testbed")
+
+A process group translates torch's calls, lists of tensors and option objects, into calls of a
+`collectives.communicator.Communicator`, and knows nothing of how messages travel.  That is the
+business of its *members* (`collectives.torch_members`): processes over an inner Gloo or NCCL group,
+or rank threads in virtual time.  A script runs unmodified on either, and so does what torch builds
+on a process group: object collectives, sub-groups, its own DistributedDataParallel.
+
+In torch 2.13 only a subclass of ``ProcessGroup`` can be written in Python, not a ``Backend``; it
+then takes the place of the process group.  Torch calls it under old and new names of its methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import reduce
+from typing import Any, ClassVar
+
+import torch
+import torch.distributed as dist
+
+from collectives.autoload import register
+from collectives.communicator import Communicator
+from collectives.errors import NotSupportedError
+from collectives.program import Algorithm, Program
+from collectives.torch_members import Members, Processes
+from collectives.torch_work import CollectiveWork
+from sim.cluster import Cluster
+
+register()  # for those who import this module where the package is not installed
+
+
+@dataclass(frozen=True)
+class TestbedOptions:
+    """What ``init_process_group("testbed", pg_options=…)`` takes.
+
+    Attributes:
+        algorithm: of all-reduce, as `collectives.resolve_algorithm` takes it.
+    """
+
+    __test__: ClassVar[bool] = False  # pytest takes a class of this name for tests
+
+    algorithm: str | Program | Algorithm = "ring"
+
+
+def create(options: Any, backend_options: Any) -> TestbedProcessGroup:
+    """Create the process group that ``init_process_group`` or ``new_group`` asks for.
+
+    Called by torch; *options* say who takes part, *backend_options* are the user's `TestbedOptions`.
+    """
+    if isinstance(backend_options, TestbedOptions):
+        algorithm = backend_options.algorithm
+    elif backend_options is None or Cluster.current() is not None:
+        algorithm = None  # on rank threads the script may have asked for any backend, with its options
+    else:
+        raise TypeError(f"pg_options must be a TestbedOptions, got {type(backend_options).__name__}")
+    rank_thread = Cluster.current()
+    members: Members
+    if rank_thread is None:
+        members = Processes(options, algorithm or "ring")
+    else:
+        from collectives.virtual_group import RankThreads
+
+        members = RankThreads(rank_thread, options, algorithm)
+    return TestbedProcessGroup(members, options.group_rank, options.group_size)
+
+
+class TestbedProcessGroup(dist.ProcessGroup):
+    """A process group whose collectives are ours."""
+
+    __test__: ClassVar[bool] = False
+
+    def __init__(self, members: Members, rank: int, world_size: int) -> None:
+        super().__init__(rank, world_size)  # type: ignore[call-arg]
+        self.members = members
+        self._communicators: dict[str, Communicator] = {}
+        self._name = self._description = "undefined"
+
+    def connect(
+        self,
+        algorithm: str | Program | Algorithm | None = None,
+        timeout: float | None = None,
+        device: torch.device | str = "cpu",
+    ) -> Communicator:
+        """Return a new communicator between the members of this group, with its own queue.
+
+        Every rank makes the same calls in the same order.
+        """
+        return self.members.connect(algorithm, torch.device(device), timeout)
+
+    def communicator(self, device: torch.device) -> Communicator:
+        """Return the communicator that carries this group's own collectives."""
+        if device.type not in self._communicators:
+            self._communicators[device.type] = self.connect(device=device)
+        return self._communicators[device.type]
+
+    # What torch asks about the group.
+
+    def getBackendName(self) -> str:  # noqa: N802
+        """Return the name of the backend, as C++ asks for it."""
+        return "testbed"
+
+    def name(self) -> str:
+        """Return the name of the backend."""
+        return "testbed"
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        """Keep the group's name, which torch chooses."""
+        self._name = name
+
+    def getGroupName(self) -> str:  # noqa: N802
+        """Return the group's name."""
+        return self._name
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+        """Keep the group's description."""
+        self._description = description
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        """Return the group's description."""
+        return self._description
+
+    _set_group_name = setGroupName
+    _set_group_desc = setGroupDesc  # type: ignore[assignment]
+    group_name = property(getGroupName)
+    group_desc = property(getGroupDesc)
+
+    def shutdown(self) -> None:
+        """Give back what connects the members."""
+        self._communicators.clear()
+        self.members.shutdown()
+
+    abort = shutdown
+
+    # Collectives.
+
+    def allreduce(self, tensors: Any, opts: Any = dist.ReduceOp.SUM) -> CollectiveWork:  # type: ignore[override]
+        """Reduce one tensor over all ranks, in place."""
+        (tensor,) = _as_list(tensors)
+        return self._all_reduce(tensor, getattr(opts, "reduceOp", opts))
+
+    def allreduce_coalesced(self, tensors: Any, opts: Any = dist.ReduceOp.SUM) -> CollectiveWork:
+        """Reduce several tensors over all ranks, in place, one after another."""
+        op = getattr(opts, "reduceOp", opts)
+        works = [self._all_reduce(tensor, op) for tensor in _as_list(tensors)]
+        return CollectiveWork([_Waiting(work) for work in works], _as_list(tensors))
+
+    def broadcast(self, tensors: Any, opts: Any = 0) -> CollectiveWork:  # type: ignore[override]
+        """Replace one tensor by that of the root."""
+        (tensor,) = _as_list(tensors)
+        root = opts if isinstance(opts, int) else opts.rootRank
+        work = self.communicator(tensor.device).broadcast(tensor, root, async_op=True)
+        return CollectiveWork([work], [tensor])
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> CollectiveWork:
+        """Gather one tensor of each rank, all of one size, into as many tensors."""
+        (tensor,) = _as_list(inputs)
+        (parts,) = outputs if isinstance(outputs[0], (list, tuple)) else (outputs,)
+        for peer, part in enumerate(parts):
+            if part.numel() != tensor.numel() or part.dtype != tensor.dtype:
+                raise NotSupportedError(
+                    f"all_gather takes tensors of one size and dtype: rank {self.rank()} gives "
+                    f"{tuple(tensor.shape)} of {tensor.dtype}, the place for rank {peer} is "
+                    f"{tuple(part.shape)} of {part.dtype}"
+                )
+        gathered, work = self._all_gather(tensor)
+
+        def finish() -> None:
+            for part, piece in zip(parts, gathered, strict=True):
+                part.detach().copy_(piece.view(part.shape))
+
+        return CollectiveWork([work], parts, finish)
+
+    def all_gather_single(
+        self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
+    ) -> CollectiveWork:
+        """Gather one tensor of each rank into one long tensor."""
+        if output.is_contiguous():
+            work = self.communicator(tensor.device).all_gather(output, tensor, async_op=True)
+            return CollectiveWork([work], [output])
+        gathered, work = self._all_gather(tensor)
+        return CollectiveWork([work], [output], lambda: _copy(output, gathered))
+
+    _allgather_base = all_gather_single  # type: ignore[assignment]
+
+    def barrier(self, opts: Any = None) -> CollectiveWork:
+        """Return when every rank has called."""
+        device = getattr(opts, "device", None) or torch.device("cpu")
+        self.communicator(device).barrier()
+        return CollectiveWork([])
+
+    def _all_reduce(self, tensor: torch.Tensor, op: Any) -> CollectiveWork:
+        communicator = self.communicator(tensor.device)
+        if op == dist.ReduceOp.SUM:
+            return CollectiveWork([communicator.all_reduce(tensor, "sum", async_op=True)], [tensor])
+        if op == dist.ReduceOp.AVG:
+            return CollectiveWork([communicator.all_reduce(tensor, "avg", async_op=True)], [tensor])
+        combine = _COMBINE.get(getattr(op, "op", op))
+        if combine is None:
+            raise NotSupportedError(f"testbed reduces by SUM, AVG, MIN, MAX, PRODUCT and bits, got {op}")
+        gathered, work = self._all_gather(tensor)
+        return CollectiveWork([work], [tensor], lambda: _copy(tensor, reduce(combine, gathered)))
+
+    def _all_gather(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        """Start to gather *tensor* from all ranks into the rows of the result."""
+        gathered = torch.empty(self.size(), tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        flat = tensor.detach().reshape(-1)
+        return gathered, self.communicator(tensor.device).all_gather(gathered, flat, async_op=True)
+
+
+_COMBINE: dict[Any, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    dist.ReduceOp.MIN: torch.minimum,
+    dist.ReduceOp.MAX: torch.maximum,
+    dist.ReduceOp.PRODUCT: torch.mul,
+    dist.ReduceOp.BAND: torch.bitwise_and,
+    dist.ReduceOp.BOR: torch.bitwise_or,
+    dist.ReduceOp.BXOR: torch.bitwise_xor,
+}
+
+
+class _Waiting:
+    """A `CollectiveWork` as part of another."""
+
+    def __init__(self, work: CollectiveWork) -> None:
+        self.work = work
+
+    def wait(self, timeout: float | None = None) -> None:
+        self.work.wait(None if timeout is None else timedelta(seconds=timeout))
+
+    def is_completed(self) -> bool:
+        return self.work.is_completed()
+
+
+def _as_list(tensors: torch.Tensor | Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
+    target.detach().copy_(source.view(target.shape))
+
+
+def _refuse(name: str) -> Callable[..., Any]:
+    def refused(self: TestbedProcessGroup, *arguments: Any, **options: Any) -> Any:
+        raise NotSupportedError(
+            f"the testbed backend does not carry {name} yet; it carries all_reduce, broadcast, "
+            "all_gather, barrier, and the object collectives built on them"
+        )
+
+    return refused
+
+
+for _name in (
+    "reduce", "gather", "scatter", "reduce_scatter", "reduce_scatter_single", "_reduce_scatter_base",
+    "reduce_scatter_single_coalesced", "all_gather_single_coalesced", "alltoall", "all_to_all_single",
+    "alltoall_base", "send", "recv", "recv_anysource",
+):  # fmt: skip
+    setattr(TestbedProcessGroup, _name, _refuse(_name))

@@ -1,0 +1,81 @@
+"""Who is in a process group of the ``testbed`` backend, and how they reach each other."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+
+from collectives.communicator import Communicator
+from collectives.connection import connect
+from collectives.errors import NotSupportedError
+from collectives.program import Algorithm, Program
+
+
+class Members(Protocol):
+    """Who is in a process group, and how they are reached."""
+
+    def connect(
+        self, algorithm: str | Program | Algorithm | None, device: torch.device, timeout: float | None
+    ) -> Communicator:
+        """Return a new communicator between the members; every rank makes the same calls.
+
+        *algorithm* None means the group's own choice; *timeout* is in seconds, None the group's.
+        """
+
+    def shutdown(self) -> None:
+        """Give back what connects them."""
+
+
+class Processes:
+    """The members are processes, reached through an inner group of torch's own backends.
+
+    Args:
+        options: as torch gives them to the creator of a backend: store, rank, size and timeout.
+        algorithm: the group's own choice.
+    """
+
+    def __init__(self, options: Any, algorithm: str | Program | Algorithm) -> None:
+        self.options = options
+        self.algorithm = algorithm
+        self._groups: dict[str, dist.ProcessGroup] = {}
+
+    def connect(
+        self, algorithm: str | Program | Algorithm | None, device: torch.device, timeout: float | None
+    ) -> Communicator:
+        """Return a new communicator over Gloo for CPU tensors, over NCCL for CUDA tensors."""
+        if device.type not in self._groups:
+            self._groups[device.type] = self._inner_group(device)
+        seconds = self.options.timeout.total_seconds() if timeout is None else timeout
+        inner = self._groups[device.type]
+        return connect(inner, algorithm or self.algorithm, timeout=seconds, device=device)
+
+    def _inner_group(self, device: torch.device) -> dist.ProcessGroup:
+        options = self.options
+        store = PrefixStore(f"inner/{device.type}", options.store)
+        group = dist.ProcessGroup(store, options.group_rank, options.group_size)
+        if device.type == "cpu":
+            kind = dist.ProcessGroup.BackendType.GLOO
+            backend: Any = dist.ProcessGroupGloo(
+                store, options.group_rank, options.group_size, timeout=options.timeout
+            )
+        elif device.type == "cuda":
+            kind = dist.ProcessGroup.BackendType.NCCL
+            nccl = dist.ProcessGroupNCCL.Options()
+            nccl._timeout = options.timeout
+            backend = dist.ProcessGroupNCCL(store, options.group_rank, options.group_size, nccl)
+        else:
+            raise NotSupportedError(f"testbed moves CPU and CUDA tensors, got one on {device}")
+        group._set_default_backend(kind)
+        group._register_backend(device, kind, backend)
+        name: Any = f"{options.group_id}/inner/{device.type}"  # torch's GroupName, a str
+        group._set_group_name(name)
+        return group
+
+    def shutdown(self) -> None:
+        """Close the inner groups."""
+        for group in self._groups.values():
+            group.shutdown()
+        self._groups.clear()

@@ -1,0 +1,146 @@
+"""A collective in flight as ``torch.distributed`` wants it: a Work, and a Future of its result.
+
+Nothing completes by itself: there is no progress thread, and in virtual time a rank must hand
+control back.  So every way of waiting leads to `CollectiveWork.wait`, in the thread of the rank:
+
+- ``work.wait()`` from Python and from C++ comes here directly;
+- ``future.wait()`` and its kin in Python come through `WorkFuture`;
+- the reducer of torch's own DDP waits for futures in C++, at the end of a backward pass.  A
+  future that is asked for inside a backward hook therefore queues a final callback of the
+  autograd engine; those run in order, so ours completes the future before the reducer's waits.
+- a future that is asked for in such a final callback is completed at once, as C++ waits next.
+
+Never ``Future.set_exception``: the reducer reads the future's value without looking and the
+process dies.  The error is raised where the rank waits instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch._C._distributed_c10d import Work as TorchWork
+
+from collectives.work import Work
+
+
+class CollectiveWork(TorchWork):
+    """What a call of a `collectives.torch_backend.TestbedProcessGroup` returns.
+
+    Args:
+        works: what has to complete.
+        result: the tensors that then hold the result.
+        finish: puts the result in place, once, in the rank's own thread.
+    """
+
+    def __init__(
+        self,
+        works: Sequence[Work],
+        result: Sequence[torch.Tensor] = (),
+        finish: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__()
+        self._works = works
+        self._result = list(result)
+        self._finish = finish
+        self._finished = False
+        self._error: Exception | None = None
+        self._future: WorkFuture | None = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Return when the result is in place; no *timeout*, or zero, means the group's.
+
+        Raises:
+            CollectiveError: the collective failed or timed out.
+        """
+        if self._error is not None:
+            raise self._error
+        if not self._finished:
+            seconds = timeout.total_seconds() if timeout else None
+            try:
+                for work in self._works:
+                    work.wait(seconds)
+                self._finish()
+            except Exception as error:
+                self._error = error
+                raise
+            self._finished = True
+            if self._future is not None:
+                self._future.set_result(self._result)
+        return True
+
+    def is_completed(self) -> bool:
+        """Return whether the result is in place, after advancing what can be advanced."""
+        if not self._finished and all(work.is_completed() for work in self._works):
+            self.wait()
+        return self._finished
+
+    def get_future(self) -> torch.futures.Future[Any]:
+        """Return a future of the list of result tensors."""
+        if self._future is None:
+            self._future = WorkFuture(self)
+            if self._finished:
+                self._future.set_result(self._result)
+            elif torch._C._current_autograd_node() is not None:
+                self._future.completed_by_engine = True
+                torch.autograd.Variable._execution_engine.queue_callback(self.synchronize)
+            elif torch._C._current_graph_task_id() != -1:
+                self.wait()
+        return self._future
+
+    def result(self) -> list[torch.Tensor]:
+        """Return the tensors that hold the result."""
+        return self._result
+
+    def exception(self) -> Exception | None:
+        """Return what went wrong, if something has."""
+        return self._error
+
+    def is_success(self) -> bool:
+        """Return whether the collective has completed without error."""
+        return self._finished
+
+    def synchronize(self) -> None:
+        """Return when the result is in place."""
+        self.wait()
+
+    def _source_rank(self) -> int:
+        return -1
+
+
+class WorkFuture(torch.futures.Future[Any]):
+    """The result of a `CollectiveWork`; whoever asks for it drives the work.
+
+    Attributes:
+        completed_by_engine: the autograd engine completes it at the end of the backward pass.
+    """
+
+    def __init__(self, work: CollectiveWork) -> None:
+        super().__init__(devices=list({t.device for t in work._result if t.is_cuda}))
+        self.completed_by_engine = False
+        self._work = work
+
+    def wait(self) -> Any:
+        """Return the result tensors when they are in place."""
+        self._work.wait()
+        return super().wait()
+
+    def value(self) -> Any:
+        """Return the result tensors when they are in place."""
+        return self.wait()
+
+    def done(self) -> bool:
+        """Return whether the result is in place, after advancing what can be advanced."""
+        return self._work.is_completed()
+
+    def then(self, callback: Callable[[torch.futures.Future[Any]], Any]) -> torch.futures.Future[Any]:
+        """Return a future of ``callback(self)``.
+
+        Outside a backward hook the result is waited for first, as nobody would drive the work
+        while the returned future is waited for.
+        """
+        if not self.completed_by_engine:
+            self._work.wait()
+        return super().then(callback)

@@ -1,0 +1,207 @@
+"""Run a function or an unmodified script as N ranks in virtual time, in one process.
+
+    run = run_virtual("examples/digits.py", topology, argv=["--epochs", "2"])
+    run.seconds
+
+The script finds what ``torchrun`` would have given it: RANK, WORLD_SIZE and their kin in its
+environment, a ``__main__`` of its own, fresh random generators, a rendezvous that works.  Whatever
+backend it asks for, its process groups are ours (`collectives.torch_backend`) over the simulated
+network.  Time passes for a rank when it waits for messages, and when a computation is charged.
+
+Everything that is replaced in torch or in the process for that is put back at the end.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.nn.functional  # its defaults capture the group of whoever imports it first
+
+from collectives import per_rank
+from collectives.autoload import BACKEND
+from collectives.program import Algorithm, Program
+from collectives.resolve import resolve_algorithm
+from collectives.torch_backend import TestbedProcessGroup
+from collectives.virtual_group import VirtualStore, VirtualWorld
+from sim.cluster import Cluster
+from sim.topology import Topology
+from sim.trace import Trace
+from sim.units import SECOND
+
+_c10d: Any = torch.distributed.distributed_c10d
+_c10d_core: Any = torch._C._distributed_c10d
+
+
+@dataclass(frozen=True)
+class VirtualRun:
+    """What came of a run.
+
+    Attributes:
+        results: of each rank, what the function returned, or the globals that the script left.
+        times_ps: each rank's local time at its end, in picoseconds.
+        cluster: on which it ran; its network knows how many bytes each link has carried.
+    """
+
+    results: list[Any]
+    times_ps: tuple[int, ...]
+    cluster: Cluster
+
+    @property
+    def seconds(self) -> float:
+        """Virtual seconds until the last rank had finished."""
+        return max(self.times_ps) / SECOND
+
+
+def run_virtual(
+    fn_or_script: Callable[[int], Any] | str | os.PathLike[str],
+    topology: Topology,
+    *,
+    argv: Sequence[str] = (),
+    compute: Mapping[str, int] | None = None,
+    algorithm: str | Program | Algorithm = "ring",
+    trace: Trace | None = None,
+) -> VirtualRun:
+    """Run ``fn(rank)``, or a script, on every rank of *topology* in virtual time.
+
+    Args:
+        fn_or_script: a function of the rank, or the path of a script.
+        topology: the network; it has ``num_ranks`` ranks.
+        argv: the script's arguments, without its name.
+        compute: picoseconds per kind of work, such as ``forward`` or ``gradient:conv1.weight``.
+        algorithm: of all-reduce, in process groups that do not choose one.
+        trace: gets a span for every computation charged and every collective carried out.
+
+    Raises:
+        RankError: a rank raised, or a script ended with another exit code than 0.
+        DeadlockError: ranks wait for what no rank will do.
+        OSError: the script cannot be read.
+    """
+    resolve_algorithm(algorithm)
+    num_ranks = topology.num_ranks
+    environment = per_rank.environment(num_ranks, lambda rank: _launched(rank, topology))
+    contexts = [*per_rank.torch_globals(num_ranks), *per_rank.random_generators(num_ranks), environment]
+    if callable(fn_or_script):
+        fn = fn_or_script
+    else:
+        script = _Script(Path(fn_or_script), argv, num_ranks)
+        contexts += script.contexts()
+        fn = script.run
+    cluster = Cluster(topology, compute=compute, contexts=contexts, trace=trace)
+    cluster.shared[VirtualWorld] = VirtualWorld(algorithm, trace=trace)
+    with _process_restored(), _process_groups_on_rank_threads():
+        try:
+            results = cluster.run(lambda rank: _run_rank(fn, rank))
+        finally:
+            per_rank.forget_environment(environment)
+    return VirtualRun(results, cluster.times_ps, cluster)
+
+
+class _Script:
+    """A script, compiled once, with a ``__main__`` for each rank."""
+
+    def __init__(self, path: Path, argv: Sequence[str], num_ranks: int) -> None:
+        self.path = path
+        self.argv = [str(path), *argv]
+        self.code = compile(path.read_bytes(), str(path), "exec")
+        self.mains = [ModuleType("__main__") for _ in range(num_ranks)]
+
+    def contexts(self) -> list[per_rank.PerRank]:
+        """Return what makes each rank's ``__main__`` and ``sys.argv`` its own."""
+        search_path = [str(self.path.resolve().parent), *sys.path]
+        num_ranks = len(self.mains)
+        return [
+            per_rank.item(num_ranks, sys.modules, "__main__", lambda rank: self.mains[rank]),
+            per_rank.attribute(num_ranks, sys, "argv", lambda rank: list(self.argv)),
+            per_rank.attribute(num_ranks, sys, "path", lambda rank: list(search_path)),
+        ]
+
+    def run(self, rank: int) -> dict[str, Any]:
+        """Run the script as *rank* and return the globals that it leaves."""
+        variables = self.mains[rank].__dict__
+        variables.update(__file__=str(self.path), __builtins__=builtins)
+        try:
+            exec(self.code, variables)
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                raise
+        return variables
+
+
+def _run_rank(fn: Callable[[int], Any], rank: int) -> Any:
+    try:
+        return fn(rank)
+    finally:
+        _c10d_core._unregister_all_process_groups()  # this thread's
+
+
+def _launched(rank: int, topology: Topology) -> dict[str, str]:
+    """Return the variables that ``torchrun`` sets for a rank."""
+    local_world_size = min(topology.ranks_per_node, topology.num_ranks)
+    node, local_rank = divmod(rank, topology.ranks_per_node)
+    values = {
+        "RANK": rank,
+        "LOCAL_RANK": local_rank,
+        "WORLD_SIZE": topology.num_ranks,
+        "LOCAL_WORLD_SIZE": local_world_size,
+        "GROUP_RANK": node,
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": 29500,
+        "OMP_NUM_THREADS": 1,
+    }
+    return {name: str(value) for name, value in values.items()}
+
+
+@contextlib.contextmanager
+def _process_restored() -> Iterator[None]:
+    """Put back what a script may change for the whole process and no context swaps."""
+    directory, num_threads = Path.cwd(), torch.get_num_threads()
+    try:
+        yield
+    finally:
+        os.chdir(directory)
+        torch.set_num_threads(num_threads)
+
+
+@contextlib.contextmanager
+def _process_groups_on_rank_threads() -> Iterator[None]:
+    """Let rank threads meet in a `VirtualStore` and make process groups of their own."""
+    replaced = ("rendezvous", "_new_process_group_helper", "default_pg_nccl_timeout")
+    before = {name: getattr(_c10d, name) for name in replaced}
+    rendezvous, new_group = before["rendezvous"], before["_new_process_group_helper"]
+
+    def meet(url: str, rank: int = -1, world_size: int = -1, **options: Any) -> Iterator[Any]:
+        rank_thread = Cluster.current()
+        if rank_thread is None:
+            yield from rendezvous(url, rank, world_size, **options)
+        else:
+            num_ranks = rank_thread.cluster.topology.num_ranks
+            store = VirtualStore(rank_thread)
+            yield store, rank_thread.rank if rank < 0 else rank, num_ranks if world_size < 0 else world_size
+
+    def make(size: int, rank: int, ranks: list[int], backend: Any, *rest: Any, **options: Any) -> Any:
+        if Cluster.current() is None:
+            return new_group(size, rank, ranks, backend, *rest, **options)
+        group, store = new_group(size, rank, ranks, dist.Backend(BACKEND), *rest, **options)
+        if isinstance(group, TestbedProcessGroup):  # the name that the script asked for
+            _c10d._world.pg_map[group] = (str(backend), store)
+        return group, store
+
+    _c10d.rendezvous, _c10d._new_process_group_helper = meet, make
+    _c10d.default_pg_nccl_timeout = _c10d.default_pg_timeout  # unset where torch has no NCCL
+    _c10d_core._set_thread_isolation_mode(True)
+    try:
+        yield
+    finally:
+        _c10d_core._set_thread_isolation_mode(False)
+        for name, value in before.items():
+            setattr(_c10d, name, value)

@@ -1,0 +1,263 @@
+"""The backend as torch sees it: what its functions and its own DDP do on rank threads."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives.errors import NotSupportedError
+from collectives.torch_backend import TestbedOptions
+from collectives.virtual import run_virtual
+from sim.cluster import Cluster
+from sim.errors import RankError
+from sim.topology import Topology
+
+ALL_GATHER_SINGLE = (
+    getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+)  # new in torch 2.13
+
+
+def on_ranks(num_ranks, work, **options):
+    """Run *work* on every rank, inside a process group."""
+
+    def run(rank):
+        dist.init_process_group("testbed")
+        try:
+            return work(rank)
+        finally:
+            dist.destroy_process_group()
+
+    topology = Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
+    return run_virtual(run, topology, **options)
+
+
+def test_importing_torch_makes_the_backend_known_and_loads_nothing_of_ours():
+    check = (
+        "import sys, torch, collectives.autoload as autoload\n"
+        "autoload.register(); autoload.register()\n"
+        "assert 'testbed' in torch.distributed.Backend.backend_list\n"
+        "assert not {'collectives.torch_backend', 'sim', 'numpy', 'simpy'} & (sys.modules.keys() - before)\n"
+    )
+    subprocess.run(
+        [sys.executable, "-c", "import sys, torch; before = set(sys.modules)\n" + check], check=True
+    )
+
+
+def test_registering_never_raises(monkeypatch):
+    from collectives.autoload import register
+
+    monkeypatch.setitem(sys.modules, "torch.distributed", None)
+
+    register()
+
+
+OPERATIONS = {
+    "SUM": lambda rows: rows.sum(0),
+    "PRODUCT": lambda rows: rows.prod(0),
+    "MIN": lambda rows: rows.amin(0),
+    "MAX": lambda rows: rows.amax(0),
+    "BAND": lambda rows: rows[0] & rows[1] & rows[2],
+    "BXOR": lambda rows: rows[0] ^ rows[1] ^ rows[2],
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@given(numel=st.integers(0, 20))
+@settings(max_examples=5)
+def test_all_reduce_reduces_by_every_operation(name, numel):
+    rows = torch.randint(1, 9, (3, numel), generator=torch.Generator().manual_seed(numel))
+
+    def work(rank):
+        tensor = rows[rank].clone()
+        dist.all_reduce(tensor, op=getattr(dist.ReduceOp, name))
+        return tensor
+
+    for result in on_ranks(3, work).results:
+        assert torch.equal(result, OPERATIONS[name](rows))
+
+
+def test_an_average_is_a_sum_over_the_number_of_ranks():
+    def work(rank):
+        tensor = torch.tensor([rank * 4.0])
+        dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
+        return tensor.item()
+
+    assert on_ranks(4, work).results == [6.0] * 4
+
+
+def test_collectives_on_tensors_with_gaps_fill_just_their_elements():
+    def work(rank):
+        whole = torch.zeros(2, 6)
+        part = whole[:, ::2]
+        part += rank
+        dist.all_reduce(part)
+        gathered = torch.zeros(2, 3, 2).transpose(1, 2)
+        ALL_GATHER_SINGLE(gathered, torch.arange(6.0) + 10 * rank)
+        return whole.tolist(), gathered.reshape(-1).tolist()
+
+    expected = [[1.0, 0.0] * 3] * 2, [*map(float, range(6)), *map(float, range(10, 16))]
+
+    assert on_ranks(2, work).results == [expected, expected]
+
+
+def test_broadcast_and_all_gather_and_objects_arrive():
+    def work(rank):
+        tensor = torch.full((2, 2), float(rank))
+        dist.broadcast(tensor, src=2)
+        parts = [torch.empty(2) for _ in range(3)]
+        dist.all_gather(parts, torch.tensor([rank, -rank]).float())
+        objects = [None] * 3
+        dist.all_gather_object(objects, {"rank": rank, "text": "x" * rank})
+        chosen = [f"from {rank}"]
+        dist.broadcast_object_list(chosen, src=1)
+        return tensor.unique().tolist(), [part.tolist() for part in parts], objects, chosen
+
+    expected = (
+        [2.0],
+        [[0.0, 0.0], [1.0, -1.0], [2.0, -2.0]],
+        [{"rank": 0, "text": ""}, {"rank": 1, "text": "x"}, {"rank": 2, "text": "xx"}],
+        ["from 1"],
+    )
+
+    assert on_ranks(3, work).results == [expected] * 3
+
+
+def test_a_sub_group_is_among_its_members_and_may_have_an_algorithm_of_its_own():
+    def work(rank):
+        group = dist.new_group([3, 1], backend="testbed", pg_options=TestbedOptions("naive"))
+        tensor = torch.tensor([10.0**rank])
+        if rank in (1, 3):
+            dist.all_reduce(tensor, group=group)
+        return tensor.item()
+
+    assert on_ranks(4, work).results == [1.0, 1010.0, 100.0, 1010.0]
+
+
+def test_groups_can_be_made_and_destroyed_again_and_again():
+    def work(rank):
+        sums = []
+        for round_ in range(3):
+            group = dist.new_group([0, 1])
+            tensor = torch.tensor([float(rank + round_)])
+            dist.all_reduce(tensor, group=group)
+            sums.append(tensor.item())
+            dist.destroy_process_group(group)
+        return sums
+
+    assert on_ranks(2, work).results == [[1.0, 3.0, 5.0]] * 2
+
+
+def test_an_asynchronous_collective_overlaps_with_what_is_charged_meanwhile():
+    def work(rank):
+        me = Cluster.current()
+        handle = dist.all_reduce(torch.ones(1_000_000), async_op=True)
+        assert not handle.is_completed()
+        me.charge_ps(50_000_000)
+        handle.wait()
+        assert handle.is_completed()
+        return me.now_ps()
+
+    alone = on_ranks(2, lambda rank: dist.all_reduce(torch.ones(1_000_000)))
+
+    assert on_ranks(2, work).times_ps == alone.times_ps
+
+
+def test_a_future_is_driven_by_whoever_asks_it():
+    def work(rank):
+        first = dist.all_reduce(torch.ones(4), async_op=True).get_future()
+        doubled = first.then(lambda done: done.value()[0] * 2)
+        second = dist.all_reduce(torch.ones(4) * 3, async_op=True).get_future()
+        return doubled.wait().tolist(), second.wait()[0].tolist(), second.done()
+
+    assert on_ranks(2, work).results == [([4.0] * 4, [6.0] * 4, True)] * 2
+
+
+@pytest.mark.parametrize("static_graph", [False, True])
+def test_torchs_own_ddp_trains_as_one_process_does(static_graph):
+    data = torch.randn(8, 4, generator=torch.Generator().manual_seed(5)).double()
+
+    def network():
+        torch.manual_seed(1)
+        return torch.nn.Sequential(torch.nn.Linear(4, 32), torch.nn.Tanh(), torch.nn.Linear(32, 2)).double()
+
+    def train(model, part):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(part).square().mean().backward()
+            optimizer.step()
+        return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+
+    def work(rank):
+        model = torch.nn.parallel.DistributedDataParallel(
+            network(), bucket_cap_mb=0.0005, static_graph=static_graph
+        )
+        return train(model, data[rank * 4 : rank * 4 + 4])
+
+    expected = train(network(), data)
+    first, second = on_ranks(2, work).results
+
+    assert torch.equal(first, second)
+    assert torch.allclose(first, expected, rtol=0, atol=1e-12)
+
+
+def test_torchs_own_ddp_overlaps_its_buckets_with_the_backward_pass():
+    """Two buckets of 4 MB: the first travels while the second is still being computed."""
+
+    def work(rank):
+        me = Cluster.current()
+        model = torch.nn.Sequential(*(torch.nn.Linear(1000, 1000, bias=False) for _ in range(2)))
+        ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
+        for parameter in model.parameters():
+            parameter.register_hook(lambda grad: me.charge_ps(200_000_000))
+        for _ in range(2):  # buckets as wished from the second iteration on
+            ddp(torch.ones(1, 1000)).sum().backward()
+        dist.barrier()
+        began = me.now_ps()
+        ddp(torch.ones(1, 1000)).sum().backward()
+        return me.now_ps() - began
+
+    all_reduce_ps = 2 * (4_000_000 + 2_000_000 * 80)
+
+    assert (
+        on_ranks(2, work).results == [400_000_000 + max(0, all_reduce_ps - 200_000_000) + all_reduce_ps] * 2
+    )
+
+
+def test_an_error_of_a_collective_comes_out_of_the_backward_pass_that_waits_for_it():
+    def work(rank):
+        weight = torch.ones(3, requires_grad=True)
+
+        def hook(parameter):
+            handle = dist.all_reduce(parameter.grad, async_op=True)
+
+            def fail():
+                raise OSError("the link is down")
+
+            handle._finish = fail
+            handle.get_future()
+
+        weight.register_post_accumulate_grad_hook(hook)
+        with pytest.raises(OSError, match="the link is down"):
+            weight.sum().backward()
+
+    on_ranks(2, work)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: dist.reduce_scatter(torch.empty(1), [torch.ones(1)] * 2),
+        lambda: dist.send(torch.ones(1), dst=1),
+        lambda: dist.all_reduce(torch.ones(1, dtype=torch.int64), op=dist.ReduceOp.AVG),
+    ],
+)
+def test_what_is_not_carried_is_refused_by_name(call):
+    with pytest.raises(RankError) as caught:
+        on_ranks(2, lambda rank: call())
+
+    assert isinstance(caught.value.__cause__, NotSupportedError)

@@ -1,0 +1,328 @@
+"""Functions and scripts as ranks in virtual time: repeatable, separate, and gone without a trace."""
+
+import os
+import random
+import subprocess
+import sys
+import textwrap
+import traceback
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives.errors import UnknownAlgorithmError
+from collectives.virtual import run_virtual
+from sim.cluster import Cluster
+from sim.errors import DeadlockError, RankError
+from sim.topology import Topology
+from sim.trace import Trace
+
+
+def switch(num_ranks):
+    return Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
+
+
+def script(tmp_path, text):
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+def all_reduce_once(rank):
+    dist.init_process_group("gloo")
+    tensor = torch.full((400,), float(rank))
+    dist.all_reduce(tensor)
+    return tensor[0].item()
+
+
+def test_a_ring_takes_the_time_of_its_closed_form():
+    run = run_virtual(all_reduce_once, switch(4))
+
+    assert run.results == [6.0] * 4
+    assert set(run.times_ps) == {
+        2 * 3 * (2 * 2_000_000 + 400 * 80)
+    }  # 2(p-1)(α + β·n/p), 400 B chunks at 12.5 GB/s
+    assert run.seconds == run.times_ps[0] / 1e12
+
+
+def test_a_group_on_the_tree_takes_another_time_and_gives_the_same():
+    ring, tree = (run_virtual(all_reduce_once, switch(4), algorithm=name) for name in ("ring", "tree"))
+
+    assert ring.results == tree.results
+    assert ring.seconds != tree.seconds
+
+
+def test_an_unknown_algorithm_is_refused_before_anything_runs():
+    with pytest.raises(UnknownAlgorithmError, match="ring"):
+        run_virtual(all_reduce_once, switch(2), algorithm="rign")
+
+
+@given(
+    world_size=st.integers(1, 5),
+    numel=st.integers(0, 40),
+    charges=st.lists(st.integers(0, 10**7), min_size=5, max_size=5),
+)
+@settings(max_examples=25)
+def test_runs_repeat_bit_for_bit_and_picosecond_for_picosecond(world_size, numel, charges):
+    def work(rank):
+        dist.init_process_group()
+        torch.manual_seed(rank)
+        tensor = torch.randn(numel)
+        Cluster.current().charge_ps(charges[rank])
+        handle = dist.all_reduce(tensor, async_op=True)
+        gathered = [torch.empty(3) for _ in range(world_size)]
+        dist.all_gather(gathered, torch.rand(3))
+        handle.wait()
+        return [tensor.tolist(), [part.tolist() for part in gathered], random.random()]
+
+    first, second = (run_virtual(work, switch(world_size)) for _ in range(2))
+
+    assert first.results == second.results
+    assert first.times_ps == second.times_ps
+    assert all(result[:2] == first.results[0][:2] for result in first.results)
+
+
+def test_each_rank_finds_what_torchrun_would_have_set():
+    names = ["RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"]
+    topology = Topology.nodes(
+        num_nodes=2,
+        ranks_per_node=2,
+        intra_bandwidth="300GB/s",
+        intra_latency="500ns",
+        nics_per_node=2,
+        nic_bandwidth="25GB/s",
+        nic_latency="2us",
+    )
+
+    run = run_virtual(lambda rank: [int(os.environ[name]) for name in names], topology)
+
+    assert run.results == [[0, 0, 0, 4, 2], [1, 1, 0, 4, 2], [2, 0, 1, 4, 2], [3, 1, 1, 4, 2]]
+
+
+def test_what_a_process_has_once_every_rank_has_for_itself():
+    def work(rank):
+        dist.init_process_group("gloo")
+        torch.manual_seed(rank)
+        np.random.seed(rank)
+        random.seed(rank)
+        os.environ["MINE"] = str(rank)
+        if rank == 1:
+            torch.set_default_dtype(torch.float64)
+        seen = []
+        for _ in range(3):
+            dist.barrier()
+            seen.append((torch.rand(1).item(), np.random.rand(), random.random(), os.environ["MINE"]))
+            assert dist.get_rank() == rank
+        return seen, torch.empty(1).dtype
+
+    run = run_virtual(work, switch(3))
+
+    for rank, (seen, dtype) in enumerate(run.results):
+        generator = torch.Generator().manual_seed(rank)
+        assert dtype == (torch.float64 if rank == 1 else torch.float32)
+        assert [value for value, *_ in seen] == [
+            torch.rand(1, dtype=dtype, generator=generator).item() for _ in range(3)
+        ]
+        assert [value for _, value, *_ in seen] == list(np.random.RandomState(rank).rand(3))
+        one = random.Random(rank)
+        assert [value for _, _, value, _ in seen] == [one.random() for _ in range(3)]
+        assert {value for *_, value in seen} == {str(rank)}
+
+
+def state_of_the_process():
+    """What a run might leave changed, in a form that can be compared."""
+    return {
+        "environment": dict(os.environ),
+        "directory": Path.cwd(),
+        "path": list(sys.path),
+        "argv": list(sys.argv),
+        "main": sys.modules["__main__"],
+        "hook": sys.excepthook,
+        "threads": torch.get_num_threads(),
+        "dtype": torch.get_default_dtype(),
+        "torch": torch.get_rng_state().tolist(),
+        "random": random.getstate(),
+        "numpy": np.random.get_state(legacy=False)["state"]["key"].tolist(),
+        "world": c10d._world,
+        "groups": dict(c10d._pg_map),
+        "rendezvous": c10d.rendezvous,
+        "new group": c10d._new_process_group_helper,
+        "initialized": dist.is_initialized(),
+    }
+
+
+@pytest.mark.parametrize(
+    "ending", ["pass", "raise ValueError", "sys.exit(3)", "dist.barrier() if rank else None"]
+)
+def test_nothing_that_was_changed_stays_changed(tmp_path, monkeypatch, ending):
+    monkeypatch.setenv("KEPT", "as it was")
+    path = script(
+        tmp_path,
+        f"""
+        import os, random, sys
+        import numpy, torch, torch.distributed as dist
+        dist.init_process_group("nccl")
+        rank = dist.get_rank()
+        os.environ["KEPT"] = "changed"
+        os.environ["NEW"] = "variable"
+        os.chdir({str(tmp_path)!r})
+        torch.set_default_dtype(torch.float64)
+        torch.set_num_threads(torch.get_num_threads() + 1)
+        torch.manual_seed(7); random.seed(7); numpy.random.seed(7)
+        sys.argv.append("more"); sys.path.append("more")
+        dist.barrier()
+        {ending}
+        """,
+    )
+    before = state_of_the_process()
+
+    if ending == "pass":
+        run_virtual(path, switch(2))
+    else:
+        with pytest.raises((RankError, DeadlockError)):
+            run_virtual(path, switch(2))
+
+    assert state_of_the_process() == before
+    inherited = subprocess.run(["env"], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "KEPT=as it was" in inherited
+    assert not any(line.startswith(("NEW=", "RANK=")) for line in inherited)
+    assert run_virtual(all_reduce_once, switch(2)).results == [1.0, 1.0]
+
+
+def test_a_script_sees_its_own_main_arguments_and_neighbours(tmp_path):
+    (tmp_path / "neighbour_of_the_script.py").write_text("NAME = 'neighbour'\n")
+    path = script(
+        tmp_path,
+        """
+        import pickle, sys
+        import neighbour_of_the_script
+
+        class Thing:
+            pass
+
+        if __name__ == "__main__":
+            thing = pickle.loads(pickle.dumps(Thing()))
+            kind = type(thing) is Thing
+            arguments = sys.argv[1:]
+            neighbour = neighbour_of_the_script.NAME
+            file = __file__
+        """,
+    )
+
+    run = run_virtual(path, switch(2), argv=["--fast"])
+
+    assert run.results[0] is not run.results[1]
+    for variables in run.results:
+        assert variables["kind"]
+        assert variables["arguments"] == ["--fast"]
+        assert variables["neighbour"] == "neighbour"
+        assert variables["file"] == str(path)
+
+
+def test_a_script_may_end_by_exiting_with_success(tmp_path):
+    path = script(tmp_path, "import sys\nvalue = 5\nsys.exit(0)\n")
+
+    assert run_virtual(path, switch(1)).results[0]["value"] == 5
+
+
+def test_a_script_that_does_not_exist_is_an_error_of_its_path(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"missing\.py"):
+        run_virtual(tmp_path / "missing.py", switch(2))
+
+
+def test_an_error_inside_a_rank_shows_that_ranks_traceback(tmp_path):
+    path = script(
+        tmp_path,
+        """
+        import torch.distributed as dist
+        dist.init_process_group()
+
+        def part_of_the_script():
+            raise ValueError("bad label")
+
+        if dist.get_rank() == 2:
+            part_of_the_script()
+        dist.barrier()
+        """,
+    )
+
+    with pytest.raises(RankError, match="rank 2 raised ValueError: bad label") as caught:
+        run_virtual(path, switch(4))
+
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "part_of_the_script" in shown
+    assert 'raise ValueError("bad label")' in shown
+
+
+def test_a_rank_that_ends_early_is_reported_with_who_waits_for_it_at_which_step():
+    def work(rank):
+        dist.init_process_group()
+        if rank != 1:
+            dist.all_reduce(torch.ones(8))
+
+    with pytest.raises(DeadlockError) as caught:
+        run_virtual(work, switch(4))
+
+    text = str(caught.value)
+    assert "3 of 4 ranks" in text
+    assert "rank 1: has finished" in text
+    assert "all_reduce #0 (ring" in text
+    assert "RecvReduce(peer=1" in text
+
+
+def test_ranks_that_call_different_collectives_are_reported_with_their_calls():
+    def work(rank):
+        dist.init_process_group()
+        dist.all_reduce(torch.ones(8 if rank else 9))
+
+    with pytest.raises(DeadlockError) as caught:
+        run_virtual(work, switch(3))
+
+    assert "9 × float32" in str(caught.value)
+    assert "8 × float32" in str(caught.value)
+
+
+def test_a_key_of_the_store_that_nobody_sets_is_a_deadlock():
+    def work(rank):
+        dist.init_process_group()
+        c10d._get_default_store().get("a key")
+
+    with pytest.raises(DeadlockError, match="a key"):
+        run_virtual(work, switch(2))
+
+
+def test_waiting_for_a_key_of_the_store_takes_until_it_is_set():
+    def work(rank):
+        dist.init_process_group()
+        store = c10d._get_default_store()
+        if rank == 0:
+            Cluster.current().charge_ps(12_345)
+            store.set("key", "value")
+            return store.add("count", 1), store.add("count", 2)
+        return store.get("key"), Cluster.current().now_ps(), store.check(["key"]), store.check(["other"])
+
+    assert run_virtual(work, switch(2)).results == [(1, 3), (b"value", 12_345, True, False)]
+
+
+def test_a_trace_holds_what_was_charged_and_every_collective():
+    trace = Trace()
+
+    def work(rank):
+        dist.init_process_group()
+        Cluster.current().charge("forward")
+        dist.all_reduce(torch.ones(8))
+
+    run = run_virtual(work, switch(2), compute={"forward": 1000}, trace=trace)
+
+    assert [(span.rank, span.lane, span.start_ps, span.end_ps) for span in trace.spans] == [
+        (0, "compute", 0, 1000),
+        (1, "compute", 0, 1000),
+        (0, "communication", 1000, run.times_ps[0]),
+        (1, "communication", 1000, run.times_ps[1]),
+    ]
