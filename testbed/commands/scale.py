@@ -63,7 +63,7 @@ def scale(
     from ddp.overlap import resolve_strategy
     from ddp.profile import load_profile
     from sim import load_network
-    from testbed.predict import predict, scaling_tables
+    from testbed.predict import LEGEND, predict, scaling_tables
 
     if not 0 < bucket_cap_mb < float("inf"):
         raise UsageError(f"--bucket-cap-mb {bucket_cap_mb:g}: expected a number above 0")
@@ -102,11 +102,9 @@ def scale(
         return
     console = stdout_console()
     for shown in scaling_tables(scaling.points):
-        console.print(shown, end="\n\n")
-    console.print(
-        "step: time of an iteration; exposed: of it, communication that compute waits for;", style="dim"
-    )
-    console.print("scaling: efficiency, the compute's share of the step.", style="dim")
+        console.print(shown)
+        console.print()
+    console.print(LEGEND, style="dim")
     console.print(f"Simulated: {scaling.model}.", style="dim")
     for own in profiles:
         console.print(f"Profile {own.name}: {own.source}; {own.device}.", style="dim")
