@@ -18,11 +18,17 @@ from collectives.transports import Poster
 def execute(
     algorithm: Algorithm, buffer: Buffer, transport: Poster, channel: int
 ) -> Generator[Any, Any, None]:
-    """Yield one handle per step of this rank's program; go on when the step is complete."""
+    """Yield one handle per step of this rank's program; go on when the step is complete.
+
+    When the generator ends, nothing reads or writes the buffer any more.
+    """
     for step in algorithm.steps(transport.rank, transport.world_size):
         operations = buffer.without_empty(step)
         if operations:
             yield transport.post(operations, buffer, channel)
+    rest = transport.drain(channel)
+    if rest is not None:
+        yield rest
 
 
 def land(step: Step, buffer: Buffer, incoming: Mapping[int, Any]) -> None:

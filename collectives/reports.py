@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from torch.distributed import Store
+from torch._C._distributed_c10d import Store
 
 from collectives.call import Report, diagnose
 from collectives.errors import CollectiveError

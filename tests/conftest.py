@@ -1,16 +1,26 @@
-"""Hypothesis profiles, and what a machine must have for the tests that a marker names."""
+"""Hypothesis profiles, the pool of worker processes, and what a machine must have for marked tests."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.distributed.pool import WorkerPool
+
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[WorkerPool]:
+    """Up to four reusable processes over Gloo; see `tests.distributed.pool`."""
+    with WorkerPool() as workers:
+        yield workers
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

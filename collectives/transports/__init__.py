@@ -27,8 +27,12 @@ class Poster(Protocol):
         """Start all operations of *step* and return a handle on their completion.
 
         Messages match in order per (source, destination, *channel*); no operation of *step* is
-        empty.  The handle is whatever drives the execution knows how to wait for.
+        empty.  The handle is whatever drives the execution knows how to wait for.  It may be
+        complete while sends still read from chunks that no later step writes.
         """
+
+    def drain(self, channel: int) -> Any:
+        """Return a handle on the sends of *channel* that still read their chunks, or None."""
 
 
 class Transport(Poster, Protocol):

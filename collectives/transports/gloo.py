@@ -66,9 +66,13 @@ class GlooTransport:
         """Start all operations of *step*."""
         return _GlooStep(self, step, buffer, channel)
 
+    def drain(self, channel: int) -> _Drain | None:
+        """Return a handle on the sends that are left at the end."""
+        return _Drain(self, channel) if channel in self.sends else None
+
     def start(self, execution: Generator[Any, Any, None], call: Call) -> ProgressWork:
         """Start *execution*; it progresses whenever this rank calls."""
-        return self.queue.start(self._and_drain(execution, call.channel()), call)
+        return self.queue.start(execution, call)
 
     def poll(self) -> None:
         """Advance what is in flight."""
@@ -88,11 +92,6 @@ class GlooTransport:
                 kept.append(sending)
         if kept:
             self.sends[channel] = kept
-
-    def _and_drain(self, execution: Generator[Any, Any, None], channel: int) -> Generator[Any, Any, None]:
-        yield from execution
-        if channel in self.sends:
-            yield _Drain(self, channel)
 
 
 class _Sending:

@@ -52,6 +52,9 @@ class NcclTransport:
         """Enqueue all operations of *step* on the current stream."""
         return _NcclStep(self, step, buffer)
 
+    def drain(self, channel: int) -> None:
+        """Return None: everything is in order on one stream."""
+
     def start(self, execution: Generator[Any, Any, None], call: Call) -> NcclWork:
         """Enqueue all of *execution*; it begins when the caller's stream has come this far."""
         self.stream.wait_stream(torch.cuda.current_stream(self.device))

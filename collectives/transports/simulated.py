@@ -82,6 +82,9 @@ class SimulatedPort:
                 self.exchange.match(operation.peer, self.rank, channel)
         return in_flight.done
 
+    def drain(self, channel: int) -> None:
+        """Return None: a step is complete when its sends are."""
+
     def doing(self) -> str:
         """Return in words what the step in flight waits for."""
         if self.current is None:
@@ -111,6 +114,9 @@ class SimulatedTransport:
     def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
         """Start all operations of *step*; the event fires when all are complete."""
         return self.port.post(step, buffer, channel)
+
+    def drain(self, channel: int) -> None:
+        """Return None: a step is complete when its sends are."""
 
     def start(self, execution: Generator[Any, Any, None], call: Call) -> SimulatedWork:
         """Start *execution* at the rank's local time, after those started before it."""

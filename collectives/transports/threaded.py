@@ -80,6 +80,9 @@ class ThreadedTransport:
             self.exchange.changed.notify_all()
         return in_flight
 
+    def drain(self, channel: int) -> None:
+        """Return None: a step is complete when its sends are."""
+
     def start(self, execution: Generator[Any, Any, None], call: Call) -> ProgressWork:
         """Start *execution*; it progresses whenever this rank calls."""
         with self.exchange.changed:

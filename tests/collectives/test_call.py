@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives import CollectiveTimeoutError, MismatchError, NotSupportedError
+from collectives.call import Call, Report, diagnose
+from collectives.program_communicator import ProgramCommunicator
+from collectives.transports.threaded import run_threads
+
+CALL = Call(3, "all_reduce", "ring", 1024, "float32", "sum")
+
+
+def report(**changes: Any) -> Report:
+    return Report(replace(CALL, **changes), "step 0: Recv(peer=1, chunk=0)")
+
+
+@given(
+    field=st.sampled_from(["sequence", "collective", "algorithm", "count", "dtype", "op", "root"]),
+    value=st.integers(5, 10**6),
+)
+def test_calls_that_differ_use_different_channels(field: str, value: int) -> None:
+    changed: Any = {field: value if field in ("sequence", "count", "root") else f"x{value}"}
+
+    assert replace(CALL, **changed).channel() != CALL.channel()
+    assert replace(CALL).channel() == CALL.channel()
+
+
+def test_a_rank_that_called_something_else_is_named() -> None:
+    reports = {0: report(), 1: report(count=7), 2: report()}
+
+    error = diagnose(0, report(), reports, "timed out after 5 s")
+
+    assert isinstance(error, MismatchError)
+    assert "rank 1 called something else" in str(error)
+    assert "rank 1: in all_reduce #3 (ring, 7 × float32, sum)" in str(error)
+
+
+def test_ranks_without_a_report_are_named() -> None:
+    error = diagnose(0, report(), {0: report(), 1: None, 2: report()}, "timed out after 5 s")
+
+    assert isinstance(error, CollectiveTimeoutError)
+    assert "rank 1 did not take part" in str(error)
+
+
+def test_a_rank_that_stands_at_an_earlier_call_is_named() -> None:
+    error = diagnose(2, report(), {0: report(), 1: report(sequence=2), 2: report()}, "timed out after 5 s")
+
+    assert "rank 1 did not take part" in str(error)
+
+
+def test_a_report_survives_its_way_through_a_store() -> None:
+    assert Report.from_json(report(root=2).to_json()) == report(root=2)
+
+
+def test_a_rank_that_returns_without_calling_ends_the_wait_of_the_others_at_once() -> None:
+    def calls_unless_two(transport: Any) -> None:
+        if transport.rank != 2:
+            ProgramCommunicator(transport).all_reduce(torch.ones(10))
+
+    with pytest.raises(CollectiveTimeoutError, match="rank 2 did not take part"):
+        run_threads(calls_unless_two, 4, timeout=60)
+
+
+def test_a_mismatch_is_named_on_threads_and_hands_out_no_result() -> None:
+    results = []
+
+    def different_sizes(transport: Any) -> None:
+        tensor = torch.ones(10 if transport.rank != 1 else 11)
+        try:
+            ProgramCommunicator(transport).all_reduce(tensor)
+        finally:
+            results.append(tensor.clone())
+
+    with pytest.raises(MismatchError, match="rank 1 called something else"):
+        run_threads(different_sizes, 4, timeout=0.5)
+    assert all((result == 1).all() for result in results)
+
+
+def test_what_follows_a_failure_fails_too() -> None:
+    def goes_on(transport: Any) -> None:
+        communicator = ProgramCommunicator(transport)
+        if transport.rank == 0:
+            with pytest.raises(CollectiveTimeoutError):
+                communicator.all_reduce(torch.ones(3))
+            with pytest.raises(
+                CollectiveTimeoutError, match="an earlier collective of this group has failed"
+            ):
+                communicator.all_reduce(torch.ones(3))
+
+    run_threads(goes_on, 2, timeout=0.2)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "op", "message"),
+    [
+        (torch.ones(2, dtype=torch.int32), "avg", "is not an integer"),
+        (torch.ones(2), "median", "op must be 'sum' or 'avg'"),
+        (torch.ones(2).to_sparse(), "sum", "use a dense tensor"),
+    ],
+)
+def test_what_cannot_be_reduced_is_refused_before_a_message_is_sent(
+    tensor: torch.Tensor, op: Any, message: str
+) -> None:
+    def reduce(transport: Any) -> None:
+        ProgramCommunicator(transport).all_reduce(tensor, op)
+
+    with pytest.raises(NotSupportedError, match=message):
+        run_threads(reduce, 1)

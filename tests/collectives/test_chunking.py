@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives.chunking import Chunking
+
+
+@given(count=st.integers(0, 200), num_chunks=st.integers(1, 20))
+def test_chunks_are_those_of_torch_chunk_with_empty_ones_at_the_end(count: int, num_chunks: int) -> None:
+    chunking = Chunking(count, num_chunks, itemsize=4)
+    spans = [chunking.span(chunk) for chunk in range(num_chunks)]
+    expected = [len(part) for part in torch.arange(count).chunk(num_chunks)] if count else []
+
+    assert [stop - start for start, stop in spans if stop > start] == expected
+    assert [start for start, _ in spans] == sorted(start for start, _ in spans)
+    assert sum(chunking.nbytes(chunk) for chunk in range(num_chunks)) == 4 * count
+
+
+@given(count=st.integers(0, 200), num_chunks=st.integers(1, 20), data=st.data())
+def test_a_range_of_chunks_is_their_concatenation(count: int, num_chunks: int, data: st.DataObject) -> None:
+    chunking = Chunking(count, num_chunks)
+    first = data.draw(st.integers(0, num_chunks - 1))
+    length = data.draw(st.integers(1, num_chunks - first))
+
+    assert chunking.span(first, length) == (chunking.span(first)[0], chunking.span(first + length - 1)[1])

@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives import Copy, ProgramError, Recv, RecvReduce, Send, algorithm, resolve_algorithm, verify
+from collectives.algorithms import ALGORITHMS
+from collectives.program import Cost
+from tests.collectives import reference
+
+SHIPPED = [pytest.param(shipped, id=f"{shipped.collective}-{shipped.name}") for shipped in ALGORITHMS]
+
+
+@pytest.mark.parametrize("shipped", SHIPPED)
+@pytest.mark.parametrize("world_size", [*range(1, 18), 31, 32, 33, 64])
+def test_every_shipped_algorithm_is_proved_with_the_cost_it_declares(shipped: Any, world_size: int) -> None:
+    proof = verify(shipped, world_size, root=world_size // 2)
+
+    assert proof.cost_declared
+    assert proof.max_bytes_sent_fraction >= proof.min_bytes_sent_fraction
+
+
+def test_the_ring_reaches_the_lower_bound_in_bytes() -> None:
+    proof = verify("ring", 8)
+
+    assert proof.max_bytes_sent_fraction == proof.min_bytes_sent_fraction == 2 * 7 / 8
+    assert proof.num_steps == 14
+
+
+def exchange(rank: int, world_size: int) -> Any:
+    peer = 1 - rank
+    mine, other = (0, 1) if rank == 0 else (1, 0)
+    yield Send(peer, chunk=mine), RecvReduce(peer, chunk=other)
+    yield Send(peer, chunk=other), Recv(peer, chunk=mine)
+
+
+def test_a_program_of_ones_own_is_proved() -> None:
+    proof = verify(exchange, world_size=2)
+
+    assert (proof.num_steps, proof.num_chunks, proof.max_bytes_sent_fraction) == (2, 2, 1.0)
+
+
+def both_receive_first(rank: int, world_size: int) -> Any:
+    yield RecvReduce(1 - rank, 0)
+    yield Send(1 - rank, 0)
+
+
+def nobody_sends_back(rank: int, world_size: int) -> Any:
+    yield Send(0, 0, when=rank == 1), RecvReduce(1, 0, when=rank == 0)
+
+
+def twice(rank: int, world_size: int) -> Any:
+    for _ in range(2):
+        yield Send(1 - rank, 0), RecvReduce(1 - rank, 0)
+        yield Send(1 - rank, 1), RecvReduce(1 - rank, 1)
+
+
+def never_touched(rank: int, world_size: int) -> Any:
+    yield Send(1 - rank, 0), RecvReduce(1 - rank, 0)
+
+
+def two_writes(rank: int, world_size: int) -> Any:
+    yield Send(1 - rank, 0), RecvReduce(1 - rank, 0), Copy(1, 0)
+
+
+def to_nobody(rank: int, world_size: int) -> Any:
+    yield Send(2, 0), Recv(2, 0)
+
+
+def to_itself(rank: int, world_size: int) -> Any:
+    yield Send(rank, 0), Recv(rank, 0)
+
+
+def beyond_the_buffer(rank: int, world_size: int) -> Any:
+    yield Send(1 - rank, 1, num_chunks=2), RecvReduce(1 - rank, 1, num_chunks=2)
+
+
+def lengths_differ(rank: int, world_size: int) -> Any:
+    yield Send(1 - rank, 0, num_chunks=1 + rank), RecvReduce(1 - rank, 0, num_chunks=1 + rank)
+
+
+def no_operation(rank: int, world_size: int) -> Any:
+    yield ["send", 1]
+
+
+def fails(rank: int, world_size: int) -> Any:
+    yield ()
+    raise IndexError("list index out of range")
+
+
+@pytest.mark.parametrize(
+    ("program", "evidence"),
+    [
+        (both_receive_first, "rank 1, step 0: RecvReduce(peer=0, chunk=0)"),
+        (nobody_sends_back, "rank 0, chunk 1 is never written"),
+        (twice, "more than once (since step 2)"),
+        (never_touched, "chunk 1 is never written"),
+        (two_writes, "chunk 0 is also written by RecvReduce(peer=1, chunk=0)"),
+        (to_nobody, "there is no rank 2"),
+        (to_itself, "a rank cannot be its own peer"),
+        (beyond_the_buffer, "out of range, the buffer has chunks 0 to 1"),
+        (lengths_differ, "the two sides of a message differ in length"),
+        (no_operation, "a step is a tuple of Send, Recv, RecvReduce and Copy"),
+        (fails, "rank 0, step 1: the program raised IndexError: list index out of range"),
+    ],
+)
+def test_a_wrong_program_is_refused_with_the_evidence(program: Any, evidence: str) -> None:
+    with pytest.raises(ProgramError) as refusal:
+        verify(program, 2)
+
+    assert f"{program.__name__}, all_reduce, world size 2: " in str(refusal.value)
+    assert evidence in str(refusal.value)
+
+
+def test_a_refusal_shows_the_grid_with_the_bad_cell_in_brackets() -> None:
+    with pytest.raises(ProgramError) as refusal:
+        verify(both_receive_first, 2)
+
+    assert str(refusal.value).endswith("        rank 0  rank 1\nstep 0  [0+1]   0+0\nstep 1  0>1     0>0")
+
+
+def test_an_endless_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(rank: int, world_size: int) -> Any:
+        while True:
+            yield ()
+
+    monkeypatch.setattr("collectives.symbolic.MAX_STEPS", 100)
+    with pytest.raises(ProgramError, match="does the program end"):
+        verify(endless, 2)
+
+
+def test_a_wrong_declared_cost_is_refused() -> None:
+    ring = replace(resolve_algorithm("ring"), declared_cost=lambda p: Cost(2 * p, Fraction(1)))
+
+    with pytest.raises(ProgramError, match="num_steps is declared as 8, counted 6"):
+        verify(ring, 4)
+
+
+def test_an_array_form_that_is_another_program_is_refused() -> None:
+    @algorithm(array_form=True)
+    def branches(rank: Any, world_size: int) -> Any:
+        shift = 1 if isinstance(rank, int) else 2
+        yield from resolve_algorithm("ring", "reduce_scatter")(rank, world_size, shift=shift)
+        yield from resolve_algorithm("ring", "all_gather")(rank, world_size, shift=shift)
+
+    with pytest.raises(ProgramError, match="the array form differs from the program of rank 0 in step 0"):
+        verify(branches, 4)
+
+
+@pytest.mark.parametrize("world_size", [0, -1])
+def test_a_world_of_no_ranks_is_refused(world_size: int) -> None:
+    with pytest.raises(ValueError, match="world_size must be at least 1"):
+        verify("ring", world_size)
+
+
+def mutate(data: st.DataObject, programs: list[list[tuple[Any, ...]]], num_chunks: int) -> None:
+    """Break one program in one small way."""
+    world_size = len(programs)
+    rank = data.draw(st.integers(0, world_size - 1), label="rank")
+    program = programs[rank]
+    if not program:
+        return
+    step = data.draw(st.integers(0, len(program) - 1), label="step")
+    kind = data.draw(st.sampled_from(["drop", "swap", "peer", "chunk", "kind"]), label="kind")
+    if kind == "drop":
+        del program[step]
+    elif kind == "swap":
+        other = data.draw(st.integers(0, len(program) - 1), label="other step")
+        program[step], program[other] = program[other], program[step]
+    elif program[step]:
+        position = data.draw(st.integers(0, len(program[step]) - 1), label="operation")
+        operation: Any = program[step][position]
+        change = data.draw(st.sampled_from([-1, 1]), label="change")
+        if kind == "peer":
+            operation = replace(operation, peer=(operation.peer + change) % world_size)
+        elif kind == "chunk":
+            operation = replace(operation, chunk=(operation.chunk + change) % num_chunks)
+        elif not isinstance(operation, Send):
+            other_kind = Recv if isinstance(operation, RecvReduce) else RecvReduce
+            operation = other_kind(operation.peer, operation.chunk, operation.num_chunks)
+        program[step] = (*program[step][:position], operation, *program[step][position + 1 :])
+
+
+@given(data=st.data(), name=st.sampled_from(["naive", "ring", "tree"]), world_size=st.integers(2, 6))
+def test_the_verdict_on_a_broken_program_is_that_of_a_run_with_numbers(
+    data: st.DataObject, name: str, world_size: int
+) -> None:
+    shipped = resolve_algorithm(name)
+    num_chunks = shipped.num_chunks(world_size)
+    programs = [list(shipped.steps(rank, world_size)) for rank in range(world_size)]
+    for _ in range(data.draw(st.integers(0, 2), label="mutations")):
+        mutate(data, programs, num_chunks)
+
+    @algorithm(name="mutant", num_chunks=num_chunks)
+    def mutant(rank: int, world_size: int) -> Any:
+        yield from programs[rank]
+
+    try:
+        verify(mutant, world_size)
+        proved = True
+    except ProgramError as error:
+        proved = False
+        statically_wrong = "own peer" in str(error) or "also written" in str(error)
+        if statically_wrong:
+            return
+    state = reference.run(programs, num_chunks)
+    correct = sum(reference.BASE**rank for rank in range(world_size))
+    right = state is not None and all(value == correct for chunks in state for value in chunks)
+
+    assert proved == right

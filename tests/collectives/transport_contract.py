@@ -1,0 +1,149 @@
+"""What every transport must do: scenarios that run on each rank over a communicator.
+
+A scenario asserts on its own rank and returns what shall be the same on every transport.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from collectives.communicator import Communicator
+from collectives.program_communicator import ProgramCommunicator
+
+DTYPES = (
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.complex64,
+    torch.int64,
+    torch.int16,
+    torch.uint8,
+    torch.bool,
+)
+
+
+def part(rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+    """Small integers, so that any order of additions gives the same bits."""
+    return ((torch.arange(count) + rank) % 3).to(dtype)
+
+
+def whole(world_size: int, count: int, dtype: torch.dtype) -> torch.Tensor:
+    total = torch.zeros(count, dtype=dtype)
+    for rank in range(world_size):
+        total += part(rank, count, dtype)
+    return total
+
+
+def all_reduce_sums_every_dtype_and_size(communicator: Communicator) -> Any:
+    for count in (0, 1, 2, 3, 7, 64, 1000):
+        for dtype in DTYPES:
+            tensor = part(communicator.rank, count, dtype)
+            communicator.all_reduce(tensor)
+            assert torch.equal(tensor, whole(communicator.world_size, count, dtype)), (count, dtype)
+
+
+def all_reduce_averages(communicator: Communicator) -> Any:
+    p = communicator.world_size
+    tensor = torch.full((5, 3), float(communicator.rank * p))
+    communicator.all_reduce(tensor, "avg")
+    assert torch.equal(tensor, torch.full((5, 3), sum(range(p)) * 1.0))
+
+
+def all_reduce_takes_any_strides(communicator: Communicator) -> Any:
+    tensor = torch.zeros(4, 6)[:, ::2].t()
+    tensor += communicator.rank
+    communicator.all_reduce(tensor)
+    assert torch.equal(tensor, torch.full((3, 4), float(sum(range(communicator.world_size)))))
+
+
+def rounding_depends_on_the_algorithm_alone(communicator: Communicator) -> Any:
+    generator = torch.Generator().manual_seed(communicator.rank)
+    tensor = torch.randn(1001, generator=generator)
+    communicator.all_reduce(tensor)
+    return tensor.numpy().tobytes()
+
+
+def several_are_in_flight_without_mixing(communicator: Communicator) -> Any:
+    tensors = [part(communicator.rank + n, 10 * n + 1, torch.float32) for n in range(6)]
+    works = [communicator.all_reduce(tensor, async_op=True) for tensor in tensors]
+    communicator.poll()
+    order = works if communicator.rank % 2 else works[::-1]
+    for work in order:
+        work.wait()
+    for n, tensor in enumerate(tensors):
+        expected = sum(part(rank + n, 10 * n + 1, torch.float32) for rank in range(communicator.world_size))
+        assert torch.equal(tensor, expected)
+
+
+def equal_ones_in_flight_do_not_mix(communicator: Communicator) -> Any:
+    tensors = [torch.full((50,), float(n)) for n in range(8)]
+    works = [communicator.all_reduce(tensor, async_op=True) for tensor in tensors]
+    for work in works:
+        work.wait()
+    assert [tensor[0].item() for tensor in tensors] == [n * communicator.world_size for n in range(8)]
+
+
+def polling_completes_what_is_in_flight(communicator: Communicator) -> Any:
+    tensor = torch.ones(2000)
+    work = communicator.all_reduce(tensor, async_op=True)
+    while not work.is_completed():
+        communicator.clock.charge("poll")
+    assert torch.equal(tensor, torch.full((2000,), float(communicator.world_size)))
+
+
+def broadcast_replaces_by_the_roots(communicator: Communicator) -> Any:
+    for root in range(communicator.world_size):
+        tensor = part(communicator.rank, 9, torch.int32)
+        communicator.broadcast(tensor, root)
+        assert torch.equal(tensor, part(root, 9, torch.int32))
+
+
+def all_gather_lines_up_the_ranks(communicator: Communicator) -> Any:
+    p = communicator.world_size
+    for count in (0, 1, 5):
+        output = torch.full((p, count), -1, dtype=torch.int64)
+        communicator.all_gather(output, torch.full((count,), communicator.rank))
+        assert torch.equal(output, torch.arange(p)[:, None].expand(p, count))
+
+
+def a_barrier_returns(communicator: Communicator) -> Any:
+    for _ in range(3):
+        communicator.barrier()
+
+
+def gradients_do_not_flow_through(communicator: Communicator) -> Any:
+    tensor = torch.ones(3, requires_grad=True)
+    communicator.all_reduce(tensor)
+    assert tensor.grad_fn is None
+    assert torch.equal(tensor.detach(), torch.full((3,), float(communicator.world_size)))
+
+
+def two_communicators_do_not_mix(first: Communicator, second: Communicator) -> Any:
+    a, b = torch.ones(100), torch.full((100,), 2.0)
+    works = [first.all_reduce(a, async_op=True), second.all_reduce(b, async_op=True)]
+    for work in works:
+        work.wait()
+    assert (a[0].item(), b[0].item()) == (first.world_size, 2 * first.world_size)
+
+
+SCENARIOS = (
+    all_reduce_sums_every_dtype_and_size,
+    all_reduce_averages,
+    all_reduce_takes_any_strides,
+    rounding_depends_on_the_algorithm_alone,
+    several_are_in_flight_without_mixing,
+    equal_ones_in_flight_do_not_mix,
+    polling_completes_what_is_in_flight,
+    broadcast_replaces_by_the_roots,
+    all_gather_lines_up_the_ranks,
+    a_barrier_returns,
+    gradients_do_not_flow_through,
+)
+
+
+def play(communicator: ProgramCommunicator) -> dict[str, Any]:
+    """Run all scenarios; return what each returned."""
+    return {scenario.__name__: scenario(communicator) for scenario in SCENARIOS}
