@@ -18,23 +18,24 @@ from __future__ import annotations
 import ctypes
 import heapq
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import simpy
-from simpy.events import EventPriority
 
 from sim.errors import DeadlockError, RankError, SimulationError
 from sim.network import Network
+from sim.rank_thread import RankThread, RankUnwound, current_rank_thread
 from sim.units import format_time
 
 if TYPE_CHECKING:
     from sim.topology import Topology
     from sim.trace import Trace
 
+__all__ = ["Cluster", "RankContext", "RankThread", "RankUnwound"]
+
 T = TypeVar("T")
 
-_AFTER_ALL_ELSE = EventPriority(99)  # also after the network's, which settles late in an instant
 _JOIN_SECONDS = 5.0
 _INTERRUPT_SECONDS = 0.1
 
@@ -42,167 +43,15 @@ _INTERRUPT_SECONDS = 0.1
 class RankContext(Protocol):
     """What the process has once and every rank needs for itself, such as a random generator.
 
-    Both methods are called in the rank's own thread, at every switch from one rank to another.
+    What belongs to a rank stays in place until another rank runs, or the run ends.  So it is there
+    while the engine runs, too, which must not depend on it.
     """
 
     def enter(self, rank: int) -> None:
         """Put in place what belongs to *rank*, which is about to run."""
 
     def leave(self, rank: int) -> None:
-        """Keep what belongs to *rank*, which stops running, and put back what was there before."""
-
-
-class RankUnwound(BaseException):
-    """Raised where a rank waits when its run is over because of an error elsewhere.
-
-    Not an `Exception`, so that a rank's ``except Exception`` does not swallow it.
-    """
-
-
-class RankThread:
-    """One rank of a `Cluster`, as the code that runs on it sees it; it is a clock.
-
-    Attributes:
-        rank: from 0.
-        cluster: the cluster it belongs to.
-    """
-
-    def __init__(self, cluster: Cluster, rank: int, now_ps: int) -> None:
-        self.rank = rank
-        self.cluster = cluster
-        self._now_ps = now_ps
-        self._turn = threading.Lock()
-        self._turn.acquire()
-        self._describe: Callable[[], str] | None = None
-        self._finished = False
-        self._error: BaseException | None = None
-
-    def now_ps(self) -> int:
-        """Return this rank's local time in picoseconds."""
-        return self._now_ps
-
-    def charge(self, work: str) -> None:
-        """Let the time pass that the cluster's compute model gives for *work*; 0 if it has none."""
-        began_ps = self._now_ps
-        self.charge_ps(self.cluster.compute.get(work, 0))
-        if self.cluster.trace is not None and self._now_ps > began_ps:
-            self.cluster.trace.span(self.rank, "compute", work, began_ps, self._now_ps)
-
-    def charge_ps(self, duration_ps: int) -> None:
-        """Advance this rank's local time by *duration_ps* picoseconds of computation.
-
-        Raises:
-            ValueError: the duration is negative.
-        """
-        if duration_ps < 0:
-            raise ValueError(f"a rank's time cannot run backwards: charged {duration_ps} ps")
-        self._now_ps += duration_ps
-
-    def spawn(self, generator: Generator[simpy.Event, Any, T]) -> simpy.Process:
-        """Start *generator* as a SimPy process at this rank's local time.
-
-        The process is an event that fires with the generator's value.  Should it fail and no rank
-        ever wait for it, the run fails with its error at the end.
-        """
-        env = self.cluster.env
-        delay = self._now_ps - int(env.now)
-        process = env.process(_delayed(env, delay, generator) if delay else generator)
-        assert process.callbacks is not None
-        process.callbacks.append(self.cluster._note_failure)
-        return process
-
-    def wait(self, event: simpy.Event, describe: Callable[[], str]) -> Any:
-        """Wait in virtual time until *event* has fired, and return its value.
-
-        *describe* says what is waited for, and is called only when a deadlock is reported.
-
-        Raises:
-            Exception: the event failed; its own exception.
-            SimulationError: called from another thread than this rank's.
-        """
-        self._check_thread()
-        if event.callbacks is not None:
-            event.callbacks.append(self._wake)
-            self._block(describe)
-        if event.ok:
-            return event.value
-        assert isinstance(event.value, BaseException)
-        self.cluster._notice(event.value)
-        raise event.value
-
-    def poll(self, event: simpy.Event) -> bool:
-        """Return whether *event* has fired by this rank's local time.
-
-        All that happens in the cluster up to and including that time happens first.
-        """
-        self._check_thread()
-        if event.callbacks is not None:
-            env = self.cluster.env
-            reached = simpy.Event(env)
-            reached._ok, reached._value = True, None
-            assert reached.callbacks is not None
-            reached.callbacks.append(self._wake)
-            env.schedule(reached, _AFTER_ALL_ELSE, self._now_ps - env.now)
-            self._block(lambda: "the engine to reach its local time")
-        return event.processed
-
-    def _block(self, describe: Callable[[], str]) -> None:
-        """Hand control to the engine until `_wake`."""
-        self._describe = describe
-        self._leave_contexts()
-        self.cluster._take_turn()
-        self._turn.acquire()
-        self._enter_contexts()
-        self._describe = None
-        if self.cluster._unwinding:
-            raise RankUnwound
-
-    def _wake(self, event: simpy.Event) -> None:
-        """Engine: the event that this rank waits for has fired."""
-        event.defused = True
-        self._now_ps = max(self._now_ps, int(self.cluster.env.now))
-        heapq.heappush(self.cluster._runnable, (self._now_ps, self.rank))
-
-    def _check_thread(self) -> None:
-        if Cluster.current() is not self:
-            here = threading.current_thread().name
-            raise SimulationError(f"rank {self.rank} can wait only in its own thread, not in {here!r}")
-        if self.cluster._unwinding:
-            raise RankUnwound
-
-    def _enter_contexts(self) -> None:
-        for context in self.cluster.contexts:
-            context.enter(self.rank)
-
-    def _leave_contexts(self) -> None:
-        for context in reversed(self.cluster.contexts):
-            context.leave(self.rank)
-
-    def _run(self, fn: Callable[[int], Any], results: list[Any]) -> None:
-        """The thread of this rank, from its first turn to its last."""
-        _current.rank_thread = self
-        self._turn.acquire()
-        try:
-            if not self.cluster._unwinding:
-                self._enter_contexts()
-                try:
-                    results[self.rank] = fn(self.rank)
-                finally:
-                    self._leave_contexts()
-        except RankUnwound:
-            pass
-        except BaseException as error:
-            self._error = error
-        finally:
-            self._finished = True
-            self.cluster._take_turn()
-
-    def _state(self) -> str:
-        at = format_time(self._now_ps)
-        if self._finished:
-            return f"rank {self.rank}: has finished, at {at}"
-        assert self._describe is not None
-        return f"rank {self.rank}: waits since {at} for {self._describe()}"
+        """Keep what belongs to *rank*, and put back what was there before; in any thread."""
 
 
 class Cluster:
@@ -239,12 +88,13 @@ class Cluster:
         self._engine_turn = threading.Lock()
         self._engine_turn.acquire()
         self._running: RankThread | None = None
+        self._in_place: RankThread | None = None
         self._unwinding = False
 
     @staticmethod
     def current() -> RankThread | None:
         """Return the rank whose thread this is, or None in a thread that is no rank's."""
-        return getattr(_current, "rank_thread", None)
+        return current_rank_thread()
 
     @property
     def times_ps(self) -> tuple[int, ...]:
@@ -261,7 +111,7 @@ class Cluster:
             DeadlockError: ranks wait for what will never happen; the message says for what.
             SimulationError: called on a rank of a cluster, or after a run that failed.
         """
-        if Cluster.current() is not None:
+        if current_rank_thread() is not None:
             raise SimulationError("a rank cannot run a cluster; call Cluster.run outside of the ranks")
         if self._unwinding:
             raise SimulationError("this cluster's last run failed and left it half-way; make a new Cluster")
@@ -280,6 +130,8 @@ class Cluster:
         except BaseException:
             self._unwind(threads)
             raise
+        finally:
+            self._enter(None)
         for thread in threads:
             thread.join()
         return results
@@ -333,6 +185,19 @@ class Cluster:
                 )
                 thread.join(_JOIN_SECONDS)
 
+    def _enter(self, rank: RankThread | None) -> None:
+        """Put in place what belongs to *rank*; for None, what was there before the run."""
+        before, self._in_place = self._in_place, rank
+        if before is not rank and before is not None:
+            for context in reversed(self.contexts):
+                context.leave(before.rank)
+        if before is not rank and rank is not None:
+            for context in self.contexts:
+                context.enter(rank.rank)
+
+    def _make_runnable(self, rank: RankThread) -> None:
+        heapq.heappush(self._runnable, (rank.now_ps(), rank.rank))
+
     def _take_turn(self) -> None:
         """Rank: hand control to the engine, which no longer waits for it when ranks are unwound."""
         if not self._unwinding:
@@ -359,13 +224,3 @@ class Cluster:
             "what will never happen; every rank must make the same calls in the same order"
         ]
         return "\n  ".join([*lines, *(rank._state() for rank in self._ranks)])
-
-
-def _delayed(
-    env: simpy.Environment, delay: int, generator: Generator[simpy.Event, Any, T]
-) -> Generator[simpy.Event, Any, T]:
-    yield env.timeout(delay)
-    return (yield from generator)
-
-
-_current = threading.local()

@@ -1,0 +1,180 @@
+"""One rank of a virtual cluster: a thread with a clock of its own that waits in virtual time.
+
+`sim.cluster` decides who runs; here is what a rank can do while it does: let time pass, start
+processes, wait and poll.  Waiting and polling are the only places where control changes hands.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import simpy
+from simpy.events import EventPriority
+
+from sim.errors import SimulationError
+from sim.units import format_time
+
+if TYPE_CHECKING:
+    from sim.cluster import Cluster
+
+T = TypeVar("T")
+
+_AFTER_ALL_ELSE = EventPriority(99)  # also after the network's, which settles late in an instant
+
+
+class RankUnwound(BaseException):
+    """Raised where a rank waits when its run is over because of an error elsewhere.
+
+    Not an `Exception`, so that a rank's ``except Exception`` does not swallow it.
+    """
+
+
+class RankThread:
+    """One rank of a `Cluster`, as the code that runs on it sees it; it is a clock.
+
+    Attributes:
+        rank: from 0.
+        cluster: the cluster it belongs to.
+    """
+
+    def __init__(self, cluster: Cluster, rank: int, now_ps: int) -> None:
+        self.rank = rank
+        self.cluster = cluster
+        self._now_ps = now_ps
+        self._turn = threading.Lock()
+        self._turn.acquire()
+        self._describe: Callable[[], str] | None = None
+        self._finished = False
+        self._error: BaseException | None = None
+
+    def now_ps(self) -> int:
+        """Return this rank's local time in picoseconds."""
+        return self._now_ps
+
+    def charge(self, work: str) -> None:
+        """Let the time pass that the cluster's compute model gives for *work*; 0 if it has none."""
+        began_ps = self._now_ps
+        self.charge_ps(self.cluster.compute.get(work, 0))
+        if self.cluster.trace is not None and self._now_ps > began_ps:
+            self.cluster.trace.span(self.rank, "compute", work, began_ps, self._now_ps)
+
+    def charge_ps(self, duration_ps: int) -> None:
+        """Advance this rank's local time by *duration_ps* picoseconds of computation.
+
+        Raises:
+            ValueError: the duration is negative.
+        """
+        if duration_ps < 0:
+            raise ValueError(f"a rank's time cannot run backwards: charged {duration_ps} ps")
+        self._now_ps += duration_ps
+
+    def spawn(self, generator: Generator[simpy.Event, Any, T]) -> simpy.Process:
+        """Start *generator* as a SimPy process at this rank's local time.
+
+        The process is an event that fires with the generator's value.  Should it fail and no rank
+        ever wait for it, the run fails with its error at the end.
+        """
+        env = self.cluster.env
+        delay = self._now_ps - int(env.now)
+        process = env.process(_delayed(env, delay, generator) if delay else generator)
+        assert process.callbacks is not None
+        process.callbacks.append(self.cluster._note_failure)
+        return process
+
+    def wait(self, event: simpy.Event, describe: Callable[[], str]) -> Any:
+        """Wait in virtual time until *event* has fired, and return its value.
+
+        *describe* says what is waited for, and is called only when a deadlock is reported.
+
+        Raises:
+            Exception: the event failed; its own exception.
+            SimulationError: called from another thread than this rank's.
+        """
+        self._check_thread()
+        if event.callbacks is not None:
+            event.callbacks.append(self._wake)
+            self._block(describe)
+        if event.ok:
+            return event.value
+        assert isinstance(event.value, BaseException)
+        self.cluster._notice(event.value)
+        raise event.value
+
+    def poll(self, event: simpy.Event) -> bool:
+        """Return whether *event* has fired by this rank's local time.
+
+        All that happens in the cluster up to and including that time happens first.
+        """
+        self._check_thread()
+        if event.callbacks is not None:
+            env = self.cluster.env
+            reached = simpy.Event(env)
+            reached._ok, reached._value = True, None
+            assert reached.callbacks is not None
+            reached.callbacks.append(self._wake)
+            env.schedule(reached, _AFTER_ALL_ELSE, self._now_ps - env.now)
+            self._block(lambda: "the engine to reach its local time")
+        return event.processed
+
+    def _block(self, describe: Callable[[], str]) -> None:
+        """Hand control to the engine until `_wake`."""
+        self._describe = describe
+        self.cluster._take_turn()
+        self._turn.acquire()
+        self.cluster._enter(self)
+        self._describe = None
+        if self.cluster._unwinding:
+            raise RankUnwound
+
+    def _wake(self, event: simpy.Event) -> None:
+        """Engine: the event that this rank waits for has fired."""
+        event.defused = True
+        self._now_ps = max(self._now_ps, int(self.cluster.env.now))
+        self.cluster._make_runnable(self)
+
+    def _check_thread(self) -> None:
+        if current_rank_thread() is not self:
+            here = threading.current_thread().name
+            raise SimulationError(f"rank {self.rank} can wait only in its own thread, not in {here!r}")
+        if self.cluster._unwinding:
+            raise RankUnwound
+
+    def _run(self, fn: Callable[[int], Any], results: list[Any]) -> None:
+        """The thread of this rank, from its first turn to its last."""
+        _current.rank_thread = self
+        self._turn.acquire()
+        try:
+            if not self.cluster._unwinding:
+                self.cluster._enter(self)
+                results[self.rank] = fn(self.rank)
+        except RankUnwound:
+            pass
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._finished = True
+            self.cluster._take_turn()
+
+    def _state(self) -> str:
+        at = format_time(self._now_ps)
+        if self._finished:
+            return f"rank {self.rank}: has finished, at {at}"
+        assert self._describe is not None
+        return f"rank {self.rank}: waits since {at} for {self._describe()}"
+
+
+def current_rank_thread() -> RankThread | None:
+    """Return the rank whose thread this is, or None in a thread that is no rank's."""
+    return getattr(_current, "rank_thread", None)
+
+
+def _delayed(
+    env: simpy.Environment, delay: int, generator: Generator[simpy.Event, Any, T]
+) -> Generator[simpy.Event, Any, T]:
+    yield env.timeout(delay)
+    return (yield from generator)
+
+
+_current = threading.local()
