@@ -71,8 +71,7 @@ class Pattern:
         """Return whether *row* has this pattern."""
         return len(row) == len(self._row) and all(
             type(new) is type(old)
-            and isinstance(new, Copy)
-            or (_same(_peer(new), _peer(old)) and _same(new.when, old.when))
+            and (isinstance(new, Copy) or (_same(_peer(new), _peer(old)) and _same(new.when, old.when)))
             for new, old in zip(row, self._row, strict=True)
         )
 
@@ -82,7 +81,7 @@ class Pattern:
         Raises:
             NotExactError: the two sides of a message differ in size.
         """
-        sent = self._sizes(row, self._sends, chunking)[self._sending, self.source]
+        sent: Int64Array = self._sizes(row, self._sends, chunking)[self._sending, self.source]
         received = self._sizes(row, self._receives, chunking)[self._receiving, self.destination]
         if not np.array_equal(sent, received):
             raise NotExactError("the two sides of a message differ in size")
