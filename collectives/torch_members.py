@@ -30,7 +30,9 @@ class Members(Protocol):
 
 
 class Processes:
-    """The members are processes, reached through an inner group of torch's own backends.
+    """The members are processes, reached through inner groups of torch's own backends.
+
+    That for CPU tensors is connected at once, so that a rank that is late later is only late.
 
     Args:
         options: as torch gives them to the creator of a backend: store, rank, size and timeout.
@@ -40,7 +42,7 @@ class Processes:
     def __init__(self, options: Any, algorithm: str | Program | Algorithm) -> None:
         self.options = options
         self.algorithm = algorithm
-        self._groups: dict[str, dist.ProcessGroup] = {}
+        self._groups = {"cpu": self._inner_group(torch.device("cpu"))}
 
     def connect(
         self, algorithm: str | Program | Algorithm | None, device: torch.device, timeout: float | None

@@ -1,0 +1,134 @@
+"""The testbed backend between processes: our collectives over an inner Gloo group."""
+
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from collectives.connection import connect
+from collectives.errors import CollectiveTimeoutError
+from collectives.torch_backend import TestbedOptions
+
+pytestmark = pytest.mark.distributed
+
+OPERATIONS = ("SUM", "AVG", "MIN", "MAX", "PRODUCT")
+
+
+def every_collective(rank, world_size):
+    group = dist.new_group(backend="testbed", timeout=timedelta(seconds=20))
+    results = {"backend": dist.get_backend(group)}
+    for name in OPERATIONS:
+        tensor = torch.arange(5.0) + rank
+        dist.all_reduce(tensor, op=getattr(dist.ReduceOp, name), group=group)
+        results[name] = tensor.tolist()
+    tensor = torch.full((3,), float(rank))
+    dist.broadcast(tensor, src=world_size - 1, group=group)
+    results["broadcast"] = tensor.tolist()
+    parts = [torch.empty(2, dtype=torch.int64) for _ in range(world_size)]
+    dist.all_gather(parts, torch.tensor([rank, rank * rank]), group=group)
+    results["all_gather"] = [part.tolist() for part in parts]
+    objects = [None] * world_size
+    dist.all_gather_object(objects, "x" * rank, group=group)
+    results["objects"] = objects
+    dist.barrier(group)
+    dist.destroy_process_group(group)
+    return results
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_every_collective_gives_its_result_on_every_rank(pool, world_size):
+    ranks = range(world_size)
+    rows = torch.stack([torch.arange(5.0) + rank for rank in ranks])
+    expected = {
+        "backend": "testbed",
+        "SUM": rows.sum(0).tolist(),
+        "AVG": rows.mean(0).tolist(),
+        "MIN": rows.amin(0).tolist(),
+        "MAX": rows.amax(0).tolist(),
+        "PRODUCT": rows.prod(0).tolist(),
+        "broadcast": [world_size - 1.0] * 3,
+        "all_gather": [[rank, rank * rank] for rank in ranks],
+        "objects": ["x" * rank for rank in ranks],
+    }
+
+    assert pool.run(every_collective, world_size) == [expected] * world_size
+
+
+def several_groups(rank, world_size):
+    options = TestbedOptions(algorithm="tree")
+    groups = [dist.new_group(ranks, backend="testbed", pg_options=options) for ranks in ([0, 2], [1, 2])]
+    sums = []
+    for members, group in zip(([0, 2], [1, 2]), groups, strict=True):
+        if rank in members:
+            tensor = torch.tensor([10.0**rank])
+            dist.all_reduce(tensor, group=group)
+            sums.append(tensor.item())
+    return sums
+
+
+def test_sub_groups_do_not_mix(pool):
+    assert pool.run(several_groups, 3) == [[101.0], [110.0], [101.0, 110.0]]
+
+
+def several_in_flight(rank, world_size):
+    group = dist.new_group(backend="testbed")
+    communicators = [connect(group, algorithm) for algorithm in ("native", "tree")]
+    tensors = [torch.full((1000,), float(rank + n)) for n in range(6)]
+    works = [
+        communicators[n % 2].all_reduce(tensor, async_op=True) for n, tensor in enumerate(tensors[:4])
+    ] + [dist.all_reduce(tensor, group=group, async_op=True) for tensor in tensors[4:]]
+    for work in reversed(works):
+        work.wait()
+    return [tensor.unique().tolist() for tensor in tensors]
+
+
+def test_collectives_of_several_communicators_are_in_flight_at_once(pool):
+    expected = [[0.0 + 1.0 + 2 * n] for n in range(6)]
+
+    assert pool.run(several_in_flight, 2) == [expected] * 2
+
+
+def trained_by_torchs_own_ddp(rank, world_size, backend, static_graph):
+    group = dist.new_group(backend=backend)
+    torch.manual_seed(1)
+    network = torch.nn.Sequential(torch.nn.Linear(4, 32), torch.nn.Tanh(), torch.nn.Linear(32, 2)).double()
+    model = torch.nn.parallel.DistributedDataParallel(
+        network, bucket_cap_mb=0.0005, static_graph=static_graph, process_group=group
+    )
+    data = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(rank))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(data).square().mean().backward()
+        optimizer.step()
+    return [parameter.tolist() for parameter in network.parameters()]
+
+
+@pytest.mark.parametrize("static_graph", [False, True])
+def test_torchs_own_ddp_trains_as_over_gloo(pool, static_graph):
+    """Of two numbers there is one sum, so the parameters are equal to the bit."""
+    over_gloo = pool.run(trained_by_torchs_own_ddp, 2, "gloo", static_graph)
+
+    assert pool.run(trained_by_torchs_own_ddp, 2, "testbed", static_graph) == over_gloo
+
+
+def missing_rank(rank, world_size):
+    group = dist.new_group(backend="testbed", timeout=timedelta(seconds=1))
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        store.wait(["rank 0 has given up"])
+        return None
+    try:
+        dist.all_reduce(torch.ones(4), group=group)
+    except CollectiveTimeoutError as error:
+        return str(error)
+    finally:
+        store.set("rank 0 has given up", "")
+
+
+def test_a_rank_that_never_calls_is_named_after_the_groups_timeout(pool):
+    message = pool.run(missing_rank, 2)[0]
+
+    assert "all_reduce #0 (ring" in message
+    assert "rank 1 did not take part" in message
