@@ -227,6 +227,14 @@ def test_a_long_history_is_cut_short() -> None:
         reducer.handle(GradReady(0))
 
 
+def test_a_new_pass_begins_a_new_history() -> None:
+    reducer = Reducer([[0]], WAIT_FREE)
+    feed(reducer, BackwardBegan(), GradReady(0), BackwardEnded(), BucketReduced(0), BackwardBegan())
+
+    with pytest.raises(ReducerError, match=r"this pass so far:\n  BackwardBegan\(\)$"):
+        reducer.handle(BackwardEnded())
+
+
 @pytest.mark.parametrize(
     ("before", "event", "message"),
     [
@@ -236,6 +244,7 @@ def test_a_long_history_is_cut_short() -> None:
         ([BackwardBegan(), GradReady(0), BackwardEnded()], GradReady(0), "while the reducer is draining"),
         ([BackwardBegan()], GradReady(7), "there is no parameter 7"),
         ([BackwardBegan()], BucketReduced(3), "there is no bucket 3, there are 1"),
+        ([BackwardBegan(), GradReady(0)], BucketReduced(-1), "there is no bucket -1"),
         ([BackwardBegan()], BucketReduced(0), "bucket 0 cannot have been reduced: it is incomplete"),
     ],
 )
