@@ -137,4 +137,5 @@ def scaling_tables(points: Sequence[Point], only_ranks: Sequence[int] | None = N
         for (network, num_ranks), figures in lines.items():
             rows.append([network if network != shown else "", str(num_ranks), *figures])
             shown = network
-        yield table(columns, rows, title=profile)
+        num_buckets = next(point.num_buckets for point in points if point.profile == profile)
+        yield table(columns, rows, title=f"{profile}; {num_buckets} bucket{'s' * (num_buckets > 1)}")

@@ -64,11 +64,17 @@ def plot_scaling(points: Sequence[Point], path: Path, *, title: str, note: str) 
     panels[0][0].set_ylim(0, 104)
     panels[0][0].set_ylabel("scaling efficiency (%)", color=INK)
     panels[1][0].set_ylabel("exposed communication (ms per step)", color=INK)
-    figure.suptitle(title, x=0.01, ha="left", fontsize=12, color=INK)
+    figure.suptitle(f"{title}\n", x=0.01, ha="left", fontsize=12, color=INK, linespacing=1.5)
     handles, labels = panels[0][0].get_legend_handles_labels()
     legend: dict[str, Any] = {"frameon": False, "labelcolor": INK}
     if len(networks) > 2:
-        figure.legend(handles, labels, loc="outside upper right", ncols=len(labels), fontsize=9, **legend)
+        place: dict[str, Any] = {
+            "loc": "upper left",
+            "bbox_to_anchor": (0.0, 0.965),
+            "ncols": len(labels),
+            "fontsize": 9,
+        }
+        figure.legend(handles, labels, **place, **legend)
     else:
         panels[0][0].legend(handles, labels, loc="lower left", fontsize=8, **legend)
     figure.supxlabel(
