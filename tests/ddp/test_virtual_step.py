@@ -1,0 +1,96 @@
+"""One reducer, two drivers, one time: autograd on rank threads, and the replay of a profile."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from collectives.virtual import run_virtual
+from ddp import DistributedDataParallel, Profile, simulate_step
+from ddp.profile import Gradient
+from sim.cluster import Cluster
+from sim.topology import Topology
+
+WIDTHS = st.lists(st.integers(1, 40), min_size=2, max_size=6)
+MICROSECONDS = st.integers(0, 300)
+
+
+def network(widths: list[int]) -> nn.Sequential:
+    return nn.Sequential(*(nn.Linear(a, b) for a, b in pairwise(widths)))
+
+
+def profile_of(module: nn.Module, forward_us: int, gradient_us: list[int]) -> Profile:
+    """Each gradient takes some time, from the last to the first."""
+    now = 0
+    gradients = []
+    for position, (name, parameter) in enumerate(reversed(list(module.named_parameters()))):
+        now += gradient_us[position % len(gradient_us)]
+        numel = parameter.numel()
+        gradients.append(
+            Gradient(name=name, numel=numel, dtype="float32", nbytes=4 * numel, ready_seconds=now / 1e6)
+        )
+    return Profile(
+        name="layers",
+        source="test",
+        device="none",
+        forward_seconds=forward_us / 1e6,
+        backward_seconds=now / 1e6,
+        gradients=tuple(reversed(gradients)),
+    )
+
+
+def steady_step_ps(widths: list[int], strategy: str, cap: float, algorithm: str) -> int:
+    """Return the virtual time that the third step of a training loop takes on this rank."""
+    dist.init_process_group("gloo")
+    clock = Cluster.current()
+    assert clock is not None
+    model = DistributedDataParallel(
+        network(widths), bucket_cap_mb=cap, strategy=strategy, algorithm=algorithm
+    )
+    began = ended = 0
+    for _ in range(3):
+        dist.barrier()
+        began = clock.now_ps()
+        model(torch.ones(1, widths[0])).sum().backward()
+        ended = clock.now_ps()
+    dist.destroy_process_group()
+    return ended - began
+
+
+@given(
+    widths=WIDTHS,
+    forward_us=MICROSECONDS,
+    gradient_us=st.lists(MICROSECONDS, min_size=1, max_size=5),
+    num_ranks=st.integers(1, 4),
+    strategy=st.sampled_from(["wait_free", "after_backward"]),
+    cap=st.sampled_from([1e-6, 0.002, 25]),
+    algorithm=st.sampled_from(["ring", "naive"]),
+)
+@settings(max_examples=15, deadline=None)
+def test_a_real_step_in_virtual_time_takes_what_the_replay_of_its_profile_takes(
+    widths: list[int],
+    forward_us: int,
+    gradient_us: list[int],
+    num_ranks: int,
+    strategy: str,
+    cap: float,
+    algorithm: str,
+) -> None:
+    profile = profile_of(network(widths), forward_us, gradient_us)
+    topology = Topology.switch(num_ranks=num_ranks, bandwidth="1Gbps", latency="5us")
+
+    run = run_virtual(
+        lambda rank: steady_step_ps(widths, strategy, cap, algorithm),
+        topology,
+        compute=profile.compute_charges(),
+    )
+    step = simulate_step(
+        profile, topology=topology, strategy=strategy, bucket_cap_mb=cap, algorithm=algorithm
+    )
+
+    assert max(run.results) == step.time_ps
