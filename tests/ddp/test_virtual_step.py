@@ -15,6 +15,7 @@ from ddp import DistributedDataParallel, Profile, simulate_step
 from ddp.profile import Gradient
 from sim.cluster import Cluster
 from sim.topology import Topology
+from sim.units import SECOND
 
 WIDTHS = st.lists(st.integers(1, 40), min_size=2, max_size=6)
 MICROSECONDS = st.integers(0, 300)
@@ -54,7 +55,7 @@ def steady_step_ps(widths: list[int], strategy: str, cap: float, algorithm: str)
     )
     began = ended = 0
     for _ in range(3):
-        dist.barrier()
+        clock.charge_ps(-clock.now_ps() % SECOND)  # all ranks begin at the same full second
         began = clock.now_ps()
         model(torch.ones(1, widths[0])).sum().backward()
         ended = clock.now_ps()
