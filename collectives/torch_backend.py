@@ -193,6 +193,10 @@ class TestbedProcessGroup(dist.ProcessGroup):
         self.communicator(device).barrier()
         return CollectiveWork([])
 
+    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
+        """Return when every rank has called; our barrier always names the rank that is missing."""
+        self.barrier()
+
     def _all_reduce(self, tensor: torch.Tensor, op: Any) -> CollectiveWork:
         communicator = self.communicator(tensor.device)
         if op == dist.ReduceOp.SUM:

@@ -138,6 +138,7 @@ class _Script:
 
 
 def _run_rank(fn: Callable[[int], Any], rank: int) -> Any:
+    torch.set_num_threads(1)  # a matter of the thread; torchrun does it by OMP_NUM_THREADS
     try:
         return fn(rank)
     finally:

@@ -13,10 +13,16 @@ import torch
 from torch._C._distributed_c10d import Store
 
 from collectives.call import Call
+from collectives.chunking import Buffer
 from collectives.communicator import Communicator
-from collectives.program import Algorithm, Program
+from collectives.program import Algorithm, Program, Step
 from collectives.program_communicator import ProgramCommunicator
-from collectives.transports.simulated import SimulatedExchange, SimulatedTransport, SimulatedWork
+from collectives.transports.simulated import (
+    SimulatedExchange,
+    SimulatedPort,
+    SimulatedTransport,
+    SimulatedWork,
+)
 from sim.cluster import Cluster, RankThread
 from sim.trace import Trace
 
@@ -82,27 +88,46 @@ class RankThreads:
         key = (self.key, self.world.count((self.key, self.rank)))
         if key not in self.world.exchanges:
             self.world.exchanges[key] = SimulatedExchange(self.rank_thread.cluster.network, self.hosts)
-        transport = _TracedTransport(self.world.exchanges[key], self.rank, self.rank_thread)
+        exchange = self.world.exchanges[key]
+        transport = _ObservedTransport(exchange, self.rank, self.rank_thread, self.world.trace)
         return ProgramCommunicator(transport, algorithm or self.algorithm, device)
 
     def shutdown(self) -> None:
         """Do nothing: a cluster gives back everything at its end."""
 
 
-class _TracedTransport(SimulatedTransport):
-    """A simulated transport that records when each collective ran, if the run has a trace."""
+class _NumberedPort(SimulatedPort):
+    """A port that says at which step of the collective it is."""
+
+    step = -1
+
+    def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
+        self.step += 1
+        return super().post(step, buffer, channel)
+
+    def doing(self) -> str:
+        return f"step {self.step}, {super().doing()}" if self.step >= 0 else "not begun"
+
+
+class _ObservedTransport(SimulatedTransport):
+    """A simulated transport that numbers steps, and records when each collective ran."""
+
+    def __init__(
+        self, exchange: SimulatedExchange, rank: int, rank_thread: RankThread, trace: Trace | None
+    ) -> None:
+        super().__init__(exchange, rank, rank_thread)
+        self.port = _NumberedPort(exchange, rank)
+        self.trace = trace
 
     def start(self, execution: Generator[Any, Any, None], call: Call) -> SimulatedWork:
-        trace = VirtualWorld.of(self.clock.cluster).trace
-        return super().start(execution if trace is None else self._timed(execution, call, trace), call)
+        return super().start(self._observe(execution, call), call)
 
-    def _timed(
-        self, execution: Generator[Any, Any, None], call: Call, trace: Trace
-    ) -> Generator[Any, Any, None]:
+    def _observe(self, execution: Generator[Any, Any, None], call: Call) -> Generator[Any, Any, None]:
         env = self.clock.cluster.env
-        began_ps = int(env.now)
+        began_ps, self.port.step = int(env.now), -1
         yield from execution
-        trace.span(self.clock.rank, "communication", str(call), began_ps, int(env.now))
+        if self.trace is not None:
+            self.trace.span(self.clock.rank, "communication", str(call), began_ps, int(env.now))
 
 
 class VirtualStore(Store):

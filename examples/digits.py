@@ -180,13 +180,15 @@ def record_backward(network: nn.Module, images: torch.Tensor, labels: torch.Tens
 
 
 def save_trace(trace: Trace, path: Path) -> None:
-    """Write the spans of all ranks into one file."""
-    spans = [None] * dist.get_world_size()
-    dist.all_gather_object(spans, trace.spans)
+    """Write the spans of all ranks into one file, in which time begins with the first of them."""
+    parts = [None] * dist.get_world_size()
+    dist.all_gather_object(parts, trace.spans)
     if dist.get_rank() == 0:
+        spans = [span for part in parts for span in part]
+        zero = min(span.start_ps for span in spans)
         whole = Trace(trace.metadata)
-        for part in spans:
-            whole.extend(part)
+        for span in spans:
+            whole.span(span.rank, span.lane, span.name, span.start_ps - zero, span.end_ps - zero, **span.args)
         whole.save(path)
 
 

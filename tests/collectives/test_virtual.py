@@ -273,6 +273,7 @@ def test_a_rank_that_ends_early_is_reported_with_who_waits_for_it_at_which_step(
     assert "3 of 4 ranks" in text
     assert "rank 1: has finished" in text
     assert "all_reduce #0 (ring" in text
+    assert "rank 2: waits since 0 ps for all_reduce #0 (ring, 8 × float32, sum): step 0, " in text
     assert "RecvReduce(peer=1" in text
 
 
