@@ -6,12 +6,14 @@ more, data and parameters are small integers, whose sums are exact in any order.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 import ddp
@@ -302,6 +304,44 @@ def complex_gradient(rank: int, world_size: int) -> complex:
 
 def test_complex_gradients_are_averaged(pool: WorkerPool) -> None:
     assert pool.run(complex_gradient, 2) == [1 - 1j, 1 - 1j]
+
+
+def train_a_subgroup(rank: int, world_size: int, algorithm: str) -> tuple[float, float] | None:
+    group = dist.new_group([1, 2])
+    if rank not in (1, 2):
+        return None
+    module = nn.Linear(1, 1, bias=False)
+    with torch.no_grad():
+        module.weight.fill_(rank)
+    model = ddp.DistributedDataParallel(module, process_group=group, algorithm=algorithm)
+    model(torch.tensor([[float(rank)]])).backward()
+    return module.weight.item(), module.weight.grad.item()
+
+
+@pytest.mark.parametrize("algorithm", ["native", "ring"])
+def test_a_group_of_some_ranks_trains_from_its_first_rank_on(pool: WorkerPool, algorithm: str) -> None:
+    assert pool.run(train_a_subgroup, 3, algorithm) == [None, (1.0, 1.5), (1.0, 1.5)]
+
+
+def copy_and_restore(rank: int, world_size: int) -> list[bool]:
+    model = ddp.DistributedDataParallel(Mixed(seed=rank))
+    images = torch.ones(2, 2, 5, 5)
+    model(images).sum().backward()
+    average = copy.deepcopy(model.module)
+    average(images).sum().backward()
+    restored = ddp.DistributedDataParallel(Mixed(seed=7))
+    restored.load_state_dict(model.state_dict())
+    model.eval()
+    with torch.no_grad():
+        return [
+            torch.equal(model(images), restored.eval()(images)),
+            not any(parameter._post_accumulate_grad_hooks for parameter in average.parameters()),
+            model.training,
+        ]
+
+
+def test_a_wrapped_module_can_be_copied_saved_restored_and_evaluated(pool: WorkerPool) -> None:
+    assert pool.run(copy_and_restore, 2) == [[True, True, False]] * 2
 
 
 def record_spans(rank: int, world_size: int, strategy: str) -> tuple[list[Span], list[int]]:

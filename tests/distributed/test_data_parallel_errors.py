@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 import ddp
+from collectives.errors import CollectiveTimeoutError
 from ddp.errors import DDPError, ModelMismatchError, NotSupportedError, ReducerError
 from tests.distributed.pool import WorkerPool
 
@@ -150,3 +152,21 @@ def test_a_module_with_nothing_to_train_or_no_shapes_is_refused(
     pool: WorkerPool, lazy: bool, message: str
 ) -> None:
     assert message in pool.run(wrap_few_parameters, 1, lazy)[0]
+
+
+def skip_a_backward(rank: int, world_size: int, algorithm: str) -> str | None:
+    model = ddp.DistributedDataParallel(nn.Linear(1, 1), algorithm=algorithm, timeout=1.0)
+    output = model(torch.ones(1, 1))
+    if rank == 1:
+        time.sleep(1.5)
+        return None
+    with pytest.raises(CollectiveTimeoutError) as caught:
+        output.sum().backward()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("algorithm", ["native", "ring"])
+def test_a_rank_that_skips_its_backward_is_named_after_the_time_out(pool: WorkerPool, algorithm: str) -> None:
+    waited, _ = pool.run_outcomes(skip_a_backward, 2, algorithm, timeout=20.0)
+
+    assert "rank 1" in waited
