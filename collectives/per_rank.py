@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+import warnings
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -107,7 +108,11 @@ def random_generators(num_ranks: int) -> list[PerRank]:
 
 
 def torch_globals(num_ranks: int) -> list[PerRank]:
-    """Return what torch keeps in module globals, per rank: its process groups above all."""
+    """Return what torch keeps for the process, per rank: its process groups above all.
+
+    And what it changes while a rank may wait: the hook for exceptions, and filters of warnings,
+    which ``catch_warnings`` of several ranks would put back in the wrong order.
+    """
     firsts: dict[str, Callable[[int], Any]] = {
         "_world": lambda rank: c10d._World(),
         "_pg_map": lambda rank: {},
@@ -122,8 +127,9 @@ def torch_globals(num_ranks: int) -> list[PerRank]:
     }
     dtype = torch.get_default_dtype()
     return [
-        *(attribute(num_ranks, c10d, name, first) for name, first in firsts.items()),
+        *(attribute(num_ranks, c10d, name, first) for name, first in firsts.items() if hasattr(c10d, name)),
         attribute(num_ranks, DistributedDataParallel, "_active_ddp_module", lambda rank: None),
         attribute(num_ranks, sys, "excepthook", lambda rank: sys.excepthook),  # torch wraps it
+        attribute(num_ranks, warnings, "filters", lambda rank: list(warnings.filters)),
         PerRank(num_ranks, torch.get_default_dtype, torch.set_default_dtype, lambda rank: dtype),
     ]

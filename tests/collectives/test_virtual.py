@@ -5,7 +5,9 @@ import random
 import subprocess
 import sys
 import textwrap
+import threading
 import traceback
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -144,6 +146,7 @@ def state_of_the_process():
         "argv": list(sys.argv),
         "main": sys.modules["__main__"],
         "hook": sys.excepthook,
+        "warnings": list(warnings.filters),
         "threads": torch.get_num_threads(),
         "dtype": torch.get_default_dtype(),
         "torch": torch.get_rng_state().tolist(),
@@ -193,6 +196,25 @@ def test_nothing_that_was_changed_stays_changed(tmp_path, monkeypatch, ending):
     assert "KEPT=as it was" in inherited
     assert not any(line.startswith(("NEW=", "RANK=")) for line in inherited)
     assert run_virtual(all_reduce_once, switch(2)).results == [1.0, 1.0]
+
+
+def test_warning_filters_of_ranks_that_wait_inside_them_do_not_mix():
+    def work(rank):
+        dist.init_process_group()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore" if rank else "error")
+            dist.barrier()
+            if rank:
+                warnings.warn("ignored", UserWarning, stacklevel=1)
+            else:
+                with pytest.raises(UserWarning):
+                    warnings.warn("an error", UserWarning, stacklevel=1)
+
+    before = list(warnings.filters)
+
+    run_virtual(work, switch(3))
+
+    assert list(warnings.filters) == before
 
 
 def test_a_script_sees_its_own_main_arguments_and_neighbours(tmp_path):
@@ -275,6 +297,42 @@ def test_a_rank_that_ends_early_is_reported_with_who_waits_for_it_at_which_step(
     assert "all_reduce #0 (ring" in text
     assert "rank 2: waits since 0 ps for all_reduce #0 (ring, 8 × float32, sum): step 0, " in text
     assert "RecvReduce(peer=1" in text
+
+
+class HookError(Exception):
+    pass
+
+
+def test_an_error_in_a_backward_hook_unwinds_ranks_that_wait_inside_their_backward_pass():
+    def fail(parameter):
+        raise HookError
+
+    def work(rank):
+        dist.init_process_group()
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+        ddp = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.0001)
+        if rank == 2:
+            model[0].weight.register_post_accumulate_grad_hook(fail)
+        ddp(torch.ones(1, 8)).sum().backward()
+
+    with pytest.raises(RankError, match="rank 2 raised HookError") as caught:
+        run_virtual(work, switch(3))
+
+    assert isinstance(caught.value.__cause__, HookError)
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]
+
+
+def test_a_deadlock_inside_a_backward_pass_is_found_and_unwound():
+    def work(rank):
+        dist.init_process_group()
+        ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+        for _ in range(3 if rank else 2):
+            ddp(torch.ones(1, 8)).sum().backward()
+
+    with pytest.raises(DeadlockError, match="rank 0: has finished"):
+        run_virtual(work, switch(3))
+
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]
 
 
 def test_ranks_that_call_different_collectives_are_reported_with_their_calls():
