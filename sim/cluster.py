@@ -117,7 +117,7 @@ class Cluster:
             raise SimulationError("this cluster's last run failed and left it half-way; make a new Cluster")
         times = [max(now_ps, int(self.env.now)) for now_ps in self.times_ps] or [0] * self.topology.num_ranks
         self._ranks = [RankThread(self, rank, now_ps) for rank, now_ps in enumerate(times)]
-        self._runnable = [(rank.now_ps(), rank.rank) for rank in self._ranks]
+        self._runnable = sorted((rank.now_ps(), rank.rank) for rank in self._ranks)
         results: list[Any] = [None] * len(self._ranks)
         threads = [
             threading.Thread(target=rank._run, args=(fn, results), name=f"rank {rank.rank}", daemon=True)

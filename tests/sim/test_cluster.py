@@ -315,14 +315,17 @@ def test_contexts_are_in_place_while_their_rank_runs_and_gone_afterwards(ending)
 
 
 def test_a_second_run_goes_on_where_the_first_ended():
-    cluster = make_cluster(2)
+    cluster = make_cluster(3)
+    order = []
 
     def work(rank):
-        Cluster.current().charge_ps(10 * (rank + 1))
+        order.append(rank)
+        Cluster.current().charge_ps(30 - 10 * rank)
         return Cluster.current().now_ps()
 
-    assert cluster.run(work) == [10, 20]
-    assert cluster.run(work) == [20, 40]
+    assert cluster.run(work) == [30, 20, 10]
+    assert cluster.run(work) == [60, 40, 20]
+    assert order == [0, 1, 2, 2, 1, 0]
 
 
 def test_a_cluster_that_failed_refuses_to_run_again():
