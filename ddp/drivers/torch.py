@@ -1,8 +1,8 @@
 """Feeds the reducer from autograd, and carries its commands out on a communicator.
 
     autograd                                            reducer
-    the gradient of a watched output is computed    →   BackwardBegan
-    a parameter's gradient has been accumulated     →   GradReady
+    the first parameter's gradient is accumulated   →   BackwardBegan, GradReady
+    another parameter's gradient is accumulated     →   GradReady
     the engine's final callback                     →   BackwardEnded
     a work has completed                            →   BucketReduced
 
@@ -11,9 +11,10 @@
     AwaitBucket                                     →   wait
     FinishBackward                                  →   gradients go back to the parameters
 
-A pass begins at the outputs of a forward pass that asked for reduction.  So a backward pass that
-does not come through such outputs (inside ``no_sync``, or of the bare module) accumulates locally,
-and re-entrant checkpoints, which run backward passes of their own inside, do not end the outer one.
+A backward pass is reduced if it comes through the outputs of a forward pass that asked for it.  So
+one of the bare module, or inside ``no_sync``, accumulates locally; one that reaches no parameter
+(a generator trained through a frozen discriminator) reduces nothing; and re-entrant checkpoints,
+which run backward passes of their own inside, do not end the outer one.
 
 Nothing moves by itself over some transports, so every hook polls what is in flight.
 """
@@ -48,6 +49,7 @@ from ddp.reducer import (
 )
 
 NO_LIMIT = 2**62
+NO_PASS = -1
 
 
 class SpanRecorder(Protocol):
@@ -96,7 +98,7 @@ class TorchDriver:
         self._recorder = recorder
         self._ready_order: list[int] = []
         self._rebuilt = False
-        self._pass_id = -1
+        self._reducing_pass: int | None = None
         self._expected = False
         self._in_flight: dict[int, _Flight] = {}
         self._queue_free_ps = 0
@@ -105,20 +107,17 @@ class TorchDriver:
         self._hook_parameters()
 
     @property
-    def buckets(self) -> list[list[int]]:
-        """For each bucket, in the order of reduction, the indices of its parameters."""
-        return [list(bucket) for bucket in self._assignment]
-
-    @property
     def bucket_nbytes(self) -> list[int]:
         """Size of each bucket in bytes."""
         return [bucket.nbytes for bucket in self._flat]
 
     def forward_begins(self) -> None:
         """Take note of a forward pass; with gradients enabled, re-bucket if it is time."""
+        outside_backward = torch._C._current_graph_task_id() == NO_PASS
+        if outside_backward and self._reducing_pass is not None:
+            self._abandon()
         order_is_known = len(self._ready_order) == len(self._parameters)
-        between_passes = self._reducer.phase is Phase.IDLE
-        if not self._rebuilt and order_is_known and between_passes and torch.is_grad_enabled():
+        if not self._rebuilt and order_is_known and outside_backward and torch.is_grad_enabled():
             self._rebuild()
         self._mark_ps = self._communicator.clock.now_ps()
 
@@ -130,22 +129,20 @@ class TorchDriver:
         """
         self._communicator.clock.charge("forward")
         self._note_compute("forward")
-        differentiable = [output for output in outputs or () if output.requires_grad]
+        differentiable = [output for output in outputs or () if output.grad_fn is not None]
         self._expected = outputs is not None and torch.is_grad_enabled() and not differentiable
         for output in differentiable:
-            output.register_hook(_weak(self, TorchDriver._begin))  # type: ignore[no-untyped-call]
+            output.register_hook(_weak(self, TorchDriver._on_output))  # type: ignore[no-untyped-call]
 
-    def _begin(self) -> None:
-        """Begin a pass, if this backward pass has not yet begun one."""
-        pass_id = torch._C._current_graph_task_id()
-        if self._reducer.phase is not Phase.IDLE:
-            if pass_id == self._pass_id:
-                return
+    def _on_output(self) -> None:
+        """Reduce in the backward pass that runs now."""
+        running_pass = torch._C._current_graph_task_id()
+        if self._reducing_pass == running_pass:
+            return
+        if self._reducing_pass is not None:
             self._abandon()
-        self._pass_id = pass_id
+        self._reducing_pass = running_pass
         self._expected = False
-        self._ready_order.clear()
-        self._feed(BackwardBegan())
         Variable._execution_engine.queue_callback(self._on_backward_end)
         self._mark_ps = self._communicator.clock.now_ps()
 
@@ -153,8 +150,11 @@ class TorchDriver:
         self._communicator.clock.charge(f"gradient:{self._names[index]}")
         self._note_compute(f"gradient:{self._names[index]}")
         if self._expected:
-            self._begin()
-        if self._reducer.phase is Phase.FILLING:
+            self._on_output()
+        if self._reducing_pass is not None:
+            if self._reducer.phase is Phase.IDLE:
+                self._ready_order.clear()
+                self._feed(BackwardBegan())
             bucket, position = self._place[index]
             self._flat[bucket].take(position, 1.0 / self._communicator.world_size)
             self._ready_order.append(index)
@@ -165,7 +165,9 @@ class TorchDriver:
     def _on_backward_end(self) -> None:
         self._communicator.clock.charge("backward")
         self._note_compute("backward")
-        self._feed(BackwardEnded())
+        if self._reducer.phase is Phase.FILLING:
+            self._feed(BackwardEnded())
+        self._reducing_pass = None
 
     def _feed(self, event: Event) -> None:
         for command in self._reducer.handle(event):
@@ -218,6 +220,7 @@ class TorchDriver:
         for flight in self._in_flight.values():
             flight.work.wait()
         self._in_flight.clear()
+        self._reducing_pass = None
         self._reducer = Reducer(self._assignment, self._strategy, self._names)
 
     def _build(self, limits: Sequence[int], order: Sequence[int] | None) -> None:

@@ -207,6 +207,22 @@ def test_each_of_two_forward_passes_is_reduced_by_its_own_backward(pool: WorkerP
     assert pool.run(reduce_two_forwards, 2) == [[0.5, 5.5]] * 2
 
 
+def pass_through_a_frozen_module(rank: int, world_size: int) -> list[float]:
+    critic = ddp.DistributedDataParallel(nn.Linear(1, 1, bias=False))
+    weight = critic.module.weight
+    image = torch.tensor([[float(rank)]], requires_grad=True)
+    (slope,) = torch.autograd.grad(critic(image), image)
+    critic.requires_grad_(False)
+    critic(image).backward()
+    critic.requires_grad_(True)
+    critic(image).backward()
+    return [torch.equal(slope, weight), torch.equal(image.grad, 2 * weight), weight.grad.item()]
+
+
+def test_a_backward_pass_that_reaches_no_parameter_reduces_nothing(pool: WorkerPool) -> None:
+    assert pool.run(pass_through_a_frozen_module, 2) == [[True, True, 0.5]] * 2
+
+
 class Checkpointed(nn.Module):
     def __init__(self) -> None:
         super().__init__()

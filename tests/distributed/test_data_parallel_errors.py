@@ -93,6 +93,23 @@ def test_a_pass_that_an_exception_ended_does_not_spoil_the_next(pool: WorkerPool
     assert pool.run(fail_in_backward, 2) == [[1.0, 1.0, 1.0]] * 2
 
 
+def fail_and_then_accumulate(rank: int, world_size: int) -> list[float]:
+    model = ddp.DistributedDataParallel(TwoLayers())
+    with pytest.raises(ReducerError):
+        model(torch.ones(1, 1)).backward()
+    model.zero_grad()
+    model.module.skip = False
+    with model.no_sync():
+        model(torch.full((1, 1), float(rank))).backward()
+    alone = model.module.used.weight.grad.item()
+    model(torch.full((1, 1), 10.0 * rank)).backward()
+    return [alone, model.module.used.weight.grad.item()]
+
+
+def test_after_a_pass_that_failed_no_sync_still_accumulates_locally(pool: WorkerPool) -> None:
+    assert pool.run(fail_and_then_accumulate, 2) == [[0.0, 5.5], [1.0, 5.5]]
+
+
 def sparse_gradient(rank: int, world_size: int) -> str:
     model = ddp.DistributedDataParallel(nn.Embedding(4, 2, sparse=True))
     with pytest.raises(NotSupportedError) as caught:
