@@ -81,8 +81,8 @@ def train_mixed(which: str, rank: int, options: Options, num_steps: int = 4) -> 
     model = wrap(which, module, options)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     seen = []
-    for images in batches(rank, num_steps):
-        optimizer.zero_grad()
+    for step, images in enumerate(batches(rank, num_steps)):
+        optimizer.zero_grad(set_to_none=step % 2 == 0)
         model(images).square().mean().backward()
         seen += gradients(model)
         optimizer.step()
@@ -320,6 +320,21 @@ def complex_gradient(rank: int, world_size: int) -> complex:
 
 def test_complex_gradients_are_averaged(pool: WorkerPool) -> None:
     assert pool.run(complex_gradient, 2) == [1 - 1j, 1 - 1j]
+
+
+def count_storages(rank: int, world_size: int, as_view: bool) -> tuple[int, int]:
+    model = ddp.DistributedDataParallel(
+        nn.Sequential(nn.Linear(9, 9), nn.Linear(9, 9)), bucket_cap_mb=0.0003, gradient_as_bucket_view=as_view
+    )
+    for _ in range(2):
+        model(torch.ones(1, 9)).sum().backward()
+    storages = {parameter.grad.untyped_storage().data_ptr() for parameter in model.parameters()}
+    return len(storages), len(model.bucket_nbytes)
+
+
+def test_gradients_are_views_of_the_buckets_only_where_asked_for(pool: WorkerPool) -> None:
+    assert pool.run(count_storages, 2, False) == [(4, 2)] * 2
+    assert pool.run(count_storages, 2, True) == [(2, 2)] * 2
 
 
 def train_a_subgroup(rank: int, world_size: int, algorithm: str) -> tuple[float, float] | None:
