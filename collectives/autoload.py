@@ -1,9 +1,9 @@
 """What torch calls at the end of every ``import torch`` in an environment that has this package.
 
 It only leaves the name ``testbed`` and a function with torch, so that
-``init_process_group("testbed")`` works in a script that imports nothing of ours.  It imports
-nothing, costs microseconds, and never raises: a fault here would take ``import torch`` away from
-every program of the environment.
+``init_process_group("testbed")`` works in a script that imports nothing of ours.  It needs the
+package itself and nothing that is slow to import, and never raises: a fault here would take
+``import torch`` away from every program of the environment.
 """
 
 from __future__ import annotations
