@@ -125,7 +125,7 @@ def _train(console: Console, folder: ResultFolder, script: Path) -> tuple[dict[s
     from ddp.profile import Profile
     from sim import load_network
 
-    what = "a convolutional network on real handwritten digits, in float64, the same script in three ways"
+    what = "a convolutional network on real handwritten digits, in float64; one script, three ways"
     _heading(console, "2 Train", what)
     options = ["--algorithm", "ring", "--dtype", "float64", "--seed", str(SEED)]
     recorded = folder.file("digits-profile.json", "the backward pass recorded in (c), at the per-rank batch")
@@ -135,6 +135,7 @@ def _train(console: Console, folder: ResultFolder, script: Path) -> tuple[dict[s
     )
     topology = load_network(TRAINING_NETWORK).topology(RANKS)
     with progress() as advance:
+        advance("(a) starting 4 processes")
         processes = train_processes(
             "(a)",
             "Gloo, our ring by point-to-point messages",
@@ -144,6 +145,7 @@ def _train(console: Console, folder: ResultFolder, script: Path) -> tuple[dict[s
             [*options, "--trace", str(real)],
             lambda line: advance(f"(a) {line}"),
         )
+        advance("(c) starting one process")
         single = train_processes(
             "(c)",
             "one process, the whole batch",
@@ -153,6 +155,7 @@ def _train(console: Console, folder: ResultFolder, script: Path) -> tuple[dict[s
             [*options, "--record", str(recorded)],
             lambda line: advance(f"(c) {line}"),
         )
+        advance("(b) starting 4 rank threads")
         virtual = train_virtual(
             "(b)",
             f"rank threads on simulated {TRAINING_NETWORK}, the same ring",
