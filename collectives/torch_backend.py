@@ -156,24 +156,24 @@ class TestbedProcessGroup(dist.ProcessGroup):
         work = self.communicator(tensor.device).broadcast(tensor, root, async_op=True)
         return CollectiveWork([work], [tensor])
 
+    def reduce(self, tensors: Any, opts: Any) -> CollectiveWork:  # type: ignore[override]
+        """Reduce one tensor over all ranks, for the root: an all-reduce that the others forget."""
+        (tensor,) = _as_list(tensors)
+        total = tensor.detach().clone()
+        work = self._all_reduce(total, opts.reduceOp)
+        mine = self.rank() == opts.rootRank
+        return CollectiveWork([_Waiting(work)], [tensor], lambda: _copy(tensor, total) if mine else None)
+
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> CollectiveWork:
         """Gather one tensor of each rank, all of one size, into as many tensors."""
         (tensor,) = _as_list(inputs)
         (parts,) = outputs if isinstance(outputs[0], (list, tuple)) else (outputs,)
-        for peer, part in enumerate(parts):
-            if part.numel() != tensor.numel() or part.dtype != tensor.dtype:
-                raise NotSupportedError(
-                    f"all_gather takes tensors of one size and dtype: rank {self.rank()} gives "
-                    f"{tuple(tensor.shape)} of {tensor.dtype}, the place for rank {peer} is "
-                    f"{tuple(part.shape)} of {part.dtype}"
-                )
-        gathered, work = self._all_gather(tensor)
+        return self._gather(tensor, parts)
 
-        def finish() -> None:
-            for part, piece in zip(parts, gathered, strict=True):
-                part.detach().copy_(piece.view(part.shape))
-
-        return CollectiveWork([work], parts, finish)
+    def gather(self, outputs: Any, inputs: Any, opts: Any) -> CollectiveWork:  # type: ignore[override]
+        """Gather one tensor of each rank, for the root: an all-gather that the others forget."""
+        (tensor,) = _as_list(inputs)
+        return self._gather(tensor, outputs[0] if self.rank() == opts.rootRank else ())
 
     def all_gather_single(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
@@ -208,6 +208,23 @@ class TestbedProcessGroup(dist.ProcessGroup):
             raise NotSupportedError(f"testbed reduces by SUM, AVG, MIN, MAX, PRODUCT and bits, got {op}")
         gathered, work = self._all_gather(tensor)
         return CollectiveWork([work], [tensor], lambda: _copy(tensor, reduce(combine, gathered)))
+
+    def _gather(self, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> CollectiveWork:
+        """Gather *tensor* from all ranks into *parts*, or, if there are none, into nothing."""
+        for peer, part in enumerate(parts):
+            if part.numel() != tensor.numel() or part.dtype != tensor.dtype:
+                raise NotSupportedError(
+                    f"tensors are gathered that have one size and dtype: rank {self.rank()} gives "
+                    f"{tuple(tensor.shape)} of {tensor.dtype}, the place for rank {peer} is "
+                    f"{tuple(part.shape)} of {part.dtype}"
+                )
+        gathered, work = self._all_gather(tensor)
+
+        def finish() -> None:
+            for part, piece in zip(parts, gathered, strict=False):
+                _copy(part, piece)
+
+        return CollectiveWork([work], parts, finish)
 
     def _all_gather(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """Start to gather *tensor* from all ranks into the rows of the result."""
@@ -250,15 +267,15 @@ def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
 def _refuse(name: str) -> Callable[..., Any]:
     def refused(self: TestbedProcessGroup, *arguments: Any, **options: Any) -> Any:
         raise NotSupportedError(
-            f"the testbed backend does not carry {name} yet; it carries all_reduce, broadcast, "
-            "all_gather, barrier, and the object collectives built on them"
+            f"the testbed backend does not carry {name} yet; it carries all_reduce, reduce, broadcast, "
+            "all_gather, gather, barrier, and the object collectives built on them"
         )
 
     return refused
 
 
 for _name in (
-    "reduce", "gather", "scatter", "reduce_scatter", "reduce_scatter_single", "_reduce_scatter_base",
+    "scatter", "reduce_scatter", "reduce_scatter_single", "_reduce_scatter_base",
     "reduce_scatter_single_coalesced", "all_gather_single_coalesced", "alltoall", "all_to_all_single",
     "alltoall_base", "send", "recv", "recv_anysource",
 ):  # fmt: skip

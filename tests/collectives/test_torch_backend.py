@@ -135,6 +135,32 @@ def test_broadcast_and_all_gather_and_objects_arrive():
     assert on_ranks(3, work).results == [expected] * 3
 
 
+def test_reduce_and_gather_give_the_root_the_result_and_leave_the_others_alone():
+    def work(rank):
+        total, largest = torch.tensor([rank + 1.0]), torch.tensor([rank + 1.0])
+        dist.reduce(total, dst=1)
+        dist.reduce(largest, dst=2, op=dist.ReduceOp.MAX)
+        parts = [torch.empty(2) for _ in range(3)] if rank == 0 else None
+        dist.gather(torch.full((2,), float(rank)), parts, dst=0)
+        objects = [None] * 3 if rank == 2 else None
+        dist.gather_object("x" * rank, objects, dst=2)
+        return total.item(), largest.item(), parts and [part.tolist() for part in parts], objects
+
+    assert on_ranks(3, work).results == [
+        (1.0, 1.0, [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]], None),
+        (6.0, 2.0, None, None),
+        (3.0, 3.0, None, ["", "x", "xx"]),
+    ]
+
+
+def test_gathering_tensors_of_different_sizes_is_refused():
+    def work(rank):
+        dist.all_gather([torch.empty(2), torch.empty(3)], torch.empty(2))
+
+    with pytest.raises(RankError, match=r"the place for rank 1 is \(3,\)"):
+        on_ranks(2, work)
+
+
 def test_a_sub_group_is_among_its_members_and_may_have_an_algorithm_of_its_own():
     def work(rank):
         group = dist.new_group([3, 1], backend="testbed", pg_options=TestbedOptions("naive"))
