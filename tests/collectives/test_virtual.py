@@ -198,6 +198,20 @@ def test_nothing_that_was_changed_stays_changed(tmp_path, monkeypatch, ending):
     assert run_virtual(all_reduce_once, switch(2)).results == [1.0, 1.0]
 
 
+def test_a_process_group_of_the_process_itself_is_neither_seen_nor_harmed():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        ranks = run_virtual(all_reduce_once, switch(4)).results
+        own = torch.ones(1)
+        dist.all_reduce(own)
+        world_size = dist.get_world_size()
+    finally:
+        dist.destroy_process_group()
+
+    assert ranks == [6.0] * 4
+    assert (own.item(), world_size) == (1.0, 1)
+
+
 def test_warning_filters_of_ranks_that_wait_inside_them_do_not_mix():
     def work(rank):
         dist.init_process_group()
