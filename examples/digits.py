@@ -90,7 +90,7 @@ def main() -> None:
         images, labels = trained_on[: args.record_batch]
         record_backward(network, images, labels).save(args.record)
     if rank == 0:
-        print(f"{accuracy:.2%} of {len(held_out)} held-out digits right, on {world_size} ranks")
+        print(f"{accuracy:.2%} of {len(held_out)} held-out digits right, on {world_size} ranks; see {output}")
         metrics = {
             "accuracy": accuracy,
             "loss": loss.item(),
