@@ -116,7 +116,7 @@ class _ObservedTransport(SimulatedTransport):
         self, exchange: SimulatedExchange, rank: int, rank_thread: RankThread, trace: Trace | None
     ) -> None:
         super().__init__(exchange, rank, rank_thread)
-        self.port = _NumberedPort(exchange, rank)
+        self.port = self._numbered = _NumberedPort(exchange, rank)
         self.trace = trace
 
     def start(self, execution: Generator[Any, Any, None], call: Call) -> SimulatedWork:
@@ -124,7 +124,7 @@ class _ObservedTransport(SimulatedTransport):
 
     def _observe(self, execution: Generator[Any, Any, None], call: Call) -> Generator[Any, Any, None]:
         env = self.clock.cluster.env
-        began_ps, self.port.step = int(env.now), -1
+        began_ps, self._numbered.step = int(env.now), -1
         yield from execution
         if self.trace is not None:
             self.trace.span(self.clock.rank, "communication", str(call), began_ps, int(env.now))
