@@ -42,7 +42,7 @@ class _HostStopwatch:
 
 class _CudaStopwatch:
     def take(self) -> Any:
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
@@ -111,15 +111,12 @@ def _observe(
     def watch(_module: nn.Module, _inputs: object, output: object) -> None:
         for leaf in pytree.tree_leaves(output):
             if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-                leaf.register_hook(on_output)  # type: ignore[no-untyped-call]
+                leaf.register_hook(on_output)
 
     handles = [
         module.register_forward_pre_hook(note(FORWARD)),
         module.register_forward_hook(watch),
-        *(
-            parameter.register_post_accumulate_grad_hook(note(name))  # type: ignore[no-untyped-call]
-            for name, parameter in parameters.items()
-        ),
+        *(parameter.register_post_accumulate_grad_hook(note(name)) for name, parameter in parameters.items()),
     ]
     seen = []
     try:

@@ -132,7 +132,7 @@ class TorchDriver:
         differentiable = [output for output in outputs or () if output.grad_fn is not None]
         self._expected = outputs is not None and torch.is_grad_enabled() and not differentiable
         for output in differentiable:
-            output.register_hook(_weak(self, TorchDriver._on_output))  # type: ignore[no-untyped-call]
+            output.register_hook(_weak(self, TorchDriver._on_output))
 
     def _on_output(self) -> None:
         """Reduce in the backward pass that runs now."""
@@ -256,9 +256,7 @@ class TorchDriver:
 
     def _hook_parameters(self) -> None:
         handles = [
-            parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
-                _weak(self, TorchDriver._on_gradient, index)
-            )
+            parameter.register_post_accumulate_grad_hook(_weak(self, TorchDriver._on_gradient, index))
             for index, parameter in enumerate(self._parameters)
         ]
         weakref.finalize(self, _remove, handles)

@@ -25,9 +25,7 @@ def parameters(draw: st.DrawFn, num_dtypes: int) -> list[torch.Tensor]:
 LIMITS = st.lists(st.integers(1, 400), min_size=1, max_size=3)
 
 
-def ours(
-    tensors: list[torch.Tensor], limits: list[int], order: list[int] | None = None
-) -> list[list[int]]:
+def ours(tensors: list[torch.Tensor], limits: list[int], order: list[int] | None = None) -> list[list[int]]:
     nbytes = [tensor.numel() * tensor.element_size() for tensor in tensors]
     return assign_buckets(nbytes, [(tensor.dtype, tensor.device) for tensor in tensors], limits, order)
 

@@ -248,9 +248,7 @@ def test_a_new_pass_begins_a_new_history() -> None:
         ([BackwardBegan()], BucketReduced(0), "bucket 0 cannot have been reduced: it is incomplete"),
     ],
 )
-def test_an_event_that_cannot_happen_now_is_refused(
-    before: list[Event], event: Event, message: str
-) -> None:
+def test_an_event_that_cannot_happen_now_is_refused(before: list[Event], event: Event, message: str) -> None:
     reducer = Reducer([[0]], WAIT_FREE)
     feed(reducer, *before)
 
