@@ -6,10 +6,11 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import UsageError
-from testbed.measure import ITEM_SIZES, Row, Sample, combine, row, sample_all_reduce
+from testbed.measure import ITEM_SIZES, Row, Sample, combine, count_wrong, row, sample_all_reduce
 from testbed.report.folder import Method
 from testbed.report.table import progress
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from collectives.communicator import Communicator
     from collectives.program import Algorithm
+    from collectives.transports.threaded import ThreadedTransport
     from sim import Topology
 
 
@@ -63,8 +65,11 @@ class Result:
     topologies: list[Topology] = field(default_factory=list)
 
 
-def simulate_rows(request: Request, algorithm: Algorithm, topology: Topology) -> Result:
-    """Simulate each size on *topology*; ``floor_us`` is what no algorithm can go below."""
+def simulate_rows(request: Request, algorithm: Algorithm, topology: Topology, payload: bool) -> Result:
+    """Simulate each size on *topology*; ``floor_us`` is what no algorithm can go below.
+
+    With *payload*, rank threads in virtual time carry real tensors too, which are checked.
+    """
     from collectives.simulation import simulate
 
     rows: list[Row] = []
@@ -74,22 +79,38 @@ def simulate_rows(request: Request, algorithm: Algorithm, topology: Topology) ->
     with progress(len(request.counts)) as advance:
         for count in request.counts:
             run = simulate(algorithm, nbytes=count * item, topology=topology, itemsize=item)
-            rows.append(row(count, request.dtype, request.num_ranks, run.seconds, None))
+            wrong = _wrong_in_virtual_time(request, count, topology) if payload else None
+            rows.append(row(count, request.dtype, request.num_ranks, run.seconds, wrong))
             floors.append(run.floor_seconds * 1e6)
             engine = run.engine
             advance(f"{rows[-1].size_bytes} B simulated")
     model = (
         f"Simulated: {algorithm} on {topology.name}, {request.num_ranks} ranks, engine {engine}; latency, "
-        "then link bandwidth shared max-min; reduction costs no time; sizes travel, no payload"
+        "then link bandwidth shared max-min; reduction costs no time; "
+        f"{'payload of integers checked on every rank' if payload else 'sizes travel, no payload'}"
     )
     return Result(rows, ["simulated"], [model], {"floor_us": floors}, [topology])
+
+
+def _wrong_in_virtual_time(request: Request, count: int, topology: Topology) -> int:
+    import torch
+    import torch.distributed as dist
+
+    from collectives.connection import connect
+    from collectives.virtual import run_virtual
+
+    def check(rank: int) -> int:
+        dist.init_process_group("testbed")
+        tensor = torch.empty(count, dtype=getattr(torch, request.dtype))
+        return count_wrong(connect(algorithm=request.algorithm), tensor)
+
+    return sum(run_virtual(check, topology, algorithm=request.algorithm).results)
 
 
 def measure_threads(request: Request) -> list[Row]:
     """Measure with the ranks as threads of this process."""
     import torch
 
-    from collectives.program_communicator import ProgramCommunicator
     from collectives.transports.threaded import run_threads
 
     torch.set_num_threads(1)
@@ -97,16 +118,19 @@ def measure_threads(request: Request) -> list[Row]:
     with progress(len(request.counts)) as advance:
         for count in request.counts:
             one = replace(request, counts=(count,))
-            samples = run_threads(
-                lambda transport, one=one: list(  # type: ignore[misc]
-                    _samples(ProgramCommunicator(transport, one.algorithm), one, torch.device("cpu"))
-                ),
-                request.num_ranks,
-                request.timeout,
-            )
+            samples = run_threads(partial(_sample_thread, one), request.num_ranks, request.timeout)
             rows += combine(samples, request.dtype)
             advance(f"{rows[-1].size_bytes} B measured")
     return rows
+
+
+def _sample_thread(request: Request, transport: ThreadedTransport) -> list[Sample]:
+    import torch
+
+    from collectives.program_communicator import ProgramCommunicator
+
+    communicator = ProgramCommunicator(transport, request.algorithm)
+    return list(_samples(communicator, request, torch.device("cpu")))
 
 
 def measure_processes(request: Request) -> list[Row] | None:

@@ -46,7 +46,7 @@ def fit_switch(algorithm: Any, world_size: int, sizes: Sequence[int], seconds: S
     scales = _nonnegative(latency_share, byte_share)
     return Topology.switch(
         num_ranks=world_size,
-        bandwidth=round(min(UNIT_BANDWIDTH / max(scales[1], 1e-12), MAX_BANDWIDTH)),
+        bandwidth=max(1, round(min(UNIT_BANDWIDTH / max(scales[1], 1e-12), MAX_BANDWIDTH))),
         latency=round(UNIT_LATENCY * scales[0], 12),
         name="fitted switch",
     )

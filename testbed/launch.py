@@ -7,7 +7,6 @@ this process only, which then ends the ranks.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import signal
@@ -94,13 +93,12 @@ class _Rank:
         self.unread = b""
         self.position = 0
         self.process = subprocess.Popen(
-            command,
+            [*_wrapper(), *command],
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=self.output,
             stderr=self.output,
             start_new_session=True,
-            preexec_fn=_die_with_parent if sys.platform == "linux" else None,
         )
 
     def new_lines(self) -> list[str]:
@@ -163,13 +161,21 @@ def _end(ranks: Sequence[_Rank]) -> None:
             rank.output.close()
 
 
-_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+def _wrapper() -> list[str]:
+    """Return what to put before a command so that it ends when this process dies, on Linux.
 
-
-def _die_with_parent() -> None:
-    """Ask Linux to end this new process when the one that launched it dies."""
-    if _libc is not None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    A wrapper that replaces itself by the command, since code between fork and exec may hang in a
+    process that has threads.
+    """
+    if sys.platform != "linux":
+        return []
+    code = (
+        "import ctypes, os, signal, sys; "
+        f"ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, signal.SIGKILL); "
+        f"os.getppid() == {os.getpid()} or sys.exit(1); "
+        "os.execvp(sys.argv[1], sys.argv[1:])"
+    )
+    return [sys.executable, "-I", "-S", "-c", code]
 
 
 def _free_port() -> int:

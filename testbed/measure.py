@@ -109,7 +109,7 @@ def sample_all_reduce(
 
     for count in counts:
         tensor = torch.empty(count, dtype=getattr(torch, dtype), device=device)
-        wrong = _checked_call(communicator, tensor)
+        wrong = count_wrong(communicator, tensor)
         tensor.zero_()
         for _ in range(warmup):
             communicator.all_reduce(tensor)
@@ -121,7 +121,7 @@ def sample_all_reduce(
             communicator.all_reduce(tensor)
             _synchronize(device)
             times.append(time.perf_counter() - started)
-        yield Sample(count, tuple(times), wrong + _checked_call(communicator, tensor))
+        yield Sample(count, tuple(times), wrong + count_wrong(communicator, tensor))
 
 
 def combine(samples: Sequence[Sequence[Sample]], dtype: str) -> list[Row]:
@@ -137,8 +137,8 @@ def combine(samples: Sequence[Sequence[Sample]], dtype: str) -> list[Row]:
     return rows
 
 
-def _checked_call(communicator: Communicator, tensor: torch.Tensor) -> int:
-    """Reduce the payload; return how many elements of *tensor* are wrong."""
+def count_wrong(communicator: Communicator, tensor: torch.Tensor) -> int:
+    """Reduce the payload in *tensor*; return how many of its elements are wrong on this rank."""
     import torch
 
     position = torch.arange(len(tensor), device=tensor.device) % PERIOD

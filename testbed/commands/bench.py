@@ -78,6 +78,10 @@ def bench(
             help="Simulated beside measured; without --network, on a switch fitted to this very run.",
         ),
     ] = False,
+    payload: Annotated[
+        bool,
+        typer.Option("--payload", help="sim: carry real tensors too, and check them (takes memory for all)."),
+    ] = False,
     iterations: Annotated[int, typer.Option(metavar="N", min=1, help="Timed calls of each size.")] = 20,
     warmup: Annotated[int, typer.Option(metavar="N", min=0, help="Calls before them.")] = 5,
     timeout: Annotated[
@@ -101,6 +105,8 @@ def bench(
         raise UsageError(f"--timeout {timeout:g}: expected a number of seconds above 0")
     if compare and transport is Transport.SIM:
         raise UsageError("--compare puts simulated beside measured: choose --transport threads, gloo or nccl")
+    if payload and transport is not Transport.SIM:
+        raise UsageError(f"--payload is for --transport sim; over {transport} the payload always travels")
     if compare and num_ranks == 1:
         raise UsageError("--compare needs at least 2 ranks: one rank sends nothing")
     if network is not None and transport is not Transport.SIM and not compare:
@@ -114,7 +120,7 @@ def bench(
         _launch(num_ranks, port)
         return
     if chosen is not None and topology is not None and transport is Transport.SIM:
-        result = simulate_rows(request, chosen, topology)
+        result = simulate_rows(request, chosen, topology, payload)
     else:
         rows = measure_threads(request) if transport is Transport.THREADS else measure_processes(request)
         if rows is None:

@@ -61,6 +61,15 @@ def test_the_simulated_ring_on_a_switch_is_the_closed_form(tmp_path: Path) -> No
     assert document["topologies"]
 
 
+def test_a_simulated_payload_is_real_and_checked() -> None:
+    arguments = ["bench", "--ranks", "5", "--sizes", "100,4K", "--algorithm", "tree", "--payload", "--json"]
+
+    result = CliRunner().invoke(app, arguments)
+
+    assert result.exit_code == 0, result.stderr
+    assert [row["wrong"] for row in json.loads(result.stdout)["rows"]] == [0, 0]
+
+
 def test_threads_are_measured_checked_and_compared_with_a_fitted_model() -> None:
     arguments = ["bench", "--transport", "threads", "--ranks", "3", "--sizes", "1K-64K", "--factor", "8"]
 
@@ -73,10 +82,13 @@ def test_threads_are_measured_checked_and_compared_with_a_fitted_model() -> None
     assert "fitted to this very run" in document["model"]
 
 
-def test_a_wrong_payload_is_counted_and_ends_with_1(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "transport", [["threads", "--iterations", "1"], ["sim", "--payload"]], ids=["threads", "sim"]
+)
+def test_a_wrong_payload_is_counted_and_ends_with_1(tmp_path: Path, transport: list[str]) -> None:
     path = tmp_path / "own.py"
     path.write_text(NOTHING, encoding="utf-8")
-    arguments = ["bench", "--transport", "threads", "--ranks", "2", "--sizes", "1K", "--iterations", "1"]
+    arguments = ["bench", "--transport", *transport, "--ranks", "2", "--sizes", "1K"]
 
     result = CliRunner().invoke(app, [*arguments, "--algorithm", f"{path}:overwrites", "--json"])
 
@@ -97,6 +109,7 @@ def test_a_wrong_payload_is_counted_and_ends_with_1(tmp_path: Path) -> None:
         (["--transport", "threads", "--algorithm", "native"], "the vendor's own"),
         (["--transport", "threads", "--ranks", "1", "--compare"], "at least 2 ranks"),
         (["--timeout", "0"], "--timeout 0"),
+        (["--transport", "threads", "--payload"], "--payload is for --transport sim"),
     ],
 )
 def test_bad_usage_is_one_message_and_ends_with_2(arguments: list[str], message: str) -> None:
