@@ -1,6 +1,7 @@
 """Collective algorithms as programs, proved without data and run over any transport.
 
-Open `collectives.program` first.  What needs torch or the simulator is imported when it is used.
+Open `collectives.program` first.  Every name is imported when it is first used: torch loads
+this package in each of its processes (see `collectives.autoload`), and proofs need no torch.
 """
 
 from __future__ import annotations
@@ -8,26 +9,45 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from collectives.errors import (
-    AlgorithmFileError,
-    CollectiveError,
-    CollectiveTimeoutError,
-    MismatchError,
-    NotExactError,
-    NotSupportedError,
-    ProgramError,
-    UnknownAlgorithmError,
-)
-from collectives.program import Algorithm, Copy, Cost, Recv, RecvReduce, Send, Step, algorithm
-from collectives.resolve import algorithm_names, resolve_algorithm
-from collectives.verify import Proof, verify
-
 if TYPE_CHECKING:
     from collectives.communicator import Communicator
     from collectives.connection import connect
+    from collectives.errors import (
+        AlgorithmFileError,
+        CollectiveError,
+        CollectiveTimeoutError,
+        MismatchError,
+        NotExactError,
+        NotSupportedError,
+        ProgramError,
+        UnknownAlgorithmError,
+    )
+    from collectives.program import Algorithm, Copy, Cost, Recv, RecvReduce, Send, Step, algorithm
+    from collectives.proof import Proof, verify
+    from collectives.resolve import algorithm_names, resolve_algorithm
     from collectives.simulation import Run, simulate
 
 __version__ = "0.1.0"
+
+_NAMES = {
+    "communicator": ("Communicator",),
+    "connection": ("connect",),
+    "errors": (
+        "AlgorithmFileError",
+        "CollectiveError",
+        "CollectiveTimeoutError",
+        "MismatchError",
+        "NotExactError",
+        "NotSupportedError",
+        "ProgramError",
+        "UnknownAlgorithmError",
+    ),
+    "program": ("Algorithm", "Copy", "Cost", "Recv", "RecvReduce", "Send", "Step", "algorithm"),
+    "proof": ("Proof", "verify"),
+    "resolve": ("algorithm_names", "resolve_algorithm"),
+    "simulation": ("Run", "simulate"),
+}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "Algorithm",
@@ -56,15 +76,12 @@ __all__ = [
     "verify",
 ]
 
-_LAZY = {
-    "Communicator": "collectives.communicator",
-    "connect": "collectives.connection",
-    "Run": "collectives.simulation",
-    "simulate": "collectives.simulation",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

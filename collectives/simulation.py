@@ -2,7 +2,7 @@
 
 Two engines, one answer: ``makespan`` evaluates all ranks at once where messages never share a
 link, ``events`` runs every message through `sim.Network` and knows sharing.  Where both apply
-they agree to the picosecond.  Both run the very programs that `collectives.verify` proves and
+they agree to the picosecond.  Both run the very programs that `collectives.proof` proves and
 the real transports carry out.
 """
 

@@ -7,7 +7,7 @@ has arrived, and waiting for it does not block.  Should the data equal the patte
 notice is missed and nothing else.
 
 Sends are awaited late: before the memory that they read is written to, and at the end.  The
-proof of the program (`collectives.verify`) makes that safe, as in it a step is complete only when
+proof of the program (`collectives.proof`) makes that safe, as in it a step is complete only when
 its sends are.
 
 Messages travel as bytes, so that every dtype does.  Tensors on a GPU are staged in host memory.

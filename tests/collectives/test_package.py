@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import inspect
+import pkgutil
+import subprocess
+import sys
+
+import collectives
+
+
+def test_every_public_name_can_be_imported() -> None:
+    for name in collectives.__all__:
+        assert not inspect.ismodule(getattr(collectives, name))
+
+
+def test_no_module_has_the_name_of_something_public() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(collectives.__path__)}
+
+    assert modules.isdisjoint(collectives.__all__)
+
+
+def test_proving_imports_neither_torch_nor_the_simulator() -> None:
+    code = (
+        "import sys; from collectives import verify; verify('ring', 4);"
+        "print([name for name in ('torch', 'simpy', 'sim', 'pydantic') if name in sys.modules])"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"
