@@ -36,7 +36,7 @@ test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -m gpu
 
 test-privileged: $(STAMP)
-	$(BIN)/python -m pytest -m privileged
+	$(BIN)/python -m pytest -m privileged || test $$? -eq 5  # 5: there is none yet
 
 clean:
 	rm -rf $(VENV) results build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

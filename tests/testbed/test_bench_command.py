@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from testbed.cli import app
@@ -156,3 +157,27 @@ def test_under_torchrun_the_ranks_that_run_are_joined() -> None:
     document = run_bench("--transport", "gloo", "--sizes", "4K", "--iterations", "1", **variables)
 
     assert document["ranks"] == 1
+
+
+@pytest.mark.distributed
+def test_more_nccl_ranks_than_gpus_are_refused_with_2() -> None:
+    ranks = torch.cuda.device_count() + 1
+    command = [sys.executable, "-m", "testbed", "bench", "--transport", "nccl", "--ranks", str(ranks)]
+
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+
+    assert finished.returncode == 2
+    assert "nccl needs a GPU of its own for each rank" in finished.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.distributed
+@pytest.mark.parametrize("algorithm", ["ring", "native"])
+def test_nccl_is_measured_and_its_payload_right(algorithm: str) -> None:
+    ranks = str(torch.cuda.device_count())
+
+    document = run_bench(
+        "--transport", "nccl", "--ranks", ranks, "--sizes", "4K,1M", "--algorithm", algorithm
+    )
+
+    assert [row["wrong"] for row in document["rows"]] == [0, 0]
