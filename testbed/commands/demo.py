@@ -68,24 +68,18 @@ def demo(
 
     took = time.perf_counter() - started
     checks = [*proved, *held]
-    folder.write_manifest(
-        **document(
-            method=["proved", "measured", "simulated"],
-            model="; ".join(part["model"] for part in parts.values()),
-            seed=SEED,
-            topologies=parts["predict"]["topologies"] | parts["train"]["topologies"],
-            seconds=took,
-            checks=[asdict(check) for check in checks],
-        )
+    summary = document(
+        method=["proved", "measured", "simulated"],
+        model="; ".join(part["model"] for part in parts.values()),
+        seed=SEED,
+        topologies=parts["predict"]["topologies"] | parts["train"]["topologies"],
+        seconds=took,
+        checks=[asdict(check) for check in checks],
     )
+    folder.write_manifest(**summary)
     console.print(f"Results, with a manifest, in {output}; {took:.0f} s in all.")
     if as_json:
-        print_json(
-            {
-                **document(method=["proved", "measured", "simulated"], model="see the parts", seed=SEED),
-                **parts,
-            }
-        )
+        print_json({**summary, "output": str(output), **parts})
     failed = [f"{check.claim}: {check.found}" for check in checks if not check.holds]
     if failed:
         raise CheckError("; ".join(failed))

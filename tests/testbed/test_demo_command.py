@@ -93,6 +93,7 @@ def test_with_json_stdout_is_one_document_with_the_parts(told: Callable[..., Non
 
     document = json.loads(result.stdout)
     assert {"prove", "train", "predict"} <= document.keys()
+    assert len(document["checks"]) == 6
 
 
 @pytest.mark.parametrize(
