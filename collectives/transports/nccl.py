@@ -3,6 +3,9 @@
 NCCL has no tags and orders operations by stream.  So all steps of a collective are enqueued when
 it starts, in launch order, on a stream of the transport's own; the host never waits.  A `Work` is
 an event on that stream, and waiting for it makes the caller's stream wait, as torch's NCCL does.
+
+Torch gives the CPU streams and events that do nothing, so the contract suite runs this transport
+over Gloo too, where every wait blocks.
 """
 
 from __future__ import annotations
@@ -45,8 +48,11 @@ class NcclTransport:
         self.clock = RealClock()
         self.device = device
         self.explain = explain
-        self.stream = torch.cuda.Stream(device)
+        self.accelerator: Any = torch.get_device_module(device)
+        self.stream = self.accelerator.Stream(device)
         self.global_ranks = dist.get_process_group_ranks(group)
+        # NCCL's first call must be one in which every rank takes part, which a step need not be.
+        dist.all_reduce(torch.zeros(1, device=device), group=group)
 
     def post(self, step: Step, buffer: Buffer, channel: int) -> _NcclStep:
         """Enqueue all operations of *step* on the current stream."""
@@ -57,13 +63,13 @@ class NcclTransport:
 
     def start(self, execution: Generator[Any, Any, None], call: Call) -> NcclWork:
         """Enqueue all of *execution*; it begins when the caller's stream has come this far."""
-        self.stream.wait_stream(torch.cuda.current_stream(self.device))
+        self.stream.wait_stream(self.accelerator.current_stream(self.device))
         held: list[_NcclStep] = []
-        with torch.cuda.stream(self.stream):
+        with self.accelerator.stream(self.stream):
             for step in execution:
                 step.wait()
                 held.append(step)
-            done = torch.cuda.Event()
+            done = self.accelerator.Event()
             done.record(self.stream)
         return NcclWork(self, done, call, held)
 
@@ -74,7 +80,7 @@ class NcclTransport:
 class NcclWork:
     """A collective in flight on a stream; a `collectives.work.Work`."""
 
-    def __init__(self, transport: NcclTransport, done: torch.cuda.Event, call: Call, held: list[Any]) -> None:
+    def __init__(self, transport: NcclTransport, done: Any, call: Call, held: list[Any]) -> None:
         self.transport = transport
         self.done = done
         self.call = call
@@ -89,7 +95,7 @@ class NcclWork:
                     cause = TimeoutError(f"timed out after {timeout:.3g} s")
                     raise self.transport.explain(Report(self.call, "enqueued on its stream"), cause)
                 time.sleep(_POLL_SECONDS)
-        torch.cuda.current_stream(self.transport.device).wait_event(self.done)
+        self.transport.accelerator.current_stream(self.transport.device).wait_event(self.done)
         self.held.clear()
 
     def is_completed(self) -> bool:

@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
 from collectives.connection import connect
 from collectives.program_communicator import ProgramCommunicator
+from collectives.reports import StoreReports
+from collectives.transports.nccl import NcclTransport
 from collectives.transports.simulated import SimulatedExchange, SimulatedTransport
 from collectives.transports.threaded import run_threads
 from sim import Cluster, Topology
@@ -41,6 +44,20 @@ def over_gloo(function: Callable[..., Any], world_size: int, algorithm: str, poo
     return pool.run(_on_gloo, world_size, algorithm)
 
 
+def over_streams(
+    function: Callable[..., Any], world_size: int, algorithm: str, pool: WorkerPool
+) -> list[Any]:
+    return pool.run(_on_streams, world_size, algorithm)
+
+
+def _on_streams(rank: int, world_size: int, algorithm: str) -> Any:
+    group = dist.group.WORLD
+    assert group is not None
+    reports = StoreReports(group.get_group_store(), "streams", rank, world_size)
+    transport = NcclTransport(group, torch.device("cpu"), reports.explain)
+    return play(ProgramCommunicator(transport, algorithm))
+
+
 def _on_gloo(rank: int, world_size: int, algorithm: str) -> Any:
     return play(connect(algorithm=algorithm, timeout=30))  # type: ignore[arg-type]
 
@@ -49,6 +66,7 @@ TRANSPORTS = [
     pytest.param(over_threads, id="threads"),
     pytest.param(in_virtual_time, id="simulated"),
     pytest.param(over_gloo, id="gloo", marks=pytest.mark.distributed),
+    pytest.param(over_streams, id="nccl's, on the CPU", marks=pytest.mark.distributed),
 ]
 ALGORITHMS = ("naive", "ring", "tree")
 
