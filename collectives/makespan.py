@@ -94,6 +94,8 @@ class _Flight:
         if not np.array_equal(sizes, self._sizes):
             self._sizes, self._durations = sizes, transfer_ps(sizes, self.bandwidth)
         end = begin + self._durations
+        if begin.min() < 0 or end.min() < 0:
+            raise NotExactError("a time beyond 2^63 ps does not fit; use engine='events'")
         for links in self.links:
             if (begin < busy_until[links]).any():
                 raise NotExactError("a message meets another one on a link; use engine='events'")

@@ -137,11 +137,11 @@ class NativeWork:
         self.work = work
         self.call = call
         self.complete = complete
-        self.finished = False
+        self.completed_ps: int | None = None
 
     def wait(self, timeout: float | None = None) -> None:
         """Return when the result is in place (on a GPU: make the current stream wait for it)."""
-        if self.finished:
+        if self.completed_ps is not None:
             return
         limit = self.communicator.timeout if timeout is None else timeout
         try:
@@ -152,10 +152,10 @@ class NativeWork:
             report = Report(self.call, "inside the backend")
             raise self.communicator.failure(report, error) from error
         self.complete()
-        self.finished = True
+        self.completed_ps = self.communicator.clock.now_ps()
 
     def is_completed(self) -> bool:
         """Return whether the result is in place."""
-        if not self.finished and self.work.is_completed():
+        if self.completed_ps is None and self.work.is_completed():
             self.wait()
-        return self.finished
+        return self.completed_ps is not None

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from typing import Protocol
 
 from collectives.call import Call, Report
+from collectives.clock import RealClock
 from collectives.errors import CollectiveError
 
 
@@ -47,6 +48,7 @@ class ProgressQueue:
     """
 
     def __init__(self, timeout: float, explain: Callable[[Report, Exception], CollectiveError]) -> None:
+        self.clock = RealClock()
         self.timeout = timeout
         self.explain = explain
         self.in_flight: deque[ProgressWork] = deque()
@@ -99,9 +101,14 @@ class ProgressWork:
         self.execution = execution
         self.call = call
         self.handle: Handle | None = None
-        self.finished = False
+        self.completed_ps: int | None = None
         self.step = -1
         self._go(self._next)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the result is in place."""
+        return self.completed_ps is not None
 
     def advance(self) -> None:
         """Advance as far as it goes without waiting."""
@@ -147,4 +154,5 @@ class ProgressWork:
     def _next(self) -> None:
         self.step += 1
         self.handle = next(self.execution, None)
-        self.finished = self.handle is None
+        if self.handle is None:
+            self.completed_ps = self.queue.clock.now_ps()

@@ -63,7 +63,7 @@ def draw_around(algorithm: Algorithm, world_size: int, rank: int, step: int) -> 
     """Return the grid around one cell, which is set in brackets."""
     peers = {rank, (rank - 1) % world_size, (rank + 1) % world_size}
     row = next(islice(algorithm.steps(rank, world_size), step, None), ())
-    peers.update(op.peer for op in row if not isinstance(op, Copy) and op.peer < world_size)
+    peers.update(op.peer for op in row if not isinstance(op, Copy) and 0 <= op.peer < world_size)
     shown = sorted(sorted(peers, key=lambda other: (other != rank, abs(other - rank)))[:8])
     return draw(
         algorithm,

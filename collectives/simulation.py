@@ -23,6 +23,7 @@ from collectives.execute import execute
 from collectives.floor import check_floor, floor_ps
 from collectives.makespan import Makespan
 from collectives.program import Algorithm, Program
+from collectives.proof import verify
 from collectives.resolve import resolve_algorithm
 from collectives.transports.simulated import SimulatedExchange, SimulatedPort
 from sim.network import Network
@@ -120,7 +121,11 @@ def simulate(
         span: Span = run_until(env, queue.submit(nbytes))
         return span
 
-    span, used = with_engine(engine, attempt)
+    try:
+        span, used = with_engine(engine, attempt)
+    except ProgramError:
+        verify(chosen, topology.num_ranks)  # shows which ranks wait for what
+        raise
     floor = floor_ps(chosen.collective, nbytes, topology)
     check_floor(span.end_ps, floor, f"{chosen} on {topology.name}, {nbytes} bytes")
     return Run(
@@ -187,7 +192,7 @@ def run_until(env: simpy.Environment, event: simpy.Event) -> Any:
     except RuntimeError as error:
         if event.triggered:
             raise
-        raise ProgramError("deadlock in virtual time; `verify` shows which ranks wait for what") from error
+        raise ProgramError("deadlock in virtual time; verify() shows which ranks wait for what") from error
 
 
 class MakespanQueue:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import Work as TorchWork
 
-from collectives.work import Work
+from collectives.work import Waitable
 
 
 class CollectiveWork(TorchWork):
@@ -37,7 +37,7 @@ class CollectiveWork(TorchWork):
 
     def __init__(
         self,
-        works: Sequence[Work],
+        works: Sequence[Waitable],
         result: Sequence[torch.Tensor] = (),
         finish: Callable[[], None] = lambda: None,
     ) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Work(Protocol):
-    """What an asynchronous collective returns."""
+class Waitable(Protocol):
+    """Something that can be waited for."""
 
     def wait(self, timeout: float | None = None) -> None:
         """Return when the result is in place; *timeout* in seconds, by default the group's.
@@ -17,3 +17,14 @@ class Work(Protocol):
 
     def is_completed(self) -> bool:
         """Advance what can be advanced without waiting; return whether the result is in place."""
+
+
+class Work(Waitable, Protocol):
+    """What an asynchronous collective returns."""
+
+    @property
+    def completed_ps(self) -> int | None:
+        """When the result was in place, by the rank's clock; None as long as it is not known to be.
+
+        Exact in virtual time; in real time it is when the completion was noticed.
+        """

@@ -27,7 +27,6 @@ import torch.distributed as dist
 
 from collectives.call import Call, Report
 from collectives.chunking import Buffer
-from collectives.clock import RealClock
 from collectives.errors import CollectiveError
 from collectives.execute import land
 from collectives.program import Copy, Operation, Recv, Send, Step
@@ -57,9 +56,9 @@ class GlooTransport:
         self.group = group
         self.rank = group.rank()
         self.world_size = group.size()
-        self.clock = RealClock()
         self.lane = lane
         self.queue = ProgressQueue(timeout, explain)
+        self.clock = self.queue.clock
         self.sends: dict[int, list[_Sending]] = {}
 
     def post(self, step: Step, buffer: Buffer, channel: int) -> _GlooStep:

@@ -85,6 +85,7 @@ class NcclWork:
         self.done = done
         self.call = call
         self.held = held
+        self.completed_ps: int | None = None
 
     def wait(self, timeout: float | None = None) -> None:
         """Make the current stream wait; with *timeout*, the host waits that many seconds at most."""
@@ -100,7 +101,9 @@ class NcclWork:
 
     def is_completed(self) -> bool:
         """Return whether the GPU is done with it."""
-        return bool(self.done.query())
+        if self.completed_ps is None and self.done.query():
+            self.completed_ps = self.transport.clock.now_ps()
+        return self.completed_ps is not None
 
 
 class _NcclStep:

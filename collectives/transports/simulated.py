@@ -135,6 +135,13 @@ class SimulatedWork:
         self.done = done
         self.call = call
         self.port = port
+        self.completed_ps: int | None = None
+        assert done.callbacks is not None
+        done.callbacks.append(self._note)
+
+    def _note(self, done: simpy.Event) -> None:
+        if done.ok:
+            self.completed_ps = int(done.env.now)
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait in virtual time; *timeout* is not needed, as a deadlock is found at once."""

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from collectives.call import Call, Report, diagnose
 from collectives.chunking import Buffer
-from collectives.clock import RealClock
 from collectives.errors import CollectiveError
 from collectives.execute import land
 from collectives.program import Copy, Recv, RecvReduce, Send, Step
@@ -61,8 +60,8 @@ class ThreadedTransport:
         self.exchange = exchange
         self.rank = rank
         self.world_size = exchange.world_size
-        self.clock = RealClock()
         self.queue = ProgressQueue(timeout, self._explain)
+        self.clock = self.queue.clock
 
     def post(self, step: Step, buffer: Buffer, channel: int) -> _StepInFlight:
         """Start all operations of *step*."""

@@ -197,15 +197,15 @@ class TorchDriver:
         flight = self._in_flight[bucket]
         flight.work.wait()
         del self._in_flight[bucket]
-        now_ps = self._communicator.clock.now_ps()
+        end_ps = flight.work.completed_ps or self._communicator.clock.now_ps()
         if self._recorder is not None:
             start_ps = max(flight.launched_ps, self._queue_free_ps)
             nbytes = self._flat[bucket].nbytes
             rank = self._communicator.rank
             self._recorder.span(
-                rank, "communication", f"all_reduce bucket {bucket}", start_ps, now_ps, nbytes=nbytes
+                rank, "communication", f"all_reduce bucket {bucket}", start_ps, end_ps, nbytes=nbytes
             )
-        self._queue_free_ps = now_ps
+        self._queue_free_ps = end_ps
         self._feed(BucketReduced(bucket))
 
     def _note_compute(self, name: str) -> None:
