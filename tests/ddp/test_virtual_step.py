@@ -15,6 +15,7 @@ from ddp import DistributedDataParallel, Profile, simulate_step
 from ddp.profile import Gradient
 from sim.cluster import Cluster
 from sim.topology import Topology
+from sim.trace import Trace
 from sim.units import SECOND
 
 WIDTHS = st.lists(st.integers(1, 40), min_size=2, max_size=6)
@@ -45,22 +46,28 @@ def profile_of(module: nn.Module, forward_us: int, gradient_us: list[int]) -> Pr
     )
 
 
-def steady_step_ps(widths: list[int], strategy: str, cap: float, algorithm: str) -> int:
-    """Return the virtual time that the third step of a training loop takes on this rank."""
+Spans = list[tuple[int, int]]
+
+
+def steady_step(widths: list[int], strategy: str, cap: float, algorithm: str) -> tuple[int, Spans]:
+    """Return what the third step of a training loop takes on this rank, and when buckets travel."""
     dist.init_process_group("gloo")
     clock = Cluster.current()
     assert clock is not None
+    trace = Trace()
     model = DistributedDataParallel(
-        network(widths), bucket_cap_mb=cap, strategy=strategy, algorithm=algorithm
+        network(widths), bucket_cap_mb=cap, strategy=strategy, algorithm=algorithm, recorder=trace
     )
     began = ended = 0
     for _ in range(3):
         clock.charge_ps(-clock.now_ps() % SECOND)  # all ranks begin at the same full second
         began = clock.now_ps()
+        trace.spans.clear()
         model(torch.ones(1, widths[0])).sum().backward()
         ended = clock.now_ps()
     dist.destroy_process_group()
-    return ended - began
+    spans = [span for span in trace.spans if span.lane == "communication"]
+    return ended - began, [(span.start_ps - began, span.end_ps - began) for span in spans]
 
 
 @given(
@@ -86,7 +93,7 @@ def test_a_real_step_in_virtual_time_takes_what_the_replay_of_its_profile_takes(
     topology = Topology.switch(num_ranks=num_ranks, bandwidth="1Gbps", latency="5us")
 
     run = run_virtual(
-        lambda rank: steady_step_ps(widths, strategy, cap, algorithm),
+        lambda rank: steady_step(widths, strategy, cap, algorithm),
         topology,
         compute=profile.compute_charges(),
     )
@@ -94,4 +101,8 @@ def test_a_real_step_in_virtual_time_takes_what_the_replay_of_its_profile_takes(
         profile, topology=topology, strategy=strategy, bucket_cap_mb=cap, algorithm=algorithm
     )
 
-    assert max(run.results) == step.time_ps
+    times, spans = zip(*run.results, strict=True)
+    assert max(times) == step.time_ps
+    for bucket, travels in zip(step.buckets, zip(*spans, strict=True), strict=True):
+        starts, ends = zip(*travels, strict=True)
+        assert (min(starts), max(ends)) == (bucket.start_ps, bucket.end_ps)
