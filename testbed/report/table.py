@@ -29,10 +29,17 @@ class Advance(Protocol):
 
 def stdout_console(*, quiet: bool = False) -> Console:
     """Return a console on stdout, plain and wide enough when stdout is no terminal."""
-    console = Console(highlight=False, quiet=quiet)
+    console = _Console(highlight=False, quiet=quiet)
     if console.is_terminal:
         return console
-    return Console(highlight=False, quiet=quiet, width=max(console.width, MIN_WIDTH))
+    return _Console(highlight=False, quiet=quiet, width=max(console.width, MIN_WIDTH))
+
+
+class _Console(Console):
+    """A console that leaves a closed pipe to the command, as `print` does."""
+
+    def on_broken_pipe(self) -> None:
+        raise
 
 
 def table(
