@@ -37,6 +37,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from collectives.errors import ProgramError
+
 
 @dataclass(frozen=True, slots=True)
 class Send:
@@ -77,6 +79,9 @@ class Copy:
     num_chunks: int = 1
     when: bool = True
 
+
+MAX_STEPS = 1_000_000
+"""Steps of one rank after which a program counts as endless."""
 
 Operation: TypeAlias = Send | Recv | RecvReduce | Copy
 Step: TypeAlias = tuple[Operation, ...]
@@ -127,7 +132,7 @@ class Algorithm:
         Steps in which this rank does nothing are kept as ``()``, so that step numbers mean the
         same on all ranks.
         """
-        for step in self(rank, world_size):
+        for step in self._until_the_end(rank, world_size):
             yield tuple(_plain(operation) for operation in as_step(step) if operation.when)
 
     def steps_over_ranks(self, world_size: int) -> Iterator[Step]:
@@ -135,8 +140,14 @@ class Algorithm:
         if not self.array_form:
             raise ValueError(f"{self.name} has no array form")
         ranks: Any = np.arange(world_size, dtype=np.int64)
-        for step in self(ranks, world_size):
+        for step in self._until_the_end(ranks, world_size):
             yield as_step(step)
+
+    def _until_the_end(self, rank: Any, world_size: int) -> Iterator[Step]:
+        for number, step in enumerate(self(rank, world_size)):
+            if number >= MAX_STEPS:
+                raise ProgramError(f"{self}: still not done after {MAX_STEPS} steps; does the program end?")
+            yield step
 
     def num_chunks(self, world_size: int) -> int:
         """Return into how many equal parts the program divides the buffer."""

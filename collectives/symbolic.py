@@ -16,9 +16,6 @@ from collectives.errors import ProgramError
 from collectives.program import Algorithm, Copy, Operation, RecvReduce, Send, Step
 from collectives.render import draw_around, spell_operation
 
-MAX_STEPS = 1_000_000
-"""Steps of one rank after which a program counts as endless."""
-
 
 @dataclass(slots=True)
 class _Pending:
@@ -85,10 +82,6 @@ class SymbolicRun:
         """Post this rank's next step that has messages; return the ranks that can go on."""
         while (step := self.next_step(rank)) is not None:
             number = self.num_steps_done[rank]
-            if number >= MAX_STEPS:
-                raise self.error(
-                    f"rank {rank} is still not done after {MAX_STEPS} steps; does the program end?"
-                )
             self.check_step(rank, number, step)
             pending = _Pending(step, number, sum(not isinstance(op, Copy) for op in step), {})
             self.pending[rank] = pending
@@ -109,6 +102,8 @@ class SymbolicRun:
         """Return this rank's next step, or None at the end of its program."""
         try:
             return next(self.programs[rank], None)
+        except ProgramError:
+            raise
         except Exception as error:
             where = f"rank {rank}, step {self.num_steps_done[rank]}"
             raise self.error(f"{where}: the program raised {type(error).__name__}: {error}") from error

@@ -8,9 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import Copy, ProgramError, Recv, RecvReduce, Send, algorithm, resolve_algorithm, verify
+from collectives import (
+    Copy,
+    ProgramError,
+    Recv,
+    RecvReduce,
+    Send,
+    algorithm,
+    resolve_algorithm,
+    simulate,
+    verify,
+)
 from collectives.algorithms import ALGORITHMS
 from collectives.program import Cost
+from sim import Topology
 from tests.collectives import reference
 
 SHIPPED = [pytest.param(shipped, id=f"{shipped.collective}-{shipped.name}") for shipped in ALGORITHMS]
@@ -129,9 +140,11 @@ def test_an_endless_program_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         while True:
             yield ()
 
-    monkeypatch.setattr("collectives.symbolic.MAX_STEPS", 100)
+    monkeypatch.setattr("collectives.program.MAX_STEPS", 100)
     with pytest.raises(ProgramError, match="does the program end"):
         verify(endless, 2)
+    with pytest.raises(ProgramError, match="does the program end"):
+        simulate(endless, nbytes=8, topology=Topology.switch(num_ranks=2, bandwidth="1Gbps", latency="1us"))
 
 
 def test_a_wrong_declared_cost_is_refused() -> None:
