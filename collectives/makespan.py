@@ -49,9 +49,11 @@ class Makespan:
             if flight is None or not flight.pattern.fits(row):
                 flight = _Flight(self.topology, Pattern(row, num_ranks))
             sizes = flight.pattern.nbytes(row, chunking)
+            if not sizes.any():
+                continue
             if sizes.all():
                 flight.advance(ready, self._busy_until, sizes)
-            elif sizes.any():
+            else:
                 flight.only(sizes > 0).advance(ready, self._busy_until, sizes[sizes > 0])
         return ready
 

@@ -8,7 +8,7 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import NotExactError, ProgramError, RecvReduce, Send, resolve_algorithm, simulate
+from collectives import Copy, NotExactError, ProgramError, RecvReduce, Send, resolve_algorithm, simulate
 from collectives.algorithms import ALGORITHMS
 from collectives.floor import BelowFloorError, check_floor
 from collectives.makespan import Makespan
@@ -223,3 +223,16 @@ def test_an_unknown_engine_is_refused() -> None:
     unknown: Any = "packets"
     with pytest.raises(ValueError, match="engine must be"):
         simulate("ring", nbytes=8, topology=switch(2), engine=unknown)
+
+
+def pauses(rank: int, world_size: int) -> Any:
+    yield ()
+    yield Copy(0, 0)
+    yield from resolve_algorithm("ring")(rank, world_size)
+
+
+@pytest.mark.parametrize("engine", ["makespan", "events"])
+def test_steps_without_messages_take_no_time(engine: Any) -> None:
+    run = simulate(pauses, nbytes=1000, topology=switch(5), engine=engine)
+
+    assert run.time_ps == simulate("ring", nbytes=1000, topology=switch(5)).time_ps
