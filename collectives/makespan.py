@@ -82,9 +82,9 @@ class _Flight:
             raise NotExactError("two messages of a step share a link; use engine='events'")
         self.links = [np.where(column >= 0, column, self.topology.num_links) for column in links.T]
         self.latency_ps = np.where(used, self.topology.link_latency[links], 0).sum(axis=1)
-        self.bandwidth = np.where(used, self.topology.link_bandwidth[links], np.iinfo(np.int64).max).min(
-            axis=1
-        )
+        unlimited = np.iinfo(np.int64).max
+        rates = np.where(used, self.topology.link_bandwidth[links], unlimited)
+        self.bandwidth = rates.min(axis=1, initial=unlimited)
         self.ends_once = (
             np.unique(destination).size == destination.size and np.unique(source).size == source.size
         )
