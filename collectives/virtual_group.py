@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,17 +12,10 @@ import simpy
 import torch
 from torch._C._distributed_c10d import Store
 
-from collectives.call import Call
-from collectives.chunking import Buffer
 from collectives.communicator import Communicator
-from collectives.program import Algorithm, Program, Step
+from collectives.program import Algorithm, Program
 from collectives.program_communicator import ProgramCommunicator
-from collectives.transports.simulated import (
-    SimulatedExchange,
-    SimulatedPort,
-    SimulatedTransport,
-    SimulatedWork,
-)
+from collectives.transports.simulated import SimulatedExchange, SimulatedTransport
 from sim.cluster import Cluster, RankThread
 from sim.trace import Trace
 
@@ -89,45 +82,11 @@ class RankThreads:
         if key not in self.world.exchanges:
             self.world.exchanges[key] = SimulatedExchange(self.rank_thread.cluster.network, self.hosts)
         exchange = self.world.exchanges[key]
-        transport = _ObservedTransport(exchange, self.rank, self.rank_thread, self.world.trace)
+        transport = SimulatedTransport(exchange, self.rank, self.rank_thread, self.world.trace)
         return ProgramCommunicator(transport, algorithm or self.algorithm, device)
 
     def shutdown(self) -> None:
         """Do nothing: a cluster gives back everything at its end."""
-
-
-class _NumberedPort(SimulatedPort):
-    """A port that says at which step of the collective it is."""
-
-    step = -1
-
-    def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
-        self.step += 1
-        return super().post(step, buffer, channel)
-
-    def doing(self) -> str:
-        return f"step {self.step}, {super().doing()}" if self.step >= 0 else "not begun"
-
-
-class _ObservedTransport(SimulatedTransport):
-    """A simulated transport that numbers steps, and records when each collective ran."""
-
-    def __init__(
-        self, exchange: SimulatedExchange, rank: int, rank_thread: RankThread, trace: Trace | None
-    ) -> None:
-        super().__init__(exchange, rank, rank_thread)
-        self.port = self._numbered = _NumberedPort(exchange, rank)
-        self.trace = trace
-
-    def start(self, execution: Generator[Any, Any, None], call: Call) -> SimulatedWork:
-        return super().start(self._observe(execution, call), call)
-
-    def _observe(self, execution: Generator[Any, Any, None], call: Call) -> Generator[Any, Any, None]:
-        env = self.clock.cluster.env
-        began_ps, self._numbered.step = int(env.now), -1
-        yield from execution
-        if self.trace is not None:
-            self.trace.span(self.clock.rank, "communication", str(call), began_ps, int(env.now))
 
 
 class VirtualStore(Store):

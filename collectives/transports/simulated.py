@@ -20,6 +20,7 @@ from collectives.render import spell_operation
 from sim.cluster import RankThread
 from sim.network import Network
 from sim.stream import Stream
+from sim.trace import Trace
 
 
 class SimulatedExchange:
@@ -67,9 +68,15 @@ class SimulatedPort:
         self.rank = rank
         self.world_size = len(exchange.hosts)
         self.current: _StepInFlight | None = None
+        self.step = -1
+
+    def begin(self) -> None:
+        """Number the steps of the next program from 0."""
+        self.current, self.step = None, -1
 
     def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
         """Start all operations of *step*; the event fires when all are complete."""
+        self.step += 1
         in_flight = self.current = _StepInFlight(self.exchange.network.env, step, buffer)
         for position, operation in enumerate(step):
             if isinstance(operation, Copy):
@@ -88,11 +95,12 @@ class SimulatedPort:
     def doing(self) -> str:
         """Return in words what the step in flight waits for."""
         if self.current is None:
-            return "nothing posted yet"
+            return "not begun"
         waiting = sorted(self.current.unmatched)
         if not waiting:
-            return "messages under way"
-        return ", ".join(spell_operation(self.current.step[position]) for position in waiting)
+            return f"step {self.step}, messages under way"
+        operations = ", ".join(spell_operation(self.current.step[position]) for position in waiting)
+        return f"step {self.step}, {operations}"
 
 
 class SimulatedTransport:
@@ -102,13 +110,21 @@ class SimulatedTransport:
         exchange: shared by all ranks of the group.
         rank: this rank within the group.
         rank_thread: the thread on which it runs.
+        trace: gets a span for every collective, if given.
     """
 
-    def __init__(self, exchange: SimulatedExchange, rank: int, rank_thread: RankThread) -> None:
+    def __init__(
+        self,
+        exchange: SimulatedExchange,
+        rank: int,
+        rank_thread: RankThread,
+        trace: Trace | None = None,
+    ) -> None:
         self.port = SimulatedPort(exchange, rank)
         self.rank = rank
         self.world_size = self.port.world_size
         self.clock = rank_thread
+        self.trace = trace
         self.stream = Stream(exchange.network.env)
 
     def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
@@ -120,8 +136,16 @@ class SimulatedTransport:
 
     def start(self, execution: Generator[Any, Any, None], call: Call) -> SimulatedWork:
         """Start *execution* at the rank's local time, after those started before it."""
-        done = self.stream.submit(lambda: execution, not_before_ps=self.clock.now_ps())
+        done = self.stream.submit(lambda: self._observe(execution, call), not_before_ps=self.clock.now_ps())
         return SimulatedWork(self.clock, done, call, self.port)
+
+    def _observe(self, execution: Generator[Any, Any, None], call: Call) -> Generator[Any, Any, None]:
+        env = self.port.exchange.network.env
+        began_ps = int(env.now)
+        self.port.begin()
+        yield from execution
+        if self.trace is not None:
+            self.trace.span(self.clock.rank, "communication", str(call), began_ps, int(env.now))
 
     def poll(self) -> None:
         """Do nothing: in virtual time everything in flight advances by itself."""
