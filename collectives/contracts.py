@@ -1,8 +1,7 @@
 """What each collective demands: who holds what before, and who must hold what after.
 
-Proofs are symbolic.  The content of a chunk is a set of *contributions*, one bit per rank:
-bit ``q`` of chunk ``c`` stands for what rank ``q`` held in chunk ``c`` at the start.  A
-reduction unites disjoint sets.  ``None`` as a demand means that the chunk may hold anything.
+A buffer is divided into chunks, and every rank contributes to each.  What a chunk holds is said
+as a `Part`: the ranks whose contributions are in it, and the chunk that they contributed to.
 """
 
 from __future__ import annotations
@@ -10,7 +9,43 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import NamedTuple
+
+
+class Part(NamedTuple):
+    """Contributions of *ranks*, a set of bits, to *chunk*."""
+
+    ranks: int
+    chunk: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A chunk of a rank, and all on which a contract depends."""
+
+    rank: int
+    chunk: int
+    world_size: int
+    num_chunks: int
+    root: int
+
+    @property
+    def own(self) -> Part:
+        """What this rank contributes to this chunk."""
+        return Part(1 << self.rank, self.chunk)
+
+    @property
+    def whole(self) -> Part:
+        """The contributions of all ranks to this chunk."""
+        return Part((1 << self.world_size) - 1, self.chunk)
+
+    @property
+    def owner(self) -> int:
+        """The rank to whose equal part of the buffer this chunk belongs."""
+        return self.chunk * self.world_size // self.num_chunks
+
+
+Demand = Callable[[Place], Part | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,69 +54,49 @@ class Contract:
 
     Attributes:
         name: as in ``torch.distributed``.
-        before: ``before(rank, chunk, world_size, num_chunks, root)`` is the set held at the start.
-        after: the set that must be held at the end, or None.
+        before: what a place holds at the start; None: nothing that anybody has put there.
+        after: what a place must hold at the end; None: anything.
         min_bytes_sent_fraction: what the busiest rank must send at least, over the bytes of the
             buffer (Chan et al., "Collective communication: theory, practice, and experience", 2007).
-        rooted: the program has a keyword-only argument ``root``.
+        equal_parts: the buffer consists of one part per rank, all of one size.  Otherwise its last
+            chunks may be shorter, and a message must arrive in the chunks that it left.
     """
 
     name: str
-    before: Callable[[int, int, int, int, int], int]
-    after: Callable[[int, int, int, int, int], int | None]
+    before: Demand
+    after: Demand
     min_bytes_sent_fraction: Callable[[int], Fraction]
-    rooted: bool = False
-
-
-def owner(chunk: int, world_size: int, num_chunks: int) -> int:
-    """Return the rank whose equal part of the buffer holds *chunk*."""
-    return chunk * world_size // num_chunks
-
-
-def _own(rank: int, chunk: int, world_size: int, num_chunks: int, root: int) -> int:
-    return 1 << rank
-
-
-def _own_part(rank: int, chunk: int, world_size: int, num_chunks: int, root: int) -> int:
-    return 1 << rank if owner(chunk, world_size, num_chunks) == rank else 0
-
-
-def _roots(rank: int, chunk: int, world_size: int, num_chunks: int, root: int) -> int:
-    return 1 << rank if rank == root else 0
-
-
-def _everything(rank: int, chunk: int, world_size: int, num_chunks: int, root: int) -> int:
-    return (1 << world_size) - 1
-
-
-def _from_owner(rank: int, chunk: int, world_size: int, num_chunks: int, root: int) -> int:
-    return 1 << owner(chunk, world_size, num_chunks)
-
-
-def _from_root(rank: int, chunk: int, world_size: int, num_chunks: int, root: int) -> int:
-    return 1 << root
-
-
-def _reduced_part(rank: int, chunk: int, world_size: int, num_chunks: int, root: int) -> int | None:
-    return (1 << world_size) - 1 if owner(chunk, world_size, num_chunks) == rank else None
+    equal_parts: bool = False
 
 
 CONTRACTS: Mapping[str, Contract] = {
     contract.name: contract
     for contract in (
-        Contract("all_reduce", _own, _everything, lambda p: Fraction(2 * (p - 1), p)),
-        Contract("reduce_scatter", _own, _reduced_part, lambda p: Fraction(p - 1, p)),
-        Contract("all_gather", _own_part, _from_owner, lambda p: Fraction(p - 1, p)),
-        Contract("broadcast", _roots, _from_root, lambda p: Fraction(min(p - 1, 1)), rooted=True),
+        Contract(
+            "all_reduce",
+            before=lambda place: place.own,
+            after=lambda place: place.whole,
+            min_bytes_sent_fraction=lambda p: Fraction(2 * (p - 1), p),
+        ),
+        Contract(
+            "reduce_scatter",
+            before=lambda place: place.own,
+            after=lambda place: place.whole if place.owner == place.rank else None,
+            min_bytes_sent_fraction=lambda p: Fraction(p - 1, p),
+            equal_parts=True,
+        ),
+        Contract(
+            "all_gather",
+            before=lambda place: place.own if place.owner == place.rank else None,
+            after=lambda place: Part(1 << place.owner, place.chunk),
+            min_bytes_sent_fraction=lambda p: Fraction(p - 1, p),
+            equal_parts=True,
+        ),
+        Contract(
+            "broadcast",
+            before=lambda place: place.own if place.rank == place.root else None,
+            after=lambda place: Part(1 << place.root, place.chunk),
+            min_bytes_sent_fraction=lambda p: Fraction(min(p - 1, 1)),
+        ),
     )
 }
-
-
-def describe(contributions: int, world_size: int) -> str:
-    """Return a set of contributions in words, for example ``ranks 0, 2``."""
-    ranks: list[Any] = [rank for rank in range(world_size) if contributions >> rank & 1]
-    if not ranks:
-        return "nothing"
-    if len(ranks) == world_size:
-        return "all ranks"
-    return f"rank{'s' * (len(ranks) > 1)} " + ", ".join(map(str, ranks))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.contracts import CONTRACTS, describe
+from collectives.contracts import CONTRACTS
 from collectives.program import Algorithm, Copy, Operation, Program, Step
 from collectives.render import spell_operation
 from collectives.resolve import resolve_algorithm
@@ -103,23 +103,24 @@ def verify(
 
 def _check_contents(run: SymbolicRun) -> None:
     """Check that every rank ends with what the collective demands."""
-    for rank, contents in enumerate(run.contents):
-        for chunk, value in enumerate(contents):
-            wanted = run.contract.after(rank, chunk, run.world_size, run.num_chunks, run.root)
-            if wanted is None or value == wanted:
+    for rank, held in enumerate(run.held):
+        for place in run.places(rank):
+            wanted = run.contract.after(place)
+            content = held[place.chunk]
+            if wanted is None or content == run.contents.of(*wanted):
                 continue
-            step = run.last_write.get((rank, chunk))
+            where = rank, place.chunk
+            step = run.last_write.get(where)
             if step is None:
                 got = "is never written"
-            elif value & run.twice:
-                step = run.first_doubled.get((rank, chunk), step)
-                got = f"holds a contribution more than once (since step {step})"
+            elif run.contents.spoiled(content):
+                step = run.first_spoiled.get(where, step)
+                got = f"holds {run.contents.describe(content)} (since step {step})"
             else:
-                held = describe(value, run.world_size)
-                got = f"holds the contributions of {held} (last written in step {step})"
-            expected = describe(wanted, run.world_size)
+                got = f"holds {run.contents.describe(content)} (last written in step {step})"
+            expected = run.contents.describe(run.contents.of(*wanted))
             raise run.error(
-                f"rank {rank}, chunk {chunk} {got}\n  expected: {expected}, each exactly once",
+                f"rank {rank}, chunk {place.chunk} {got}\n  expected: {expected}, each exactly once",
                 at=(rank, step or 0),
             )
 

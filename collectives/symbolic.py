@@ -11,7 +11,8 @@ from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from collectives.contracts import Contract
+from collectives.contents import Contents
+from collectives.contracts import Contract, Part, Place
 from collectives.errors import ProgramError
 from collectives.program import Algorithm, Copy, Operation, RecvReduce, Send, Step
 from collectives.render import draw_around, spell_operation
@@ -31,13 +32,13 @@ class SymbolicRun:
     """One run of *algorithm* on *world_size* ranks.
 
     Attributes:
-        contents: ``contents[rank][chunk]``, the contributions held, as a set of bits; bit
-            ``world_size`` (`twice`) says that one of them has been added more than once.
+        contents: the integers that say what a chunk holds.
+        held: ``held[rank][chunk]``, what it holds now.
         depth: per rank, the longest chain of dependent messages that ends there.
         chunks_sent: per rank.
         num_messages: of all ranks together.
         last_write: the step that last wrote a (rank, chunk).
-        first_doubled: the step that first added a contribution again to a (rank, chunk).
+        first_spoiled: the step that first went wrong in a (rank, chunk).
     """
 
     def __init__(self, algorithm: Algorithm, world_size: int, contract: Contract, root: int) -> None:
@@ -48,12 +49,9 @@ class SymbolicRun:
         self.num_chunks = algorithm.num_chunks(world_size)
         if self.num_chunks < 1:
             raise self.error(f"it divides the buffer into {self.num_chunks} chunks; expected at least 1")
-        self.twice = 1 << world_size  # a contribution has been added more than once
-        self.contents = [
-            [
-                contract.before(rank, chunk, world_size, self.num_chunks, root)
-                for chunk in range(self.num_chunks)
-            ]
+        self.contents = Contents(world_size)
+        self.held = [
+            [self._content(contract.before(place), place.chunk) for place in self.places(rank)]
             for rank in range(world_size)
         ]
         self.programs: list[Iterator[Step]] = [
@@ -68,7 +66,17 @@ class SymbolicRun:
         self.sends: defaultdict[tuple[int, int], deque[tuple[Operation, list[int]]]] = defaultdict(deque)
         self.receives: defaultdict[tuple[int, int], deque[tuple[Operation, int]]] = defaultdict(deque)
         self.last_write: dict[tuple[int, int], int] = {}
-        self.first_doubled: dict[tuple[int, int], int] = {}
+        self.first_spoiled: dict[tuple[int, int], int] = {}
+
+    def places(self, rank: int) -> list[Place]:
+        """Return all chunks of *rank*."""
+        return [
+            Place(rank, chunk, self.world_size, self.num_chunks, self.root)
+            for chunk in range(self.num_chunks)
+        ]
+
+    def _content(self, part: Part | None, chunk: int) -> int:
+        return self.contents.unknown(chunk) if part is None else self.contents.of(*part)
 
     def finish(self) -> None:
         """Run all programs to their end, or raise."""
@@ -110,14 +118,14 @@ class SymbolicRun:
 
     def post(self, rank: int, pending: _Pending, position: int, operation: Operation) -> list[int]:
         """Post one operation; return the ranks whose step it completes."""
-        contents = self.contents[rank]
+        held = self.held[rank]
         if isinstance(operation, Copy):
             source = _chunks(operation.source, operation.num_chunks)
-            pending.incoming[position] = [contents[chunk] for chunk in source]
+            pending.incoming[position] = [held[chunk] for chunk in source]
             return []
         peer = operation.peer
         if isinstance(operation, Send):
-            values = [contents[chunk] for chunk in _chunks(operation.chunk, operation.num_chunks)]
+            values = [held[chunk] for chunk in _chunks(operation.chunk, operation.num_chunks)]
             self.sends[rank, peer].append((operation, values))
             pair = (rank, peer)
         else:
@@ -134,9 +142,11 @@ class SymbolicRun:
         sender, receiver = self.pending[source], self.pending[destination]
         assert sender is not None
         assert receiver is not None
-        if send.num_chunks != receive.num_chunks:
+        moved = send.chunk != receive.chunk and not self.contract.equal_parts
+        if send.num_chunks != receive.num_chunks or moved:
+            what = "the chunks, of which the last may be shorter" if moved else "length"
             raise self.error(
-                f"the two sides of a message differ in length\n"
+                f"the two sides of a message differ in {what}\n"
                 f"  rank {source}, step {sender.number}: {spell_operation(send)}\n"
                 f"  rank {destination}, step {receiver.number}: {spell_operation(receive)}",
                 at=(destination, receiver.number),
@@ -159,18 +169,14 @@ class SymbolicRun:
         """Let the writes of this rank's step land, in the order listed."""
         pending = self.pending[rank]
         assert pending is not None
-        contents = self.contents[rank]
+        held = self.held[rank]
         for position, values in sorted(pending.incoming.items()):
             operation = pending.step[position]
             reduces = isinstance(operation, RecvReduce)
             for chunk, value in zip(_chunks(operation.chunk, operation.num_chunks), values, strict=True):
-                if reduces:
-                    if contents[chunk] & value:
-                        value |= self.twice
-                        self.first_doubled.setdefault((rank, chunk), pending.number)
-                    contents[chunk] |= value
-                else:
-                    contents[chunk] = value
+                held[chunk] = self.contents.reduce(held[chunk], value) if reduces else value
+                if self.contents.spoiled(held[chunk]):
+                    self.first_spoiled.setdefault((rank, chunk), pending.number)
                 self.last_write[rank, chunk] = pending.number
         self.pending[rank] = None
         self.depth[rank] = self.next_depth[rank]
@@ -184,6 +190,9 @@ class SymbolicRun:
             ranges = [_chunks(operation.chunk, operation.num_chunks)]
             if isinstance(operation, Copy):
                 ranges.append(_chunks(operation.source, operation.num_chunks))
+                if operation.source != operation.chunk and not self.contract.equal_parts:
+                    moves = "moves chunks, of which the last may be shorter"
+                    raise self.error(f"{where}: {moves}", at=(rank, number))
             elif not 0 <= operation.peer < self.world_size:
                 raise self.error(f"{where}: there is no rank {operation.peer}", at=(rank, number))
             elif operation.peer == rank:

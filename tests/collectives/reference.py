@@ -1,51 +1,70 @@
 """An independent reading of the rules in `collectives.program`, as naive as possible.
 
-Every rank's chunks hold numbers in which contributions can be told apart (rank q contributes
-``BASE**q``, so a contribution that arrives twice shows as a digit 2).  Used to check `verify`.
+What a chunk holds is a bag of pairs (rank, chunk), one for each contribution that has been added
+to it, or None where nobody has put anything.  Used to check `verify`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from collectives.program import Copy, RecvReduce, Send
 
-BASE = 1000
+Bag = Counter[tuple[int, int]] | None
+Buffers = list[list[Bag]]
 
 
-def run(programs: list[list[tuple[Any, ...]]], num_chunks: int) -> list[list[int]] | None:
-    """Return the chunks of every rank at the end, or None if it does not get there."""
+def all_reduce_buffers(world_size: int, num_chunks: int) -> Buffers:
+    return [[Counter({(rank, chunk): 1}) for chunk in range(num_chunks)] for rank in range(world_size)]
+
+
+def is_all_reduced(buffers: Buffers) -> bool:
+    world_size = len(buffers)
+    return all(
+        bag == Counter({(rank, chunk): 1 for rank in range(world_size)})
+        for chunks in buffers
+        for chunk, bag in enumerate(chunks)
+    )
+
+
+def run(programs: list[list[tuple[Any, ...]]], state: Buffers, may_move: bool = False) -> Buffers | None:
+    """Return the chunks of every rank at the end, or None if it does not get there.
+
+    *may_move*: a message may arrive in other chunks than it left.
+    """
     world_size = len(programs)
-    state = [[BASE**rank] * num_chunks for rank in range(world_size)]
     at = [0] * world_size
     posted: list[dict[int, Any] | None] = [None] * world_size
-    log: list[list[Any]] = []  # one entry for each operation posted: [rank, number, peer, is_send, taken]
+    log: list[list[Any]] = []  # one entry for each operation posted: [rank, number, peer, what is sent]
     while True:
         moved = False
         for rank in range(world_size):
             if posted[rank] is None and at[rank] < len(programs[rank]):
-                posted[rank] = {}
+                arrived: dict[int, Any] = {}
+                posted[rank] = arrived
                 for number, operation in enumerate(programs[rank][at[rank]]):
                     if isinstance(operation, Copy):
-                        posted[rank][number] = _read(state[rank], operation.source, operation.num_chunks)
+                        if operation.source != operation.chunk and not may_move:
+                            return None
+                        arrived[number] = _read(state[rank], operation.source, operation.num_chunks)
                     else:
-                        kept = None
+                        sent = None
                         if isinstance(operation, Send):
-                            kept = _read(state[rank], operation.chunk, operation.num_chunks)
-                        log.append([rank, number, operation.peer, kept is not None, kept])
+                            sent = _read(state[rank], operation.chunk, operation.num_chunks)
+                        log.append([rank, number, operation.peer, sent])
                 moved = True
-        for send in [entry for entry in log if entry[3]]:
-            earlier = [entry for entry in log if entry[3] and entry[0] == send[0] and entry[2] == send[2]]
-            if earlier[0] is not send:
+        for send in [entry for entry in log if entry[3] is not None]:
+            first = next(e for e in log if e[3] is not None and e[0] == send[0] and e[2] == send[2])
+            receive = next((e for e in log if e[3] is None and e[0] == send[2] and e[2] == send[0]), None)
+            if first is not send or receive is None:
                 continue
-            receive = next((e for e in log if not e[3] and e[0] == send[2] and e[2] == send[0]), None)
-            if receive is None:
-                continue
-            operation = programs[receive[0]][at[receive[0]]][receive[1]]
-            if operation.num_chunks != len(send[4]):
+            left = programs[send[0]][at[send[0]]][send[1]]
+            taken = programs[receive[0]][at[receive[0]]][receive[1]]
+            if taken.num_chunks != left.num_chunks or (taken.chunk != left.chunk and not may_move):
                 return None
-            posted[receive[0]][receive[1]] = send[4]
-            posted[send[0]][send[1]] = None
+            posted[receive[0]][receive[1]] = send[3]  # type: ignore[index]
+            posted[send[0]][send[1]] = None  # type: ignore[index]
             log.remove(send)
             log.remove(receive)
             moved = True
@@ -55,11 +74,11 @@ def run(programs: list[list[tuple[Any, ...]]], num_chunks: int) -> list[list[int
                 continue
             for number in sorted(n for n in done if done[n] is not None):
                 operation = programs[rank][at[rank]][number]
-                for offset, value in enumerate(done[number]):
-                    chunk = operation.chunk + offset
-                    state[rank][chunk] = value + (
-                        state[rank][chunk] if isinstance(operation, RecvReduce) else 0
-                    )
+                for chunk, bag in enumerate(done[number], start=operation.chunk):
+                    held = state[rank][chunk]
+                    if isinstance(operation, RecvReduce):
+                        bag = None if bag is None or held is None else bag + held
+                    state[rank][chunk] = bag
             posted[rank] = None
             at[rank] += 1
             moved = True
@@ -68,5 +87,5 @@ def run(programs: list[list[tuple[Any, ...]]], num_chunks: int) -> list[list[int
             return state if finished else None
 
 
-def _read(chunks: list[int], first: int, num_chunks: int) -> list[int]:
-    return chunks[first : first + num_chunks]
+def _read(chunks: list[Bag], first: int, num_chunks: int) -> list[Bag]:
+    return list(chunks[first : first + num_chunks])

@@ -71,12 +71,21 @@ def twice(rank: int, world_size: int) -> Any:
         yield Send(1 - rank, 1), RecvReduce(1 - rank, 1)
 
 
+def crossed(rank: int, world_size: int) -> Any:
+    yield Send(1 - rank, 0), RecvReduce(1 - rank, 1)
+    yield Send(1 - rank, 1), RecvReduce(1 - rank, 0)
+
+
+def moved(rank: int, world_size: int) -> Any:
+    yield Copy(0, 1)
+
+
 def never_touched(rank: int, world_size: int) -> Any:
     yield Send(1 - rank, 0), RecvReduce(1 - rank, 0)
 
 
 def two_writes(rank: int, world_size: int) -> Any:
-    yield Send(1 - rank, 0), RecvReduce(1 - rank, 0), Copy(1, 0)
+    yield Send(1 - rank, 0), RecvReduce(1 - rank, 0), Copy(0, 0)
 
 
 def to_nobody(rank: int, world_size: int) -> Any:
@@ -110,6 +119,8 @@ def fails(rank: int, world_size: int) -> Any:
         (both_receive_first, "rank 1, step 0: RecvReduce(peer=0, chunk=0)"),
         (nobody_sends_back, "rank 0, chunk 1 is never written"),
         (twice, "more than once (since step 2)"),
+        (crossed, "the two sides of a message differ in the chunks"),
+        (moved, "Copy(source=0, chunk=1): moves chunks"),
         (never_touched, "chunk 1 is never written"),
         (two_writes, "chunk 0 is also written by RecvReduce(peer=1, chunk=0)"),
         (to_nobody, "there is no rank 2"),
@@ -126,6 +137,25 @@ def test_a_wrong_program_is_refused_with_the_evidence(program: Any, evidence: st
 
     assert f"{program.__name__}, all_reduce, world size 2: " in str(refusal.value)
     assert evidence in str(refusal.value)
+
+
+def mixes(rank: int, world_size: int) -> Any:
+    yield Send(1 - rank, rank), RecvReduce(1 - rank, rank)
+
+
+def test_contributions_to_different_chunks_may_not_be_added() -> None:
+    with pytest.raises(ProgramError, match="rank 0, chunk 0 holds contributions to different chunks"):
+        verify(mixes, 2, collective="reduce_scatter")
+
+
+def reduces_into_nothing(rank: int, world_size: int) -> Any:
+    yield Send(1, 0, when=rank == 0), RecvReduce(0, 0, when=rank == 1)
+    yield Send(1, 1, when=rank == 0), Recv(0, 1, when=rank == 1)
+
+
+def test_what_nobody_has_put_there_may_not_be_reduced_with() -> None:
+    with pytest.raises(ProgramError, match="rank 1, chunk 0 holds something that no rank has put there"):
+        verify(reduces_into_nothing, 2, collective="broadcast")
 
 
 def test_a_refusal_shows_the_grid_with_the_bad_cell_in_brackets() -> None:
@@ -221,8 +251,6 @@ def test_the_verdict_on_a_broken_program_is_that_of_a_run_with_numbers(
         statically_wrong = "own peer" in str(error) or "also written" in str(error)
         if statically_wrong:
             return
-    state = reference.run(programs, num_chunks)
-    correct = sum(reference.BASE**rank for rank in range(world_size))
-    right = state is not None and all(value == correct for chunks in state for value in chunks)
+    state = reference.run(programs, reference.all_reduce_buffers(world_size, num_chunks))
 
-    assert proved == right
+    assert proved == (state is not None and reference.is_all_reduced(state))
