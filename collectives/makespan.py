@@ -12,7 +12,6 @@ is given: messages match within a row; each link carries one message at a time.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from collectives.chunking import Chunking
 from collectives.errors import NotExactError
@@ -44,58 +43,50 @@ class Makespan:
         num_ranks = self.topology.num_ranks
         chunking = Chunking(nbytes // itemsize, algorithm.num_chunks(num_ranks), itemsize)
         ready = start_ps.copy()
-        flight: _Flight | None = None
+        pattern: Pattern | None = None
         for row in rows_of(algorithm, num_ranks):
-            if flight is None or not flight.pattern.fits(row):
-                flight = _Flight(self.topology, Pattern(row, num_ranks))
-            sizes = flight.pattern.nbytes(row, chunking)
-            if not sizes.any():
+            if pattern is None or not pattern.fits(row):
+                pattern = Pattern(row, num_ranks)
+                flight = _Flight(self.topology, pattern.source, pattern.destination)
+            sizes = pattern.nbytes(row, chunking)
+            moving = sizes > 0
+            if not moving.any():
                 continue
-            if sizes.all():
+            if moving.all():
                 flight.advance(ready, self._busy_until, sizes)
             else:
-                flight.only(sizes > 0).advance(ready, self._busy_until, sizes[sizes > 0])
+                part = _Flight(self.topology, pattern.source[moving], pattern.destination[moving])
+                part.advance(ready, self._busy_until, sizes[moving])
         return ready
 
 
 class _Flight:
-    """The messages of a pattern on their way: routes, latencies, bandwidths."""
+    """The messages of a row on their way: routes, latencies, bandwidths, durations."""
 
-    def __init__(self, topology: Topology, pattern: Pattern) -> None:
-        self.topology = topology
-        self.pattern = pattern
-        self._lay(pattern.source, pattern.destination)
-
-    def only(self, mask: npt.NDArray[np.bool_]) -> _Flight:
-        """Return the flight of some of the messages."""
-        part = object.__new__(_Flight)
-        part.topology, part.pattern = self.topology, self.pattern
-        part._lay(self.pattern.source[mask], self.pattern.destination[mask])
-        return part
-
-    def _lay(self, source: Int64Array, destination: Int64Array) -> None:
-        self.source, self.destination = source, destination
-        links = self.topology.routes(source, destination)
+    def __init__(self, topology: Topology, source: Int64Array, destination: Int64Array) -> None:
+        links = topology.routes(source, destination)
         used = links >= 0
         occupied = links[used]
         if np.unique(occupied).size != occupied.size:
             raise NotExactError("two messages of a step share a link; use engine='events'")
-        self.links = [np.where(column >= 0, column, self.topology.num_links) for column in links.T]
-        self.latency_ps = np.where(used, self.topology.link_latency[links], 0).sum(axis=1)
         unlimited = np.iinfo(np.int64).max
-        rates = np.where(used, self.topology.link_bandwidth[links], unlimited)
+        rates = np.where(used, topology.link_bandwidth[links], unlimited)
+        self.source, self.destination = source, destination
+        self.links = [np.where(column >= 0, column, topology.num_links) for column in links.T]
+        self.latency_ps = np.where(used, topology.link_latency[links], 0).sum(axis=1)
         self.bandwidth = rates.min(axis=1, initial=unlimited)
-        self.ends_once = (
-            np.unique(destination).size == destination.size and np.unique(source).size == source.size
-        )
-        self._sizes = self._durations = np.zeros(0, dtype=np.int64)
+        self.ends_once = _is_unique(source) and _is_unique(destination)
+        self.sizes = np.zeros_like(source)
+        self.durations_ps = np.zeros_like(source)
 
     def advance(self, ready: Int64Array, busy_until: Int64Array, sizes: Int64Array) -> None:
         """Let the messages arrive: move *ready* of their ends and *busy_until* of their links."""
+        changed = np.flatnonzero(sizes != self.sizes)  # few: most chunks are of one size
+        if changed.size:
+            self.durations_ps[changed] = transfer_ps(sizes[changed], self.bandwidth[changed])
+            self.sizes = sizes
         begin = np.maximum(ready[self.source], ready[self.destination]) + self.latency_ps
-        if not np.array_equal(sizes, self._sizes):
-            self._sizes, self._durations = sizes, transfer_ps(sizes, self.bandwidth)
-        end = begin + self._durations
+        end = begin + self.durations_ps
         if begin.min() < 0 or end.min() < 0:
             raise NotExactError("a time beyond 2^63 ps does not fit; use engine='events'")
         for links in self.links:
@@ -103,8 +94,13 @@ class _Flight:
                 raise NotExactError("a message meets another one on a link; use engine='events'")
             busy_until[links] = end
             busy_until[-1] = 0
-        for rank in (self.source, self.destination):
-            if self.ends_once:
-                ready[rank] = np.maximum(ready[rank], end)
-            else:
-                np.maximum.at(ready, rank, end)
+        if self.ends_once:
+            ready[self.source] = end  # no earlier than before, as a message waits for both its ends
+            ready[self.destination] = np.maximum(ready[self.destination], end)
+        else:
+            np.maximum.at(ready, self.source, end)
+            np.maximum.at(ready, self.destination, end)
+
+
+def _is_unique(ranks: Int64Array) -> bool:
+    return bool(np.unique(ranks).size == ranks.size)
