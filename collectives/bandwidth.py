@@ -12,6 +12,10 @@ _BUS_FACTOR: dict[str, Callable[[int], float]] = {
     "reduce_scatter": lambda p: (p - 1) / p,
     "all_gather": lambda p: (p - 1) / p,
     "broadcast": lambda p: 1.0,
+    "reduce": lambda p: 1.0,
+    "gather": lambda p: (p - 1) / p,
+    "scatter": lambda p: (p - 1) / p,
+    "all_to_all": lambda p: (p - 1) / p,
 }
 
 

@@ -44,6 +44,12 @@ class Place:
         """The rank to whose equal part of the buffer this chunk belongs."""
         return self.chunk * self.world_size // self.num_chunks
 
+    @property
+    def mirrored_chunk(self) -> int:
+        """The chunk in which the owner of this chunk has what it gives to this rank."""
+        chunks_per_rank = self.num_chunks // self.world_size
+        return self.rank * chunks_per_rank + self.chunk % chunks_per_rank
+
 
 Demand = Callable[[Place], Part | None]
 
@@ -97,6 +103,33 @@ CONTRACTS: Mapping[str, Contract] = {
             before=lambda place: place.own if place.rank == place.root else None,
             after=lambda place: Part(1 << place.root, place.chunk),
             min_bytes_sent_fraction=lambda p: Fraction(min(p - 1, 1)),
+        ),
+        Contract(
+            "reduce",
+            before=lambda place: place.own,
+            after=lambda place: place.whole if place.rank == place.root else None,
+            min_bytes_sent_fraction=lambda p: Fraction(min(p - 1, 1)),
+        ),
+        Contract(
+            "gather",
+            before=lambda place: place.own if place.owner == place.rank else None,
+            after=lambda place: Part(1 << place.owner, place.chunk) if place.rank == place.root else None,
+            min_bytes_sent_fraction=lambda p: Fraction(min(p - 1, 1), p),
+            equal_parts=True,
+        ),
+        Contract(
+            "scatter",
+            before=lambda place: place.own if place.rank == place.root else None,
+            after=lambda place: Part(1 << place.root, place.chunk) if place.owner == place.rank else None,
+            min_bytes_sent_fraction=lambda p: Fraction(p - 1, p),
+            equal_parts=True,
+        ),
+        Contract(
+            "all_to_all",
+            before=lambda place: place.own,
+            after=lambda place: Part(1 << place.owner, place.mirrored_chunk),
+            min_bytes_sent_fraction=lambda p: Fraction(p - 1, p),
+            equal_parts=True,
         ),
     )
 }

@@ -2,7 +2,8 @@
 
 The floor is the larger of two bounds, both without in-network reduction.
 
-*Latency*: what rank 0 has must reach the rank that is farthest from it.
+*Latency*: what the root (rank 0 where there is none) has must reach the rank farthest from it, or
+for reduce and gather, what that rank has must reach the root.
 
 *Bandwidth*, over cuts of the network into g groups (each rank alone, each node).  Of n bytes a
 group must take in and give out a certain part, and all groups together must give out a certain
@@ -13,6 +14,10 @@ amount, whatever the algorithm:
     reduce_scatter  each gives out what it does not keep, takes in what it keeps; together (g-1)·n
     all_gather      each takes in what it has not got, gives out what it has; together (g-1)·n
     broadcast       each but the root's takes in n, the root's gives out n; together (g-1)·n
+    reduce          the other way round
+    gather          each but the root's gives out what it has, the root's takes that in
+    scatter         the other way round
+    all_to_all      each gives out, for each of its ranks, what is for ranks elsewhere, and takes in as much
 
 Sources: Patarasuk and Yuan, JPDC 69(2), 2009; Chan, Heimlich, Purkayastha and van de Geijn,
 Concurrency and Computation 19(13), 2007.
@@ -40,8 +45,9 @@ def floor_ps(collective: str, nbytes: int, topology: Topology, root: int = 0) ->
     num_ranks = topology.num_ranks
     if num_ranks == 1 or nbytes == 0:
         return 0
-    others = np.arange(1, num_ranks)
-    links = topology.routes(np.zeros_like(others), others)
+    others = np.delete(np.arange(num_ranks), root)
+    ends = np.full_like(others, root), others
+    links = topology.routes(*(ends[::-1] if collective in ("reduce", "gather") else ends))
     latency = int(np.where(links >= 0, topology.link_latency[links], 0).sum(axis=1).max())
     bounds = [
         bound
@@ -67,39 +73,46 @@ def check_floor(time_ps: int, floor: int, what: str) -> None:
 def _bandwidth_bounds(collective: str, nbytes: int, topology: Topology, cut: Cut, root: int) -> Iterator[int]:
     """Yield the times that a cut needs for what must cross it."""
     sizes = [int(size) for size in cut.group_sizes]
-    share = -(-nbytes // topology.num_ranks)
-    held = [min(size * share, nbytes) for size in sizes]
-    rates_out, rates_in = _rates(topology, cut.links_out), _rates(topology, cut.links_in)
-    together = (len(sizes) - 1) * nbytes
-    if collective == "all_reduce":
-        out = into = [nbytes] * len(sizes)
-        together *= 2
-    elif collective == "reduce_scatter":
-        out, into = [nbytes - part for part in held], _at_least(nbytes, sizes, topology)
-    elif collective == "all_gather":
-        out, into = _at_least(nbytes, sizes, topology), [nbytes - part for part in held]
-    elif collective == "broadcast":
-        ends = np.cumsum(sizes)
-        first = int(np.searchsorted(ends, root, side="right"))
-        out = [nbytes if group == first else 0 for group in range(len(sizes))]
-        into = [0 if group == first else nbytes for group in range(len(sizes))]
-    else:
-        raise ValueError(f"no floor is known for {collective}")
-    for needed, rates in ((out, rates_out), (into, rates_in)):
-        yield max(amount * SECOND // rate for amount, rate in zip(needed, rates, strict=True))
+    out, into, together = _crossing(collective, nbytes, sizes, root)
+    for needed, links in ((out, cut.links_out), (into, cut.links_in)):
+        rates = np.where(links >= 0, topology.link_bandwidth[links], 0).sum(axis=1)
+        yield max(amount * SECOND // int(rate) for amount, rate in zip(needed, rates, strict=True))
     unique = np.unique(cut.links_out[cut.links_out >= 0])
     yield together * SECOND // int(topology.link_bandwidth[unique].sum())
 
 
-def _rates(topology: Topology, links: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> list[int]:
-    rates = np.where(links >= 0, topology.link_bandwidth[links], 0).sum(axis=1)
-    return [int(rate) for rate in rates]
-
-
-def _at_least(nbytes: int, sizes: list[int], topology: Topology) -> list[int]:
-    """Return what each group's parts hold at least: the last parts may be short or empty."""
-    share = -(-nbytes // topology.num_ranks)
-    starts = np.cumsum([0, *sizes])
-    return [
-        min(int(end) * share, nbytes) - min(int(start) * share, nbytes) for start, end in pairwise(starts)
+def _crossing(collective: str, nbytes: int, sizes: list[int], root: int) -> tuple[list[int], list[int], int]:
+    """Return what each group must give out and take in at least, and all must give out together."""
+    share = -(-nbytes // sum(sizes))
+    edges = [min(int(end) * share, nbytes) for end in np.cumsum([0, *sizes])]
+    own = [end - start for start, end in pairwise(edges)]
+    rest = [nbytes - part for part in own]
+    has_root = [
+        start <= root < start + size for start, size in zip(np.cumsum([0, *sizes]), sizes, strict=False)
     ]
+    all_of, none = [nbytes] * len(sizes), [0] * len(sizes)
+
+    def root_else(at_root: list[int], elsewhere: list[int]) -> list[int]:
+        return [a if here else b for here, a, b in zip(has_root, at_root, elsewhere, strict=True)]
+
+    spread = (len(sizes) - 1) * nbytes
+    match collective:
+        case "all_reduce":
+            return all_of, all_of, 2 * spread
+        case "reduce_scatter":
+            return rest, own, spread
+        case "all_gather":
+            return own, rest, spread
+        case "broadcast":
+            return root_else(all_of, none), root_else(none, all_of), spread
+        case "reduce":
+            return root_else(none, all_of), root_else(all_of, none), spread
+        case "scatter":
+            return root_else(rest, none), root_else(none, own), sum(root_else(rest, none))
+        case "gather":
+            return root_else(none, own), root_else(rest, none), sum(root_else(rest, none))
+        case "all_to_all":
+            exchanged = [size * part for size, part in zip(sizes, rest, strict=True)]
+            taken = [(sum(sizes) - size) * part for size, part in zip(sizes, own, strict=True)]
+            return exchanged, taken, sum(exchanged)
+    raise ValueError(f"no floor is known for {collective}")

@@ -108,18 +108,19 @@ class Algorithm:
         name: as users write it, for example ``ring``.
         program: the generator function.
         collective: which contract the program fulfils (see ``collectives.contracts``).
-        chunks_for: number of chunks as a function of the world size.
+        chunks_for: number of chunks as a function of the world size, and of those parameters of
+            the program that it names as keywords.
         array_form: the program may be called once with ``rank = arange(world_size)``.
-        declared_cost: cost as a function of the world size, if the author states one.
+        declared_cost: cost as a function of the same kind, if the author states one.
         parameters: keyword-only arguments of the program that are bound.
     """
 
     name: str
     program: Program
     collective: str = "all_reduce"
-    chunks_for: Callable[[int], int] = field(default=lambda world_size: world_size)
+    chunks_for: Callable[..., int] = field(default=lambda world_size: world_size)
     array_form: bool = False
-    declared_cost: Callable[[int], Cost] | None = None
+    declared_cost: Callable[..., Cost] | None = None
     parameters: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     def __call__(self, rank: int, world_size: int, **parameters: Any) -> Iterator[Step]:
@@ -151,7 +152,13 @@ class Algorithm:
 
     def num_chunks(self, world_size: int) -> int:
         """Return into how many equal parts the program divides the buffer."""
-        return self.chunks_for(world_size)
+        return self.chunks_for(world_size, **self._arguments_of(self.chunks_for))
+
+    def cost(self, world_size: int) -> Cost | None:
+        """Return what the author declares that it costs, if anything."""
+        if self.declared_cost is None:
+            return None
+        return self.declared_cost(world_size, **self._arguments_of(self.declared_cost))
 
     def with_parameters(self, **parameters: Any) -> Algorithm:
         """Bind keyword-only arguments of the program.
@@ -165,6 +172,14 @@ class Algorithm:
                 has = ", ".join(accepted) or "none"
                 raise TypeError(f"algorithm {self.name} has no parameter {name!r}; it has: {has}")
         return replace(self, parameters=MappingProxyType({**self.parameters, **parameters}))
+
+    def _arguments_of(self, function: Callable[..., Any]) -> dict[str, Any]:
+        """Return the parameters, bound or by default, that *function* names as keywords."""
+        own = inspect.signature(self.program).parameters.values()
+        values = {p.name: p.default for p in own if p.kind is inspect.Parameter.KEYWORD_ONLY}
+        values |= self.parameters
+        wanted = inspect.signature(function).parameters.values()
+        return {p.name: values[p.name] for p in wanted if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
     def parameter_names(self) -> tuple[str, ...]:
         """Return the names of the program's keyword-only arguments."""
@@ -180,19 +195,21 @@ def algorithm(
     *,
     name: str | None = None,
     collective: str = "all_reduce",
-    num_chunks: int | Callable[[int], int] | None = None,
+    num_chunks: int | Callable[..., int] | None = None,
     array_form: bool = False,
-    cost: Callable[[int], Cost] | None = None,
+    cost: Callable[..., Cost] | None = None,
 ) -> Callable[[Program], Algorithm]:
     """Declare, beside a program, what has to be known to run it (see `Algorithm`).
 
-    ``num_chunks`` is a number, or a function of the world size; by default the world size.
+    ``num_chunks`` is a number, or a function of the world size; by default the world size.  It and
+    ``cost`` may also depend on parameters of the program, which they name as keyword-only:
+    ``num_chunks=lambda world_size, *, segments: segments``.
     """
-
-    def chunks_for(world_size: int) -> int:
-        if num_chunks is None:
-            return world_size
-        return num_chunks if isinstance(num_chunks, int) else num_chunks(world_size)
+    if isinstance(num_chunks, int):
+        fixed = num_chunks
+        chunks_for: Callable[..., int] = lambda world_size: fixed  # noqa: E731 (a constant function)
+    else:
+        chunks_for = num_chunks or (lambda world_size: world_size)
 
     def declare(program: Program) -> Algorithm:
         return Algorithm(

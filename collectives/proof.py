@@ -127,9 +127,9 @@ def _check_contents(run: SymbolicRun) -> None:
 
 def _check_cost(run: SymbolicRun, num_steps: int, fraction: Fraction) -> None:
     """Check the declared cost."""
-    if run.algorithm.declared_cost is None:
+    declared = run.algorithm.cost(run.world_size)
+    if declared is None:
         return
-    declared = run.algorithm.declared_cost(run.world_size)
     for name, claimed, counted in (
         ("num_steps", declared.num_steps, num_steps),
         ("max_bytes_sent_fraction", declared.max_bytes_sent_fraction, fraction),

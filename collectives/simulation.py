@@ -126,7 +126,7 @@ def simulate(
     except ProgramError:
         verify(chosen, topology.num_ranks)  # shows which ranks wait for what
         raise
-    floor = floor_ps(chosen.collective, nbytes, topology)
+    floor = floor_ps(chosen.collective, nbytes, topology, root=chosen.parameters.get("root", 0))
     check_floor(span.end_ps, floor, f"{chosen} on {topology.name}, {nbytes} bytes")
     return Run(
         seconds=to_seconds(span.end_ps),
