@@ -34,6 +34,7 @@ from collectives.progress import ProgressQueue, ProgressWork
 from collectives.render import spell_operation
 
 _PATTERN_BYTES = 8
+_MAX_SPARE = 4  # pieces of memory that are kept for later messages
 
 
 class GlooTransport:
@@ -60,10 +61,27 @@ class GlooTransport:
         self.queue = ProgressQueue(timeout, explain)
         self.clock = self.queue.clock
         self.sends: dict[int, list[_Sending]] = {}
+        self._spare: list[torch.Tensor] = []
 
     def post(self, step: Step, buffer: Buffer, channel: int) -> _GlooStep:
         """Start all operations of *step*."""
         return _GlooStep(self, step, buffer, channel)
+
+    def borrow(self, nbytes: int) -> torch.Tensor:
+        """Return at least *nbytes* of host memory for a message; see `give_back`.
+
+        Large allocations come fresh from the kernel each time, page fault by page fault.
+        """
+        for position, raw in enumerate(self._spare):
+            if raw.nbytes >= nbytes:
+                return self._spare.pop(position)
+        return torch.empty(nbytes, dtype=torch.uint8)
+
+    def give_back(self, raw: torch.Tensor) -> None:
+        """Keep *raw* for later messages; of all that is given back, the largest few are kept."""
+        self._spare.append(raw)
+        self._spare.sort(key=lambda spare: spare.nbytes)
+        del self._spare[:-_MAX_SPARE]
 
     def drain(self, channel: int) -> _Drain | None:
         """Return a handle on the sends that are left at the end."""
@@ -133,6 +151,7 @@ class _GlooStep:
         self.channel = channel
         self.incoming: dict[int, torch.Tensor] = {}
         self.receives: dict[int, _Receiving] = {}
+        self.borrowed: list[torch.Tensor] = []
         tag = transport.tag(channel)
         read = [_span(buffer, operation) for operation in step if isinstance(operation, Send)]
         for position, operation in enumerate(step):
@@ -161,6 +180,8 @@ class _GlooStep:
             span = _span(self.buffer, self.step[position])
             self.transport.await_sends(self.channel, span, deadline)
         land(self.step, self.buffer, self.incoming)
+        while self.borrowed:
+            self.transport.give_back(self.borrowed.pop())
 
     def doing(self) -> str:
         return ", ".join(spell_operation(self.step[position]) for position in self.receives)
@@ -173,7 +194,9 @@ class _GlooStep:
         if isinstance(operation, Recv) and not overlaps and target.device.type == "cpu":
             self.transport.await_sends(self.channel, span, time.monotonic() + self.transport.queue.timeout)
             return target
-        return torch.empty_like(target, device="cpu")
+        raw = self.transport.borrow(target.nbytes)
+        self.borrowed.append(raw)
+        return raw[: target.nbytes].view(target.dtype)
 
 
 class _Drain:
