@@ -1,0 +1,82 @@
+"""Our algorithms over Gloo against Gloo's own all-reduce, in pairs, in one run.
+
+    torchrun --nproc-per-node 4 benchmarks/all_reduce_over_gloo.py --algorithms ring,tree
+
+Each pair calls the one and then the other, the order changing from pair to pair, so that both see
+the same weather.  A call takes as long as its slowest rank.  Printed are the median of the ratios
+of a pair, ours over Gloo's, and the interval in which that median lies with 95 % confidence
+(bootstrap, seeded).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from collectives import connect
+from collectives.communicator import Communicator
+from sim.units import format_size
+from testbed.arguments import parse_sizes
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--algorithms", default="ring", help="comma-separated")
+    parser.add_argument("--sizes", default="4K-64M")
+    parser.add_argument("--factor", type=int, default=8)
+    parser.add_argument("--pairs", type=int, default=30)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    native = connect(algorithm="native")
+    ours = {name: connect(algorithm=name) for name in args.algorithms.split(",")}
+    if dist.get_rank() == 0:
+        print(f"{'size':>8}  {'algorithm':<20} {'native':>10} {'ours':>10}  ratio  95 % interval")
+    for nbytes in parse_sizes(args.sizes, args.factor):
+        tensor = torch.zeros(nbytes // 4)
+        for name, communicator in ours.items():
+            pairs = [measure_pair(native, communicator, tensor, turn) for turn in range(args.pairs + 2)][2:]
+            if dist.get_rank() == 0:
+                report(nbytes, name, np.array(pairs))
+    dist.destroy_process_group()
+
+
+def measure_pair(
+    native: Communicator, ours: Communicator, tensor: torch.Tensor, turn: int
+) -> tuple[float, float]:
+    """Return the seconds of one call of each, on the slowest rank."""
+    order = (native, ours) if turn % 2 else (ours, native)
+    seconds = {communicator: measure(communicator, tensor) for communicator in order}
+    return seconds[native], seconds[ours]
+
+
+def measure(communicator: Communicator, tensor: torch.Tensor) -> float:
+    """Return the seconds of one call on the slowest rank."""
+    dist.barrier()
+    began = time.perf_counter()
+    communicator.all_reduce(tensor)
+    slowest = torch.tensor([time.perf_counter() - began])
+    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+    return slowest.item()
+
+
+def report(nbytes: int, name: str, pairs: np.ndarray) -> None:
+    """Print one line."""
+    ratios = pairs[:, 1] / pairs[:, 0]
+    resampled = np.random.default_rng(0).choice(ratios, (2000, len(ratios)))
+    low, high = np.percentile(np.median(resampled, axis=1), [2.5, 97.5])
+    native_ms, ours_ms = np.median(pairs, axis=0) * 1e3
+    print(
+        f"{format_size(nbytes):>8}  {name:<20} {native_ms:7.2f} ms {ours_ms:7.2f} ms  "
+        f"{np.median(ratios):5.2f}  {low:.2f} to {high:.2f}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    main()
