@@ -68,6 +68,7 @@ def verify(
 
     Raises:
         ProgramError: the program is wrong; the message shows where.
+        NotSupportedError: the program refuses this world size.
         UnknownAlgorithmError: there is no such algorithm.
         ValueError: *world_size* or *root* is out of range.
     """

@@ -6,6 +6,7 @@ import ast
 import difflib
 import importlib.util
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 from collectives.algorithms import ALGORITHMS
@@ -43,6 +44,26 @@ def resolve_algorithm(algorithm: str | Program | Algorithm, collective: str = "a
     raise TypeError(f"an algorithm is a name or a program, got {type(algorithm).__name__}")
 
 
+def resolve_for_every_collective(text: str) -> tuple[Algorithm, ...]:
+    """Return what *text* means for each collective that it is shipped for, in the order shipped.
+
+    A function in a file means one algorithm; with parameters, those algorithms count that have them.
+
+    Raises:
+        UnknownAlgorithmError: there is none of that name, or none with these parameters.
+        AlgorithmFileError: the file or the function in it cannot be loaded.
+    """
+    if ".py:" in text:
+        return (resolve_algorithm(text),)
+    name, _, parameters = text.partition(":")
+    shipped = [own for own in ALGORITHMS if own.name == name]
+    if not shipped:
+        raise _unknown(name, "", list(dict.fromkeys(own.name for own in ALGORITHMS)))
+    wanted = [item.partition("=")[0] for item in parameters.split(",") if item]
+    having = [own for own in shipped if {*wanted} <= {*own.parameter_names()}]
+    return tuple(_bind(own, parameters, text) for own in having or shipped)
+
+
 def _from_text(text: str, collective: str) -> Algorithm:
     path, found, function = text.partition(".py:")
     if found:
@@ -58,12 +79,14 @@ def _shipped(name: str, collective: str) -> Algorithm:
     for shipped in ALGORITHMS:
         if (shipped.name, shipped.collective) == (name, collective):
             return shipped
-    names = algorithm_names(collective)
+    raise _unknown(name, f" for {collective}", algorithm_names(collective))
+
+
+def _unknown(name: str, purpose: str, names: Collection[str]) -> UnknownAlgorithmError:
     nearest = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    raise UnknownAlgorithmError(
-        f"unknown algorithm {name!r} for {collective}; {hint}shipped: {', '.join(names)}; "
-        "your own: FILE.py:FUNCTION"
+    return UnknownAlgorithmError(
+        f"unknown algorithm {name!r}{purpose}; {hint}shipped: {', '.join(names)}; your own: FILE.py:FUNCTION"
     )
 
 

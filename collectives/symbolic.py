@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from collectives.contents import Contents
 from collectives.contracts import Contract, Part, Place
-from collectives.errors import ProgramError
+from collectives.errors import NotSupportedError, ProgramError
 from collectives.program import Algorithm, Copy, Operation, RecvReduce, Send, Step
 from collectives.render import draw_around, spell_operation
 
@@ -110,7 +110,7 @@ class SymbolicRun:
         """Return this rank's next step, or None at the end of its program."""
         try:
             return next(self.programs[rank], None)
-        except ProgramError:
+        except (NotSupportedError, ProgramError):
             raise
         except Exception as error:
             where = f"rank {rank}, step {self.num_steps_done[rank]}"

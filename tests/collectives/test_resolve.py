@@ -12,6 +12,7 @@ from collectives import (
     algorithm_names,
     resolve_algorithm,
 )
+from collectives.resolve import resolve_for_every_collective
 
 PROGRAM = """
 from collectives import Send, Recv, RecvReduce, algorithm
@@ -34,7 +35,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_a_name_means_the_shipped_algorithm_of_that_collective() -> None:
     assert resolve_algorithm("ring", "all_gather").collective == "all_gather"
-    assert algorithm_names() == ("naive", "ring", "tree")
+    assert {"naive", "ring", "tree"} <= set(algorithm_names())
 
 
 def test_parameters_follow_the_name() -> None:
@@ -42,6 +43,33 @@ def test_parameters_follow_the_name() -> None:
 
     assert dict(tree.parameters) == {"root": 2}
     assert str(tree) == "tree:root=2"
+
+
+def test_a_name_means_one_algorithm_for_each_collective_that_it_is_shipped_for() -> None:
+    found = resolve_for_every_collective("ring")
+
+    assert {own.name for own in found} == {"ring"}
+    assert {own.collective for own in found} >= {"all_reduce", "reduce_scatter", "all_gather"}
+
+
+def test_parameters_choose_among_those_algorithms_the_ones_that_have_them() -> None:
+    found = resolve_for_every_collective("ring:shift=1")
+
+    assert "all_reduce" not in {own.collective for own in found}
+    assert all(dict(own.parameters) == {"shift": 1} for own in found)
+    with pytest.raises(UnknownAlgorithmError, match="has no parameter 'rot'"):
+        resolve_for_every_collective("ring:rot=1")
+
+
+def test_a_function_in_a_file_means_one_algorithm(file: Path) -> None:
+    (found,) = resolve_for_every_collective(f"{file}:plain")
+
+    assert (found.name, found.collective) == ("plain", "all_reduce")
+
+
+def test_a_name_unknown_for_every_collective_is_answered_with_the_nearest() -> None:
+    with pytest.raises(UnknownAlgorithmError, match="unknown algorithm 'rign'; did you mean 'ring'"):
+        resolve_for_every_collective("rign")
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:
