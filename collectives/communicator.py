@@ -8,15 +8,14 @@ transport; `collectives.native` hands each call to the vendor's own collective.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import torch
 
     from collectives.clock import Clock
+    from collectives.reduction import ReduceOp
     from collectives.work import Work
-
-ReduceOp = Literal["sum", "avg"]
 
 
 class Communicator(Protocol):

@@ -15,9 +15,8 @@ import torch.distributed as dist
 
 from collectives.call import Call, Report
 from collectives.clock import Clock, RealClock
-from collectives.communicator import ReduceOp
 from collectives.errors import CollectiveError, NotSupportedError
-from collectives.program_communicator import check_reduction
+from collectives.reduction import TORCH_OP, ReduceOp, check_reduction
 from collectives.reports import Explain
 
 
@@ -47,11 +46,11 @@ class NativeCommunicator:
         self._sequence = 0
 
     def all_reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False) -> NativeWork:
-        """Replace *tensor* by its sum or average over all ranks."""
+        """Replace *tensor* by its reduction over all ranks; an average is a sum, divided at the end."""
         check_reduction(tensor, op)
 
         def launch(flat: torch.Tensor) -> Any:
-            return dist.all_reduce(flat, dist.ReduceOp.SUM, self.group, async_op=True)
+            return dist.all_reduce(flat, TORCH_OP["sum" if op == "avg" else op], self.group, async_op=True)
 
         def finish(flat: torch.Tensor) -> None:
             if op == "avg":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from functools import cache
 from typing import Any
 
 import torch
@@ -11,10 +10,9 @@ import torch
 from collectives.call import Call
 from collectives.chunking import Buffer, Chunking
 from collectives.clock import Clock
-from collectives.communicator import ReduceOp
-from collectives.errors import NotSupportedError
 from collectives.execute import execute
 from collectives.program import Algorithm, Program
+from collectives.reduction import REDUCE, ReduceOp, check_reduction
 from collectives.resolve import resolve_algorithm
 from collectives.transports import Transport
 from collectives.work import Work
@@ -62,10 +60,10 @@ class ProgramCommunicator:
         return self.transport.clock
 
     def all_reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False) -> Work:
-        """Replace *tensor*, of any shape and strides, by its sum or average over all ranks.
+        """Replace *tensor*, of any shape and strides, by its reduction over all ranks.
 
         Raises:
-            NotSupportedError: torch cannot add this dtype, or an average of integers is asked for.
+            NotSupportedError: torch cannot reduce this dtype so, or an average of integers is wanted.
         """
         check_reduction(tensor, op)
         finish = (lambda flat: flat.div_(self.world_size)) if op == "avg" else None
@@ -136,34 +134,10 @@ class ProgramCommunicator:
         """Execute on a flat, contiguous buffer; write back what had to be copied for that."""
         flat = tensor.contiguous().view(-1)
         chunking = Chunking(flat.numel(), algorithm.num_chunks(self.world_size), flat.element_size())
-        yield from execute(algorithm, Buffer(chunking, flat, _add), self.transport, call.channel())
+        yield from execute(
+            algorithm, Buffer(chunking, flat, REDUCE[call.op or "sum"]), self.transport, call.channel()
+        )
         if finish is not None:
             finish(flat)
         if flat.data_ptr() != tensor.data_ptr():
             tensor.copy_(flat.view(tensor.shape))
-
-
-def check_reduction(tensor: torch.Tensor, op: str) -> None:
-    """Refuse what cannot be reduced, before a message is sent."""
-    if op not in ("sum", "avg"):
-        raise NotSupportedError(f"op must be 'sum' or 'avg', got {op!r}")
-    if op == "avg" and not (tensor.dtype.is_floating_point or tensor.dtype.is_complex):
-        raise NotSupportedError(f"an average of {tensor.dtype} is not an integer; use op='sum' and divide")
-    if tensor.layout != torch.strided:
-        raise NotSupportedError(f"layout {tensor.layout} cannot be reduced; use a dense tensor")
-    if not _can_add(tensor.dtype, tensor.device.type):
-        raise NotSupportedError(f"torch cannot add {tensor.dtype} on {tensor.device.type}")
-
-
-def _add(accumulator: torch.Tensor, incoming: torch.Tensor) -> None:
-    accumulator.add_(incoming)
-
-
-@cache
-def _can_add(dtype: torch.dtype, device_type: str) -> bool:
-    one = torch.zeros(1, dtype=dtype, device=device_type)
-    try:
-        one.add_(one)
-    except (RuntimeError, NotImplementedError):
-        return False
-    return True

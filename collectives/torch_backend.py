@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import reduce
 from typing import Any, ClassVar
 
 import torch
@@ -27,6 +26,7 @@ from collectives.autoload import register
 from collectives.communicator import Communicator
 from collectives.errors import NotSupportedError
 from collectives.program import Algorithm, Program
+from collectives.reduction import op_of
 from collectives.torch_members import Members, Processes
 from collectives.torch_work import CollectiveWork
 from sim.cluster import Cluster
@@ -198,16 +198,8 @@ class TestbedProcessGroup(dist.ProcessGroup):
         self.barrier()
 
     def _all_reduce(self, tensor: torch.Tensor, op: Any) -> CollectiveWork:
-        communicator = self.communicator(tensor.device)
-        if op == dist.ReduceOp.SUM:
-            return CollectiveWork([communicator.all_reduce(tensor, "sum", async_op=True)], [tensor])
-        if op == dist.ReduceOp.AVG:
-            return CollectiveWork([communicator.all_reduce(tensor, "avg", async_op=True)], [tensor])
-        combine = _COMBINE.get(getattr(op, "op", op))
-        if combine is None:
-            raise NotSupportedError(f"testbed reduces by SUM, AVG, MIN, MAX, PRODUCT and bits, got {op}")
-        gathered, work = self._all_gather(tensor)
-        return CollectiveWork([work], [tensor], lambda: _copy(tensor, reduce(combine, gathered)))
+        work = self.communicator(tensor.device).all_reduce(tensor, op_of(op), async_op=True)
+        return CollectiveWork([work], [tensor])
 
     def _gather(self, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> CollectiveWork:
         """Gather *tensor* from all ranks into *parts*, or, if there are none, into nothing."""
@@ -231,16 +223,6 @@ class TestbedProcessGroup(dist.ProcessGroup):
         gathered = torch.empty(self.size(), tensor.numel(), dtype=tensor.dtype, device=tensor.device)
         flat = tensor.detach().reshape(-1)
         return gathered, self.communicator(tensor.device).all_gather(gathered, flat, async_op=True)
-
-
-_COMBINE: dict[Any, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    dist.ReduceOp.MIN: torch.minimum,
-    dist.ReduceOp.MAX: torch.maximum,
-    dist.ReduceOp.PRODUCT: torch.mul,
-    dist.ReduceOp.BAND: torch.bitwise_and,
-    dist.ReduceOp.BOR: torch.bitwise_or,
-    dist.ReduceOp.BXOR: torch.bitwise_xor,
-}
 
 
 class _Waiting:

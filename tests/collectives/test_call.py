@@ -22,7 +22,7 @@ def report(**changes: Any) -> Report:
 
 @given(
     field=st.sampled_from(["sequence", "collective", "algorithm", "count", "dtype", "op", "root"]),
-    value=st.integers(5, 10**6),
+    value=st.integers(2000, 10**6),
 )
 def test_calls_that_differ_use_different_channels(field: str, value: int) -> None:
     changed: Any = {field: value if field in ("sequence", "count", "root") else f"x{value}"}
@@ -93,7 +93,7 @@ def test_what_follows_a_failure_fails_too() -> None:
     ("tensor", "op", "message"),
     [
         (torch.ones(2, dtype=torch.int32), "avg", "is not an integer"),
-        (torch.ones(2), "median", "op must be 'sum' or 'avg'"),
+        (torch.ones(2), "median", "op must be one of sum, avg"),
         (torch.ones(2).to_sparse(), "sum", "use a dense tensor"),
     ],
 )

@@ -11,6 +11,7 @@ import torch
 
 from collectives.communicator import Communicator
 from collectives.program_communicator import ProgramCommunicator
+from collectives.reduction import REDUCE
 
 DTYPES = (
     torch.float64,
@@ -57,6 +58,16 @@ def all_reduce_takes_any_strides(communicator: Communicator) -> Any:
     tensor += communicator.rank
     communicator.all_reduce(tensor)
     assert torch.equal(tensor, torch.full((3, 4), float(sum(range(communicator.world_size)))))
+
+
+def all_reduce_knows_the_other_operations(communicator: Communicator) -> Any:
+    ranks = [part(rank + 1, 20, torch.int64) for rank in range(communicator.world_size)]
+    for op in ("product", "min", "max", "band", "bor", "bxor"):
+        tensor, expected = ranks[communicator.rank].clone(), ranks[0].clone()
+        for other in ranks[1:]:
+            REDUCE[op](expected, other)
+        communicator.all_reduce(tensor, op)
+        assert torch.equal(tensor, expected), op
 
 
 def rounding_depends_on_the_algorithm_alone(communicator: Communicator) -> Any:
@@ -133,6 +144,7 @@ SCENARIOS = (
     all_reduce_sums_every_dtype_and_size,
     all_reduce_averages,
     all_reduce_takes_any_strides,
+    all_reduce_knows_the_other_operations,
     rounding_depends_on_the_algorithm_alone,
     several_are_in_flight_without_mixing,
     equal_ones_in_flight_do_not_mix,
