@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from collectives.algorithms.direct import (
+    direct,
+    direct_all_gather,
+    direct_all_to_all,
+    direct_gather,
+    direct_reduce_scatter,
+    direct_scatter,
+)
 from collectives.algorithms.naive import naive
 from collectives.algorithms.ring import ring, ring_all_gather, ring_reduce_scatter
 from collectives.algorithms.tree import tree, tree_broadcast
@@ -9,6 +17,12 @@ from collectives.program import Algorithm
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     naive,
+    direct,
+    direct_reduce_scatter,
+    direct_all_gather,
+    direct_all_to_all,
+    direct_gather,
+    direct_scatter,
     ring,
     ring_reduce_scatter,
     ring_all_gather,

@@ -68,7 +68,7 @@ TRANSPORTS = [
     pytest.param(over_gloo, id="gloo", marks=pytest.mark.distributed),
     pytest.param(over_streams, id="nccl's, on the CPU", marks=pytest.mark.distributed),
 ]
-ALGORITHMS = ("naive", "ring", "tree")
+ALGORITHMS = ("naive", "direct", "ring", "tree")
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
