@@ -12,7 +12,7 @@ help:
 	@echo 'make demo             prove, train, predict, show: results/demo'
 	@echo 'make test             all tests that this machine can run'
 	@echo 'make lint             ruff, mypy --strict, the layers'
-	@echo 'make verify           prove every shipped algorithm for 2 to 64 ranks'
+	@echo 'make verify           prove every shipped algorithm, of every collective, for 2 to 64 ranks'
 	@echo 'make test-gpu         the tests that need a CUDA device'
 	@echo 'make test-privileged  the tests that shape real networks (root, iproute2)'
 	@echo 'make clean            remove what make has made'

@@ -12,7 +12,7 @@ import typer
 
 from testbed.commands.verify import LEGEND as PROOF_LEGEND
 from testbed.commands.verify import MODEL as PROOF_MODEL
-from testbed.commands.verify import proof_table, prove_all, rows_of
+from testbed.commands.verify import choose, proof_table, prove_all, rows_of
 from testbed.errors import CheckError, UsageError, reporting_errors
 from testbed.report.folder import ResultFolder, document
 from testbed.report.table import percent, print_json, progress, seconds, stdout_console, table
@@ -99,7 +99,7 @@ def _check_lines(console: Console, checks: list[Check]) -> None:
 def _prove(console: Console, folder: ResultFolder) -> tuple[dict[str, Any], list[Check]]:
     _heading(console, "1 Prove", "all-reduce for every world size from 2 to 32, without data")
     with progress(len(ALGORITHMS) * len(PROVED_RANKS)) as advance:
-        outcomes = prove_all(ALGORITHMS, PROVED_RANKS, "all_reduce", advance)
+        outcomes = prove_all(choose(ALGORITHMS, "all_reduce"), PROVED_RANKS, advance)
     console.print(proof_table(outcomes))
     console.print(f"\n{PROOF_LEGEND}\n", style="dim")
     result = document(method="proved", model=PROOF_MODEL, rows=rows_of(outcomes))

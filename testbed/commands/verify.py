@@ -16,11 +16,12 @@ from testbed.report.table import Advance, print_json, progress, stdout_console, 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from collectives import Proof
+    from collectives import Algorithm, Proof
 
 EXAMPLES = """\b
 Examples:
   testbed verify
+  testbed verify ring --collective all_gather
   testbed verify my_algorithms.py:my_ring --ranks 2-16
 """
 
@@ -34,14 +35,25 @@ LEGEND = (
     "steps: longest chain of dependent messages."
 )
 
+MAX_DETAILED = 8
+"""Algorithms up to which figures for several world sizes are shown of each."""
+
+BRIEF = " Figures are those of the largest world size; name an algorithm, or use --json, for the others."
+
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one algorithm: the proofs for ever larger world sizes, and the evidence where they end."""
+    """Of one algorithm: the proofs for ever larger world sizes, and the evidence where they end.
+
+    World sizes that the program itself refuses are no failure; *reason* is that of the first.
+    """
 
     algorithm: str
+    collective: str
     wanted: int
     proofs: tuple[Proof, ...]
+    refused: tuple[int, ...] = ()
+    reason: str | None = None
     failed_at: int | None = None
     evidence: str | None = None
 
@@ -59,55 +71,110 @@ def verify(
         str, typer.Option(metavar="LIST", help="World sizes: 8, 2-64 (every one), 2,4,8.")
     ] = "2-64",
     collective: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="What a function that does not declare it is to be proved for."),
-    ] = "all_reduce",
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="By default every collective that an algorithm is shipped for. A function of your own that "
+            "declares none is proved for all_reduce.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Prove algorithms right, without data.
 
     A wrong program ends with exit code 1 and the grid of ranks and steps around the fault.
     """
-    from collectives import algorithm_names
-
     sizes = parse_ranks(ranks)
-    names = algorithms or list(algorithm_names(collective))
-    if not names:
-        raise UsageError(f"no algorithm for {collective} ships yet; name one of your own: FILE.py:FUNCTION")
-    with progress(len(names) * len(sizes)) as advance:
-        outcomes = prove_all(names, sizes, collective, advance)
+    chosen = choose(algorithms, collective)
+    with progress(len(chosen) * len(sizes)) as advance:
+        outcomes = prove_all(chosen, sizes, advance)
+    refusals = [outcome for outcome in outcomes if outcome.refused]
+    if not any(outcome.proofs or outcome.failed_at for outcome in outcomes):
+        raise UsageError(f"nothing was proved: {refusals[0].reason}")
     if as_json:
-        print_json(document(method="proved", model=MODEL, rows=rows_of(outcomes)))
+        refused = [_refused_row(outcome) for outcome in refusals]
+        print_json(document(method="proved", model=MODEL, rows=rows_of(outcomes), refused=refused))
     else:
-        console = stdout_console()
-        console.print(proof_table(outcomes))
-        for outcome in outcomes:
-            if outcome.evidence is not None:
-                console.print(f"\n{outcome.evidence}", markup=False, soft_wrap=True)
-        console.print(f"\n{LEGEND}\nProved by {MODEL}.", style="dim")
+        _print(outcomes)
     if any(outcome.failed_at for outcome in outcomes):
         raise typer.Exit(1)
 
 
-def prove_all(names: Iterable[str], sizes: Sequence[int], collective: str, advance: Advance) -> list[Outcome]:
-    """Prove each algorithm for each world size, up to the first size at which it fails."""
-    from collectives import resolve_algorithm
+def choose(names: Iterable[str] | None, collective: str | None) -> list[Algorithm]:
+    """Return the algorithms that *names* mean, by default all that are shipped.
 
-    chosen = [resolve_algorithm(name, collective) for name in names]
+    Raises:
+        UsageError: none is shipped for *collective*.
+    """
+    from collectives import resolve_algorithm
+    from collectives.algorithms import ALGORITHMS
+    from collectives.contracts import CONTRACTS
+    from collectives.resolve import resolve_for_every_collective
+
+    if names and collective:
+        return [resolve_algorithm(name, collective) for name in names]
+    if names:
+        return [own for name in names for own in resolve_for_every_collective(name)]
+    if collective not in (None, *CONTRACTS):
+        raise UsageError(f"unknown collective {collective!r}; known: {', '.join(CONTRACTS)}")
+    wanted = [collective] if collective else list(CONTRACTS)
+    shipped = [own for known in wanted for own in ALGORITHMS if own.collective == known]
+    if not shipped:
+        raise UsageError(f"no algorithm for {collective} ships yet; name one of your own: FILE.py:FUNCTION")
+    return shipped
+
+
+def prove_all(chosen: Iterable[Algorithm], sizes: Sequence[int], advance: Advance) -> list[Outcome]:
+    """Prove each algorithm for each world size, up to the first size at which it fails."""
     return [_prove(algorithm, sizes, advance) for algorithm in chosen]
 
 
-def _prove(algorithm: Any, sizes: Sequence[int], advance: Advance) -> Outcome:
-    from collectives import ProgramError, verify
+def _prove(algorithm: Algorithm, sizes: Sequence[int], advance: Advance) -> Outcome:
+    from collectives import NotSupportedError, ProgramError, verify
 
     proofs: list[Proof] = []
+    refused: list[int] = []
+    reason: str | None = None
+    failed: tuple[int, str] | tuple[None, None] = None, None
     for world_size in sizes:
-        advance(f"{algorithm}, {world_size} ranks")
+        advance(f"{algorithm} {algorithm.collective}, {world_size} ranks")
         try:
             proofs.append(verify(algorithm, world_size))
+        except NotSupportedError as refusal:
+            refused.append(world_size)
+            reason = reason or str(refusal)
         except ProgramError as error:
-            return Outcome(str(algorithm), len(sizes), tuple(proofs), world_size, str(error))
-    return Outcome(str(algorithm), len(sizes), tuple(proofs))
+            failed = world_size, str(error)
+            break
+    return Outcome(
+        str(algorithm),
+        algorithm.collective,
+        len(sizes),
+        tuple(proofs),
+        tuple(refused),
+        reason,
+        *failed,
+    )
+
+
+def _print(outcomes: Sequence[Outcome]) -> None:
+    console = stdout_console()
+    console.print(proof_table(outcomes))
+    for outcome in outcomes:
+        if outcome.evidence is not None:
+            console.print(f"\n{outcome.evidence}", markup=False, soft_wrap=True)
+    refusals: dict[tuple[str, int], list[str]] = {}
+    for outcome in outcomes:
+        if outcome.reason is not None:
+            who = f"{outcome.algorithm} ({outcome.collective})"
+            refusals.setdefault((outcome.reason, len(outcome.refused)), []).append(who)
+    if refusals:
+        console.print()
+    for (reason, count), names in refusals.items():
+        line = f"{', '.join(names)}: refused for {count} world size{'s'[: count > 1]}: {reason}"
+        console.print(line, markup=False)
+    brief = BRIEF if len(outcomes) > MAX_DETAILED else ""
+    console.print(f"\n{LEGEND}{brief}\nProved by {MODEL}.", style="dim")
 
 
 def rows_of(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
@@ -116,37 +183,67 @@ def rows_of(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
     for outcome in outcomes:
         rows += [{"proved": True, "evidence": None, **asdict(proof)} for proof in outcome.proofs]
         if outcome.failed_at is not None:
-            failed = {"algorithm": outcome.algorithm, "world_size": outcome.failed_at}
-            rows.append({"proved": False, "evidence": outcome.evidence, **failed})
+            failed = {"algorithm": outcome.algorithm, "collective": outcome.collective}
+            size = {"world_size": outcome.failed_at}
+            rows.append({"proved": False, "evidence": outcome.evidence, **failed, **size})
     return rows
 
 
-def proof_table(outcomes: Iterable[Outcome]) -> Table:
-    """Return the table: of a long range, the powers of two and both ends are shown."""
-    columns = ("algorithm", "proved for", "ranks", "steps", "messages", "sent", "bound", "sent / bound")
+def _refused_row(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "algorithm": outcome.algorithm,
+        "collective": outcome.collective,
+        "world_sizes": list(outcome.refused),
+        "reason": outcome.reason,
+    }
+
+
+def proof_table(outcomes: Sequence[Outcome]) -> Table:
+    """Return the table; where not all is all-reduce, with the collective in place of the messages.
+
+    Of a long range, the powers of two and both ends are shown; of many algorithms, the last only.
+    """
+    named = any(outcome.collective != "all_reduce" for outcome in outcomes)
+    brief = len(outcomes) > MAX_DETAILED
+    figures = ("ranks", "steps", "messages", "sent", "bound", "sent / bound")
     rows: list[tuple[str, ...]] = []
+    above = ""
     for outcome in outcomes:
-        lead = (outcome.algorithm, f"{len(outcome.proofs)} of {outcome.wanted} world sizes")
-        for proof in _shown(outcome.proofs):
-            sent, bound = proof.max_bytes_sent_fraction, proof.min_bytes_sent_fraction
-            rows.append(
-                (
-                    *lead,
-                    str(proof.world_size),
-                    str(proof.num_steps),
-                    str(proof.num_messages),
-                    f"{sent:.3f}",
-                    f"{bound:.3f}",
-                    f"{sent / bound:.2f}" if bound else "–",
-                )
-            )
-            lead = ("", "")
+        scope = f"{len(outcome.proofs)} of {outcome.wanted} world sizes"
+        if outcome.refused:
+            scope = f"{len(outcome.proofs)} of {outcome.wanted}, {len(outcome.refused)} refused"
+        cells = [_figures(proof) for proof in _shown(outcome.proofs, brief=brief)]
         if outcome.failed_at is not None:
-            rows.append((*lead, str(outcome.failed_at), "WRONG", *("",) * 4))
-    return table(columns, rows, text_columns=2)
+            cells.append((str(outcome.failed_at), "WRONG", *("",) * 4))
+        lead = ("" if outcome.collective == above else outcome.collective, outcome.algorithm, scope)
+        for row in cells or [("",) * len(figures)]:
+            rows.append((*lead, *row))
+            lead = ("", "", "")
+        above = outcome.collective
+    shown = [0, 1, 2, 3, 4, 6, 7, 8] if named else [1, 2, 3, 4, 5, 6, 7, 8]
+    columns = ("collective", "algorithm", "proved for", *figures)
+    return table(
+        [columns[column] for column in shown],
+        [[row[column] for column in shown] for row in rows],
+        text_columns=2 + named,
+    )
 
 
-def _shown(proofs: Sequence[Proof]) -> list[Proof]:
+def _figures(proof: Proof) -> tuple[str, ...]:
+    sent, bound = proof.max_bytes_sent_fraction, proof.min_bytes_sent_fraction
+    return (
+        str(proof.world_size),
+        str(proof.num_steps),
+        str(proof.num_messages),
+        f"{sent:.3f}",
+        f"{bound:.3f}",
+        f"{sent / bound:.2f}" if bound else "–",
+    )
+
+
+def _shown(proofs: Sequence[Proof], *, brief: bool) -> list[Proof]:
+    if brief:
+        return list(proofs[-1:])
     if len(proofs) <= 8:
         return list(proofs)
     return [

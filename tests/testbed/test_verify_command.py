@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from collectives.algorithms import ALGORITHMS
 from testbed.cli import app
 
 EXCHANGE = """
-from collectives import Recv, RecvReduce, Send
+from collectives import NotSupportedError, Recv, RecvReduce, Send
 
 def exchange(rank, world_size):
     peer = 1 - rank
@@ -22,6 +23,11 @@ def exchange(rank, world_size):
 
 def deaf(rank, world_size):
     yield RecvReduce(1 - rank, chunk=0)
+
+def picky(rank, world_size):
+    if world_size != 2:
+        raise NotSupportedError(f"needs 2 ranks, got {world_size}; use ring")
+    yield from exchange(rank, world_size)
 """
 
 
@@ -38,8 +44,67 @@ def test_shipped_algorithms_are_proved_for_every_world_size_of_the_range() -> No
     rows = json.loads(result.stdout)["rows"]
     assert result.exit_code == 0
     assert {row["algorithm"] for row in rows} >= {"naive", "ring", "tree"}
-    assert [row["world_size"] for row in rows if row["algorithm"] == "ring"] == list(range(2, 10))
+    ring = [row for row in rows if (row["algorithm"], row["collective"]) == ("ring", "all_reduce")]
+    assert [row["world_size"] for row in ring] == list(range(2, 10))
     assert all(row["proved"] for row in rows)
+    assert {row["collective"] for row in rows} == {shipped.collective for shipped in ALGORITHMS}
+
+
+def test_a_name_is_proved_for_every_collective_that_it_is_shipped_for() -> None:
+    result = CliRunner().invoke(app, ["verify", "ring", "--ranks", "2,3", "--json"])
+
+    rows = json.loads(result.stdout)["rows"]
+    shipped = [own.collective for own in ALGORITHMS if own.name == "ring"]
+    assert [(row["collective"], row["world_size"]) for row in rows] == [
+        (collective, world_size) for collective in shipped for world_size in (2, 3)
+    ]
+
+
+@pytest.mark.parametrize("names", [[], ["ring"]])
+def test_a_collective_that_is_named_is_the_only_one_proved(names: list[str]) -> None:
+    arguments = ["verify", *names, "--collective", "all_gather", "--ranks", "2", "--json"]
+
+    result = CliRunner().invoke(app, arguments)
+
+    assert {row["collective"] for row in json.loads(result.stdout)["rows"]} == {"all_gather"}
+
+
+def test_the_table_names_the_collective_unless_all_is_all_reduce() -> None:
+    one = CliRunner().invoke(app, ["verify", "ring", "--collective", "all_reduce", "--ranks", "2-9"])
+    several = CliRunner().invoke(app, ["verify", "ring", "--ranks", "2-9"])
+
+    assert one.stdout.split("\n")[0].split()[:3] == ["algorithm", "proved", "for"]
+    assert "reduce_scatter" not in one.stdout
+    assert several.stdout.split("\n")[0].split()[:2] == ["collective", "algorithm"]
+    assert "reduce_scatter  ring" in several.stdout
+
+
+def test_a_world_size_that_is_refused_is_no_failure_and_its_reason_is_told_once(own_file: Path) -> None:
+    arguments = ["verify", f"{own_file}:picky", "--ranks", "2-5"]
+
+    shown = CliRunner().invoke(app, arguments)
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+
+    assert shown.exit_code == result.exit_code == 0
+    assert "1 of 4, 3 refused" in shown.stdout
+    assert shown.stdout.count("refused for 3 world sizes: needs 2 ranks, got 3; use ring") == 1
+    found = json.loads(result.stdout)
+    assert [row["world_size"] for row in found["rows"]] == [2]
+    assert found["refused"] == [
+        {
+            "algorithm": "picky",
+            "collective": "all_reduce",
+            "world_sizes": [3, 4, 5],
+            "reason": "needs 2 ranks, got 3; use ring",
+        }
+    ]
+
+
+def test_where_everything_is_refused_nothing_is_proved_and_that_is_said(own_file: Path) -> None:
+    result = CliRunner().invoke(app, ["verify", f"{own_file}:picky", "--ranks", "3"])
+
+    assert result.exit_code == 2
+    assert "nothing was proved: needs 2 ranks, got 3; use ring" in result.stderr
 
 
 def test_a_function_of_ones_own_file_is_proved(own_file: Path) -> None:
@@ -74,6 +139,8 @@ def test_a_wrong_program_ends_with_1_and_the_evidence(own_file: Path, extra: lis
     [
         (["rong"], "did you mean 'ring'"),
         (["missing.py:ring"], "missing.py: no such file"),
+        (["ring", "--collective", "all_to_some"], "unknown collective 'all_to_some'; known: all_reduce"),
+        (["--collective", "all_to_some"], "unknown collective 'all_to_some'; known: all_reduce"),
         (["ring", "--ranks", "0"], "--ranks 0"),
         (["ring", "--ranks", "8-2"], "the smaller first"),
         (["ring", "--ranks", "many"], "expected a number, a list or a range"),
