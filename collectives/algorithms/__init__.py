@@ -11,6 +11,7 @@ from collectives.algorithms.direct import (
     direct_scatter,
 )
 from collectives.algorithms.naive import naive
+from collectives.algorithms.one_shot import one_shot
 from collectives.algorithms.ring import ring, ring_all_gather, ring_reduce_scatter
 from collectives.algorithms.tree import tree, tree_broadcast
 from collectives.program import Algorithm
@@ -23,6 +24,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     direct_all_to_all,
     direct_gather,
     direct_scatter,
+    one_shot,
     ring,
     ring_reduce_scatter,
     ring_all_gather,
