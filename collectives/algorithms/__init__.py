@@ -12,6 +12,7 @@ from collectives.algorithms.direct import (
 )
 from collectives.algorithms.naive import naive
 from collectives.algorithms.one_shot import one_shot
+from collectives.algorithms.recursive_doubling import recursive_doubling, recursive_doubling_all_gather
 from collectives.algorithms.ring import ring, ring_all_gather, ring_reduce_scatter
 from collectives.algorithms.tree import tree, tree_broadcast
 from collectives.program import Algorithm
@@ -25,6 +26,8 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     direct_gather,
     direct_scatter,
     one_shot,
+    recursive_doubling,
+    recursive_doubling_all_gather,
     ring,
     ring_reduce_scatter,
     ring_all_gather,

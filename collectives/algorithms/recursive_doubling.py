@@ -1,0 +1,66 @@
+"""Recursive doubling: in each step every rank exchanges all it has with one twice as far away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from collectives.algorithms.power_of_two import (
+    floor_log2,
+    folded,
+    is_power_of_two,
+    require_power_of_two,
+)
+from collectives.program import Cost, Recv, RecvReduce, Send, Step, algorithm
+
+
+def _all_reduce_cost(world_size: int) -> Cost:
+    doublings, folds = floor_log2(world_size), not is_power_of_two(world_size)
+    return Cost(doublings + 2 * folds, Fraction(doublings + folds))
+
+
+def _all_gather_cost(world_size: int) -> Cost:
+    return Cost(floor_log2(world_size), Fraction(world_size - 1, world_size))
+
+
+@algorithm(num_chunks=1, array_form=True, cost=_all_reduce_cost)
+def recursive_doubling(rank: int, world_size: int) -> Iterator[Step]:
+    """Yield this rank's steps of a recursive-doubling all-reduce.
+
+    In step s the ranks whose numbers differ in bit s alone exchange and reduce their whole
+    buffers: ``log2 p`` steps of n bytes, half of what the tree needs.  Where p is no power of two,
+    ``p - 2^k`` ranks fold theirs into their neighbours': ``k + 2`` steps, ``k + 1`` buffers sent.
+
+    Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations
+    in MPICH", IJHPCA 19(1), 2005, on all-reduce.
+    """
+    yield from folded(_exchange_all, rank, world_size, num_chunks=1)
+
+
+def _exchange_all(rank: int, world_size: int) -> Iterator[Step]:
+    for level in range(floor_log2(world_size)):
+        peer = rank ^ (1 << level)
+        yield Send(peer, chunk=0), RecvReduce(peer, chunk=0)
+
+
+@algorithm(name="recursive_doubling", collective="all_gather", array_form=True, cost=_all_gather_cost)
+def recursive_doubling_all_gather(rank: int, world_size: int) -> Iterator[Step]:
+    """Yield this rank's steps of a recursive-doubling all-gather, for powers of two.
+
+    In step s the ranks whose numbers differ in bit s alone exchange the ``2^s`` chunks that each
+    has: ``log2 p`` steps and ``(p-1)/p`` of the buffer sent, the fewest that there can be of both.
+
+    Source: as `recursive_doubling`, on all-gather.
+
+    Raises:
+        NotSupportedError: *world_size* is no power of two.
+    """
+    require_power_of_two(world_size, "recursive_doubling of all_gather", "ring or direct")
+    for level in range(floor_log2(world_size)):
+        length = 1 << level
+        peer = rank ^ length
+        first = rank // length * length
+        yield (
+            Send(peer, first, num_chunks=length),
+            Recv(peer, first ^ length, num_chunks=length),
+        )
