@@ -1,0 +1,83 @@
+"""What an algorithm's author says of it: the parts of its docstring, for a terminal and for Markdown."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collectives import Algorithm
+
+_OPENING = re.compile(r"^Yield this rank's steps? of ")
+_SECTION = re.compile(r"^(Args|Raises|Yields):$")
+_REFERENCE = re.compile(r"^as `(\w+)`")
+
+
+@dataclass(frozen=True)
+class Description:
+    """Of one algorithm, in the markup of docstrings (see `plain` and `markdown`).
+
+    Attributes:
+        summary: what it is, in one sentence.
+        idea: the paragraphs that say how it works and what that costs.
+        source: where it comes from, if the author says so; references to another are followed.
+    """
+
+    summary: str
+    idea: tuple[str, ...]
+    source: str | None
+
+
+def describe(algorithm: Algorithm) -> Description:
+    """Return what the docstring of *algorithm* says."""
+    paragraphs = _paragraphs(inspect.getdoc(algorithm.program) or "")
+    idea = tuple(paragraph for paragraph in paragraphs[1:] if not paragraph.startswith("Source:"))
+    return Description(
+        summary=_summary(paragraphs[0]) if paragraphs else "",
+        idea=idea,
+        source=_source(paragraphs, algorithm.program.__module__),
+    )
+
+
+def module_summary(algorithm: Algorithm) -> str:
+    """Return the first sentence of the file that *algorithm* is in: the idea of its family."""
+    paragraphs = _paragraphs(sys.modules[algorithm.program.__module__].__doc__ or "")
+    return paragraphs[0] if paragraphs else ""
+
+
+def plain(text: str) -> str:
+    """Return *text* without the markup of docstrings."""
+    return re.sub(r"\*(\w+)\*", r"\1", text.replace("``", "").replace("`", ""))
+
+
+def markdown(text: str) -> str:
+    """Return *text* with the markup of docstrings turned into Markdown's."""
+    return re.sub(r"\*(\w+)\*", r"`\1`", text.replace("``", "`"))
+
+
+def _paragraphs(docstring: str) -> list[str]:
+    """Return the paragraphs, one line each, without the sections about arguments and errors."""
+    found = [block.splitlines() for block in re.split(r"\n\s*\n", docstring.strip()) if block.strip()]
+    return [" ".join(" ".join(lines).split()) for lines in found if not _SECTION.match(lines[0].strip())]
+
+
+def _summary(paragraph: str) -> str:
+    text = _OPENING.sub("", paragraph)
+    return text[:1].upper() + text[1:]
+
+
+def _source(paragraphs: list[str], module: str) -> str | None:
+    """Return the source; ``as `name``` is replaced by the source of that algorithm in *module*."""
+    stated = next((text for text in paragraphs if text.startswith("Source:")), None)
+    if stated is None:
+        return None
+    text = stated.removeprefix("Source:").strip()
+    reference = _REFERENCE.match(text)
+    other = getattr(sys.modules[module], reference[1], None) if reference else None
+    if reference is None or other is None:
+        return text
+    elsewhere = describe(other).source
+    return text if elsewhere is None else elsewhere.removesuffix(".") + text[reference.end() :]

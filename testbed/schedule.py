@@ -1,0 +1,78 @@
+"""A proved program as what it amounts to: who sends which chunks to whom, in which step."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collectives import Algorithm
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """``num_chunks`` chunks, from ``chunk`` on, that arrive in those from ``into`` on."""
+
+    source: int
+    destination: int
+    sent_in_step: int
+    received_in_step: int
+    chunk: int
+    into: int
+    num_chunks: int
+    reduces: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LocalCopy:
+    """Chunks that a rank moves within its own buffer."""
+
+    rank: int
+    step: int
+    chunk: int
+    into: int
+    num_chunks: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All that happens in one run of *algorithm*."""
+
+    algorithm: str
+    collective: str
+    world_size: int
+    num_steps: int
+    messages: tuple[Message, ...]
+    copies: tuple[LocalCopy, ...]
+
+
+def schedule_of(algorithm: Algorithm, world_size: int) -> Schedule:
+    """Return the schedule of a program that is proved: every message has both its sides."""
+    from collectives import Copy, Recv, RecvReduce, Send
+
+    sends: defaultdict[tuple[int, int], deque[tuple[int, Send]]] = defaultdict(deque)
+    receives: list[tuple[int, int, Recv | RecvReduce]] = []
+    copies = []
+    num_steps = 0
+    for rank in range(world_size):
+        for number, step in enumerate(algorithm.steps(rank, world_size)):
+            num_steps = max(num_steps, number + 1)
+            for operation in step:
+                if isinstance(operation, Copy):
+                    place = operation.source, operation.chunk, operation.num_chunks
+                    copies.append(LocalCopy(rank, number, *place))
+                elif isinstance(operation, Send):
+                    sends[rank, operation.peer].append((number, operation))
+                else:
+                    receives.append((rank, number, operation))
+    messages = []
+    for rank, number, receive in receives:
+        sent_in, send = sends[receive.peer, rank].popleft()
+        reduces = isinstance(receive, RecvReduce)
+        chunks = send.chunk, receive.chunk, send.num_chunks
+        messages.append(Message(receive.peer, rank, sent_in, number, *chunks, reduces))
+    messages.sort(key=lambda message: (message.sent_in_step, message.source, message.destination))
+    return Schedule(
+        str(algorithm), algorithm.collective, world_size, num_steps, tuple(messages), tuple(copies)
+    )
