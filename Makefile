@@ -6,13 +6,14 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; sys.version_info >= (3, 11) and print("$(python)")' 2>/dev/null)))
 
-.PHONY: help demo test lint verify test-gpu test-privileged clean
+.PHONY: help demo test lint verify docs test-gpu test-privileged clean
 
 help:
 	@echo 'make demo             prove, train, predict, show: results/demo'
 	@echo 'make test             all tests that this machine can run'
 	@echo 'make lint             ruff, mypy --strict, the layers'
 	@echo 'make verify           prove every shipped algorithm, of every collective, for 2 to 64 ranks'
+	@echo 'make docs             write docs/algorithms.md out of the shipped algorithms'
 	@echo 'make test-gpu         the tests that need a CUDA device'
 	@echo 'make test-privileged  the tests that shape real networks (root, iproute2)'
 	@echo 'make clean            remove what make has made'
@@ -31,6 +32,9 @@ lint: $(STAMP)
 
 verify: $(STAMP)
 	$(BIN)/testbed verify --ranks 2-64
+
+docs: $(STAMP)
+	$(BIN)/python -m testbed.algorithm_docs
 
 test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -m gpu

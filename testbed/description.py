@@ -24,21 +24,25 @@ class Description:
         summary: what it is, in one sentence.
         idea: the paragraphs that say how it works and what that costs.
         source: where it comes from, if the author says so; references to another are followed.
+        parameters: those that can be bound, with their default, and what the author says of each.
     """
 
     summary: str
     idea: tuple[str, ...]
     source: str | None
+    parameters: tuple[tuple[str, str], ...] = ()
 
 
 def describe(algorithm: Algorithm) -> Description:
     """Return what the docstring of *algorithm* says."""
-    paragraphs = _paragraphs(inspect.getdoc(algorithm.program) or "")
+    docstring = inspect.getdoc(algorithm.program) or ""
+    paragraphs = _paragraphs(docstring)
     idea = tuple(paragraph for paragraph in paragraphs[1:] if not paragraph.startswith("Source:"))
     return Description(
         summary=_summary(paragraphs[0]) if paragraphs else "",
         idea=idea,
         source=_source(paragraphs, algorithm.program.__module__),
+        parameters=_parameters(algorithm, docstring),
     )
 
 
@@ -62,6 +66,18 @@ def _paragraphs(docstring: str) -> list[str]:
     """Return the paragraphs, one line each, without the sections about arguments and errors."""
     found = [block.splitlines() for block in re.split(r"\n\s*\n", docstring.strip()) if block.strip()]
     return [" ".join(" ".join(lines).split()) for lines in found if not _SECTION.match(lines[0].strip())]
+
+
+def _parameters(algorithm: Algorithm, docstring: str) -> tuple[tuple[str, str], ...]:
+    """Return ``name=default`` of each parameter, and its text in the section ``Args:``."""
+    section = re.search(r"^Args:\n((?: +.*\n?)+)", docstring, re.MULTILINE)
+    entries = re.findall(r"^    (\w+): (.*(?:\n     .*)*)", section[1] if section else "", re.MULTILINE)
+    said = {name: " ".join(text.split()) for name, text in entries}
+    signature = inspect.signature(algorithm.program).parameters
+    return tuple(
+        (f"{name}={algorithm.parameters.get(name, signature[name].default)!r}", said.get(name, ""))
+        for name in algorithm.parameter_names()
+    )
 
 
 def _summary(paragraph: str) -> str:

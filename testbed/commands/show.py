@@ -118,6 +118,8 @@ def _print_heading(console: Console, proof: Proof, description: Description, oth
         if paragraph:
             print_line(f"{fill(plain(paragraph), console.width)}\n")
     facts = {"cost": _cost(proof), "source": plain(description.source or "none given")}
+    if description.parameters:
+        facts["with"] = f"{', '.join(name for name, _ in description.parameters)} (NAME:parameter=value,…)"
     if others:
         facts["also"] = f"for {', '.join(others)}: --collective NAME"
     for name, text in facts.items():

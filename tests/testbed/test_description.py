@@ -50,6 +50,25 @@ def test_sections_about_arguments_and_errors_are_left_out() -> None:
     assert (description.summary, description.idea, description.source) == ("Nothing.", ("The idea.",), None)
 
 
+def test_parameters_have_their_value_and_what_is_said_of_them() -> None:
+    def program(rank: int, world_size: int, *, segments: int = 4, shape: str = "") -> Any:
+        """Yield this rank's steps of something.
+
+        Args:
+            rank: of no interest.
+            segments: parts that
+                follow each other.
+
+        Source: none.
+        """
+        yield ()
+
+    description = describe(resolve_algorithm(program).with_parameters(shape="2x2"))
+
+    assert description.parameters == (("segments=4", "parts that follow each other."), ("shape='2x2'", ""))
+    assert (description.idea, description.source) == ((), "none.")
+
+
 def test_a_program_without_a_docstring_says_nothing() -> None:
     def program(rank: int, world_size: int) -> Any:
         yield ()
