@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.commands.verify import MODEL, choose
-from testbed.errors import UsageError, reporting_errors
+from testbed.commands.verify import MODEL, choose, root_of
+from testbed.errors import reporting_errors
 from testbed.report.folder import check_writable, document, write_text
 from testbed.report.table import print_json, stdout_console
 
@@ -68,7 +68,7 @@ def show(
 
     meant = choose([algorithm], collective)
     chosen = next((own for own in meant if own.collective == "all_reduce"), meant[0])
-    root = _root(chosen, ranks)
+    root = root_of(chosen, ranks)
     if svg is not None:
         check_writable(svg)
     console = stdout_console(quiet=as_json)
@@ -99,13 +99,6 @@ def show(
     console.print(f"\n{LEGEND}", style="dim", markup=False)
     if svg is not None:
         console.print(f"\nDrawn in {svg}.", markup=False, soft_wrap=True)
-
-
-def _root(algorithm: Algorithm, ranks: int) -> int:
-    root = algorithm.parameters.get("root", 0)
-    if not isinstance(root, int) or not 0 <= root < ranks:
-        raise UsageError(f"root={root}: expected a rank from 0 to {ranks - 1}")
-    return root
 
 
 def _print_heading(console: Console, proof: Proof, description: Description, others: list[str]) -> None:

@@ -124,6 +124,18 @@ def choose(names: Iterable[str] | None, collective: str | None) -> list[Algorith
     return shipped
 
 
+def root_of(algorithm: Algorithm, world_size: int) -> int:
+    """Return the root that is bound to *algorithm*, by default 0.
+
+    Raises:
+        UsageError: there is no such rank.
+    """
+    root = algorithm.parameters.get("root", 0)
+    if not isinstance(root, int) or not 0 <= root < world_size:
+        raise UsageError(f"{algorithm}, {world_size} ranks: the root is a rank from 0 to {world_size - 1}")
+    return root
+
+
 def prove_all(chosen: Iterable[Algorithm], sizes: Sequence[int], advance: Advance) -> list[Outcome]:
     """Prove each algorithm for each world size, up to the first size at which it fails."""
     return [_prove(algorithm, sizes, advance) for algorithm in chosen]
@@ -139,7 +151,7 @@ def _prove(algorithm: Algorithm, sizes: Sequence[int], advance: Advance) -> Outc
     for world_size in sizes:
         advance(f"{algorithm} {algorithm.collective}, {world_size} ranks")
         try:
-            proofs.append(verify(algorithm, world_size))
+            proofs.append(verify(algorithm, world_size, root=root_of(algorithm, world_size)))
         except NotSupportedError as refusal:
             refused.append(world_size)
             reason = reason or str(refusal)

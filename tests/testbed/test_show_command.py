@@ -92,7 +92,11 @@ def test_json_holds_the_schedule_and_how_it_was_proved() -> None:
     [
         (["rong"], 2, "did you mean 'ring'"),
         (["tree", "--collective", "all_gather"], 2, "unknown algorithm 'tree' for all_gather"),
-        (["tree:root=8", "--collective", "broadcast"], 2, "root=8: expected a rank from 0 to 7"),
+        (
+            ["tree:root=8", "--collective", "broadcast"],
+            2,
+            "tree:root=8, 8 ranks: the root is a rank from 0 to 7",
+        ),
         (["ring", "--ranks", "0"], 2, "--ranks"),
         (["ring", "--svg", "/nowhere/ring.svg"], 2, "there is no folder /nowhere"),
         (["OWN:deaf", "--ranks", "2"], 1, "deadlock"),

@@ -60,6 +60,14 @@ def test_a_name_is_proved_for_every_collective_that_it_is_shipped_for() -> None:
     ]
 
 
+def test_a_root_that_is_bound_is_the_one_proved() -> None:
+    result = CliRunner().invoke(
+        app, ["verify", "tree:root=2", "--collective", "broadcast", "--ranks", "3,4", "--json"]
+    )
+
+    assert [row["algorithm"] for row in json.loads(result.stdout)["rows"]] == ["tree:root=2"] * 2
+
+
 @pytest.mark.parametrize("names", [[], ["ring"]])
 def test_a_collective_that_is_named_is_the_only_one_proved(names: list[str]) -> None:
     arguments = ["verify", *names, "--collective", "all_gather", "--ranks", "2", "--json"]
@@ -141,6 +149,7 @@ def test_a_wrong_program_ends_with_1_and_the_evidence(own_file: Path, extra: lis
         (["missing.py:ring"], "missing.py: no such file"),
         (["ring", "--collective", "all_to_some"], "unknown collective 'all_to_some'; known: all_reduce"),
         (["--collective", "all_to_some"], "unknown collective 'all_to_some'; known: all_reduce"),
+        (["tree:root=2", "--ranks", "2"], "tree:root=2, 2 ranks: the root is a rank from 0 to 1"),
         (["ring", "--ranks", "0"], "--ranks 0"),
         (["ring", "--ranks", "8-2"], "the smaller first"),
         (["ring", "--ranks", "many"], "expected a number, a list or a range"),
