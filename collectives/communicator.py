@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Communicator(Protocol):
     """Collectives over the ranks of one group; every rank makes the same calls in the same order.
 
-    All calls work in place, return a `Work`, and have already waited for it unless ``async_op``.
+    All calls return a `Work`, and have already waited for it unless ``async_op``.
     """
 
     @property
@@ -44,6 +44,29 @@ class Communicator(Protocol):
 
     def all_gather(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> Work:
         """Gather equal *tensor*s into *output*, whose first dimension is ``world_size`` times longer."""
+
+    def reduce(
+        self, tensor: torch.Tensor, root: int = 0, op: ReduceOp = "sum", async_op: bool = False
+    ) -> Work:
+        """Reduce *tensor* over all ranks, in place on *root*; elsewhere it stays as it is."""
+
+    def reduce_scatter(
+        self, output: torch.Tensor, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False
+    ) -> Work:
+        """Reduce *tensor*, of ``world_size`` equal parts; each rank's *output* is its own part."""
+
+    def gather(
+        self, output: torch.Tensor | None, tensor: torch.Tensor, root: int = 0, async_op: bool = False
+    ) -> Work:
+        """Gather equal *tensor*s into *output*, ``world_size`` times as long, on *root*."""
+
+    def scatter(
+        self, output: torch.Tensor, tensor: torch.Tensor | None, root: int = 0, async_op: bool = False
+    ) -> Work:
+        """Give each rank its part of *root*'s *tensor*, of ``world_size`` equal parts, as *output*."""
+
+    def all_to_all(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> Work:
+        """Exchange parts: part q of *tensor* goes to rank q, where it becomes part r of *output*."""
 
     def barrier(self) -> None:
         """Return when every rank has called."""

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from collectives.call import Call, Report
 from collectives.clock import Clock, RealClock
 from collectives.errors import CollectiveError, NotSupportedError
+from collectives.program_communicator import check_alike, check_parts
 from collectives.reduction import TORCH_OP, ReduceOp, check_reduction
 from collectives.reports import Explain
 
@@ -50,34 +51,101 @@ class NativeCommunicator:
         check_reduction(tensor, op)
 
         def launch(flat: torch.Tensor) -> Any:
-            return dist.all_reduce(flat, TORCH_OP["sum" if op == "avg" else op], self.group, async_op=True)
+            return dist.all_reduce(flat, _vendor_op(op), self.group, async_op=True)
 
-        def finish(flat: torch.Tensor) -> None:
-            if op == "avg":
-                flat.div_(self.world_size)
-
+        finish = self._divide if op == "avg" else None
         return self._start("all_reduce", tensor, launch, async_op, op=op, finish=finish)
 
     def broadcast(self, tensor: torch.Tensor, root: int = 0, async_op: bool = False) -> NativeWork:
         """Replace *tensor* by that of rank *root*."""
-        if not 0 <= root < self.world_size:
-            raise ValueError(f"root must be a rank from 0 to {self.world_size - 1}, got {root}")
+        self._check_root(root)
 
         def launch(flat: torch.Tensor) -> Any:
             return dist.broadcast(flat, group_src=root, group=self.group, async_op=True)
 
         return self._start("broadcast", tensor, launch, async_op, root=root)
 
-    def all_gather(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> NativeWork:
-        """Gather every rank's *tensor* into *output*, in the order of ranks."""
-        part = tensor.detach().contiguous()
+    def reduce(
+        self, tensor: torch.Tensor, root: int = 0, op: ReduceOp = "sum", async_op: bool = False
+    ) -> NativeWork:
+        """Reduce *tensor* over all ranks, in place on *root*; elsewhere it stays as it is."""
+        check_reduction(tensor, op)
+        self._check_root(root)
+        mine = self.rank == root
+        work_on = tensor if mine else tensor.detach().clone()
 
         def launch(flat: torch.Tensor) -> Any:
-            return dist.all_gather(
-                list(flat.view(self.world_size, -1)), part.view(-1), self.group, async_op=True
-            )
+            return dist.reduce(flat, op=_vendor_op(op), group=self.group, group_dst=root, async_op=True)
+
+        finish = self._divide if op == "avg" and mine else None
+        return self._start("reduce", work_on, launch, async_op, op=op, root=root, finish=finish)
+
+    def all_gather(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> NativeWork:
+        """Gather every rank's *tensor* into *output*, in the order of ranks."""
+        check_parts(output, tensor, self.world_size)
+        part = tensor.detach().contiguous().view(-1)
+
+        def launch(flat: torch.Tensor) -> Any:
+            return dist.all_gather(self._parts(flat), part, self.group, async_op=True)
 
         return self._start("all_gather", output, launch, async_op)
+
+    def reduce_scatter(
+        self, output: torch.Tensor, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False
+    ) -> NativeWork:
+        """Reduce *tensor*, of ``world_size`` equal parts; each rank's *output* is its own part."""
+        check_reduction(tensor, op)
+        parts = list(check_parts(tensor, output, self.world_size))
+
+        def launch(flat: torch.Tensor) -> Any:
+            return dist.reduce_scatter(flat, parts, op=_vendor_op(op), group=self.group, async_op=True)
+
+        finish = self._divide if op == "avg" else None
+        return self._start("reduce_scatter", output, launch, async_op, op=op, finish=finish)
+
+    def gather(
+        self, output: torch.Tensor | None, tensor: torch.Tensor, root: int = 0, async_op: bool = False
+    ) -> NativeWork:
+        """Gather every rank's *tensor*, all of one size, into *output* on *root*."""
+        self._check_root(root)
+        part = tensor.detach().contiguous().view(-1)
+        if self.rank != root:
+            output = tensor.new_empty(self.world_size, tensor.numel())
+        elif output is None:
+            raise ValueError(f"rank {root} is the root of this gather and must give an output")
+        check_parts(output, tensor, self.world_size)
+
+        def launch(flat: torch.Tensor) -> Any:
+            into = self._parts(flat) if self.rank == root else None
+            return dist.gather(part, into, group=self.group, group_dst=root, async_op=True)
+
+        return self._start("gather", output, launch, async_op, root=root)
+
+    def scatter(
+        self, output: torch.Tensor, tensor: torch.Tensor | None, root: int = 0, async_op: bool = False
+    ) -> NativeWork:
+        """Give each rank its part of *root*'s *tensor*, of ``world_size`` equal parts, as *output*."""
+        self._check_root(root)
+        parts = None
+        if self.rank == root:
+            if tensor is None:
+                raise ValueError(f"rank {root} is the root of this scatter and must give a tensor")
+            parts = list(check_parts(tensor, output, self.world_size))
+
+        def launch(flat: torch.Tensor) -> Any:
+            return dist.scatter(flat, parts, group=self.group, group_src=root, async_op=True)
+
+        return self._start("scatter", output, launch, async_op, root=root)
+
+    def all_to_all(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> NativeWork:
+        """Exchange parts: part q of *tensor* goes to rank q, where it becomes part r of *output*."""
+        check_alike(output, tensor, self.world_size)
+        given = tensor.detach().contiguous().view(-1)
+
+        def launch(flat: torch.Tensor) -> Any:
+            return dist.all_to_all_single(flat, given, group=self.group, async_op=True)
+
+        return self._start("all_to_all", output, launch, async_op)
 
     def barrier(self) -> None:
         """Return when every rank has called."""
@@ -85,6 +153,16 @@ class NativeCommunicator:
 
     def poll(self) -> None:
         """Do nothing: the backend advances by itself."""
+
+    def _check_root(self, root: int) -> None:
+        if not 0 <= root < self.world_size:
+            raise ValueError(f"root must be a rank from 0 to {self.world_size - 1}, got {root}")
+
+    def _parts(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        return list(flat.view(self.world_size, -1))
+
+    def _divide(self, flat: torch.Tensor) -> None:
+        flat.div_(self.world_size)
 
     def _start(
         self,
@@ -158,3 +236,8 @@ class NativeWork:
         if self.completed_ps is None and self.work.is_completed():
             self.wait()
         return self.completed_ps is not None
+
+
+def _vendor_op(op: str) -> Any:
+    """Return torch's operation; Gloo has no average, so that is a sum, divided at the end."""
+    return TORCH_OP["sum" if op == "avg" else op]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -17,12 +18,23 @@ from collectives.resolve import resolve_algorithm
 from collectives.transports import Transport
 from collectives.work import Work
 
+DEFAULTS = {
+    "all_gather": "ring",
+    "all_to_all": "direct",
+    "broadcast": "tree",
+    "gather": "tree",
+    "reduce": "tree",
+    "reduce_scatter": "ring",
+    "scatter": "tree",
+}
+"""The algorithm of each collective but all-reduce."""
+
 
 class ProgramCommunicator:
     """A `collectives.communicator.Communicator` over *transport*.
 
-    All-reduce runs *algorithm*; broadcast runs the binomial tree, all-gather the ring.  Results
-    are in place when the `Work` has been waited for, and nothing is handed out half-reduced.
+    All-reduce runs *algorithm*, the other collectives those of `DEFAULTS`.  Results are in place
+    when the `Work` has been waited for, and nothing is handed out half-reduced.
 
     Args:
         transport: moves the messages.
@@ -39,9 +51,6 @@ class ProgramCommunicator:
         self.transport = transport
         self.device = torch.device(device)
         self.algorithm = resolve_algorithm(algorithm)
-        self._broadcast = resolve_algorithm("tree", "broadcast")
-        self._all_gather = resolve_algorithm("ring", "all_gather")
-        self._barrier = resolve_algorithm("tree")
         self._sequence = 0
 
     @property
@@ -66,37 +75,96 @@ class ProgramCommunicator:
             NotSupportedError: torch cannot reduce this dtype so, or an average of integers is wanted.
         """
         check_reduction(tensor, op)
-        finish = (lambda flat: flat.div_(self.world_size)) if op == "avg" else None
+        finish = self._divide if op == "avg" else None
         return self._start(self.algorithm, "all_reduce", tensor, async_op, op=op, finish=finish)
 
     def broadcast(self, tensor: torch.Tensor, root: int = 0, async_op: bool = False) -> Work:
         """Replace *tensor* by that of rank *root*."""
-        if not 0 <= root < self.world_size:
-            raise ValueError(f"root must be a rank from 0 to {self.world_size - 1}, got {root}")
-        algorithm = self._broadcast.with_parameters(root=root)
-        return self._start(algorithm, "broadcast", tensor, async_op, root=root)
+        return self._start(self._rooted("broadcast", root), "broadcast", tensor, async_op, root=root)
+
+    def reduce(
+        self, tensor: torch.Tensor, root: int = 0, op: ReduceOp = "sum", async_op: bool = False
+    ) -> Work:
+        """Reduce *tensor* over all ranks, in place on *root*; elsewhere it stays as it is."""
+        check_reduction(tensor, op)
+        mine = self.rank == root
+        work_on = tensor if mine else tensor.detach().clone()
+        finish = self._divide if op == "avg" and mine else None
+        algorithm = self._rooted("reduce", root)
+        return self._start(algorithm, "reduce", work_on, async_op, op=op, root=root, finish=finish)
 
     def all_gather(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> Work:
         """Gather every rank's *tensor*, all of one size, into *output*, in the order of ranks."""
-        if output.numel() != tensor.numel() * self.world_size or output.dtype != tensor.dtype:
-            raise ValueError(
-                f"output must hold {self.world_size} × {tensor.numel()} elements of {tensor.dtype}, "
-                f"got {output.numel()} of {output.dtype}"
-            )
-        if not output.is_contiguous():
-            raise ValueError("output must be contiguous")
-        own = output.detach().view(self.world_size, tensor.numel())[self.rank]
-        own.copy_(tensor.detach().reshape(-1))
-        return self._start(self._all_gather, "all_gather", output, async_op)
+        whole = check_parts(output, tensor, self.world_size)
+        whole[self.rank].copy_(tensor.detach().reshape(-1))
+        return self._start(_default("all_gather"), "all_gather", output, async_op)
+
+    def reduce_scatter(
+        self, output: torch.Tensor, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False
+    ) -> Work:
+        """Reduce *tensor*, of ``world_size`` equal parts; each rank's *output* is its own part."""
+        check_reduction(tensor, op)
+        work_on = check_parts(tensor, output, self.world_size).clone()
+
+        def finish(flat: torch.Tensor) -> None:
+            self._take_own_part(output, flat)
+            if op == "avg":
+                output.detach().div_(self.world_size)
+
+        algorithm = _default("reduce_scatter")
+        return self._start(algorithm, "reduce_scatter", work_on, async_op, op=op, finish=finish)
+
+    def gather(
+        self, output: torch.Tensor | None, tensor: torch.Tensor, root: int = 0, async_op: bool = False
+    ) -> Work:
+        """Gather every rank's *tensor*, all of one size, into *output* on *root*."""
+        if self.rank != root:
+            output = tensor.new_empty(self.world_size, tensor.numel())
+        elif output is None:
+            raise ValueError(f"rank {root} is the root of this gather and must give an output")
+        whole = check_parts(output, tensor, self.world_size)
+        whole[self.rank].copy_(tensor.detach().reshape(-1))
+        return self._start(self._rooted("gather", root), "gather", output, async_op, root=root)
+
+    def scatter(
+        self, output: torch.Tensor, tensor: torch.Tensor | None, root: int = 0, async_op: bool = False
+    ) -> Work:
+        """Give each rank its part of *root*'s *tensor*, of ``world_size`` equal parts, as *output*."""
+        if self.rank != root:
+            work_on = output.detach().new_empty(self.world_size, output.numel())
+        elif tensor is None:
+            raise ValueError(f"rank {root} is the root of this scatter and must give a tensor")
+        else:
+            work_on = check_parts(tensor, output, self.world_size).clone()
+        finish = partial(self._take_own_part, output)
+        algorithm = self._rooted("scatter", root)
+        return self._start(algorithm, "scatter", work_on, async_op, root=root, finish=finish)
+
+    def all_to_all(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> Work:
+        """Exchange parts: part q of *tensor* goes to rank q, where it becomes part r of *output*."""
+        check_alike(output, tensor, self.world_size)
+        output.detach().copy_(tensor.detach())
+        return self._start(_default("all_to_all"), "all_to_all", output, async_op)
 
     def barrier(self) -> None:
         """Return when every rank has called."""
         token = torch.zeros(1, dtype=torch.uint8, device=self.device)
-        self._start(self._barrier, "barrier", token, async_op=False, op="sum")
+        self._start(resolve_algorithm("tree"), "barrier", token, async_op=False, op="sum")
 
     def poll(self) -> None:
         """Advance what is in flight as far as it goes without waiting."""
         self.transport.poll()
+
+    def _rooted(self, collective: str, root: int) -> Algorithm:
+        if not 0 <= root < self.world_size:
+            raise ValueError(f"root must be a rank from 0 to {self.world_size - 1}, got {root}")
+        return _default(collective).with_parameters(root=root)
+
+    def _divide(self, flat: torch.Tensor) -> None:
+        flat.div_(self.world_size)
+
+    def _take_own_part(self, output: torch.Tensor, flat: torch.Tensor) -> None:
+        output.detach().copy_(flat.view(self.world_size, -1)[self.rank].view(output.shape))
 
     def _start(
         self,
@@ -141,3 +209,37 @@ class ProgramCommunicator:
             finish(flat)
         if flat.data_ptr() != tensor.data_ptr():
             tensor.copy_(flat.view(tensor.shape))
+
+
+def check_parts(whole: torch.Tensor, part: torch.Tensor, world_size: int) -> torch.Tensor:
+    """Return *whole* as a row per rank; refuse what does not consist of parts like *part*.
+
+    Raises:
+        ValueError: sizes or dtypes do not fit, or *whole* is not contiguous.
+    """
+    if whole.numel() != part.numel() * world_size or whole.dtype != part.dtype:
+        raise ValueError(
+            f"the longer tensor must hold {world_size} × {part.numel()} elements of {part.dtype}, "
+            f"got {whole.numel()} of {whole.dtype}"
+        )
+    if not whole.is_contiguous():
+        raise ValueError("the longer tensor must be contiguous")
+    return whole.detach().view(world_size, part.numel())
+
+
+def check_alike(output: torch.Tensor, tensor: torch.Tensor, world_size: int) -> None:
+    """Refuse an exchange between tensors that differ, or do not divide into parts.
+
+    Raises:
+        ValueError: shapes, dtypes or sizes do not fit.
+    """
+    if output.shape != tensor.shape or output.dtype != tensor.dtype or output.numel() % world_size:
+        raise ValueError(
+            f"output and tensor must be alike, and divisible by {world_size} ranks; got "
+            f"{tuple(output.shape)} of {output.dtype} and {tuple(tensor.shape)} of {tensor.dtype}"
+        )
+
+
+@cache
+def _default(collective: str) -> Algorithm:
+    return resolve_algorithm(DEFAULTS[collective], collective)

@@ -157,12 +157,11 @@ class TestbedProcessGroup(dist.ProcessGroup):
         return CollectiveWork([work], [tensor])
 
     def reduce(self, tensors: Any, opts: Any) -> CollectiveWork:  # type: ignore[override]
-        """Reduce one tensor over all ranks, for the root: an all-reduce that the others forget."""
+        """Reduce one tensor over all ranks, in place on the root."""
         (tensor,) = _as_list(tensors)
-        total = tensor.detach().clone()
-        work = self._all_reduce(total, opts.reduceOp)
-        mine = self.rank() == opts.rootRank
-        return CollectiveWork([_Waiting(work)], [tensor], lambda: _copy(tensor, total) if mine else None)
+        communicator = self.communicator(tensor.device)
+        work = communicator.reduce(tensor, opts.rootRank, op_of(opts.reduceOp), async_op=True)
+        return CollectiveWork([work], [tensor])
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> CollectiveWork:
         """Gather one tensor of each rank, all of one size, into as many tensors."""
@@ -171,9 +170,58 @@ class TestbedProcessGroup(dist.ProcessGroup):
         return self._gather(tensor, parts)
 
     def gather(self, outputs: Any, inputs: Any, opts: Any) -> CollectiveWork:  # type: ignore[override]
-        """Gather one tensor of each rank, for the root: an all-gather that the others forget."""
+        """Gather one tensor of each rank, all of one size, into as many tensors on the root."""
         (tensor,) = _as_list(inputs)
-        return self._gather(tensor, outputs[0] if self.rank() == opts.rootRank else ())
+        parts = outputs[0] if self.rank() == opts.rootRank else ()
+        gathered = self._rows(tensor, parts)
+        flat = tensor.detach().reshape(-1)
+        work = self.communicator(tensor.device).gather(gathered, flat, opts.rootRank, async_op=True)
+        return CollectiveWork([work], parts, lambda: _copy_rows(parts, gathered))
+
+    def scatter(self, outputs: Any, inputs: Any, opts: Any) -> CollectiveWork:  # type: ignore[override]
+        """Give each rank one of the root's tensors, all of one size."""
+        (output,) = _as_list(outputs)
+        given = None
+        if self.rank() == opts.rootRank:
+            given = self._rows(output, inputs[0])
+            for row, tensor in zip(given, inputs[0], strict=True):
+                row.copy_(tensor.detach().reshape(-1))
+        work = self.communicator(output.device).scatter(output, given, opts.rootRank, async_op=True)
+        return CollectiveWork([work], [output])
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any) -> CollectiveWork:  # type: ignore[override]
+        """Reduce a list of tensors, one for each rank; each rank gets its own."""
+        (output,) = _as_list(outputs)
+        (parts,) = inputs if isinstance(inputs[0], (list, tuple)) else (inputs,)
+        given = self._rows(output, parts)
+        for row, tensor in zip(given, parts, strict=True):
+            row.copy_(tensor.detach().reshape(-1))
+        return self.reduce_scatter_single(output, given, opts)
+
+    def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> CollectiveWork:
+        """Reduce one long tensor, of a part for each rank; each rank gets its own."""
+        op = op_of(getattr(opts, "reduceOp", opts))
+        communicator = self.communicator(tensor.device)
+        work = communicator.reduce_scatter(output, tensor.contiguous(), op, async_op=True)
+        return CollectiveWork([work], [output])
+
+    _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        tensor: torch.Tensor,
+        output_split_sizes: Sequence[int] = (),
+        input_split_sizes: Sequence[int] = (),
+        opts: Any = None,
+    ) -> CollectiveWork:
+        """Exchange equal parts of one long tensor."""
+        if output_split_sizes or input_split_sizes:
+            raise NotSupportedError("testbed exchanges equal parts; leave the split sizes out")
+        work = self.communicator(tensor.device).all_to_all(output, tensor, async_op=True)
+        return CollectiveWork([work], [output])
+
+    alltoall_base = all_to_all_single  # type: ignore[assignment]
 
     def all_gather_single(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
@@ -202,21 +250,21 @@ class TestbedProcessGroup(dist.ProcessGroup):
         return CollectiveWork([work], [tensor])
 
     def _gather(self, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> CollectiveWork:
-        """Gather *tensor* from all ranks into *parts*, or, if there are none, into nothing."""
+        """Gather *tensor* from all ranks into *parts*."""
+        self._rows(tensor, parts)
+        gathered, work = self._all_gather(tensor)
+        return CollectiveWork([work], parts, lambda: _copy_rows(parts, gathered))
+
+    def _rows(self, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return room for a row like *tensor* for each rank; refuse *parts* that are not all like it."""
         for peer, part in enumerate(parts):
             if part.numel() != tensor.numel() or part.dtype != tensor.dtype:
                 raise NotSupportedError(
-                    f"tensors are gathered that have one size and dtype: rank {self.rank()} gives "
-                    f"{tuple(tensor.shape)} of {tensor.dtype}, the place for rank {peer} is "
+                    f"the tensors of all ranks must have one size and dtype: rank {self.rank()} has "
+                    f"{tuple(tensor.shape)} of {tensor.dtype}, the one for rank {peer} is "
                     f"{tuple(part.shape)} of {part.dtype}"
                 )
-        gathered, work = self._all_gather(tensor)
-
-        def finish() -> None:
-            for part, piece in zip(parts, gathered, strict=False):
-                _copy(part, piece)
-
-        return CollectiveWork([work], parts, finish)
+        return torch.empty(self.size(), tensor.numel(), dtype=tensor.dtype, device=tensor.device)
 
     def _all_gather(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
         """Start to gather *tensor* from all ranks into the rows of the result."""
@@ -246,19 +294,23 @@ def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
     target.detach().copy_(source.view(target.shape))
 
 
+def _copy_rows(parts: Sequence[torch.Tensor], rows: torch.Tensor) -> None:
+    for part, row in zip(parts, rows, strict=False):
+        _copy(part, row)
+
+
 def _refuse(name: str) -> Callable[..., Any]:
     def refused(self: TestbedProcessGroup, *arguments: Any, **options: Any) -> Any:
         raise NotSupportedError(
-            f"the testbed backend does not carry {name} yet; it carries all_reduce, reduce, broadcast, "
-            "all_gather, gather, barrier, and the object collectives built on them"
+            f"the testbed backend does not carry {name} yet; it carries all_reduce, reduce, reduce_scatter, "
+            "broadcast, all_gather, gather, scatter, all_to_all_single, barrier, and what is built on them"
         )
 
     return refused
 
 
 for _name in (
-    "scatter", "reduce_scatter", "reduce_scatter_single", "_reduce_scatter_base",
-    "reduce_scatter_single_coalesced", "all_gather_single_coalesced", "alltoall", "all_to_all_single",
-    "alltoall_base", "send", "recv", "recv_anysource",
+    "reduce_scatter_single_coalesced", "all_gather_single_coalesced", "alltoall", "send", "recv",
+    "recv_anysource",
 ):  # fmt: skip
     setattr(TestbedProcessGroup, _name, _refuse(_name))

@@ -14,7 +14,7 @@ from collectives.algorithms.naive import naive
 from collectives.algorithms.one_shot import one_shot
 from collectives.algorithms.recursive_doubling import recursive_doubling, recursive_doubling_all_gather
 from collectives.algorithms.ring import ring, ring_all_gather, ring_reduce_scatter
-from collectives.algorithms.tree import tree, tree_broadcast
+from collectives.algorithms.tree import tree, tree_broadcast, tree_gather, tree_reduce, tree_scatter
 from collectives.program import Algorithm
 
 ALGORITHMS: tuple[Algorithm, ...] = (
@@ -33,4 +33,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     ring_all_gather,
     tree,
     tree_broadcast,
+    tree_reduce,
+    tree_gather,
+    tree_scatter,
 )

@@ -153,11 +153,39 @@ def test_reduce_and_gather_give_the_root_the_result_and_leave_the_others_alone()
     ]
 
 
+def parts_travel(rank):
+    world_size = dist.get_world_size()
+    mine = [torch.tensor([10 * rank + peer, -rank]) for peer in range(world_size)]
+    own, scattered, exchanged = torch.empty(2, dtype=torch.int64), torch.empty(2), torch.empty(world_size)
+    dist.reduce_scatter(own, mine)
+    dist.scatter(
+        scattered, [torch.full((2,), 1.0 * peer) for peer in range(world_size)] if rank == 1 else None, 1
+    )
+    dist.all_to_all_single(exchanged, torch.arange(1.0 * world_size) + 10 * rank)
+    gathered = [torch.empty(1) for _ in range(world_size)] if rank == 0 else None
+    dist.gather(torch.tensor([1.0 * rank]), gathered, 0)
+    total = torch.tensor([rank + 1])
+    dist.reduce(total, 2, op=dist.ReduceOp.PRODUCT)
+    return own.tolist(), scattered.tolist(), exchanged.tolist(), gathered, total.item()
+
+
+def test_parts_travel_as_torch_says():
+    results = on_ranks(3, parts_travel).results
+
+    for rank, (own, scattered, exchanged, gathered, total) in enumerate(results):
+        assert own == [30 + 3 * rank, -3]
+        assert scattered == [rank, rank]
+        assert exchanged == [rank, 10 + rank, 20 + rank]
+        assert (gathered is None) == (rank != 0)
+        assert total == (6 if rank == 2 else rank + 1)
+    assert torch.cat(results[0][3]).tolist() == [0, 1, 2]
+
+
 def test_gathering_tensors_of_different_sizes_is_refused():
     def work(rank):
         dist.all_gather([torch.empty(2), torch.empty(3)], torch.empty(2))
 
-    with pytest.raises(RankError, match=r"the place for rank 1 is \(3,\)"):
+    with pytest.raises(RankError, match=r"the one for rank 1 is \(3,\)"):
         on_ranks(2, work)
 
 
@@ -286,7 +314,7 @@ def test_an_error_of_a_collective_comes_out_of_the_backward_pass_that_waits_for_
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: dist.reduce_scatter(torch.empty(1), [torch.ones(1)] * 2),
+        lambda: dist.all_to_all_single(torch.empty(3), torch.ones(3), [1, 2], [1, 2]),
         lambda: dist.send(torch.ones(1), dst=1),
         lambda: dist.all_reduce(torch.ones(1, dtype=torch.int64), op=dist.ReduceOp.AVG),
     ],

@@ -120,6 +120,50 @@ def all_gather_lines_up_the_ranks(communicator: Communicator) -> Any:
         assert torch.equal(output, torch.arange(p)[:, None].expand(p, count))
 
 
+def reduce_changes_the_root_only(communicator: Communicator) -> Any:
+    for root in range(communicator.world_size):
+        tensor = part(communicator.rank, 7, torch.float32)
+        communicator.reduce(tensor, root, "sum")
+        mine = part(communicator.rank, 7, torch.float32)
+        expected = whole(communicator.world_size, 7, torch.float32) if communicator.rank == root else mine
+        assert torch.equal(tensor, expected)
+
+
+def reduce_scatter_gives_each_rank_its_part(communicator: Communicator) -> Any:
+    p = communicator.world_size
+    for count in (0, 1, 5):
+        tensor, output = part(communicator.rank, p * count, torch.int64), torch.full((count,), -1)
+        communicator.reduce_scatter(output, tensor, "sum")
+        assert torch.equal(output, whole(p, p * count, torch.int64).view(p, count)[communicator.rank])
+        assert torch.equal(tensor, part(communicator.rank, p * count, torch.int64))
+
+
+def gather_lines_up_the_ranks_on_the_root(communicator: Communicator) -> Any:
+    p = communicator.world_size
+    for root in range(p):
+        output = torch.full((p, 3), -1) if communicator.rank == root else None
+        communicator.gather(output, torch.full((3,), communicator.rank), root)
+        if output is not None:
+            assert torch.equal(output, torch.arange(p)[:, None].expand(p, 3))
+
+
+def scatter_gives_each_rank_its_part(communicator: Communicator) -> Any:
+    p = communicator.world_size
+    for root in range(p):
+        tensor = torch.arange(3 * p) + 100 * root if communicator.rank == root else None
+        output = torch.full((3,), -1)
+        communicator.scatter(output, tensor, root)
+        assert torch.equal(output, torch.arange(3) + 3 * communicator.rank + 100 * root)
+
+
+def all_to_all_exchanges_parts(communicator: Communicator) -> Any:
+    p, rank = communicator.world_size, communicator.rank
+    tensor = (torch.arange(p)[:, None] + 100 * rank).expand(p, 2).contiguous()
+    output = torch.full((p, 2), -1)
+    communicator.all_to_all(output, tensor)
+    assert torch.equal(output, (100 * torch.arange(p)[:, None] + rank).expand(p, 2))
+
+
 def a_barrier_returns(communicator: Communicator) -> Any:
     for _ in range(3):
         communicator.barrier()
@@ -151,6 +195,11 @@ SCENARIOS = (
     polling_completes_what_is_in_flight,
     broadcast_replaces_by_the_roots,
     all_gather_lines_up_the_ranks,
+    reduce_changes_the_root_only,
+    reduce_scatter_gives_each_rank_its_part,
+    gather_lines_up_the_ranks_on_the_root,
+    scatter_gives_each_rank_its_part,
+    all_to_all_exchanges_parts,
     a_barrier_returns,
     gradients_do_not_flow_through,
 )
