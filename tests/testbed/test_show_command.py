@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from pathlib import Path
@@ -131,6 +132,16 @@ def test_a_wide_grid_loses_whole_ranks_and_says_how_many(width: int) -> None:
     one_more = draw(resolve_algorithm("ring"), 16, ranks=range(num_shown + 1))
     assert max(map(len, one_more.split("\n"))) > width
     assert f"{16 - num_shown} of 16 ranks not shown" in note
+
+
+def test_on_a_terminal_nothing_is_wider_than_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "60")
+
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", show("ring", "--ranks", "16").stdout)
+
+    assert max(map(len, shown.split("\n"))) <= 60
+    assert "12 of 16 ranks not shown" in shown
 
 
 def test_a_grid_of_which_no_rank_fits_is_cut_within_it() -> None:
