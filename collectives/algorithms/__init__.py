@@ -10,6 +10,11 @@ from collectives.algorithms.direct import (
     direct_reduce_scatter,
     direct_scatter,
 )
+from collectives.algorithms.halving_doubling import (
+    halving_doubling,
+    halving_doubling_all_gather,
+    halving_doubling_reduce_scatter,
+)
 from collectives.algorithms.naive import naive
 from collectives.algorithms.one_shot import one_shot
 from collectives.algorithms.recursive_doubling import recursive_doubling, recursive_doubling_all_gather
@@ -25,6 +30,9 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     direct_all_to_all,
     direct_gather,
     direct_scatter,
+    halving_doubling,
+    halving_doubling_reduce_scatter,
+    halving_doubling_all_gather,
     one_shot,
     recursive_doubling,
     recursive_doubling_all_gather,

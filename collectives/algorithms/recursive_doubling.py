@@ -48,7 +48,8 @@ def recursive_doubling_all_gather(rank: int, world_size: int) -> Iterator[Step]:
     """Yield this rank's steps of a recursive-doubling all-gather, for powers of two.
 
     In step s the ranks whose numbers differ in bit s alone exchange the ``2^s`` chunks that each
-    has: ``log2 p`` steps and ``(p-1)/p`` of the buffer sent, the fewest that there can be of both.
+    has: ``log2 p`` steps, the fewest with one message each, and ``(p-1)/p`` of the buffer sent, the
+    fewest bytes that there can be.
 
     Source: as `recursive_doubling`, on all-gather.
 

@@ -68,7 +68,7 @@ TRANSPORTS = [
     pytest.param(over_gloo, id="gloo", marks=pytest.mark.distributed),
     pytest.param(over_streams, id="nccl's, on the CPU", marks=pytest.mark.distributed),
 ]
-ALGORITHMS = ("naive", "direct", "one_shot", "recursive_doubling", "ring", "tree")
+ALGORITHMS = ("naive", "direct", "halving_doubling", "one_shot", "recursive_doubling", "ring", "tree")
 
 ROUNDED_BY_EACH_RANK = {"one_shot"}
 """Each rank adds in an order of its own, so that sums that round differ between ranks."""

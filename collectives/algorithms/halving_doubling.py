@@ -1,0 +1,141 @@
+"""Halving and doubling: reduce ever smaller halves, then gather them; few steps and few bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from functools import partial
+from typing import Literal, TypeAlias
+
+from collectives.algorithms.power_of_two import (
+    floor_log2,
+    folded,
+    is_power_of_two,
+    require_power_of_two,
+)
+from collectives.program import Copy, Cost, Recv, RecvReduce, Send, Step, algorithm
+
+Order: TypeAlias = Literal["far", "near"]
+
+
+def _core(world_size: int) -> int:
+    return 1 << floor_log2(world_size)
+
+
+def _all_reduce_cost(world_size: int) -> Cost:
+    core, folds = _core(world_size), not is_power_of_two(world_size)
+    return Cost(2 * floor_log2(world_size) + 2 * folds, Fraction(2 * (core - 1), core) + folds)
+
+
+def _half_cost(world_size: int) -> Cost:
+    return Cost(floor_log2(world_size), Fraction(world_size - 1, world_size))
+
+
+@algorithm(num_chunks=_core, array_form=True, cost=_all_reduce_cost)
+def halving_doubling(rank: int, world_size: int, *, order: Order = "far") -> Iterator[Step]:
+    """Yield this rank's steps of Rabenseifner's all-reduce.
+
+    Recursive halving: partners exchange halves of what they still reduce, until each has one
+    chunk.  Recursive doubling takes the same way back.  ``2 log2 p`` steps, and ``2(p-1)/p``
+    buffers sent, the fewest bytes that there can be.  Where p is no power of two, ``p - 2^k`` ranks
+    fold their buffers into their neighbours': two steps and one buffer more.
+
+    *order*: with the farthest partner first (``far``), the largest messages travel farthest; with
+    the nearest first (``near``, as in MPICH), they stay close, which relieves a ring or torus.
+
+    Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations
+    in MPICH", IJHPCA 19(1), 2005, on reduce and all-reduce.
+    """
+    yield from folded(partial(_halve_and_double, order=order), rank, world_size, _core(world_size))
+
+
+@algorithm(name="halving_doubling", collective="reduce_scatter", array_form=True, cost=_half_cost)
+def halving_doubling_reduce_scatter(rank: int, world_size: int, *, order: Order = "far") -> Iterator[Step]:
+    """Yield this rank's steps of a recursive-halving reduce-scatter, for powers of two.
+
+    ``log2 p`` steps, the fewest with one message each, and ``(p-1)/p`` of the buffer sent, the
+    fewest bytes that there can be.
+    With ``order="near"`` the halves are contiguous only after the chunks have been put into
+    bit-reversed order, so each rank copies its buffer once before, and its own chunk after.
+
+    Source: as `halving_doubling`.
+
+    Raises:
+        NotSupportedError: *world_size* is no power of two.
+    """
+    require_power_of_two(world_size, "halving_doubling of reduce_scatter", "ring or direct")
+    if order == "near":
+        yield _reverse_bits_of_chunks(world_size)
+    yield from _halve(rank, world_size, order)
+    if order == "near":
+        yield (Copy(_position(rank, world_size, order), rank),)
+
+
+@algorithm(name="halving_doubling", collective="all_gather", array_form=True, cost=_half_cost)
+def halving_doubling_all_gather(rank: int, world_size: int, *, order: Order = "far") -> Iterator[Step]:
+    """Yield this rank's steps of a recursive-doubling all-gather, for powers of two.
+
+    `halving_doubling_reduce_scatter` backwards, at the same cost: *order* is that of the halving,
+    so ``far`` begins with the nearest partner, which is ``recursive_doubling``.
+
+    Source: as `halving_doubling`.
+
+    Raises:
+        NotSupportedError: *world_size* is no power of two.
+    """
+    require_power_of_two(world_size, "halving_doubling of all_gather", "ring or direct")
+    if order == "near":
+        yield (Copy(rank, _position(rank, world_size, order)),)
+    yield from _double(rank, world_size, order)
+    if order == "near":
+        yield _reverse_bits_of_chunks(world_size)
+
+
+def _halve_and_double(rank: int, world_size: int, order: Order) -> Iterator[Step]:
+    yield from _halve(rank, world_size, order)
+    yield from _double(rank, world_size, order)
+
+
+def _halve(rank: int, world_size: int, order: Order) -> Iterator[Step]:
+    first, length = 0 * rank, world_size
+    for distance in _distances(world_size, order):
+        length //= 2
+        upper = rank // distance % 2
+        peer = rank ^ distance
+        kept, given = first + upper * length, first + (1 - upper) * length
+        yield Send(peer, given, num_chunks=length), RecvReduce(peer, kept, num_chunks=length)
+        first = kept
+
+
+def _double(rank: int, world_size: int, order: Order) -> Iterator[Step]:
+    first, length = _position(rank, world_size, order), 1
+    for distance in reversed(_distances(world_size, order)):
+        upper = rank // distance % 2
+        peer = rank ^ distance
+        yield (
+            Send(peer, first, num_chunks=length),
+            Recv(peer, first + (1 - 2 * upper) * length, num_chunks=length),
+        )
+        first, length = first - upper * length, 2 * length
+
+
+def _distances(world_size: int, order: Order) -> list[int]:
+    """Return how far away the partners are, from the first halving to the last."""
+    if order not in ("far", "near"):
+        raise ValueError(f"order must be 'far' or 'near', got {order!r}")
+    distances = [1 << level for level in range(floor_log2(world_size))]
+    return distances if order == "near" else distances[::-1]
+
+
+def _position(rank: int, world_size: int, order: Order) -> int:
+    """Return where the chunk is that *rank* reduces: at *rank*, or (near) at its bits reversed."""
+    if order == "far":
+        return rank
+    position = 0 * rank
+    for distance in _distances(world_size, order):
+        position = 2 * position + rank // distance % 2
+    return position
+
+
+def _reverse_bits_of_chunks(world_size: int) -> Step:
+    return tuple(Copy(_position(chunk, world_size, "near"), chunk) for chunk in range(world_size))

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives import NotSupportedError, resolve_algorithm, simulate, verify
+from sim import Topology
+
+COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather")
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("world_size", [1, 2, 4, 8, 16, 32, 64])
+def test_either_order_takes_the_fewest_bytes(collective: str, world_size: int) -> None:
+    for order in ("far", "near"):
+        proof = verify(f"halving_doubling:order={order}", world_size, collective=collective)
+
+        assert proof.max_bytes_sent_fraction == proof.min_bytes_sent_fraction
+
+
+@pytest.mark.parametrize("world_size", [3, 5, 6, 7, 12, 31, 33])
+def test_other_world_sizes_fold_in_and_out_for_all_reduce_only(world_size: int) -> None:
+    for order in ("far", "near"):
+        algorithm = f"halving_doubling:order={order}"
+        below = 1 << world_size.bit_length() - 1
+
+        folded, core = verify(algorithm, world_size), verify(algorithm, below)
+
+        assert folded.num_steps == core.num_steps + 2
+        assert folded.max_bytes_sent_fraction == core.max_bytes_sent_fraction + 1
+        for collective in ("reduce_scatter", "all_gather"):
+            with pytest.raises(NotSupportedError, match=r"is for powers of two, got \d+ ranks; use ring"):
+                verify(algorithm, world_size, collective=collective)
+
+
+def test_the_orders_differ_in_who_exchanges_the_largest_messages() -> None:
+    def first_peers(order: str) -> list[Any]:
+        algorithm = resolve_algorithm(f"halving_doubling:order={order}")
+        return [next(algorithm.steps(rank, 8))[0].peer for rank in range(8)]  # type: ignore[union-attr]
+
+    assert first_peers("far") == [4, 5, 6, 7, 0, 1, 2, 3]
+    assert first_peers("near") == [1, 0, 3, 2, 5, 4, 7, 6]
+
+
+def test_an_unknown_order_is_refused() -> None:
+    algorithm = resolve_algorithm("halving_doubling:order=nearest")
+
+    with pytest.raises(ValueError, match="order must be 'far' or 'near', got 'nearest'"):
+        list(algorithm.steps(0, 4))
+
+
+@given(
+    level=st.integers(1, 5),
+    chunk=st.integers(1, 10**5),
+    bandwidth=st.integers(100, 10**12),
+    order=st.sampled_from(["far", "near"]),
+    engine=st.sampled_from(["makespan", "events"]),
+)
+def test_on_a_switch_it_takes_exactly_its_closed_form(
+    level: int, chunk: int, bandwidth: int, order: str, engine: Any
+) -> None:
+    world_size = 1 << level
+    topology = Topology.switch(num_ranks=world_size, bandwidth=bandwidth, latency="3us")
+
+    run = simulate(
+        f"halving_doubling:order={order}", nbytes=chunk * world_size, topology=topology, engine=engine
+    )
+
+    transfers_ps = sum(-(-(chunk << step) * 10**12 // bandwidth) for step in range(level))
+    assert run.time_ps == 2 * (level * 2 * 3_000_000 + transfers_ps)
+
+
+@pytest.mark.parametrize(("world_size", "far", "near"), [(8, 5.25, 3.0), (32, 21.3125, 5.0)])
+def test_on_a_ring_the_near_order_keeps_the_large_messages_close(
+    world_size: int, far: float, near: float
+) -> None:
+    topology = Topology.ring(num_ranks=world_size, bandwidth="1GB/s", latency="0s")
+
+    seconds = {
+        order: simulate(f"halving_doubling:order={order}", nbytes=2**20, topology=topology).seconds
+        for order in ("far", "near")
+    }
+
+    assert seconds["near"] * 1e9 / 2**20 == pytest.approx(near)
+    assert seconds["far"] * 1e9 / 2**20 == pytest.approx(far)
