@@ -19,6 +19,7 @@ from collectives.algorithms.naive import naive
 from collectives.algorithms.one_shot import one_shot
 from collectives.algorithms.recursive_doubling import recursive_doubling, recursive_doubling_all_gather
 from collectives.algorithms.ring import ring, ring_all_gather, ring_reduce_scatter
+from collectives.algorithms.swing import swing
 from collectives.algorithms.tree import tree, tree_broadcast, tree_gather, tree_reduce, tree_scatter
 from collectives.program import Algorithm
 
@@ -39,6 +40,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     ring,
     ring_reduce_scatter,
     ring_all_gather,
+    swing,
     tree,
     tree_broadcast,
     tree_reduce,
