@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collectives.algorithms.bucket import bucket
 from collectives.algorithms.direct import (
     direct,
     direct_all_gather,
@@ -25,6 +26,7 @@ from collectives.program import Algorithm
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     naive,
+    bucket,
     direct,
     direct_reduce_scatter,
     direct_all_gather,

@@ -71,6 +71,8 @@ TRANSPORTS = [
 ]
 ALGORITHMS = (
     "naive",
+    "bucket",
+    "bucket:colors=4",
     "direct",
     "halving_doubling",
     "one_shot",
