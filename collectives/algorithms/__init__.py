@@ -16,6 +16,7 @@ from collectives.algorithms.halving_doubling import (
     halving_doubling_all_gather,
     halving_doubling_reduce_scatter,
 )
+from collectives.algorithms.hierarchical import hierarchical
 from collectives.algorithms.naive import naive
 from collectives.algorithms.one_shot import one_shot
 from collectives.algorithms.recursive_doubling import recursive_doubling, recursive_doubling_all_gather
@@ -36,6 +37,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     halving_doubling,
     halving_doubling_reduce_scatter,
     halving_doubling_all_gather,
+    hierarchical,
     one_shot,
     recursive_doubling,
     recursive_doubling_all_gather,

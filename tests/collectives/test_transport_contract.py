@@ -75,6 +75,7 @@ ALGORITHMS = (
     "bucket:colors=4",
     "direct",
     "halving_doubling",
+    "hierarchical:ranks_per_node=2,outer=tree",
     "one_shot",
     "recursive_doubling",
     "ring",
