@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collectives.algorithms.bucket import bucket
+from collectives.algorithms.chain import chain, chain_broadcast, chain_reduce
 from collectives.algorithms.direct import (
     direct,
     direct_all_gather,
@@ -27,6 +28,9 @@ from collectives.program import Algorithm
 ALGORITHMS: tuple[Algorithm, ...] = (
     naive,
     bucket,
+    chain,
+    chain_broadcast,
+    chain_reduce,
     direct,
     direct_reduce_scatter,
     direct_all_gather,

@@ -73,6 +73,7 @@ ALGORITHMS = (
     "naive",
     "bucket",
     "bucket:colors=4",
+    "chain",
     "direct",
     "halving_doubling",
     "hierarchical:ranks_per_node=2,outer=tree",
