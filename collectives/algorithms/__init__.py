@@ -12,6 +12,11 @@ from collectives.algorithms.direct import (
     direct_reduce_scatter,
     direct_scatter,
 )
+from collectives.algorithms.double_binary_tree import (
+    double_binary_tree,
+    double_binary_tree_broadcast,
+    double_binary_tree_reduce,
+)
 from collectives.algorithms.halving_doubling import (
     halving_doubling,
     halving_doubling_all_gather,
@@ -37,6 +42,9 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     direct_all_to_all,
     direct_gather,
     direct_scatter,
+    double_binary_tree,
+    double_binary_tree_broadcast,
+    double_binary_tree_reduce,
     halving_doubling,
     halving_doubling_reduce_scatter,
     halving_doubling_all_gather,

@@ -75,6 +75,7 @@ ALGORITHMS = (
     "bucket:colors=4",
     "chain",
     "direct",
+    "double_binary_tree",
     "halving_doubling",
     "hierarchical:ranks_per_node=2,outer=tree",
     "recursive_doubling",
