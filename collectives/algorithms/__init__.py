@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collectives.algorithms.bruck import bruck_all_gather, bruck_all_to_all
 from collectives.algorithms.bucket import bucket
 from collectives.algorithms.chain import chain, chain_broadcast, chain_reduce
 from collectives.algorithms.direct import (
@@ -32,6 +33,8 @@ from collectives.program import Algorithm
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     naive,
+    bruck_all_gather,
+    bruck_all_to_all,
     bucket,
     chain,
     chain_broadcast,
