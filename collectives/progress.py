@@ -4,6 +4,10 @@ A Python progress thread costs milliseconds per operation in hand-overs of the i
 lock.  So the first messages are posted when a collective starts, and every later call, and
 every hook of a backward pass, advances what is in flight.  A wait completes the executions in
 the order in which they were started, so ranks that wait in different orders do not deadlock.
+
+Only the first execution in flight may wait, be it for a message or for a peer to take one.  What
+was started after it advances without waiting, or the ranks could wait for each other in a circle:
+one in a later collective for a peer that is still in an earlier one, and that for the first.
 """
 
 from __future__ import annotations
@@ -52,6 +56,7 @@ class ProgressQueue:
         self.timeout = timeout
         self.explain = explain
         self.in_flight: deque[ProgressWork] = deque()
+        self.may_wait = False
         self.failure: CollectiveError | None = None
 
     def start(self, execution: Generator[Handle, None, None], call: Call) -> ProgressWork:
@@ -67,16 +72,32 @@ class ProgressQueue:
         """Advance everything in flight as far as it goes without waiting."""
         for work in tuple(self.in_flight):
             work.advance()
-        while self.in_flight and self.in_flight[0].finished:
-            self.in_flight.popleft()
+        self._forget_finished()
+
+    def settle(self) -> None:
+        """Advance everything in flight, waiting only for peers to take what was sent to them."""
+        self.poll()
+        while self.in_flight and (handle := self.in_flight[0].handle) is not None and handle.brief:
+            self._drive_head(time.monotonic() + self.timeout, num_steps=1)
+            self.poll()
 
     def complete(self, work: ProgressWork, timeout: float | None) -> None:
         """Wait for *work*, and first for all that was started before it."""
         self.raise_failure()
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
         while not work.finished:
-            head = self.in_flight[0]
-            head.drive(deadline)
+            self._drive_head(deadline)
+            self._forget_finished()
+
+    def _drive_head(self, deadline: float, num_steps: int | None = None) -> None:
+        self.may_wait = True
+        try:
+            self.in_flight[0].drive(deadline, num_steps)
+        finally:
+            self.may_wait = False
+
+    def _forget_finished(self) -> None:
+        while self.in_flight and self.in_flight[0].finished:
             self.in_flight.popleft()
 
     def fail(self, report: Report, error: Exception) -> CollectiveError:
@@ -115,10 +136,11 @@ class ProgressWork:
         while self.handle is not None and self.handle.done():
             self._go(lambda: self._finish_step(self.queue.timeout))
 
-    def drive(self, deadline: float) -> None:
-        """Advance to the end, waiting where needed, until *deadline* (monotonic seconds)."""
-        while self.handle is not None:
+    def drive(self, deadline: float, num_steps: int | None = None) -> None:
+        """Advance to the end, or by *num_steps*, waiting where needed, until *deadline* (monotonic)."""
+        while self.handle is not None and num_steps != 0:
             self._go(lambda: self._finish_step(max(deadline - time.monotonic(), 0.001)))
+            num_steps = None if num_steps is None else num_steps - 1
 
     def wait(self, timeout: float | None = None) -> None:
         """Return when the result is in place."""
@@ -128,9 +150,7 @@ class ProgressWork:
     def is_completed(self) -> bool:
         """Advance what can be advanced; return whether the result is in place."""
         self.queue.raise_failure()
-        self.queue.poll()
-        if self.handle is not None and self.handle.brief:
-            self.wait()
+        self.queue.settle()
         return self.finished
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ notice is missed and nothing else.
 
 Sends are awaited late: before the memory that they read is written to, and at the end.  The
 proof of the program (`collectives.proof`) makes that safe, as in it a step is complete only when
-its sends are.
+its sends are; but only the first execution in flight may do so (`collectives.progress`).
 
 Messages travel as bytes, so that every dtype does.  Tensors on a GPU are staged in host memory.
 """
@@ -99,11 +99,15 @@ class GlooTransport:
         """Return the Gloo tag of *channel*: 30 bits."""
         return zlib.crc32(f"{self.lane}/{channel}".encode()) & 0x3FFF_FFFF
 
+    def is_read(self, channel: int, span: tuple[int, int]) -> bool:
+        """Return whether a send of *channel* that reads elements of *span* is under way."""
+        return any(sending.overlaps(span) for sending in self.sends.get(channel, ()))
+
     def await_sends(self, channel: int, span: tuple[int, int] | None, deadline: float) -> None:
         """Wait for the sends of *channel* that read elements of *span*, or for all."""
         kept = []
         for sending in self.sends.pop(channel, []):
-            if span is None or (sending.span[0] < span[1] and span[0] < sending.span[1]):
+            if span is None or sending.overlaps(span):
                 sending.work.wait(_remaining(deadline))
             else:
                 kept.append(sending)
@@ -120,6 +124,9 @@ class _Sending:
         self.work = work
         self.span = span
         self.data = data
+
+    def overlaps(self, span: tuple[int, int]) -> bool:
+        return self.span[0] < span[1] and span[0] < self.span[1]
 
 
 class _Receiving:
@@ -142,8 +149,6 @@ class _Receiving:
 class _GlooStep:
     """A step that has been posted; a `collectives.progress.Handle`."""
 
-    brief = False
-
     def __init__(self, transport: GlooTransport, step: Step, buffer: Buffer, channel: int) -> None:
         self.transport = transport
         self.step = step
@@ -151,14 +156,14 @@ class _GlooStep:
         self.channel = channel
         self.incoming: dict[int, torch.Tensor] = {}
         self.receives: dict[int, _Receiving] = {}
-        self.borrowed: list[torch.Tensor] = []
+        self.staged: dict[int, torch.Tensor] = {}
         tag = transport.tag(channel)
         read = [_span(buffer, operation) for operation in step if isinstance(operation, Send)]
         for position, operation in enumerate(step):
             if isinstance(operation, Copy):
                 self.incoming[position] = buffer.snapshot(operation)
             elif not isinstance(operation, Send):
-                into = self._place(operation, read)
+                into = self._place(position, operation, read)
                 self.receives[position] = _Receiving(transport.group, into, operation.peer, tag)
         for operation in step:
             if isinstance(operation, Send):
@@ -166,36 +171,46 @@ class _GlooStep:
                 work = transport.group.send([data.view(torch.uint8)], operation.peer, tag)
                 transport.sends.setdefault(channel, []).append(_Sending(work, _span(buffer, operation), data))
 
-    def done(self) -> bool:
+    @property
+    def brief(self) -> bool:
         return all(receiving.arrived() for receiving in self.receives.values())
+
+    def done(self) -> bool:
+        return self.brief and not any(
+            self.transport.is_read(self.channel, _span(self.buffer, self.step[position]))
+            for position in (*self.incoming, *self.staged)
+        )
 
     def wait(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
         for position, receiving in list(self.receives.items()):
             receiving.work.wait(_remaining(deadline))
             del self.receives[position]
-            if receiving.data.data_ptr() != self.buffer.view(self.step[position]).data_ptr():
+            if position in self.staged:
                 self.incoming[position] = receiving.data.to(self.buffer.data.device)
         for position in self.incoming:
             span = _span(self.buffer, self.step[position])
             self.transport.await_sends(self.channel, span, deadline)
         land(self.step, self.buffer, self.incoming)
-        while self.borrowed:
-            self.transport.give_back(self.borrowed.pop())
+        for raw in self.staged.values():
+            self.transport.give_back(raw)
 
     def doing(self) -> str:
         return ", ".join(spell_operation(self.step[position]) for position in self.receives)
 
-    def _place(self, operation: Operation, read: list[tuple[int, int]]) -> torch.Tensor:
-        """Return where to receive: in place if nothing of this step reads there."""
+    def _place(self, position: int, operation: Operation, read: list[tuple[int, int]]) -> torch.Tensor:
+        """Return where to receive: in place if nothing reads there."""
         target: torch.Tensor = self.buffer.view(operation)
         span = _span(self.buffer, operation)
-        overlaps = any(start < span[1] and span[0] < stop for start, stop in read)
-        if isinstance(operation, Recv) and not overlaps and target.device.type == "cpu":
-            self.transport.await_sends(self.channel, span, time.monotonic() + self.transport.queue.timeout)
-            return target
-        raw = self.transport.borrow(target.nbytes)
-        self.borrowed.append(raw)
+        if isinstance(operation, Recv) and target.device.type == "cpu":
+            if self.transport.queue.may_wait:
+                self.transport.await_sends(
+                    self.channel, span, time.monotonic() + self.transport.queue.timeout
+                )
+            read_here = any(start < span[1] and span[0] < stop for start, stop in read)
+            if not read_here and not self.transport.is_read(self.channel, span):
+                return target
+        raw = self.staged[position] = self.transport.borrow(target.nbytes)
         return raw[: target.nbytes].view(target.dtype)
 
 

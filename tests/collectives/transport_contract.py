@@ -5,6 +5,7 @@ A scenario asserts on its own rank and returns what shall be the same on every t
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import torch
@@ -87,6 +88,20 @@ def several_are_in_flight_without_mixing(communicator: Communicator) -> Any:
     for n, tensor in enumerate(tensors):
         expected = sum(part(rank + n, 10 * n + 1, torch.float32) for rank in range(communicator.world_size))
         assert torch.equal(tensor, expected)
+
+
+def ranks_may_poll_and_wait_in_any_order(communicator: Communicator) -> Any:
+    choose = random.Random(communicator.rank)
+    for _ in range(10):
+        counts = (1, 11, 21, 200, 5, 33)
+        tensors = [part(communicator.rank, count, torch.float32) for count in counts]
+        works = [communicator.all_reduce(tensor, async_op=True) for tensor in tensors]
+        for _ in range(choose.randrange(8)):
+            choose.choice([communicator.poll, choose.choice(works).is_completed])()
+        for work in choose.sample(works, len(works)):
+            work.wait()
+        for count, tensor in zip(counts, tensors, strict=True):
+            assert torch.equal(tensor, whole(communicator.world_size, count, torch.float32))
 
 
 def equal_ones_in_flight_do_not_mix(communicator: Communicator) -> Any:
@@ -191,6 +206,7 @@ SCENARIOS = (
     all_reduce_knows_the_other_operations,
     rounding_depends_on_the_algorithm_alone,
     several_are_in_flight_without_mixing,
+    ranks_may_poll_and_wait_in_any_order,
     equal_ones_in_flight_do_not_mix,
     polling_completes_what_is_in_flight,
     broadcast_replaces_by_the_roots,
