@@ -16,7 +16,7 @@ import torch.distributed as dist
 from collectives.call import Call, Report
 from collectives.clock import Clock, RealClock
 from collectives.errors import CollectiveError, NotSupportedError
-from collectives.program_communicator import check_alike, check_parts
+from collectives.program_communicator import check_alike, check_parts, check_root
 from collectives.reduction import TORCH_OP, ReduceOp, check_reduction
 from collectives.reports import Explain
 
@@ -58,7 +58,7 @@ class NativeCommunicator:
 
     def broadcast(self, tensor: torch.Tensor, root: int = 0, async_op: bool = False) -> NativeWork:
         """Replace *tensor* by that of rank *root*."""
-        self._check_root(root)
+        check_root(root, self.world_size)
 
         def launch(flat: torch.Tensor) -> Any:
             return dist.broadcast(flat, group_src=root, group=self.group, async_op=True)
@@ -70,7 +70,7 @@ class NativeCommunicator:
     ) -> NativeWork:
         """Reduce *tensor* over all ranks, in place on *root*; elsewhere it stays as it is."""
         check_reduction(tensor, op)
-        self._check_root(root)
+        check_root(root, self.world_size)
         mine = self.rank == root
         work_on = tensor if mine else tensor.detach().clone()
 
@@ -107,7 +107,7 @@ class NativeCommunicator:
         self, output: torch.Tensor | None, tensor: torch.Tensor, root: int = 0, async_op: bool = False
     ) -> NativeWork:
         """Gather every rank's *tensor*, all of one size, into *output* on *root*."""
-        self._check_root(root)
+        check_root(root, self.world_size)
         part = tensor.detach().contiguous().view(-1)
         if self.rank != root:
             output = tensor.new_empty(self.world_size, tensor.numel())
@@ -125,7 +125,7 @@ class NativeCommunicator:
         self, output: torch.Tensor, tensor: torch.Tensor | None, root: int = 0, async_op: bool = False
     ) -> NativeWork:
         """Give each rank its part of *root*'s *tensor*, of ``world_size`` equal parts, as *output*."""
-        self._check_root(root)
+        check_root(root, self.world_size)
         parts = None
         if self.rank == root:
             if tensor is None:
@@ -153,10 +153,6 @@ class NativeCommunicator:
 
     def poll(self) -> None:
         """Do nothing: the backend advances by itself."""
-
-    def _check_root(self, root: int) -> None:
-        if not 0 <= root < self.world_size:
-            raise ValueError(f"root must be a rank from 0 to {self.world_size - 1}, got {root}")
 
     def _parts(self, flat: torch.Tensor) -> list[torch.Tensor]:
         return list(flat.view(self.world_size, -1))

@@ -156,8 +156,7 @@ class ProgramCommunicator:
         self.transport.poll()
 
     def _rooted(self, collective: str, root: int) -> Algorithm:
-        if not 0 <= root < self.world_size:
-            raise ValueError(f"root must be a rank from 0 to {self.world_size - 1}, got {root}")
+        check_root(root, self.world_size)
         return _default(collective).with_parameters(root=root)
 
     def _divide(self, flat: torch.Tensor) -> None:
@@ -209,6 +208,16 @@ class ProgramCommunicator:
             finish(flat)
         if flat.data_ptr() != tensor.data_ptr():
             tensor.copy_(flat.view(tensor.shape))
+
+
+def check_root(root: int, world_size: int) -> None:
+    """Refuse a root that is no rank.
+
+    Raises:
+        ValueError: there is no such rank.
+    """
+    if not 0 <= root < world_size:
+        raise ValueError(f"root must be a rank from 0 to {world_size - 1}, got {root}")
 
 
 def check_parts(whole: torch.Tensor, part: torch.Tensor, world_size: int) -> torch.Tensor:

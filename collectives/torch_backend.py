@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, ClassVar
 
 import torch
@@ -141,13 +140,14 @@ class TestbedProcessGroup(dist.ProcessGroup):
     def allreduce(self, tensors: Any, opts: Any = dist.ReduceOp.SUM) -> CollectiveWork:  # type: ignore[override]
         """Reduce one tensor over all ranks, in place."""
         (tensor,) = _as_list(tensors)
-        return self._all_reduce(tensor, getattr(opts, "reduceOp", opts))
+        return self.allreduce_coalesced([tensor], opts)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = dist.ReduceOp.SUM) -> CollectiveWork:
         """Reduce several tensors over all ranks, in place, one after another."""
-        op = getattr(opts, "reduceOp", opts)
-        works = [self._all_reduce(tensor, op) for tensor in _as_list(tensors)]
-        return CollectiveWork([_Waiting(work) for work in works], _as_list(tensors))
+        op = op_of(getattr(opts, "reduceOp", opts))
+        reduced = _as_list(tensors)
+        works = [self.communicator(tensor.device).all_reduce(tensor, op, async_op=True) for tensor in reduced]
+        return CollectiveWork(works, reduced)
 
     def broadcast(self, tensors: Any, opts: Any = 0) -> CollectiveWork:  # type: ignore[override]
         """Replace one tensor by that of the root."""
@@ -245,10 +245,6 @@ class TestbedProcessGroup(dist.ProcessGroup):
         """Return when every rank has called; our barrier always names the rank that is missing."""
         self.barrier()
 
-    def _all_reduce(self, tensor: torch.Tensor, op: Any) -> CollectiveWork:
-        work = self.communicator(tensor.device).all_reduce(tensor, op_of(op), async_op=True)
-        return CollectiveWork([work], [tensor])
-
     def _gather(self, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> CollectiveWork:
         """Gather *tensor* from all ranks into *parts*."""
         self._rows(tensor, parts)
@@ -271,19 +267,6 @@ class TestbedProcessGroup(dist.ProcessGroup):
         gathered = torch.empty(self.size(), tensor.numel(), dtype=tensor.dtype, device=tensor.device)
         flat = tensor.detach().reshape(-1)
         return gathered, self.communicator(tensor.device).all_gather(gathered, flat, async_op=True)
-
-
-class _Waiting:
-    """A `CollectiveWork` as part of another."""
-
-    def __init__(self, work: CollectiveWork) -> None:
-        self.work = work
-
-    def wait(self, timeout: float | None = None) -> None:
-        self.work.wait(None if timeout is None else timedelta(seconds=timeout))
-
-    def is_completed(self) -> bool:
-        return self.work.is_completed()
 
 
 def _as_list(tensors: torch.Tensor | Sequence[torch.Tensor]) -> list[torch.Tensor]:

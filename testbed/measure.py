@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from collectives.bandwidth import algbw, busbw
 from testbed.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,9 +87,9 @@ def count_of(size_bytes: int, dtype: str) -> int:
 def row(count: int, dtype: str, world_size: int, seconds: float, wrong: int | None) -> Row:
     """Return the row of an all-reduce that took *seconds*."""
     nbytes = count * ITEM_SIZES[dtype]
-    algbw = nbytes / seconds / 1e9 if seconds else 0.0
-    busbw = algbw * 2 * (world_size - 1) / world_size
-    return Row(nbytes, count, dtype, "sum", seconds * 1e6, algbw, busbw, wrong)
+    algbw_gbs = algbw(nbytes, seconds) / 1e9
+    busbw_gbs = busbw("all_reduce", nbytes, seconds, world_size) / 1e9
+    return Row(nbytes, count, dtype, "sum", seconds * 1e6, algbw_gbs, busbw_gbs, wrong)
 
 
 def sample_all_reduce(
