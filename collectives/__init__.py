@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         ProgramError,
         UnknownAlgorithmError,
     )
-    from collectives.program import Algorithm, Copy, Cost, Recv, RecvReduce, Send, Step, algorithm
+    from collectives.program import Algorithm, Copy, Cost, Recv, RecvReduce, Reduce, Send, Step, algorithm
     from collectives.proof import Proof, verify
     from collectives.resolve import algorithm_names, resolve_algorithm
     from collectives.simulation import Run, simulate
@@ -42,7 +42,7 @@ _NAMES = {
         "ProgramError",
         "UnknownAlgorithmError",
     ),
-    "program": ("Algorithm", "Copy", "Cost", "Recv", "RecvReduce", "Send", "Step", "algorithm"),
+    "program": ("Algorithm", "Copy", "Cost", "Recv", "RecvReduce", "Reduce", "Send", "Step", "algorithm"),
     "proof": ("Proof", "verify"),
     "resolve": ("algorithm_names", "resolve_algorithm"),
     "simulation": ("Run", "simulate"),
@@ -64,6 +64,7 @@ __all__ = [
     "Proof",
     "Recv",
     "RecvReduce",
+    "Reduce",
     "Run",
     "Send",
     "Step",

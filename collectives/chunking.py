@@ -3,6 +3,9 @@
 Of *count* elements each chunk has ``⌈count / num_chunks⌉``, the last ones fewer or none, as
 ``torch.chunk`` divides; balanced chunks would put the ranks out of step.  An operation on an
 empty range moves nothing, costs nothing and is not posted, on either side.
+
+Elements are counted through: those of the buffer, then those of the scratch chunks, which are as
+long as the chunks of the buffer, over and over.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from collectives.program import Copy, Operation, Send, Step
+import numpy as np
+
+from collectives.program import Algorithm, Local, Operation, Send, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +29,12 @@ class Chunking:
 
     def span(self, chunk: int, num_chunks: int = 1) -> tuple[int, int]:
         """Return the elements ``[start, stop)`` of a range of chunks."""
+        return self._start(chunk), self._start(chunk + num_chunks)
+
+    def _start(self, chunk: int) -> int:
+        copies, place = divmod(chunk, self.num_chunks)
         length = -(-self.count // self.num_chunks)
-        return min(chunk * length, self.count), min((chunk + num_chunks) * length, self.count)
+        return copies * self.count + min(place * length, self.count)
 
     def nbytes(self, chunk: int, num_chunks: int = 1) -> int:
         """Return the bytes of a range of chunks."""
@@ -44,29 +53,59 @@ class Buffer:
     Attributes:
         chunking: the division into chunks.
         data: a flat tensor or array of ``chunking.count`` elements; ``None`` where only sizes travel.
+        scratch: the elements of the scratch chunks.
         reduce: adds the second argument into the first, in place.
     """
 
     chunking: Chunking
     data: Any = None
+    scratch: Any = None
     reduce: Callable[[Any, Any], None] = _add
+
+    @classmethod
+    def for_program(
+        cls,
+        algorithm: Algorithm,
+        world_size: int,
+        data: Any,
+        itemsize: int,
+        reduce: Callable[[Any, Any], None] = _add,
+    ) -> Buffer:
+        """Return *data*, flat and of elements of *itemsize* bytes, as *algorithm* divides it."""
+        chunking = Chunking(len(data), algorithm.num_chunks(world_size), itemsize)
+        first, num_scratch = chunking.num_chunks, algorithm.num_scratch_chunks(world_size)
+        start, stop = chunking.span(first, num_scratch)
+        return cls(chunking, data, _like(data, stop - start) if num_scratch else None, reduce)
 
     def view(self, operation: Operation) -> Any:
         """Return the elements that *operation* reads (`Send`) or writes (all others)."""
-        start, stop = self.chunking.span(operation.chunk, operation.num_chunks)
-        return self.data[start:stop]
+        return self._elements(operation.chunk, operation.num_chunks)
 
-    def source_view(self, operation: Copy) -> Any:
-        """Return the elements that a `Copy` reads."""
-        start, stop = self.chunking.span(operation.source, operation.num_chunks)
-        return self.data[start:stop]
+    def source(self, operation: Local, step: Step) -> Any:
+        """Return what *operation* of *step* reads: a view, or a copy where the step writes there.
 
-    def snapshot(self, operation: Send | Copy) -> Any:
-        """Return a copy of what *operation* reads, or None where only sizes travel."""
+        None where only sizes travel.
+        """
         if self.data is None:
             return None
-        view = self.source_view(operation) if isinstance(operation, Copy) else self.view(operation)
-        return view.clone() if hasattr(view, "clone") else view.copy()
+        view = self._elements(operation.source, operation.num_chunks)
+        read = range(operation.source, operation.source + operation.num_chunks)
+        overwritten = any(
+            other.chunk < read.stop and read.start < other.chunk + other.num_chunks
+            for other in step
+            if not isinstance(other, Send)
+        )
+        return _copy_of(view) if overwritten else view
+
+    def _elements(self, chunk: int, num_chunks: int) -> Any:
+        start, stop = self.chunking.span(chunk, num_chunks)
+        if chunk < self.chunking.num_chunks:
+            return self.data[start:stop]
+        return self.scratch[start - self.chunking.count : stop - self.chunking.count]
+
+    def snapshot(self, operation: Send) -> Any:
+        """Return a copy of what *operation* reads, or None where only sizes travel."""
+        return None if self.data is None else _copy_of(self.view(operation))
 
     def nbytes(self, operation: Operation) -> int:
         """Return how many bytes *operation* moves."""
@@ -75,3 +114,12 @@ class Buffer:
     def without_empty(self, step: Step) -> Step:
         """Return *step* without the operations whose range is empty."""
         return tuple(operation for operation in step if self.nbytes(operation))
+
+
+def _copy_of(view: Any) -> Any:
+    return view.clone() if hasattr(view, "clone") else view.copy()
+
+
+def _like(data: Any, count: int) -> Any:
+    """Return room for *count* elements like those of *data*, a tensor or an array."""
+    return data.new_empty(count) if hasattr(data, "new_empty") else np.empty_like(data, shape=count)

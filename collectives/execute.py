@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping
 from typing import Any
 
 from collectives.chunking import Buffer
-from collectives.program import Algorithm, RecvReduce, Step
+from collectives.program import Algorithm, Step
 from collectives.transports import Poster
 
 
@@ -32,17 +32,17 @@ def execute(
 
 
 def land(step: Step, buffer: Buffer, incoming: Mapping[int, Any]) -> None:
-    """Write what a step received into *buffer*, in the order in which the step lists it.
+    """Write what a step received or read into *buffer*, in the order in which the step lists it.
 
     Args:
         step: the step.
         buffer: the buffer that it works on.
-        incoming: the data received, by position of the operation in the step.
+        incoming: the data to be written, by position of the operation in the step.
     """
     for position in sorted(incoming):
         operation = step[position]
         target = buffer.view(operation)
-        if isinstance(operation, RecvReduce):
+        if operation.reduces:
             buffer.reduce(target, incoming[position])
         else:
             target[:] = incoming[position]

@@ -7,12 +7,17 @@ A program is a generator function ``program(rank, world_size, *, parameters…)`
     Recv(peer, chunk)         what ``peer`` sends replaces the chunk when the step ends
     RecvReduce(peer, chunk)   what ``peer`` sends is reduced into the chunk when the step ends
     Copy(source, chunk)       chunk ``source``, as it was when the step began, replaces ``chunk``
+    Reduce(source, chunk)     the same chunk ``source`` is reduced into ``chunk`` when the step ends
 
 The buffer is divided into equal *chunks*, by default one per rank; ``num_chunks`` on an
 operation is the length of the range that starts at ``chunk``.  Messages between two ranks
 match in the order in which they are posted, a transfer starts when both sides have posted it,
-and two operations of one step may write the same chunk only if both are ``RecvReduce``, which
-then apply in the order listed.
+and two operations of one step may write the same chunk only if both reduce; they then apply in
+the order listed.
+
+A program may ask for *scratch chunks*: room of its own, numbered on from the last chunk of the
+buffer, that holds nothing at the start.  Scratch chunk ``num_chunks + i`` is as long as chunk
+``i % num_chunks``.
 
 A program names no tensor, no transport, no clock and no framework.  Because it is data it can
 be executed over any transport, proved without data, costed, timed for all ranks at once,
@@ -33,7 +38,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -41,38 +46,41 @@ from collectives.errors import ProgramError
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class Transfer:
+    """One side of a message: ``num_chunks`` chunks, from ``chunk`` on, to or from rank ``peer``."""
+
+    reduces: ClassVar[bool] = False
+
+    peer: int
+    chunk: int
+    num_chunks: int = 1
+    when: bool = True
+
+
+class Send(Transfer):
     """Send ``num_chunks`` chunks, starting at ``chunk``, to rank ``peer``."""
 
-    peer: int
-    chunk: int
-    num_chunks: int = 1
-    when: bool = True
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Recv:
+class Recv(Transfer):
     """Replace ``num_chunks`` chunks, starting at ``chunk``, by what rank ``peer`` sends."""
 
-    peer: int
-    chunk: int
-    num_chunks: int = 1
-    when: bool = True
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RecvReduce:
+class RecvReduce(Transfer):
     """Reduce what rank ``peer`` sends into ``num_chunks`` chunks, starting at ``chunk``."""
 
-    peer: int
-    chunk: int
-    num_chunks: int = 1
-    when: bool = True
+    __slots__ = ()
+    reduces = True
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
-    """Replace ``num_chunks`` chunks, starting at ``chunk``, by those that start at ``source``."""
+class Local:
+    """What a rank does by itself with ``num_chunks`` chunks, from ``source`` to ``chunk``."""
+
+    reduces: ClassVar[bool] = False
 
     source: int
     chunk: int
@@ -80,10 +88,23 @@ class Copy:
     when: bool = True
 
 
+class Copy(Local):
+    """Replace ``num_chunks`` chunks, starting at ``chunk``, by those that start at ``source``."""
+
+    __slots__ = ()
+
+
+class Reduce(Local):
+    """Reduce the ``num_chunks`` chunks that start at ``source`` into those that start at ``chunk``."""
+
+    __slots__ = ()
+    reduces = True
+
+
 MAX_STEPS = 1_000_000
 """Steps of one rank after which a program counts as endless."""
 
-Operation: TypeAlias = Send | Recv | RecvReduce | Copy
+Operation: TypeAlias = Send | Recv | RecvReduce | Copy | Reduce
 Step: TypeAlias = tuple[Operation, ...]
 Program: TypeAlias = Callable[..., Iterator[Step]]
 
@@ -110,6 +131,7 @@ class Algorithm:
         collective: which contract the program fulfils (see ``collectives.contracts``).
         chunks_for: number of chunks as a function of the world size, and of those parameters of
             the program that it names as keywords.
+        scratch_for: number of scratch chunks, as a function of the same kind.
         array_form: the program may be called once with ``rank = arange(world_size)``.
         declared_cost: cost as a function of the same kind, if the author states one.
         parameters: keyword-only arguments of the program that are bound.
@@ -119,6 +141,7 @@ class Algorithm:
     program: Program
     collective: str = "all_reduce"
     chunks_for: Callable[..., int] = field(default=lambda world_size: world_size)
+    scratch_for: Callable[..., int] = field(default=lambda world_size: 0)
     array_form: bool = False
     declared_cost: Callable[..., Cost] | None = None
     parameters: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
@@ -153,6 +176,10 @@ class Algorithm:
     def num_chunks(self, world_size: int) -> int:
         """Return into how many equal parts the program divides the buffer."""
         return self.chunks_for(world_size, **self._arguments_of(self.chunks_for))
+
+    def num_scratch_chunks(self, world_size: int) -> int:
+        """Return how many chunks of scratch the program asks for on each rank."""
+        return self.scratch_for(world_size, **self._arguments_of(self.scratch_for))
 
     def cost(self, world_size: int) -> Cost | None:
         """Return what the author declares that it costs, if anything."""
@@ -196,27 +223,27 @@ def algorithm(
     name: str | None = None,
     collective: str = "all_reduce",
     num_chunks: int | Callable[..., int] | None = None,
+    scratch_chunks: int | Callable[..., int] = 0,
     array_form: bool = False,
     cost: Callable[..., Cost] | None = None,
 ) -> Callable[[Program], Algorithm]:
     """Declare, beside a program, what has to be known to run it (see `Algorithm`).
 
-    ``num_chunks`` is a number, or a function of the world size; by default the world size.  It and
-    ``cost`` may also depend on parameters of the program, which they name as keyword-only:
-    ``num_chunks=lambda world_size, *, segments: segments``.
+    ``num_chunks`` is a number, or a function of the world size; by default the world size.  It,
+    ``scratch_chunks`` and ``cost`` may also depend on parameters of the program, which they name as
+    keyword-only: ``num_chunks=lambda world_size, *, segments: segments``.
     """
-    if isinstance(num_chunks, int):
-        fixed = num_chunks
-        chunks_for: Callable[..., int] = lambda world_size: fixed  # noqa: E731 (a constant function)
-    else:
-        chunks_for = num_chunks or (lambda world_size: world_size)
+
+    def function(number: int | Callable[..., int]) -> Callable[..., int]:
+        return number if callable(number) else lambda world_size: number
 
     def declare(program: Program) -> Algorithm:
         return Algorithm(
             name=name or program.__name__,
             program=program,
             collective=collective,
-            chunks_for=chunks_for,
+            chunks_for=function(num_chunks or (lambda world_size: world_size)),
+            scratch_for=function(scratch_chunks),
             array_form=array_form,
             declared_cost=cost,
         )
@@ -232,13 +259,14 @@ def as_step(step: Any) -> Step:
     """
     operations = step if isinstance(step, tuple) else (step,)
     for operation in operations:
-        if not isinstance(operation, (Send, Recv, RecvReduce, Copy)):
-            raise TypeError(f"a step is a tuple of Send, Recv, RecvReduce and Copy; got {operation!r}")
+        if not isinstance(operation, (Send, Recv, RecvReduce, Copy, Reduce)):
+            raise TypeError(
+                f"a step is a tuple of Send, Recv, RecvReduce, Copy and Reduce; got {operation!r}"
+            )
     return operations
 
 
 def _plain(operation: Operation) -> Operation:
     """Return *operation* with Python ints, as programs may index tables that hold NumPy's."""
-    if isinstance(operation, Copy):
-        return Copy(int(operation.source), int(operation.chunk), int(operation.num_chunks))
-    return type(operation)(int(operation.peer), int(operation.chunk), int(operation.num_chunks))
+    first = operation.source if isinstance(operation, Local) else operation.peer
+    return type(operation)(int(first), int(operation.chunk), int(operation.num_chunks))

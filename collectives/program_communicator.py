@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from collectives.call import Call
-from collectives.chunking import Buffer, Chunking
+from collectives.chunking import Buffer
 from collectives.clock import Clock
 from collectives.execute import execute
 from collectives.program import Algorithm, Program
@@ -200,10 +200,9 @@ class ProgramCommunicator:
     ) -> Generator[Any, Any, None]:
         """Execute on a flat, contiguous buffer; write back what had to be copied for that."""
         flat = tensor.contiguous().view(-1)
-        chunking = Chunking(flat.numel(), algorithm.num_chunks(self.world_size), flat.element_size())
-        yield from execute(
-            algorithm, Buffer(chunking, flat, REDUCE[call.op or "sum"]), self.transport, call.channel()
-        )
+        reduce = REDUCE[call.op or "sum"]
+        buffer = Buffer.for_program(algorithm, self.world_size, flat, flat.element_size(), reduce)
+        yield from execute(algorithm, buffer, self.transport, call.channel())
         if finish is not None:
             finish(flat)
         if flat.data_ptr() != tensor.data_ptr():

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from collectives.contracts import CONTRACTS
-from collectives.program import Algorithm, Copy, Operation, Program, Step
+from collectives.program import Algorithm, Local, Operation, Program, Step
 from collectives.render import spell_operation
 from collectives.resolve import resolve_algorithm
 from collectives.symbolic import SymbolicRun
@@ -167,6 +167,6 @@ def _take(row: Step, rank: int) -> Step:
     taken: list[Operation] = []
     for op in row:
         if at(op.when):
-            first = op.source if isinstance(op, Copy) else op.peer
+            first = op.source if isinstance(op, Local) else op.peer
             taken.append(type(op)(at(first), at(op.chunk), at(op.num_chunks)))
     return tuple(taken)

@@ -1,7 +1,8 @@
 """Programs drawn as a rank × step grid.
 
 ``c>r`` sends chunk c to rank r, ``c+r`` reduces chunk c from r, ``c<r`` overwrites it with what
-r sends, ``c=s`` copies chunk s onto it; ``2-5`` is a range of chunks.
+r sends, ``c=s`` copies chunk s onto it, ``c+=s`` reduces it in; ``2-5`` is a range of chunks, ``s0``
+the first scratch chunk.
 """
 
 from __future__ import annotations
@@ -9,22 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from collectives.program import Algorithm, Copy, Operation, Recv, RecvReduce, Send, Step
+from collectives.program import Algorithm, Local, Operation, Recv, RecvReduce, Send, Step
 
 _SIGN = {Send: ">", RecvReduce: "+", Recv: "<"}
 
 
-def draw_operation(operation: Operation) -> str:
-    """Return *operation* in the notation of this module."""
-    chunks = _range(operation.chunk, operation.num_chunks)
-    if isinstance(operation, Copy):
-        return f"{chunks}={_range(operation.source, operation.num_chunks)}"
+def draw_operation(operation: Operation, num_chunks: int) -> str:
+    """Return *operation*, on a buffer of *num_chunks* chunks, in the notation of this module."""
+    chunks = _range(operation.chunk, operation.num_chunks, num_chunks)
+    if isinstance(operation, Local):
+        sign = "+=" if operation.reduces else "="
+        return f"{chunks}{sign}{_range(operation.source, operation.num_chunks, num_chunks)}"
     return f"{chunks}{_SIGN[type(operation)]}{operation.peer}"
 
 
 def spell_operation(operation: Operation) -> str:
     """Return *operation* as its author wrote it, for example ``RecvReduce(peer=1, chunk=0)``."""
-    first = f"source={operation.source}" if isinstance(operation, Copy) else f"peer={operation.peer}"
+    first = f"source={operation.source}" if isinstance(operation, Local) else f"peer={operation.peer}"
     length = "" if operation.num_chunks == 1 else f", num_chunks={operation.num_chunks}"
     return f"{type(operation).__name__}({first}, chunk={operation.chunk}{length})"
 
@@ -46,13 +48,14 @@ def draw(
     programs = [
         list(islice(algorithm.steps(rank, world_size), window.start, window.stop)) for rank in columns
     ]
+    num_chunks = algorithm.num_chunks(world_size)
     num_rows = max((len(program) for program in programs), default=0)
     header = ["", *(f"rank {rank}" for rank in columns)]
     rows = [header]
     for row in range(num_rows):
         step = window.start + row
         cells = [
-            _cell(program[row] if row < len(program) else (), mark == (rank, step))
+            _cell(program[row] if row < len(program) else (), num_chunks, mark == (rank, step))
             for rank, program in zip(columns, programs, strict=True)
         ]
         rows.append([f"step {step}", *cells])
@@ -63,7 +66,7 @@ def draw_around(algorithm: Algorithm, world_size: int, rank: int, step: int) -> 
     """Return the grid around one cell, which is set in brackets."""
     peers = {rank, (rank - 1) % world_size, (rank + 1) % world_size}
     row = next(islice(algorithm.steps(rank, world_size), step, None), ())
-    peers.update(op.peer for op in row if not isinstance(op, Copy) and 0 <= op.peer < world_size)
+    peers.update(op.peer for op in row if not isinstance(op, Local) and 0 <= op.peer < world_size)
     shown = sorted(sorted(peers, key=lambda other: (other != rank, abs(other - rank)))[:8])
     return draw(
         algorithm,
@@ -74,12 +77,13 @@ def draw_around(algorithm: Algorithm, world_size: int, rank: int, step: int) -> 
     )
 
 
-def _range(chunk: int, num_chunks: int) -> str:
-    return str(chunk) if num_chunks == 1 else f"{chunk}-{chunk + num_chunks - 1}"
+def _range(chunk: int, length: int, num_chunks: int) -> str:
+    mark, first = ("", chunk) if chunk < num_chunks else ("s", chunk - num_chunks)
+    return f"{mark}{first}" if length == 1 else f"{mark}{first}-{first + length - 1}"
 
 
-def _cell(step: Step, marked: bool) -> str:
-    text = " ".join(map(draw_operation, step)) or "·"
+def _cell(step: Step, num_chunks: int, marked: bool) -> str:
+    text = " ".join(draw_operation(operation, num_chunks) for operation in step) or "·"
     return f"[{text}]" if marked else text
 
 

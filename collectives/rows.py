@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from collectives.chunking import Chunking
 from collectives.errors import NotExactError
-from collectives.program import Algorithm, Copy, Operation, Send, Step
+from collectives.program import Algorithm, Local, Operation, Send, Step
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
@@ -56,7 +56,7 @@ class Pattern:
         self._row = row
         self._num_ranks = num_ranks
         self._sends = [n for n, operation in enumerate(row) if isinstance(operation, Send)]
-        self._receives = [n for n, op in enumerate(row) if not isinstance(op, (Send, Copy))]
+        self._receives = [n for n, op in enumerate(row) if not isinstance(op, (Send, Local))]
         sending, here, there = self._sides(self._sends)
         receiving, receiver, sender = self._sides(self._receives)
         order, other = np.lexsort((there, here)), np.lexsort((receiver, sender))
@@ -71,7 +71,7 @@ class Pattern:
         """Return whether *row* has this pattern."""
         return len(row) == len(self._row) and all(
             type(new) is type(old)
-            and (isinstance(new, Copy) or (_same(_peer(new), _peer(old)) and _same(new.when, old.when)))
+            and (isinstance(new, Local) or (_same(_peer(new), _peer(old)) and _same(new.when, old.when)))
             for new, old in zip(row, self._row, strict=True)
         )
 
@@ -101,12 +101,16 @@ class Pattern:
     def _sizes(self, row: Step, positions: list[int], chunking: Chunking) -> Int64Array:
         """Return the bytes that each operation at *positions* moves on each rank."""
         length = -(-chunking.count // chunking.num_chunks) * chunking.itemsize
-        end = chunking.count * chunking.itemsize
+        total = chunking.count * chunking.itemsize
+
+        def start(chunk: Any) -> Any:
+            copies, place = np.divmod(chunk, chunking.num_chunks)
+            return copies * total + np.minimum(place * length, total)
+
         sizes = np.empty((len(positions), self._num_ranks), dtype=np.int64)
         for number, position in enumerate(positions):
             operation = row[position]
-            first = np.minimum(operation.chunk * length, end)
-            sizes[number] = np.minimum((operation.chunk + operation.num_chunks) * length, end) - first
+            sizes[number] = start(operation.chunk + operation.num_chunks) - start(operation.chunk)
         return sizes
 
     def _over_ranks(self, value: Any) -> Any:
@@ -114,7 +118,7 @@ class Pattern:
 
 
 def _peer(operation: Operation) -> Any:
-    return operation.source if isinstance(operation, Copy) else operation.peer
+    return operation.source if isinstance(operation, Local) else operation.peer
 
 
 def _same(new: Any, old: Any) -> bool:

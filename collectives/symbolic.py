@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from collectives.contents import Contents
 from collectives.contracts import Contract, Part, Place
 from collectives.errors import NotSupportedError, ProgramError
-from collectives.program import Algorithm, Copy, Operation, RecvReduce, Send, Step
+from collectives.program import Algorithm, Local, Operation, Send, Step
 from collectives.render import draw_around, spell_operation
 
 
@@ -49,9 +49,11 @@ class SymbolicRun:
         self.num_chunks = algorithm.num_chunks(world_size)
         if self.num_chunks < 1:
             raise self.error(f"it divides the buffer into {self.num_chunks} chunks; expected at least 1")
+        self.num_scratch = algorithm.num_scratch_chunks(world_size)
         self.contents = Contents(world_size)
+        scratch = [self.contents.unknown(chunk % self.num_chunks) for chunk in range(self.num_scratch)]
         self.held = [
-            [self._content(contract.before(place), place.chunk) for place in self.places(rank)]
+            [self._content(contract.before(place), place.chunk) for place in self.places(rank)] + scratch
             for rank in range(world_size)
         ]
         self.programs: list[Iterator[Step]] = [
@@ -69,7 +71,7 @@ class SymbolicRun:
         self.first_spoiled: dict[tuple[int, int], int] = {}
 
     def places(self, rank: int) -> list[Place]:
-        """Return all chunks of *rank*."""
+        """Return all chunks of the buffer of *rank*."""
         return [
             Place(rank, chunk, self.world_size, self.num_chunks, self.root)
             for chunk in range(self.num_chunks)
@@ -91,7 +93,7 @@ class SymbolicRun:
         while (step := self.next_step(rank)) is not None:
             number = self.num_steps_done[rank]
             self.check_step(rank, number, step)
-            pending = _Pending(step, number, sum(not isinstance(op, Copy) for op in step), {})
+            pending = _Pending(step, number, sum(not isinstance(op, Local) for op in step), {})
             self.pending[rank] = pending
             completed = [
                 other
@@ -119,7 +121,7 @@ class SymbolicRun:
     def post(self, rank: int, pending: _Pending, position: int, operation: Operation) -> list[int]:
         """Post one operation; return the ranks whose step it completes."""
         held = self.held[rank]
-        if isinstance(operation, Copy):
+        if isinstance(operation, Local):
             source = _chunks(operation.source, operation.num_chunks)
             pending.incoming[position] = [held[chunk] for chunk in source]
             return []
@@ -142,7 +144,7 @@ class SymbolicRun:
         sender, receiver = self.pending[source], self.pending[destination]
         assert sender is not None
         assert receiver is not None
-        moved = send.chunk != receive.chunk and not self.contract.equal_parts
+        moved = self.is_moved(send.chunk, receive.chunk)
         if send.num_chunks != receive.num_chunks or moved:
             what = "the chunks, of which the last may be shorter" if moved else "length"
             raise self.error(
@@ -172,9 +174,8 @@ class SymbolicRun:
         held = self.held[rank]
         for position, values in sorted(pending.incoming.items()):
             operation = pending.step[position]
-            reduces = isinstance(operation, RecvReduce)
             for chunk, value in zip(_chunks(operation.chunk, operation.num_chunks), values, strict=True):
-                held[chunk] = self.contents.reduce(held[chunk], value) if reduces else value
+                held[chunk] = self.contents.reduce(held[chunk], value) if operation.reduces else value
                 if self.contents.spoiled(held[chunk]):
                     self.first_spoiled.setdefault((rank, chunk), pending.number)
                 self.last_write[rank, chunk] = pending.number
@@ -188,30 +189,41 @@ class SymbolicRun:
         for operation in step:
             where = f"rank {rank}, step {number}: {spell_operation(operation)}"
             ranges = [_chunks(operation.chunk, operation.num_chunks)]
-            if isinstance(operation, Copy):
+            if isinstance(operation, Local):
                 ranges.append(_chunks(operation.source, operation.num_chunks))
-                if operation.source != operation.chunk and not self.contract.equal_parts:
+                if self.is_moved(operation.source, operation.chunk):
                     moves = "moves chunks, of which the last may be shorter"
                     raise self.error(f"{where}: {moves}", at=(rank, number))
             elif not 0 <= operation.peer < self.world_size:
                 raise self.error(f"{where}: there is no rank {operation.peer}", at=(rank, number))
             elif operation.peer == rank:
-                raise self.error(f"{where}: a rank cannot be its own peer; use Copy", at=(rank, number))
+                raise self.error(
+                    f"{where}: a rank cannot be its own peer; use Copy or Reduce", at=(rank, number)
+                )
             for chunks in ranges:
-                if not chunks or chunks.start < 0 or chunks.stop > self.num_chunks:
-                    raise self.error(
-                        f"{where}: out of range, the buffer has chunks 0 to {self.num_chunks - 1}",
-                        at=(rank, number),
-                    )
+                if problem := self.problem_of_range(chunks):
+                    raise self.error(f"{where}: {problem}", at=(rank, number))
             if isinstance(operation, Send):
                 continue
             for chunk in ranges[0]:
                 other = written.setdefault(chunk, operation)
-                if other is not operation and not (
-                    isinstance(other, RecvReduce) and isinstance(operation, RecvReduce)
-                ):
+                if other is not operation and not (other.reduces and operation.reduces):
                     conflict = f"chunk {chunk} is also written by {spell_operation(other)} in this step"
                     raise self.error(f"{where}: {conflict}", at=(rank, number))
+
+    def problem_of_range(self, chunks: range) -> str:
+        """Return what is wrong with a range of chunks, if anything."""
+        first, last = self.num_chunks, self.num_chunks + self.num_scratch - 1
+        if not chunks or chunks.start < 0 or chunks.stop > last + 1:
+            scratch = f", and scratch chunks {first} to {last}" if self.num_scratch else ""
+            return f"out of range, the buffer has chunks 0 to {first - 1}{scratch}"
+        if chunks.start < first < chunks.stop:
+            return f"a range lies in the buffer or in scratch, which begins with chunk {first}"
+        return ""
+
+    def is_moved(self, source: int, chunk: int) -> bool:
+        """Return whether chunks that start at *source* may be longer than those from *chunk* on."""
+        return not self.contract.equal_parts and (source - chunk) % self.num_chunks != 0
 
     def deadlock(self) -> ProgramError:
         """Return the error that says which ranks wait for what."""

@@ -47,8 +47,8 @@ Neither says how messages share links: that is for `testbed bench --transport si
 _NOTATION = """\
 ## Notation of the drawings
 A row is a step, a column a rank. `c>r` sends chunk c to rank r, `c+r` reduces into chunk c what r sends,
-`c<r` overwrites chunk c by what r sends, `c=s` copies chunk s onto chunk c; `2-5` is a range of chunks;
-`·` is nothing.
+`c<r` overwrites chunk c by what r sends, `c=s` copies chunk s onto chunk c, `c+=s` reduces it in; `2-5` is a
+range of chunks, `s0` the first chunk of scratch; `·` is nothing.
 """
 
 

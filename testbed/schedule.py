@@ -25,14 +25,15 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalCopy:
-    """Chunks that a rank moves within its own buffer."""
+class LocalMove:
+    """Chunks that a rank copies, or reduces, into others of its own."""
 
     rank: int
     step: int
     chunk: int
     into: int
     num_chunks: int
+    reduces: bool
 
 
 @dataclass(frozen=True)
@@ -42,26 +43,27 @@ class Schedule:
     algorithm: str
     collective: str
     world_size: int
+    num_chunks: int
     num_steps: int
     messages: tuple[Message, ...]
-    copies: tuple[LocalCopy, ...]
+    moves: tuple[LocalMove, ...]
 
 
 def schedule_of(algorithm: Algorithm, world_size: int) -> Schedule:
     """Return the schedule of a program that is proved: every message has both its sides."""
-    from collectives import Copy, Recv, RecvReduce, Send
+    from collectives.program import Local, Recv, RecvReduce, Send
 
     sends: defaultdict[tuple[int, int], deque[tuple[int, Send]]] = defaultdict(deque)
     receives: list[tuple[int, int, Recv | RecvReduce]] = []
-    copies = []
+    moves = []
     num_steps = 0
     for rank in range(world_size):
         for number, step in enumerate(algorithm.steps(rank, world_size)):
             num_steps = max(num_steps, number + 1)
             for operation in step:
-                if isinstance(operation, Copy):
+                if isinstance(operation, Local):
                     place = operation.source, operation.chunk, operation.num_chunks
-                    copies.append(LocalCopy(rank, number, *place))
+                    moves.append(LocalMove(rank, number, *place, operation.reduces))
                 elif isinstance(operation, Send):
                     sends[rank, operation.peer].append((number, operation))
                 else:
@@ -69,10 +71,15 @@ def schedule_of(algorithm: Algorithm, world_size: int) -> Schedule:
     messages = []
     for rank, number, receive in receives:
         sent_in, send = sends[receive.peer, rank].popleft()
-        reduces = isinstance(receive, RecvReduce)
         chunks = send.chunk, receive.chunk, send.num_chunks
-        messages.append(Message(receive.peer, rank, sent_in, number, *chunks, reduces))
+        messages.append(Message(receive.peer, rank, sent_in, number, *chunks, receive.reduces))
     messages.sort(key=lambda message: (message.sent_in_step, message.source, message.destination))
     return Schedule(
-        str(algorithm), algorithm.collective, world_size, num_steps, tuple(messages), tuple(copies)
+        str(algorithm),
+        algorithm.collective,
+        world_size,
+        algorithm.num_chunks(world_size),
+        num_steps,
+        tuple(messages),
+        tuple(moves),
     )

@@ -25,6 +25,7 @@ from collectives.algorithms.halving_doubling import (
 )
 from collectives.algorithms.hierarchical import hierarchical
 from collectives.algorithms.naive import naive
+from collectives.algorithms.one_shot import one_shot
 from collectives.algorithms.recursive_doubling import recursive_doubling, recursive_doubling_all_gather
 from collectives.algorithms.ring import ring, ring_all_gather, ring_reduce_scatter
 from collectives.algorithms.swing import swing
@@ -52,6 +53,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     halving_doubling_reduce_scatter,
     halving_doubling_all_gather,
     hierarchical,
+    one_shot,
     recursive_doubling,
     recursive_doubling_all_gather,
     ring,

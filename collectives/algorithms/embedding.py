@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from collectives.errors import NotSupportedError
-from collectives.program import Algorithm, Copy, Operation, Step, as_step
+from collectives.program import Algorithm, Local, Operation, Step, as_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +43,11 @@ def embed(program: Algorithm, group: Group, *, first_chunk: int, num_chunks: int
         num_chunks: of the larger world, a multiple of the number of chunks of the program.
 
     Raises:
-        NotSupportedError: *program* moves chunks about; among equal parts it may, but the chunks
-            of a larger world may be of different lengths.
+        NotSupportedError: *program* moves chunks about or needs scratch; among equal parts it may
+            move them, but the chunks of a larger world may be of different lengths.
     """
+    if program.num_scratch_chunks(group.size):
+        raise NotSupportedError(f"{program} for {program.collective} needs scratch; embed direct instead")
     width = num_chunks // program.num_chunks(group.size)
     for step in program(group.index, group.size):
         yield tuple(_embed(program, operation, group, first_chunk, width) for operation in as_step(step))
@@ -58,7 +60,7 @@ def side_by_side(*programs: Iterable[Step]) -> Iterator[Step]:
 
 
 def _embed(program: Algorithm, operation: Operation, group: Group, first_chunk: int, width: int) -> Operation:
-    if isinstance(operation, Copy):
+    if isinstance(operation, Local):
         raise NotSupportedError(f"{program} for {program.collective} moves chunks about; embed ring instead")
     return replace(
         operation,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from collectives.errors import NotSupportedError
-from collectives.program import Copy, Operation, Program, Recv, RecvReduce, Send, Step
+from collectives.program import Local, Operation, Program, Recv, RecvReduce, Send, Step
 
 
 def floor_log2(world_size: int) -> int:
@@ -65,7 +65,7 @@ def folded(program: Program, rank: int, world_size: int, num_chunks: int) -> Ite
 def _among_those_that_stay(operation: Operation, extra: int, stays: bool) -> Operation:
     """Return *operation* of the ranks numbered anew as one of the ranks as they are."""
     when = operation.when & stays
-    if isinstance(operation, Copy):
+    if isinstance(operation, Local):
         return replace(operation, when=when)
     peer: Any = operation.peer + np.minimum(operation.peer + 1, extra)
     return replace(operation, peer=peer, when=when)

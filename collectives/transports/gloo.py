@@ -29,7 +29,7 @@ from collectives.call import Call, Report
 from collectives.chunking import Buffer
 from collectives.errors import CollectiveError
 from collectives.execute import land
-from collectives.program import Copy, Operation, Recv, Send, Step
+from collectives.program import Local, Operation, Recv, Send, Step
 from collectives.progress import ProgressQueue, ProgressWork
 from collectives.render import spell_operation
 
@@ -160,8 +160,8 @@ class _GlooStep:
         tag = transport.tag(channel)
         read = [_span(buffer, operation) for operation in step if isinstance(operation, Send)]
         for position, operation in enumerate(step):
-            if isinstance(operation, Copy):
-                self.incoming[position] = buffer.snapshot(operation)
+            if isinstance(operation, Local):
+                self.incoming[position] = buffer.source(operation, step)
             elif not isinstance(operation, Send):
                 into = self._place(position, operation, read)
                 self.receives[position] = _Receiving(transport.group, into, operation.peer, tag)

@@ -22,7 +22,7 @@ from collectives.chunking import Buffer
 from collectives.clock import RealClock
 from collectives.errors import CollectiveError
 from collectives.execute import land
-from collectives.program import Copy, Recv, Send, Step
+from collectives.program import Local, Recv, Send, Step
 
 _POLL_SECONDS = 0.0005
 
@@ -116,8 +116,8 @@ class _NcclStep:
         read = {chunk for operation in step if isinstance(operation, Send) for chunk in _chunks(operation)}
         calls = []
         for position, operation in enumerate(step):
-            if isinstance(operation, Copy):
-                self.incoming[position] = buffer.snapshot(operation)
+            if isinstance(operation, Local):
+                self.incoming[position] = buffer.source(operation, step)
                 continue
             data = buffer.view(operation)
             method: Any = dist.isend

@@ -15,7 +15,7 @@ import simpy
 from collectives.call import Call
 from collectives.chunking import Buffer
 from collectives.execute import land
-from collectives.program import Copy, Send, Step
+from collectives.program import Local, Send, Step
 from collectives.render import spell_operation
 from sim.cluster import RankThread
 from sim.network import Network
@@ -79,12 +79,10 @@ class SimulatedPort:
         self.step += 1
         in_flight = self.current = _StepInFlight(self.exchange.network.env, step, buffer)
         for position, operation in enumerate(step):
-            if isinstance(operation, Copy):
-                in_flight.incoming[position] = buffer.snapshot(operation)
-            elif isinstance(operation, Send):
+            if isinstance(operation, Send):
                 self.exchange.sends[self.rank, operation.peer, channel].append((in_flight, position))
                 self.exchange.match(self.rank, operation.peer, channel)
-            else:
+            elif not isinstance(operation, Local):
                 self.exchange.receives[operation.peer, self.rank, channel].append((in_flight, position))
                 self.exchange.match(operation.peer, self.rank, channel)
         return in_flight.done
@@ -184,8 +182,12 @@ class _StepInFlight:
     def __init__(self, env: simpy.Environment, step: Step, buffer: Buffer) -> None:
         self.step = step
         self.buffer = buffer
-        self.incoming: dict[int, Any] = {}
-        self.unmatched = {n for n, operation in enumerate(step) if not isinstance(operation, Copy)}
+        self.incoming: dict[int, Any] = {
+            n: buffer.source(operation, step)
+            for n, operation in enumerate(step)
+            if isinstance(operation, Local)
+        }
+        self.unmatched = {n for n in range(len(step)) if n not in self.incoming}
         self.remaining = len(self.unmatched)
         self.done = simpy.Event(env)
         if not self.remaining:

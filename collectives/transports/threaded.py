@@ -16,7 +16,7 @@ from collectives.call import Call, Report, diagnose
 from collectives.chunking import Buffer
 from collectives.errors import CollectiveError
 from collectives.execute import land
-from collectives.program import Copy, Recv, RecvReduce, Send, Step
+from collectives.program import Local, Recv, RecvReduce, Send, Step
 from collectives.progress import ProgressQueue, ProgressWork
 from collectives.render import spell_operation
 
@@ -68,8 +68,8 @@ class ThreadedTransport:
         in_flight = _StepInFlight(self.exchange, step, buffer)
         with self.exchange.changed:
             for position, operation in enumerate(step):
-                if isinstance(operation, Copy):
-                    in_flight.incoming[position] = buffer.snapshot(operation)
+                if isinstance(operation, Local):
+                    in_flight.incoming[position] = buffer.source(operation, step)
                     continue
                 sending = isinstance(operation, Send)
                 ends = (self.rank, operation.peer) if sending else (operation.peer, self.rank)
@@ -118,7 +118,7 @@ class _StepInFlight:
         self.step = step
         self.buffer = buffer
         self.incoming: dict[int, Any] = {}
-        self.outstanding = {n for n, operation in enumerate(step) if not isinstance(operation, Copy)}
+        self.outstanding = {n for n, operation in enumerate(step) if not isinstance(operation, Local)}
 
     def done(self) -> bool:
         return not self.outstanding or bool(self._hopeless())
@@ -140,7 +140,7 @@ class _StepInFlight:
 
     def _waiting(self) -> list[Send | Recv | RecvReduce]:
         operations = (self.step[position] for position in sorted(self.outstanding))
-        return [operation for operation in operations if not isinstance(operation, Copy)]
+        return [operation for operation in operations if not isinstance(operation, Local)]
 
     def doing(self) -> str:
         return ", ".join(map(spell_operation, self._waiting()))

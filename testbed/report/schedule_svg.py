@@ -41,7 +41,7 @@ path { fill: none; stroke-width: 1.5 }
 .reduce rect { fill: #0072b2; stroke: #0072b2 }
 .reduce .label { fill: #fff }
 .overwrite rect { fill: #fff; stroke: #d55e00; stroke-width: 1.5 }
-.copy rect { fill: #fff; stroke: #57606a; stroke-dasharray: 3 2 }
+.local rect { fill: #fff; stroke: #57606a; stroke-dasharray: 3 2 }
 """
 
 
@@ -113,19 +113,23 @@ def _labels(schedule: Schedule) -> Cells:
     found: dict[tuple[int, int], dict[tuple[str, str], _Label]] = defaultdict(dict)
     for message in schedule.messages:
         kind = "reduce" if message.reduces else "overwrite"
-        text = _range(message.chunk, message.num_chunks)
+        text = _range(message.chunk, message.num_chunks, schedule)
         if message.into != message.chunk:
-            text += f"→{_range(message.into, message.num_chunks)}"
+            text += f"→{_range(message.into, message.num_chunks, schedule)}"
         cell = found[message.source, message.sent_in_step]
         cell.setdefault((kind, text), _Label(kind, text)).messages.append(message)
-    for copy in schedule.copies:
-        text = f"{_range(copy.chunk, copy.num_chunks)}→{_range(copy.into, copy.num_chunks)}"
-        found[copy.rank, copy.step].setdefault(("copy", text), _Label("copy", text))
+    for move in schedule.moves:
+        arrow = "→+" if move.reduces else "→"
+        text = _range(move.chunk, move.num_chunks, schedule) + arrow
+        text += _range(move.into, move.num_chunks, schedule)
+        found[move.rank, move.step].setdefault(("local", text), _Label("local", text))
     return {place: list(labels.values()) for place, labels in found.items()}
 
 
-def _range(chunk: int, num_chunks: int) -> str:
-    return str(chunk) if num_chunks == 1 else f"{chunk}–{chunk + num_chunks - 1}"
+def _range(chunk: int, length: int, schedule: Schedule) -> str:
+    scratch = chunk >= schedule.num_chunks
+    mark, first = ("s", chunk - schedule.num_chunks) if scratch else ("", chunk)
+    return f"{mark}{first}" if length == 1 else f"{mark}{first}–{first + length - 1}"
 
 
 def _rows(labels: Sequence[_Label]) -> list[Sequence[_Label]]:
@@ -207,7 +211,7 @@ def _canvas(schedule: Schedule, width: float, height: float) -> ElementTree.Elem
         for kind, meaning, occurs in (
             ("reduce", "chunk n, reduced into the receiver's", True in reductions),
             ("overwrite", "chunk n, overwrites the receiver's", False in reductions),
-            ("copy", "copied within a rank", bool(schedule.copies)),
+            ("local", "copied (→) or reduced (→+) within a rank", bool(schedule.moves)),
         )
         if occurs
     ]
@@ -215,10 +219,10 @@ def _canvas(schedule: Schedule, width: float, height: float) -> ElementTree.Elem
     for kind, meaning in legend:
         group = ElementTree.SubElement(svg, "g", {"class": kind})
         sample = _Label(kind, "n", x=x + 10, y=42)
-        if kind != "copy":
+        if kind != "local":
             ElementTree.SubElement(group, "path", {"d": f"M{_number(x + 20)} 50.5h24"})
         _draw_label(group, sample)
-        _text(svg, "", x + (50 if kind != "copy" else 26), 54.5, meaning)
+        _text(svg, "", x + (50 if kind != "local" else 26), 54.5, meaning)
         x += 64 + 6.4 * len(meaning)
     return svg
 
@@ -226,7 +230,7 @@ def _canvas(schedule: Schedule, width: float, height: float) -> ElementTree.Elem
 def _draw_labels(svg: ElementTree.Element, cells: Cells, ends: dict[Message, tuple[float, float]]) -> None:
     """Draw all arrows, then the labels over them."""
     labels = [label for cell in cells.values() for label in cell]
-    kinds = [kind for kind in ("overwrite", "reduce", "copy") if any(own.kind == kind for own in labels)]
+    kinds = [kind for kind in ("overwrite", "reduce", "local") if any(own.kind == kind for own in labels)]
     groups = {}
     for kind in kinds:
         arrows = ElementTree.SubElement(svg, "g", {"class": kind})

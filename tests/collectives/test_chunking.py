@@ -25,3 +25,14 @@ def test_a_range_of_chunks_is_their_concatenation(count: int, num_chunks: int, d
     length = data.draw(st.integers(1, num_chunks - first))
 
     assert chunking.span(first, length) == (chunking.span(first)[0], chunking.span(first + length - 1)[1])
+
+
+@given(count=st.integers(0, 200), num_chunks=st.integers(1, 20), place=st.integers(0, 60))
+def test_scratch_chunks_follow_the_buffer_and_are_as_long_as_its_chunks(
+    count: int, num_chunks: int, place: int
+) -> None:
+    chunking = Chunking(count, num_chunks, itemsize=2)
+
+    assert chunking.span(num_chunks)[0] == count
+    assert chunking.span(place + 1)[0] == chunking.span(place)[1]
+    assert chunking.nbytes(num_chunks + place) == chunking.nbytes(place % num_chunks)

@@ -78,6 +78,7 @@ ALGORITHMS = (
     "double_binary_tree",
     "halving_doubling",
     "hierarchical:ranks_per_node=2,outer=tree",
+    "one_shot",
     "recursive_doubling",
     "ring",
     "swing",

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from collectives import (
     Copy,
@@ -14,6 +13,7 @@ from collectives import (
     ProgramError,
     Recv,
     RecvReduce,
+    Reduce,
     Send,
     algorithm,
     resolve_algorithm,
@@ -23,7 +23,6 @@ from collectives import (
 from collectives.algorithms import ALGORITHMS
 from collectives.program import Cost
 from sim import Topology
-from tests.collectives import reference
 
 SHIPPED = [pytest.param(shipped, id=f"{shipped.collective}-{shipped.name}") for shipped in ALGORITHMS]
 
@@ -131,7 +130,7 @@ def fails(rank: int, world_size: int) -> Any:
         (to_itself, "a rank cannot be its own peer"),
         (beyond_the_buffer, "out of range, the buffer has chunks 0 to 1"),
         (lengths_differ, "the two sides of a message differ in length"),
-        (no_operation, "a step is a tuple of Send, Recv, RecvReduce and Copy"),
+        (no_operation, "a step is a tuple of Send, Recv, RecvReduce, Copy and Reduce"),
         (fails, "rank 0, step 1: the program raised IndexError: list index out of range"),
     ],
 )
@@ -216,56 +215,43 @@ def test_a_world_of_no_ranks_is_refused(world_size: int) -> None:
         verify("ring", world_size)
 
 
-def mutate(data: st.DataObject, programs: list[list[tuple[Any, ...]]], num_chunks: int) -> None:
-    """Break one program in one small way."""
-    world_size = len(programs)
-    rank = data.draw(st.integers(0, world_size - 1), label="rank")
-    program = programs[rank]
-    if not program:
-        return
-    step = data.draw(st.integers(0, len(program) - 1), label="step")
-    kind = data.draw(st.sampled_from(["drop", "swap", "peer", "chunk", "kind"]), label="kind")
-    if kind == "drop":
-        del program[step]
-    elif kind == "swap":
-        other = data.draw(st.integers(0, len(program) - 1), label="other step")
-        program[step], program[other] = program[other], program[step]
-    elif program[step]:
-        position = data.draw(st.integers(0, len(program[step]) - 1), label="operation")
-        operation: Any = program[step][position]
-        change = data.draw(st.sampled_from([-1, 1]), label="change")
-        if kind == "peer":
-            operation = replace(operation, peer=(operation.peer + change) % world_size)
-        elif kind == "chunk":
-            operation = replace(operation, chunk=(operation.chunk + change) % num_chunks)
-        elif not isinstance(operation, Send):
-            other_kind = Recv if isinstance(operation, RecvReduce) else RecvReduce
-            operation = other_kind(operation.peer, operation.chunk, operation.num_chunks)
-        program[step] = (*program[step][:position], operation, *program[step][position + 1 :])
+def through_scratch(rank: int, world_size: int) -> Any:
+    yield Send(1 - rank, 0), Recv(1 - rank, 1)
+    yield Reduce(1, 0)
 
 
-@given(data=st.data(), name=st.sampled_from(["naive", "ring", "tree"]), world_size=st.integers(2, 6))
-def test_the_verdict_on_a_broken_program_is_that_of_a_run_with_numbers(
-    data: st.DataObject, name: str, world_size: int
-) -> None:
-    shipped = resolve_algorithm(name)
-    num_chunks = shipped.num_chunks(world_size)
-    programs = [list(shipped.steps(rank, world_size)) for rank in range(world_size)]
-    for _ in range(data.draw(st.integers(0, 2), label="mutations")):
-        mutate(data, programs, num_chunks)
+def test_scratch_takes_what_is_received_until_it_is_reduced() -> None:
+    shipped = algorithm(num_chunks=1, scratch_chunks=1)(through_scratch)
 
-    @algorithm(name="mutant", num_chunks=num_chunks)
-    def mutant(rank: int, world_size: int) -> Any:
-        yield from programs[rank]
+    assert verify(shipped, 2).num_steps == 1
 
-    try:
-        verify(mutant, world_size)
-        proved = True
-    except ProgramError as error:
-        proved = False
-        statically_wrong = "own peer" in str(error) or "also written" in str(error)
-        if statically_wrong:
-            return
-    state = reference.run(programs, reference.all_reduce_buffers(world_size, num_chunks))
 
-    assert proved == (state is not None and reference.is_all_reduced(state))
+def test_scratch_that_was_not_asked_for_is_refused() -> None:
+    with pytest.raises(ProgramError, match="out of range, the buffer has chunks 0 to 0"):
+        verify(algorithm(num_chunks=1)(through_scratch), 2)
+
+
+@pytest.mark.parametrize(
+    ("operation", "evidence"),
+    [
+        (Reduce(3, 1, num_chunks=2), "a range lies in the buffer or in scratch, which begins with chunk 2"),
+        (Copy(4, 0), "out of range, the buffer has chunks 0 to 1, and scratch chunks 2 to 3"),
+        (Reduce(2, 1), "moves chunks, of which the last may be shorter"),
+    ],
+)
+def test_scratch_is_no_part_of_the_buffer(operation: Any, evidence: str) -> None:
+    @algorithm(num_chunks=2, scratch_chunks=2)
+    def wrong(rank: int, world_size: int) -> Any:
+        yield operation
+
+    with pytest.raises(ProgramError, match=re.escape(evidence)):
+        verify(wrong, 1)
+
+
+def test_what_is_reduced_out_of_scratch_must_have_been_put_there() -> None:
+    @algorithm(num_chunks=1, scratch_chunks=1)
+    def wrong(rank: int, world_size: int) -> Any:
+        yield Reduce(1, 0)
+
+    with pytest.raises(ProgramError, match="holds something that no rank has put there"):
+        verify(wrong, 1)

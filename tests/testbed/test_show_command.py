@@ -219,7 +219,7 @@ def test_ranges_moves_and_copies_are_labelled() -> None:
     svg = schedule_svg(schedule_of(moving, 2))
 
     labels = {text.text for text in ElementTree.fromstring(svg).iter(f"{SVG}text")}
-    assert {"0–1", "2–3", "0→3", "0–1→1–2", "copied within a rank"} <= labels
+    assert {"0–1", "2–3", "0→3", "0–1→1–2", "copied (→) or reduced (→+) within a rank"} <= labels
 
 
 def test_nothing_of_the_drawing_lies_outside_it() -> None:
