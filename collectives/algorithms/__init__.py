@@ -28,7 +28,7 @@ from collectives.algorithms.naive import naive
 from collectives.algorithms.one_shot import one_shot
 from collectives.algorithms.recursive_doubling import recursive_doubling, recursive_doubling_all_gather
 from collectives.algorithms.ring import ring, ring_all_gather, ring_reduce_scatter
-from collectives.algorithms.swing import swing
+from collectives.algorithms.swing import swing, swing_all_gather, swing_reduce_scatter
 from collectives.algorithms.tree import tree, tree_broadcast, tree_gather, tree_reduce, tree_scatter
 from collectives.program import Algorithm
 
@@ -60,6 +60,8 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     ring_reduce_scatter,
     ring_all_gather,
     swing,
+    swing_reduce_scatter,
+    swing_all_gather,
     tree,
     tree_broadcast,
     tree_reduce,

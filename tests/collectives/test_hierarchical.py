@@ -20,7 +20,8 @@ from sim import Topology
 SHAPES = [(1, 4), (2, 6), (3, 12), (4, 4), (4, 16), (8, 24)]
 """Ranks per node, and ranks."""
 
-INNER = sorted({*algorithm_names("reduce_scatter")} & {*algorithm_names("all_gather")})
+MOVES_CHUNKS = {"swing"}
+INNER = sorted({*algorithm_names("reduce_scatter")} & {*algorithm_names("all_gather")} - MOVES_CHUNKS)
 OUTER = [name for name in algorithm_names() if name not in ("hierarchical", "one_shot")]
 
 
