@@ -1,11 +1,12 @@
 """How a buffer of n elements is divided into chunks.
 
 Of *count* elements each chunk has ``⌈count / num_chunks⌉``, the last ones fewer or none, as
-``torch.chunk`` divides; balanced chunks would put the ranks out of step.  An operation on an
+``torch.chunk`` divides; balanced chunks would put the ranks out of step.  Where a buffer consists
+of one equal part per rank, as in all-gather, each part is divided in this way.  An operation on an
 empty range moves nothing, costs nothing and is not posted, on either side.
 
 Elements are counted through: those of the buffer, then those of the scratch chunks, which are as
-long as the chunks of the buffer, over and over.
+long as the chunks of a part, over and over.
 """
 
 from __future__ import annotations
@@ -16,25 +17,48 @@ from typing import Any
 
 import numpy as np
 
+from collectives.contracts import CONTRACTS
 from collectives.program import Algorithm, Local, Operation, Send, Step
 
 
 @dataclass(frozen=True, slots=True)
 class Chunking:
-    """The division of *count* elements of *itemsize* bytes into *num_chunks* chunks."""
+    """The division of *count* elements of *itemsize* bytes into *num_chunks* chunks.
+
+    Attributes:
+        count: elements of the buffer; of *num_parts* equal parts, rounded up to a multiple.
+        num_chunks: of the whole buffer, a multiple of *num_parts*.
+        itemsize: bytes of an element.
+        num_parts: equal parts of the buffer, each of which is divided by itself.
+    """
 
     count: int
     num_chunks: int
     itemsize: int = 1
+    num_parts: int = 1
+
+    @classmethod
+    def of(cls, algorithm: Algorithm, world_size: int, count: int, itemsize: int) -> Chunking:
+        """Return how *algorithm* divides *count* elements, on every one of *world_size* ranks."""
+        num_parts = world_size if CONTRACTS[algorithm.collective].equal_parts else 1
+        return cls(count, algorithm.num_chunks(world_size), itemsize, num_parts)
 
     def span(self, chunk: int, num_chunks: int = 1) -> tuple[int, int]:
         """Return the elements ``[start, stop)`` of a range of chunks."""
         return self._start(chunk), self._start(chunk + num_chunks)
 
     def _start(self, chunk: int) -> int:
-        copies, place = divmod(chunk, self.num_chunks)
-        length = -(-self.count // self.num_chunks)
-        return copies * self.count + min(place * length, self.count)
+        length = -(-self.count // self.num_parts)
+        chunks_per_part = self.num_chunks // self.num_parts
+        part, place = divmod(chunk, chunks_per_part)
+        return part * length + min(place * -(-length // chunks_per_part), length)
+
+    def starts_in_bytes(self, chunks: Any) -> Any:
+        """Return where *chunks*, a number or an array, start, in bytes."""
+        length = -(-self.count // self.num_parts)
+        chunks_per_part = self.num_chunks // self.num_parts
+        part, place = np.divmod(chunks, chunks_per_part)
+        return (part * length + np.minimum(place * -(-length // chunks_per_part), length)) * self.itemsize
 
     def nbytes(self, chunk: int, num_chunks: int = 1) -> int:
         """Return the bytes of a range of chunks."""
@@ -72,7 +96,7 @@ class Buffer:
         reduce: Callable[[Any, Any], None] = _add,
     ) -> Buffer:
         """Return *data*, flat and of elements of *itemsize* bytes, as *algorithm* divides it."""
-        chunking = Chunking(len(data), algorithm.num_chunks(world_size), itemsize)
+        chunking = Chunking.of(algorithm, world_size, len(data), itemsize)
         first, num_scratch = chunking.num_chunks, algorithm.num_scratch_chunks(world_size)
         start, stop = chunking.span(first, num_scratch)
         return cls(chunking, data, _like(data, stop - start) if num_scratch else None, reduce)

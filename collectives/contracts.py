@@ -64,8 +64,9 @@ class Contract:
         after: what a place must hold at the end; None: anything.
         min_bytes_sent_fraction: what the busiest rank must send at least, over the bytes of the
             buffer (Chan et al., "Collective communication: theory, practice, and experience", 2007).
-        equal_parts: the buffer consists of one part per rank, all of one size.  Otherwise its last
-            chunks may be shorter, and a message must arrive in the chunks that it left.
+        equal_parts: the buffer consists of one part per rank, all of one size, and each is divided
+            into chunks by itself.  The last chunks, of a part or of the buffer, may be shorter, so a
+            message must arrive in the same place of a part that it left.
     """
 
     name: str

@@ -41,7 +41,7 @@ class Makespan:
             NotExactError: messages share a link, or do not match row by row.
         """
         num_ranks = self.topology.num_ranks
-        chunking = Chunking(nbytes // itemsize, algorithm.num_chunks(num_ranks), itemsize)
+        chunking = Chunking.of(algorithm, num_ranks, nbytes // itemsize, itemsize)
         ready = start_ps.copy()
         pattern: Pattern | None = None
         for row in rows_of(algorithm, num_ranks):

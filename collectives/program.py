@@ -16,8 +16,8 @@ and two operations of one step may write the same chunk only if both reduce; the
 the order listed.
 
 A program may ask for *scratch chunks*: room of its own, numbered on from the last chunk of the
-buffer, that holds nothing at the start.  Scratch chunk ``num_chunks + i`` is as long as chunk
-``i % num_chunks``.
+buffer, that holds nothing at the start.  Scratch chunk ``num_chunks + i`` is as long as chunk i, in
+turn over and over.
 
 A program names no tensor, no transport, no clock and no framework.  Because it is data it can
 be executed over any transport, proved without data, costed, timed for all ranks at once,

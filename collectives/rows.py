@@ -100,17 +100,11 @@ class Pattern:
 
     def _sizes(self, row: Step, positions: list[int], chunking: Chunking) -> Int64Array:
         """Return the bytes that each operation at *positions* moves on each rank."""
-        length = -(-chunking.count // chunking.num_chunks) * chunking.itemsize
-        total = chunking.count * chunking.itemsize
-
-        def start(chunk: Any) -> Any:
-            copies, place = np.divmod(chunk, chunking.num_chunks)
-            return copies * total + np.minimum(place * length, total)
-
         sizes = np.empty((len(positions), self._num_ranks), dtype=np.int64)
         for number, position in enumerate(positions):
             operation = row[position]
-            sizes[number] = start(operation.chunk + operation.num_chunks) - start(operation.chunk)
+            stop = chunking.starts_in_bytes(operation.chunk + operation.num_chunks)
+            sizes[number] = stop - chunking.starts_in_bytes(operation.chunk)
         return sizes
 
     def _over_ranks(self, value: Any) -> Any:

@@ -234,8 +234,8 @@ class EventQueue:
         """Let every rank start a collective now, after those before it."""
         channel = self.num_submitted
         self.num_submitted += 1
-        num_chunks = self.algorithm.num_chunks(len(self.ports))
-        buffer = Buffer(Chunking(nbytes // self.itemsize, num_chunks, self.itemsize))
+        count = nbytes // self.itemsize
+        buffer = Buffer(Chunking.of(self.algorithm, len(self.ports), count, self.itemsize))
         done = [
             stream.submit(partial(self._run, port, buffer, channel))
             for port, stream in zip(self.ports, self.streams, strict=True)

@@ -49,9 +49,15 @@ class SymbolicRun:
         self.num_chunks = algorithm.num_chunks(world_size)
         if self.num_chunks < 1:
             raise self.error(f"it divides the buffer into {self.num_chunks} chunks; expected at least 1")
+        num_parts = world_size if contract.equal_parts else 1
+        self.chunks_per_part, rest = divmod(self.num_chunks, num_parts)
+        if rest:
+            raise self.error(
+                f"it divides {num_parts} parts into {self.num_chunks} chunks; expected a multiple"
+            )
         self.num_scratch = algorithm.num_scratch_chunks(world_size)
         self.contents = Contents(world_size)
-        scratch = [self.contents.unknown(chunk % self.num_chunks) for chunk in range(self.num_scratch)]
+        scratch = [self.contents.unknown(chunk % self.chunks_per_part) for chunk in range(self.num_scratch)]
         self.held = [
             [self._content(contract.before(place), place.chunk) for place in self.places(rank)] + scratch
             for rank in range(world_size)
@@ -223,7 +229,7 @@ class SymbolicRun:
 
     def is_moved(self, source: int, chunk: int) -> bool:
         """Return whether chunks that start at *source* may be longer than those from *chunk* on."""
-        return not self.contract.equal_parts and (source - chunk) % self.num_chunks != 0
+        return (source - chunk) % self.chunks_per_part != 0
 
     def deadlock(self) -> ProgramError:
         """Return the error that says which ranks wait for what."""

@@ -148,7 +148,8 @@ def _keeps_the_rules(step: tuple[Any, ...], rank: int, setting: Setting) -> bool
 
 
 def _shifts(source: int, chunk: int, setting: Setting) -> bool:
-    return setting.collective not in _EQUAL_PARTS and (source - chunk) % setting.num_chunks != 0
+    num_parts = setting.world_size if setting.collective in _EQUAL_PARTS else 1
+    return (source - chunk) % (setting.num_chunks // num_parts) != 0
 
 
 def _post(

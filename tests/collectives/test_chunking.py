@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,3 +37,17 @@ def test_scratch_chunks_follow_the_buffer_and_are_as_long_as_its_chunks(
     assert chunking.span(num_chunks)[0] == count
     assert chunking.span(place + 1)[0] == chunking.span(place)[1]
     assert chunking.nbytes(num_chunks + place) == chunking.nbytes(place % num_chunks)
+
+
+@given(part=st.integers(0, 50), num_parts=st.integers(1, 6), per_part=st.integers(1, 7))
+def test_each_of_several_equal_parts_is_divided_by_itself(part: int, num_parts: int, per_part: int) -> None:
+    whole = Chunking(part * num_parts, per_part * num_parts, num_parts=num_parts)
+    alone = Chunking(part, per_part)
+
+    for chunk in range(whole.num_chunks):
+        number, place = divmod(chunk, per_part)
+        start, stop = alone.span(place)
+        assert whole.span(chunk) == (number * part + start, number * part + stop)
+    assert list(whole.starts_in_bytes(np.arange(whole.num_chunks))) == [
+        whole.span(chunk)[0] for chunk in range(whole.num_chunks)
+    ]
