@@ -4,24 +4,58 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
 
-from collectives.algorithms.embedding import Group, embed
+import numpy as np
+
+from collectives.algorithms.embedding import Group, embed, side_by_side
 from collectives.errors import NotSupportedError
-from collectives.program import Algorithm, Cost, Step, algorithm
+from collectives.program import Algorithm, Cost, Send, Step, algorithm
 
 
-def _num_nodes(world_size: int, ranks_per_node: int) -> tuple[int, int]:
-    """Return the size of a node, and how many nodes there are."""
-    if ranks_per_node < 1:
-        raise NotSupportedError(f"hierarchical: ranks_per_node must be at least 1, got {ranks_per_node}")
-    size = min(ranks_per_node, world_size)
-    if world_size % size:
-        fitting = max(fit for fit in range(1, size) if world_size % fit == 0)
-        raise NotSupportedError(
-            f"hierarchical needs full nodes, got {world_size} ranks in nodes of {size}; use "
-            f"ranks_per_node={fitting}, which divides them, or ring, which takes any number"
-        )
-    return size, world_size // size
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    """The division of ranks into *count* nodes of *size*, of which the last may have fewer."""
+
+    size: int
+    last_size: int
+    count: int
+
+    @classmethod
+    def of(cls, world_size: int, ranks_per_node: int) -> _Nodes:
+        if ranks_per_node < 1:
+            raise NotSupportedError(f"hierarchical: ranks_per_node must be at least 1, got {ranks_per_node}")
+        size = min(ranks_per_node, world_size)
+        count = -(-world_size // size)
+        return cls(size, world_size - (count - 1) * size, count)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes that there are, the larger one first."""
+        return (self.size,) if self.last_size == self.size else (self.size, self.last_size)
+
+    def __str__(self) -> str:
+        last = f", the last of {self.last_size}" if len(self.sizes) == 2 else ""
+        return f"{self.count} node{'s' * (self.count > 1)} of {self.size}{last}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """One rank of each node, as `embedding.Members`: at *place*, but in the last at *last_place*."""
+
+    index: int
+    nodes: _Nodes
+    place: int
+    last_place: int
+
+    @property
+    def size(self) -> int:
+        return self.nodes.count
+
+    def rank_of(self, index: int) -> int:
+        in_last = index == self.nodes.count - 1
+        return index * self.nodes.size + self.place + in_last * (self.last_place - self.place)
 
 
 def _parts(inner: str, outer: str) -> tuple[Algorithm, Algorithm, Algorithm]:
@@ -36,20 +70,27 @@ def _parts(inner: str, outer: str) -> tuple[Algorithm, Algorithm, Algorithm]:
 
 
 def _num_chunks(world_size: int, *, ranks_per_node: int, inner: str, outer: str) -> int:
-    size, nodes = _num_nodes(world_size, ranks_per_node)
+    nodes = _Nodes.of(world_size, ranks_per_node)
     scatter, reduce, gather = _parts(inner, outer)
-    return math.lcm(scatter.num_chunks(size), gather.num_chunks(size), size * reduce.num_chunks(nodes))
+    inside = [part.num_chunks(size) for part in (scatter, gather) for size in nodes.sizes]
+    return math.lcm(*inside, math.lcm(*nodes.sizes) * reduce.num_chunks(nodes.count))
 
 
 def _cost(world_size: int, *, ranks_per_node: int, inner: str, outer: str) -> Cost:
-    size, nodes = _num_nodes(world_size, ranks_per_node)
+    nodes = _Nodes.of(world_size, ranks_per_node)
     scatter, reduce, gather = _parts(inner, outer)
-    inside, between, back = _declared(scatter, size), _declared(reduce, nodes), _declared(gather, size)
+    between = _declared(reduce, nodes.count)
+    sent_between = [between.max_bytes_sent_fraction]
+    if len(nodes.sizes) == 2:  # the busiest node need not be the one whose ranks carry most
+        *sent_by_full, sent_by_last = (_sent(reduce, node, nodes.count) for node in range(nodes.count))
+        sent_between = [max(sent_by_full), sent_by_last]
+    inside = [(_declared(scatter, size), _declared(gather, size)) for size in nodes.sizes]
     return Cost(
-        inside.num_steps + between.num_steps + back.num_steps,
-        inside.max_bytes_sent_fraction
-        + between.max_bytes_sent_fraction / size
-        + back.max_bytes_sent_fraction,
+        between.num_steps + max(down.num_steps + up.num_steps for down, up in inside),
+        max(
+            down.max_bytes_sent_fraction + sent / size + up.max_bytes_sent_fraction
+            for (down, up), sent, size in zip(inside, sent_between, nodes.sizes, strict=True)
+        ),
     )
 
 
@@ -60,6 +101,13 @@ def _declared(part: Algorithm, world_size: int) -> Cost:
     return cost
 
 
+def _sent(part: Algorithm, rank: int, world_size: int) -> Fraction:
+    """Return how many buffers *rank* sends."""
+    operations = (operation for step in part.steps(rank, world_size) for operation in step)
+    num_chunks = sum(operation.num_chunks for operation in operations if isinstance(operation, Send))
+    return Fraction(num_chunks, part.num_chunks(world_size))
+
+
 @algorithm(array_form=True, num_chunks=_num_chunks, cost=_cost)
 def hierarchical(
     rank: int, world_size: int, *, ranks_per_node: int = 8, inner: str = "ring", outer: str = "ring"
@@ -68,11 +116,16 @@ def hierarchical(
 
     Each node of g ranks reduce-scatters, ranks with the same place in their node all-reduce what
     they hold, and each node all-gathers.  Each rank carries only 1/g of the buffer through the network
-    between nodes.  With rings: ``2(g-1) + 2(p/g-1)`` steps, and ``2(p-1)/p`` buffers sent.
+    between nodes.  With rings: ``2(g-1) + 2(⌈p/g⌉-1)`` steps, and ``2(p-1)/p`` buffers sent.
+
+    A last node of only h ranks divides the buffer into h shares, each of which overlaps with several
+    of the other nodes'.  A rank all-reduces each overlap with those that hold it too, all side by
+    side: that takes no more steps, and with rings every rank still sends ``2(p'-1)/p'`` buffers at
+    most, where p' is ``g⌈p/g⌉``.
 
     Args:
         rank: consecutive ranks share a node.
-        world_size: a multiple of the ranks per node; fewer ranks are one node.
+        world_size: fewer ranks than a node has are one node.
         ranks_per_node: g.
         inner: name of the reduce-scatter and all-gather inside nodes.
         outer: name of the all-reduce between nodes.
@@ -81,15 +134,42 @@ def hierarchical(
     network hierarchy", MLSys 2019; Horovod's ``HOROVOD_HIERARCHICAL_ALLREDUCE``.
 
     Raises:
-        NotSupportedError: the last node would be smaller, or *inner* or *outer* refuses.
+        NotSupportedError: *inner* or *outer* refuses the size of a node or the number of nodes.
     """
-    size, nodes = _num_nodes(world_size, ranks_per_node)
+    nodes = _Nodes.of(world_size, ranks_per_node)
     scatter, reduce, gather = _parts(inner, outer)
     chunks = _num_chunks(world_size, ranks_per_node=ranks_per_node, inner=inner, outer=outer)
-    place = rank % size
-    node = Group(place, size, rank - place)
-    peers = Group(rank // size, nodes, place, size)
-    share = chunks // size
-    yield from embed(scatter, node, first_chunk=0, num_chunks=chunks)
-    yield from embed(reduce, peers, first_chunk=place * share, num_chunks=share)
-    yield from embed(gather, node, first_chunk=0, num_chunks=chunks)
+    try:
+        yield from _inside(scatter, nodes, rank, chunks)
+        yield from _between(reduce, nodes, rank, chunks)
+        yield from _inside(gather, nodes, rank, chunks)
+    except NotSupportedError as refusal:
+        raise NotSupportedError(f"hierarchical on {nodes}: {refusal}") from None
+
+
+def _inside(program: Algorithm, nodes: _Nodes, rank: int, chunks: int) -> Iterator[Step]:
+    """Yield the steps of *program* among the ranks of each node, on the whole buffer."""
+    node, place = rank // nodes.size, rank % nodes.size
+    here = [True] if len(nodes.sizes) == 1 else [node < nodes.count - 1, node == nodes.count - 1]
+    yield from side_by_side(
+        *(
+            embed(
+                program, Group(place % size, size, rank - place), first_chunk=0, num_chunks=chunks, when=when
+            )
+            for size, when in zip(nodes.sizes, here, strict=True)
+        )
+    )
+
+
+def _between(program: Algorithm, nodes: _Nodes, rank: int, chunks: int) -> Iterator[Step]:
+    """Yield the steps of *program* between nodes, on each overlap of a share with those elsewhere."""
+    node, place = rank // nodes.size, rank % nodes.size
+    share, last_share = chunks // nodes.size, chunks // nodes.last_size
+    own = share + (node == nodes.count - 1) * (last_share - share)
+    begin, overlaps = place * own, []
+    while np.any(here := begin < (place + 1) * own):
+        column = _Column(node, nodes, begin // share, begin // last_share)
+        end: int = np.minimum((column.place + 1) * share, (column.last_place + 1) * last_share)
+        overlaps.append(embed(program, column, first_chunk=begin, num_chunks=end - begin, when=here))
+        begin = end
+    yield from side_by_side(*overlaps)

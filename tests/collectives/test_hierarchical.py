@@ -4,6 +4,8 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from collectives import (
     Copy,
@@ -35,20 +37,48 @@ def test_with_rings_it_meets_the_bound_in_bytes(ranks_per_node: int, world_size:
 
 @pytest.mark.parametrize("inner", INNER)
 @pytest.mark.parametrize("outer", OUTER)
-def test_every_combination_of_shipped_algorithms_is_proved_or_refused(inner: str, outer: str) -> None:
-    assert verify(f"hierarchical:ranks_per_node=4,inner={inner},outer={outer}", 16).cost_declared
-    for ranks_per_node, world_size in SHAPES:
-        name = f"hierarchical:ranks_per_node={ranks_per_node},inner={inner},outer={outer}"
-        try:
-            verify(name, world_size)
-        except NotSupportedError as refusal:
-            assert "powers of two" in str(refusal)  # noqa: PT017 (most combinations are not refused)
+def test_every_combination_of_shipped_algorithms_is_proved(inner: str, outer: str) -> None:
+    proof = verify(f"hierarchical:ranks_per_node=4,inner={inner},outer={outer}", 16)
+
+    assert (proof.cost_declared, proof.array_form) == (True, True)
+
+
+@given(
+    world_size=st.integers(2, 64),
+    ranks_per_node=st.integers(1, 9),
+    inner=st.sampled_from(INNER),
+    outer=st.sampled_from(OUTER),
+)
+def test_any_world_size_on_nodes_of_any_size_is_proved_or_refused(
+    world_size: int, ranks_per_node: int, inner: str, outer: str
+) -> None:
+    name = f"hierarchical:ranks_per_node={ranks_per_node},inner={inner},outer={outer}"
+
+    try:
+        proof = verify(name, world_size)
+    except NotSupportedError as refusal:
+        assert "for powers of two" in str(refusal)  # noqa: PT017 (most combinations are not refused)
+        assert "; use " in str(refusal)  # noqa: PT017
+    else:
+        assert (proof.cost_declared, proof.array_form) == (True, True)
+
+
+@given(world_size=st.integers(2, 32), ranks_per_node=st.integers(1, 9))
+def test_a_smaller_last_node_costs_no_more_than_a_full_one(world_size: int, ranks_per_node: int) -> None:
+    proof = verify(f"hierarchical:ranks_per_node={ranks_per_node}", world_size)
+
+    size = min(ranks_per_node, world_size)
+    nodes = -(-world_size // size)
+    full = size * nodes
+    assert proof.num_steps == 2 * (size - 1) + 2 * (nodes - 1)
+    assert math.isclose(proof.max_bytes_sent_fraction, 2 * (full - 1) / full)
 
 
 def test_nodes_of_nodes_are_proved() -> None:
-    middle = resolve_algorithm("hierarchical:ranks_per_node=2,outer=hierarchical")
+    middle = resolve_algorithm("hierarchical:ranks_per_node=2,outer=hierarchical:ranks_per_node=8")
 
     assert verify(middle, 32).num_steps == 2 * (2 - 1) + 2 * (8 - 1) + 2 * (2 - 1)
+    assert verify(middle, 31).num_steps == verify(middle, 32).num_steps
 
 
 def test_fewer_ranks_than_a_node_holds_are_one_node() -> None:
@@ -71,12 +101,11 @@ def test_it_beats_the_ring_where_latency_between_nodes_counts() -> None:
     assert run.seconds < simulate("ring", nbytes=2**20, topology=topology).seconds / 2
 
 
-@pytest.mark.parametrize(("world_size", "fitting"), [(12, 6), (13, 1), (20, 5)])
-def test_a_smaller_last_node_is_refused_with_what_to_use(world_size: int, fitting: int) -> None:
-    with pytest.raises(NotSupportedError, match=f"use ranks_per_node={fitting}, which divides them"):
-        verify("hierarchical", world_size)
+def test_a_refusal_says_how_many_nodes_there_are_and_what_to_use() -> None:
+    refused = r"hierarchical on 3 nodes of 8, the last of 4: swing is for powers of two.*; use ring"
 
-    assert verify(f"hierarchical:ranks_per_node={fitting}", world_size).num_steps > 0
+    with pytest.raises(NotSupportedError, match=refused):
+        verify("hierarchical:ranks_per_node=8,outer=swing", 20)
 
 
 def test_nodes_of_no_ranks_are_refused() -> None:
