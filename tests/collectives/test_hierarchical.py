@@ -102,10 +102,10 @@ def test_it_beats_the_ring_where_latency_between_nodes_counts() -> None:
 
 
 def test_a_refusal_says_how_many_nodes_there_are_and_what_to_use() -> None:
-    refused = r"hierarchical on 3 nodes of 8, the last of 4: swing is for powers of two.*; use ring"
+    refused = r"hierarchical on 3 nodes of 8, the last of 3: halving_doubling .* got 3 ranks; use ring"
 
     with pytest.raises(NotSupportedError, match=refused):
-        verify("hierarchical:ranks_per_node=8,outer=swing", 20)
+        verify("hierarchical:ranks_per_node=8,inner=halving_doubling", 19)
 
 
 def test_nodes_of_no_ranks_are_refused() -> None:
