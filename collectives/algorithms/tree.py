@@ -1,48 +1,52 @@
 """Binomial tree: few steps, for messages so small that latency is all that counts.
 
 Ranks count from the root.  Rank v joins the tree at the level of its lowest set bit, below the
-rank without that bit; its subtree is a contiguous range of ranks.
+rank without that bit; its subtree is a contiguous range of ranks, of which it is the first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
-import numpy as np
+from collectives.algorithms.rooted_tree import (
+    Part,
+    Shape,
+    branches,
+    broadcast,
+    broadcast_cost,
+    depth,
+    gather,
+    reduce,
+    reduce_cost,
+    scatter,
+    scatter_cost,
+)
+from collectives.program import Cost, Step, algorithm
 
-from collectives.program import Cost, Recv, RecvReduce, Send, Step, algorithm
+
+def _split_off(part: Part, level: int) -> Part:
+    half = 1 << level
+    length = (part.length > half) * (part.length - half)
+    first = part.first + part.length - length
+    return Part(first, length, head=first)
 
 
-def _depth(world_size: int) -> int:
-    return (world_size - 1).bit_length()
+BINOMIAL = Shape(root=lambda world_size: 0, split_off=_split_off)
 
 
 def _all_reduce_cost(world_size: int) -> Cost:
-    return Cost(2 * _depth(world_size), Fraction(_depth(world_size)))
-
-
-def _broadcast_cost(world_size: int) -> Cost:
-    return Cost(_depth(world_size), Fraction(_depth(world_size)))
-
-
-def _reduce_cost(world_size: int) -> Cost:
-    return Cost(_depth(world_size), Fraction(min(world_size - 1, 1)))
+    return Cost(2 * depth(world_size), Fraction(depth(world_size)))
 
 
 def _gather_cost(world_size: int) -> Cost:
-    half = 1 << _depth(world_size) >> 1
+    half = 1 << depth(world_size) >> 1
     return Cost(
-        _depth(world_size), Fraction(max(world_size - half, half // 2), world_size) if half else Fraction(0)
+        depth(world_size), Fraction(max(world_size - half, half // 2), world_size) if half else Fraction(0)
     )
 
 
-def _scatter_cost(world_size: int) -> Cost:
-    return Cost(_depth(world_size), Fraction(world_size - 1, world_size))
-
-
-@algorithm(name="tree", collective="broadcast", num_chunks=1, array_form=True, cost=_broadcast_cost)
+@algorithm(name="tree", collective="broadcast", num_chunks=1, array_form=True, cost=broadcast_cost)
 def tree_broadcast(rank: int, world_size: int, *, root: int = 0) -> Iterator[Step]:
     """Yield this rank's steps of a binomial-tree broadcast from *root*.
 
@@ -51,32 +55,16 @@ def tree_broadcast(rank: int, world_size: int, *, root: int = 0) -> Iterator[Ste
     Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations
     in MPICH", IJHPCA 19(1), 2005.
     """
-    virtual = (rank - root) % world_size
-    for level in reversed(range(_depth(world_size))):
-        distance = 1 << level
-        position = virtual % (2 * distance)
-        has_child = (position == 0) & (virtual + distance < world_size)
-        yield (
-            Send((rank + distance) % world_size, chunk=0, when=has_child),
-            Recv((rank - distance) % world_size, chunk=0, when=position == distance),
-        )
+    yield from broadcast(branches(BINOMIAL, rank, world_size, root))
 
 
-@algorithm(name="tree", collective="reduce", num_chunks=1, array_form=True, cost=_reduce_cost)
+@algorithm(name="tree", collective="reduce", num_chunks=1, array_form=True, cost=reduce_cost)
 def tree_reduce(rank: int, world_size: int, *, root: int = 0) -> Iterator[Step]:
     """Yield this rank's steps of a binomial-tree reduce to *root*: the broadcast, backwards.
 
     Source: as `tree_broadcast`.
     """
-    virtual = (rank - root) % world_size
-    for level in range(_depth(world_size)):
-        distance = 1 << level
-        position = virtual % (2 * distance)
-        has_child = (position == 0) & (virtual + distance < world_size)
-        yield (
-            Send((rank - distance) % world_size, chunk=0, when=position == distance),
-            RecvReduce((rank + distance) % world_size, chunk=0, when=has_child),
-        )
+    yield from reduce(branches(BINOMIAL, rank, world_size, root))
 
 
 @algorithm(num_chunks=1, array_form=True, cost=_all_reduce_cost)
@@ -99,62 +87,13 @@ def tree_gather(rank: int, world_size: int, *, root: int = 0) -> Iterator[Step]:
 
     Source: as `tree_broadcast`.
     """
-    virtual = (rank - root) % world_size
-    for level in range(_depth(world_size)):
-        distance = 1 << level
-        position = virtual % (2 * distance)
-        child = (rank + distance) % world_size
-        has_child = (position == 0) & (virtual + distance < world_size)
-        yield (
-            *_parts(
-                Send,
-                (rank - distance) % world_size,
-                rank,
-                virtual,
-                distance,
-                world_size,
-                position == distance,
-            ),
-            *_parts(Recv, child, child, virtual + distance, distance, world_size, has_child),
-        )
+    yield from gather(branches(BINOMIAL, rank, world_size, root), world_size)
 
 
-@algorithm(name="tree", collective="scatter", array_form=True, cost=_scatter_cost)
+@algorithm(name="tree", collective="scatter", array_form=True, cost=scatter_cost)
 def tree_scatter(rank: int, world_size: int, *, root: int = 0) -> Iterator[Step]:
     """Yield this rank's steps of a binomial-tree scatter from *root*: the gather, backwards.
 
     Source: as `tree_broadcast`.
     """
-    virtual = (rank - root) % world_size
-    for level in reversed(range(_depth(world_size))):
-        distance = 1 << level
-        position = virtual % (2 * distance)
-        child = (rank + distance) % world_size
-        has_child = (position == 0) & (virtual + distance < world_size)
-        yield (
-            *_parts(Send, child, child, virtual + distance, distance, world_size, has_child),
-            *_parts(
-                Recv,
-                (rank - distance) % world_size,
-                rank,
-                virtual,
-                distance,
-                world_size,
-                position == distance,
-            ),
-        )
-
-
-def _parts(
-    kind: Any, peer: int, first: int, virtual: int, distance: int, world_size: int, when: bool
-) -> Step:
-    """Return the operations on the parts of a subtree, which may wrap round the end of the buffer.
-
-    The subtree is that of rank *first*, *virtual* as counted from the root.
-    """
-    length: Any = np.minimum(distance, world_size - virtual)
-    up_to_end: Any = np.minimum(length, world_size - first)
-    return (
-        kind(peer, first, up_to_end, when),
-        kind(peer, 0, length - up_to_end, when & (length > up_to_end)),
-    )
+    yield from scatter(branches(BINOMIAL, rank, world_size, root), world_size)
