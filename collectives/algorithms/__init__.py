@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collectives.algorithms.bine import bine, bine_broadcast, bine_gather, bine_reduce, bine_scatter
 from collectives.algorithms.bruck import bruck_all_gather, bruck_all_to_all
 from collectives.algorithms.bucket import bucket
 from collectives.algorithms.chain import chain, chain_broadcast, chain_reduce
@@ -34,6 +35,11 @@ from collectives.program import Algorithm
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     naive,
+    bine,
+    bine_broadcast,
+    bine_reduce,
+    bine_gather,
+    bine_scatter,
     bruck_all_gather,
     bruck_all_to_all,
     bucket,

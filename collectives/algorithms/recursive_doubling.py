@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 
 from collectives.algorithms.power_of_two import (
@@ -14,7 +14,8 @@ from collectives.algorithms.power_of_two import (
 from collectives.program import Cost, Recv, RecvReduce, Send, Step, algorithm
 
 
-def _all_reduce_cost(world_size: int) -> Cost:
+def exchange_all_cost(world_size: int) -> Cost:
+    """Return what it costs to exchange whole buffers, folded into a power of two."""
     doublings, folds = floor_log2(world_size), not is_power_of_two(world_size)
     return Cost(doublings + 2 * folds, Fraction(doublings + folds))
 
@@ -23,7 +24,7 @@ def _all_gather_cost(world_size: int) -> Cost:
     return Cost(floor_log2(world_size), Fraction(world_size - 1, world_size))
 
 
-@algorithm(num_chunks=1, array_form=True, cost=_all_reduce_cost)
+@algorithm(num_chunks=1, array_form=True, cost=exchange_all_cost)
 def recursive_doubling(rank: int, world_size: int) -> Iterator[Step]:
     """Yield this rank's steps of a recursive-doubling all-reduce.
 
@@ -34,12 +35,19 @@ def recursive_doubling(rank: int, world_size: int) -> Iterator[Step]:
     Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations
     in MPICH", IJHPCA 19(1), 2005, on all-reduce.
     """
-    yield from folded(_exchange_all, rank, world_size, num_chunks=1)
+    yield from folded(exchange_all, rank, world_size, num_chunks=1)
 
 
-def _exchange_all(rank: int, world_size: int) -> Iterator[Step]:
-    for level in range(floor_log2(world_size)):
-        peer = rank ^ (1 << level)
+def _differs_in_one_bit(rank: int, step: int, world_size: int) -> int:
+    return rank ^ (1 << step)
+
+
+def exchange_all(
+    rank: int, world_size: int, *, peer_in_step: Callable[[int, int, int], int] = _differs_in_one_bit
+) -> Iterator[Step]:
+    """Yield the steps of a rank that exchanges its whole buffer with another peer in each of them."""
+    for step in range(floor_log2(world_size)):
+        peer = peer_in_step(rank, step, world_size)
         yield Send(peer, chunk=0), RecvReduce(peer, chunk=0)
 
 

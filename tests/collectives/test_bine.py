@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives import resolve_algorithm, verify
+from collectives.program import Send
+
+Message: TypeAlias = tuple[int, int, int]
+"""Source, destination, chunks."""
+
+COUNTERPARTS = {
+    "broadcast": "tree",
+    "reduce": "tree",
+    "gather": "tree",
+    "scatter": "tree",
+    "all_reduce": "recursive_doubling",
+}
+
+
+def messages(algorithm: str, collective: str, world_size: int) -> list[list[Message]]:
+    """Return the messages of all ranks, step by step."""
+    chosen = resolve_algorithm(algorithm, collective)
+    programs = [chosen.steps(rank, world_size) for rank in range(world_size)]
+    return [
+        [
+            (rank, operation.peer, operation.num_chunks)
+            for rank, step in enumerate(steps)
+            for operation in step
+            if isinstance(operation, Send)
+        ]
+        for steps in zip(*programs, strict=True)
+    ]
+
+
+def flat(steps: list[list[Message]]) -> list[Message]:
+    return [message for step in steps for message in step]
+
+
+def negabinary(number: int, num_digits: int) -> int:
+    """Return the digits of *number*, modulo ``2^num_digits``, to the base -2."""
+    digits = 0
+    for place in range(num_digits):
+        digits |= (number & 1) << place
+        number = -(number >> 1)
+    return digits
+
+
+@pytest.mark.parametrize("num_digits", range(1, 8))
+def test_a_child_has_the_number_of_its_parent_to_the_base_minus_two_with_equal_lowest_digits_flipped(
+    num_digits: int,
+) -> None:
+    steps = messages("bine", "broadcast", 2**num_digits)
+
+    for step, sent in zip(reversed(range(num_digits)), steps, strict=True):
+        for parent, child, _ in sent:
+            lowest = (1 << step + 1) - 1
+            digits = negabinary(parent, num_digits)
+            assert negabinary(child, num_digits) == digits ^ lowest
+            assert digits & lowest in (0, lowest)
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "reduce", "gather", "scatter"])
+@given(world_size=st.integers(1, 40), data=st.data())
+def test_a_tree_is_proved_for_any_world_size_and_root(
+    collective: str, world_size: int, data: st.DataObject
+) -> None:
+    proof = verify("bine", world_size, collective=collective, root=data.draw(st.integers(0, world_size - 1)))
+
+    assert (proof.num_steps, proof.cost_declared, proof.array_form) == (
+        (world_size - 1).bit_length(),
+        True,
+        True,
+    )
+
+
+@pytest.mark.parametrize("collective", COUNTERPARTS)
+@pytest.mark.parametrize("world_size", [16, 32, 64, 128])
+def test_bytes_travel_less_than_three_quarters_as_far_round_a_ring_as_those_of_its_counterpart(
+    collective: str, world_size: int
+) -> None:
+    def distance(algorithm: str) -> int:
+        return sum(
+            chunks * min((source - destination) % world_size, (destination - source) % world_size)
+            for source, destination, chunks in flat(messages(algorithm, collective, world_size))
+        )
+
+    assert distance("bine") < 0.75 * distance(COUNTERPARTS[collective])
+
+
+@pytest.mark.parametrize("collective", COUNTERPARTS)
+@pytest.mark.parametrize("world_size", [32, 64, 128])
+def test_fewer_bytes_cross_between_nodes_of_eight_wherever_nodes_begin(
+    collective: str, world_size: int
+) -> None:
+    """On average over where they begin: the binomial tree has the better of it where ranks fill nodes."""
+
+    def crossing(algorithm: str) -> int:
+        return sum(
+            chunks * ((source + begin) // 8 != (destination + begin) // 8)
+            for begin in range(8)
+            for source, destination, chunks in flat(messages(algorithm, collective, world_size))
+        )
+
+    assert crossing("bine") < 0.9 * crossing(COUNTERPARTS[collective])
+
+
+def test_pairs_of_the_all_reduce_are_those_of_swing() -> None:
+    pairs = [{(a, b) for a, b, _ in step} for step in messages("bine", "all_reduce", 32)]
+
+    assert pairs == [{(a, b) for a, b, _ in step} for step in messages("swing", "all_reduce", 32)[:5]]
