@@ -57,6 +57,11 @@ class Chunking:
         """Return where *chunks*, a number or an array, start, in bytes."""
         length = -(-self.count // self.num_parts)
         chunks_per_part = self.num_chunks // self.num_parts
+        if chunks_per_part == 1:
+            return chunks * (length * self.itemsize)
+        if np.max(chunks) <= chunks_per_part:  # one part and no scratch, as in most rows of most programs
+            size = -(-length // chunks_per_part) * self.itemsize
+            return np.minimum(chunks * size, length * self.itemsize)
         part, place = np.divmod(chunks, chunks_per_part)
         return (part * length + np.minimum(place * -(-length // chunks_per_part), length)) * self.itemsize
 
