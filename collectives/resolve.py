@@ -10,6 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from collectives.algorithms import ALGORITHMS
+from collectives.channels import CHANNEL_PARAMETERS, in_channels
 from collectives.contracts import CONTRACTS
 from collectives.errors import AlgorithmFileError, UnknownAlgorithmError
 from collectives.program import Algorithm, Program
@@ -60,7 +61,8 @@ def resolve_for_every_collective(text: str) -> tuple[Algorithm, ...]:
     if not shipped:
         raise _unknown(name, "", list(dict.fromkeys(own.name for own in ALGORITHMS)))
     wanted = [item.partition("=")[0] for item in parameters.split(",") if item]
-    having = [own for own in shipped if {*wanted} <= {*own.parameter_names()}]
+    for_channels = CHANNEL_PARAMETERS if "channels" in wanted else ()
+    having = [own for own in shipped if {*wanted} <= {*own.parameter_names(), *for_channels}]
     return tuple(_bind(own, parameters, text) for own in having or shipped)
 
 
@@ -113,7 +115,10 @@ def _from_file(path: Path, function: str, collective: str) -> Algorithm:
 
 
 def _bind(algorithm: Algorithm, parameters: str, text: str) -> Algorithm:
-    """Bind ``key=value,…``; values are Python literals, anything else is a string."""
+    """Bind ``key=value,…``; values are Python literals, anything else is a string.
+
+    Every algorithm has the parameter ``channels`` (see `collectives.channels`).
+    """
     bound = {}
     for item in filter(None, parameters.split(",")):
         key, equals, value = item.partition("=")
@@ -123,6 +128,8 @@ def _bind(algorithm: Algorithm, parameters: str, text: str) -> Algorithm:
             bound[key] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
             bound[key] = value
+    if "channels" in bound and "channels" not in algorithm.parameter_names():
+        algorithm = in_channels(algorithm, bound["channels"])
     try:
         return algorithm.with_parameters(**bound)
     except TypeError as error:

@@ -79,6 +79,7 @@ ALGORITHMS = (
     "halving_doubling",
     "hierarchical:ranks_per_node=2,outer=tree",
     "one_shot",
+    "ring:channels=3",
     "recursive_doubling",
     "ring",
     "swing",
