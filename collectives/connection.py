@@ -10,10 +10,8 @@ import torch.distributed as dist
 from collectives.communicator import Communicator
 from collectives.errors import NotSupportedError
 from collectives.native import NativeCommunicator
-from collectives.program import Algorithm, Program
-from collectives.program_communicator import ProgramCommunicator
+from collectives.program_communicator import Choice, ProgramCommunicator, resolve_choice
 from collectives.reports import StoreReports
-from collectives.resolve import resolve_algorithm
 from collectives.transports import Transport
 from collectives.transports.gloo import GlooTransport
 from collectives.transports.nccl import NcclTransport
@@ -24,7 +22,7 @@ DEFAULT_TIMEOUT = 1800.0
 
 def connect(
     group: dist.ProcessGroup | None = None,
-    algorithm: str | Program | Algorithm = "native",
+    algorithm: Choice = "native",
     *,
     timeout: float | None = None,
     device: torch.device | str = "cpu",
@@ -33,8 +31,10 @@ def connect(
 
     Args:
         group: an initialised process group; None is the default group.
-        algorithm: ``native`` is the group's own all-reduce; anything else, as
-            `collectives.resolve_algorithm` takes it, runs over the group's point-to-point calls.
+        algorithm: ``native`` is the group's own collectives; anything else, as
+            `collectives.resolve_algorithm` takes it, is that of all-reduce, which runs over the
+            group's point-to-point calls.  A mapping, such as ``{"all_gather": "bruck"}``, names
+            the algorithm of other collectives too.
         timeout: seconds that a collective may take, by default 1800.
         device: where the tensors live; decides between the backends of a group that has several.
 
@@ -51,7 +51,7 @@ def connect(
     assert group is not None
     device = torch.device(device)
     if algorithm != "native":
-        resolve_algorithm(algorithm)
+        resolve_choice(algorithm)
     own: Any = getattr(group, "connect", None)
     if own is not None:  # a group of the testbed backend knows its members best
         communicator: Communicator = own(None if algorithm == "native" else algorithm, timeout, device)

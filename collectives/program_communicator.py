@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from functools import cache, partial
-from typing import Any
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
+from typing import Any, TypeAlias
 
 import torch
 
 from collectives.call import Call
 from collectives.chunking import Buffer
 from collectives.clock import Clock
+from collectives.errors import UnknownAlgorithmError
 from collectives.execute import execute
 from collectives.program import Algorithm, Program
 from collectives.reduction import REDUCE, ReduceOp, check_reduction
@@ -18,8 +19,12 @@ from collectives.resolve import resolve_algorithm
 from collectives.transports import Transport
 from collectives.work import Work
 
+Choice: TypeAlias = str | Program | Algorithm | Mapping[str, str | Program | Algorithm]
+"""The algorithm of all-reduce, or of each collective that the mapping names."""
+
 DEFAULTS = {
     "all_gather": "ring",
+    "all_reduce": "ring",
     "all_to_all": "direct",
     "broadcast": "tree",
     "gather": "tree",
@@ -27,30 +32,30 @@ DEFAULTS = {
     "reduce_scatter": "ring",
     "scatter": "tree",
 }
-"""The algorithm of each collective but all-reduce."""
+"""The algorithm of each collective that nobody has chosen one for."""
 
 
 class ProgramCommunicator:
     """A `collectives.communicator.Communicator` over *transport*.
 
-    All-reduce runs *algorithm*, the other collectives those of `DEFAULTS`.  Results are in place
-    when the `Work` has been waited for, and nothing is handed out half-reduced.
+    Results are in place when the `Work` has been waited for, and nothing is handed out half-reduced.
 
     Args:
         transport: moves the messages.
-        algorithm: of all-reduce, as `collectives.resolve_algorithm` takes it.
+        algorithm: of all-reduce, as `collectives.resolve_algorithm` takes it, or a mapping from
+            collectives to their algorithms; the others run those of `DEFAULTS`.
         device: on which a barrier's token lives.
     """
 
     def __init__(
         self,
         transport: Transport,
-        algorithm: str | Program | Algorithm = "ring",
+        algorithm: Choice = "ring",
         device: torch.device | str = "cpu",
     ) -> None:
         self.transport = transport
         self.device = torch.device(device)
-        self.algorithm = resolve_algorithm(algorithm)
+        self.algorithms = resolve_choice(algorithm)
         self._sequence = 0
 
     @property
@@ -76,7 +81,9 @@ class ProgramCommunicator:
         """
         check_reduction(tensor, op)
         finish = self._divide if op == "avg" else None
-        return self._start(self.algorithm, "all_reduce", tensor, async_op, op=op, finish=finish)
+        return self._start(
+            self.algorithms["all_reduce"], "all_reduce", tensor, async_op, op=op, finish=finish
+        )
 
     def broadcast(self, tensor: torch.Tensor, root: int = 0, async_op: bool = False) -> Work:
         """Replace *tensor* by that of rank *root*."""
@@ -97,7 +104,7 @@ class ProgramCommunicator:
         """Gather every rank's *tensor*, all of one size, into *output*, in the order of ranks."""
         whole = check_parts(output, tensor, self.world_size)
         whole[self.rank].copy_(tensor.detach().reshape(-1))
-        return self._start(_default("all_gather"), "all_gather", output, async_op)
+        return self._start(self.algorithms["all_gather"], "all_gather", output, async_op)
 
     def reduce_scatter(
         self, output: torch.Tensor, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False
@@ -111,7 +118,7 @@ class ProgramCommunicator:
             if op == "avg":
                 output.detach().div_(self.world_size)
 
-        algorithm = _default("reduce_scatter")
+        algorithm = self.algorithms["reduce_scatter"]
         return self._start(algorithm, "reduce_scatter", work_on, async_op, op=op, finish=finish)
 
     def gather(
@@ -144,7 +151,7 @@ class ProgramCommunicator:
         """Exchange parts: part q of *tensor* goes to rank q, where it becomes part r of *output*."""
         check_alike(output, tensor, self.world_size)
         output.detach().copy_(tensor.detach())
-        return self._start(_default("all_to_all"), "all_to_all", output, async_op)
+        return self._start(self.algorithms["all_to_all"], "all_to_all", output, async_op)
 
     def barrier(self) -> None:
         """Return when every rank has called."""
@@ -157,7 +164,7 @@ class ProgramCommunicator:
 
     def _rooted(self, collective: str, root: int) -> Algorithm:
         check_root(root, self.world_size)
-        return _default(collective).with_parameters(root=root)
+        return self.algorithms[collective].with_parameters(root=root)
 
     def _divide(self, flat: torch.Tensor) -> None:
         flat.div_(self.world_size)
@@ -209,6 +216,24 @@ class ProgramCommunicator:
             tensor.copy_(flat.view(tensor.shape))
 
 
+def resolve_choice(choice: Choice) -> dict[str, Algorithm]:
+    """Return the algorithm of each collective: that of *choice*, or that of `DEFAULTS`.
+
+    Raises:
+        UnknownAlgorithmError: there is no such collective, or no such algorithm for it.
+        AlgorithmFileError: a file or the function in it cannot be loaded.
+    """
+    chosen = choice if isinstance(choice, Mapping) else {"all_reduce": choice}
+    resolved = {name: resolve_algorithm(own, name) for name, own in {**DEFAULTS, **chosen}.items()}
+    for name, own in resolved.items():
+        if own.collective != name:
+            raise UnknownAlgorithmError(
+                f"{own} is an algorithm for {own.collective}, not for {name}; "
+                f"choose it by algorithm={{{own.collective!r}: …}}"
+            )
+    return resolved
+
+
 def check_root(root: int, world_size: int) -> None:
     """Refuse a root that is no rank.
 
@@ -246,8 +271,3 @@ def check_alike(output: torch.Tensor, tensor: torch.Tensor, world_size: int) -> 
             f"output and tensor must be alike, and divisible by {world_size} ranks; got "
             f"{tuple(output.shape)} of {output.dtype} and {tuple(tensor.shape)} of {tensor.dtype}"
         )
-
-
-@cache
-def _default(collective: str) -> Algorithm:
-    return resolve_algorithm(DEFAULTS[collective], collective)

@@ -24,7 +24,7 @@ import torch.distributed as dist
 from collectives.autoload import register
 from collectives.communicator import Communicator
 from collectives.errors import NotSupportedError
-from collectives.program import Algorithm, Program
+from collectives.program_communicator import Choice
 from collectives.reduction import op_of
 from collectives.torch_members import Members, Processes
 from collectives.torch_work import CollectiveWork
@@ -38,12 +38,13 @@ class TestbedOptions:
     """What ``init_process_group("testbed", pg_options=…)`` takes.
 
     Attributes:
-        algorithm: of all-reduce, as `collectives.resolve_algorithm` takes it.
+        algorithm: of all-reduce, as `collectives.resolve_algorithm` takes it, or a mapping from
+            collectives to their algorithms.
     """
 
     __test__: ClassVar[bool] = False  # pytest takes a class of this name for tests
 
-    algorithm: str | Program | Algorithm = "ring"
+    algorithm: Choice = "ring"
 
 
 def create(options: Any, backend_options: Any) -> TestbedProcessGroup:
@@ -81,7 +82,7 @@ class TestbedProcessGroup(dist.ProcessGroup):
 
     def connect(
         self,
-        algorithm: str | Program | Algorithm | None = None,
+        algorithm: Choice | None = None,
         timeout: float | None = None,
         device: torch.device | str = "cpu",
     ) -> Communicator:

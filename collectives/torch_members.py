@@ -11,15 +11,13 @@ from torch._C._distributed_c10d import PrefixStore
 from collectives.communicator import Communicator
 from collectives.connection import connect
 from collectives.errors import NotSupportedError
-from collectives.program import Algorithm, Program
+from collectives.program_communicator import Choice
 
 
 class Members(Protocol):
     """Who is in a process group, and how they are reached."""
 
-    def connect(
-        self, algorithm: str | Program | Algorithm | None, device: torch.device, timeout: float | None
-    ) -> Communicator:
+    def connect(self, algorithm: Choice | None, device: torch.device, timeout: float | None) -> Communicator:
         """Return a new communicator between the members; every rank makes the same calls.
 
         *algorithm* None means the group's own choice; *timeout* is in seconds, None the group's.
@@ -39,14 +37,12 @@ class Processes:
         algorithm: the group's own choice.
     """
 
-    def __init__(self, options: Any, algorithm: str | Program | Algorithm) -> None:
+    def __init__(self, options: Any, algorithm: Choice) -> None:
         self.options = options
         self.algorithm = algorithm
         self._groups = {"cpu": self._inner_group(torch.device("cpu"))}
 
-    def connect(
-        self, algorithm: str | Program | Algorithm | None, device: torch.device, timeout: float | None
-    ) -> Communicator:
+    def connect(self, algorithm: Choice | None, device: torch.device, timeout: float | None) -> Communicator:
         """Return a new communicator over Gloo for CPU tensors, over NCCL for CUDA tensors."""
         if device.type not in self._groups:
             self._groups[device.type] = self._inner_group(device)

@@ -29,8 +29,7 @@ import torch.distributed.nn.functional  # its defaults capture the group of whoe
 
 from collectives import per_rank
 from collectives.autoload import BACKEND
-from collectives.program import Algorithm, Program
-from collectives.resolve import resolve_algorithm
+from collectives.program_communicator import Choice, resolve_choice
 from collectives.torch_backend import TestbedProcessGroup
 from collectives.virtual_group import VirtualStore, VirtualWorld
 from sim.cluster import Cluster
@@ -68,7 +67,7 @@ def run_virtual(
     *,
     argv: Sequence[str] = (),
     compute: Mapping[str, int] | None = None,
-    algorithm: str | Program | Algorithm = "ring",
+    algorithm: Choice = "ring",
     trace: Trace | None = None,
 ) -> VirtualRun:
     """Run ``fn(rank)``, or a script, on every rank of *topology* in virtual time.
@@ -78,7 +77,8 @@ def run_virtual(
         topology: the network; it has ``num_ranks`` ranks.
         argv: the script's arguments, without its name.
         compute: picoseconds per kind of work, such as ``forward`` or ``gradient:conv1.weight``.
-        algorithm: of all-reduce, in process groups that do not choose one.
+        algorithm: of all-reduce, or of each collective that a mapping names, in process groups that do
+            not choose one.
         trace: gets a span for every computation charged and every collective carried out.
 
     Raises:
@@ -86,7 +86,7 @@ def run_virtual(
         DeadlockError: ranks wait for what no rank will do.
         OSError: the script cannot be read.
     """
-    resolve_algorithm(algorithm)
+    resolve_choice(algorithm)
     num_ranks = topology.num_ranks
     environment = per_rank.environment(num_ranks, lambda rank: _launched(rank, topology))
     contexts = [*per_rank.torch_globals(num_ranks), *per_rank.random_generators(num_ranks), environment]

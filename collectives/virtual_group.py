@@ -13,8 +13,7 @@ import torch
 from torch._C._distributed_c10d import Store
 
 from collectives.communicator import Communicator
-from collectives.program import Algorithm, Program
-from collectives.program_communicator import ProgramCommunicator
+from collectives.program_communicator import Choice, ProgramCommunicator
 from collectives.transports.simulated import SimulatedExchange, SimulatedTransport
 from sim.cluster import Cluster, RankThread
 from sim.trace import Trace
@@ -34,7 +33,7 @@ class VirtualWorld:
         stores: the store of each rank; torch keeps only the half of it that is in C++.
     """
 
-    algorithm: str | Program | Algorithm
+    algorithm: Choice
     exchanges: dict[Hashable, SimulatedExchange] = field(default_factory=dict)
     created: Counter[Hashable] = field(default_factory=Counter)
     values: dict[str, bytes] = field(default_factory=dict)
@@ -63,9 +62,7 @@ class RankThreads:
         algorithm: the group's own choice; None means the run's.
     """
 
-    def __init__(
-        self, rank_thread: RankThread, options: Any, algorithm: str | Program | Algorithm | None
-    ) -> None:
+    def __init__(self, rank_thread: RankThread, options: Any, algorithm: Choice | None) -> None:
         self.rank_thread = rank_thread
         self.rank = options.group_rank
         self.hosts = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
@@ -74,9 +71,7 @@ class RankThreads:
         name = options.group_id
         self.key = (name, self.hosts, self.world.count((name, self.hosts, rank_thread.rank)))
 
-    def connect(
-        self, algorithm: str | Program | Algorithm | None, device: torch.device, timeout: float | None
-    ) -> Communicator:
+    def connect(self, algorithm: Choice | None, device: torch.device, timeout: float | None) -> Communicator:
         """Return a new communicator over the simulated network; its time-out is the deadlock."""
         key = (self.key, self.world.count((self.key, self.rank)))
         if key not in self.world.exchanges:
