@@ -8,24 +8,15 @@ from fractions import Fraction
 
 from collectives.algorithms.embedding import Group, embed, side_by_side
 from collectives.algorithms.ring import ring_all_gather, ring_reduce_scatter
+from collectives.algorithms.torus import most_square, parse_sides
 from collectives.errors import NotSupportedError
 from collectives.program import Cost, Step, algorithm
 
 
 def _sides(world_size: int, shape: str) -> tuple[int, ...]:
-    """Return the lengths of the dimensions, the first of which is that of consecutive ranks."""
     if not shape:
-        short = max(side for side in range(1, math.isqrt(world_size) + 1) if world_size % side == 0)
-        return short, world_size // short
-    parts = str(shape).split("x")
-    sides = tuple(int(part) for part in parts if part.isdecimal())
-    if len(sides) != len(parts) or math.prod(sides) != world_size:
-        short, long = _sides(world_size, "")
-        raise NotSupportedError(
-            f"bucket: shape {shape!r} is no torus of {world_size} ranks; expected sides with that product, "
-            f"such as {short}x{long}, or no shape for the most square"
-        )
-    return sides
+        return most_square(world_size)
+    return parse_sides(shape, world_size, default="the most square", what="bucket")
 
 
 def _num_chunks(world_size: int, *, colors: int) -> int:

@@ -5,34 +5,36 @@ All three collectives number chunks so that what travels together is together in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from collectives.algorithms.butterfly import Butterfly, backwards, follow
 from collectives.algorithms.power_of_two import is_power_of_two
+from collectives.algorithms.torus import parse_sides
+from collectives.errors import NotSupportedError
 from collectives.program import Copy, Cost, Operation, RecvReduce, Send, Step, algorithm
 
-
-def _num_steps(world_size: int) -> int:
-    pairing = max(world_size - world_size % 2, 1)
-    return (pairing - 1).bit_length()
+Sides: TypeAlias = tuple[int, ...]
 
 
-def _half_cost(world_size: int) -> Cost:
-    return Cost(_num_steps(world_size), Fraction(world_size - 1, world_size))
+def _half_cost(world_size: int, *, shape: str) -> Cost:
+    num_steps = sum(map(_num_steps, _sides(world_size, shape)))
+    return Cost(num_steps, Fraction(world_size - 1, world_size))
 
 
-def _all_reduce_cost(world_size: int) -> Cost:
-    return Cost(2 * _num_steps(world_size), Fraction(2 * (world_size - 1), world_size))
+def _all_reduce_cost(world_size: int, *, shape: str) -> Cost:
+    half = _half_cost(world_size, shape=shape)
+    return Cost(2 * half.num_steps, 2 * half.max_bytes_sent_fraction)
 
 
 @algorithm(array_form=True, cost=_all_reduce_cost)
-def swing(rank: int, world_size: int) -> Iterator[Step]:
+def swing(rank: int, world_size: int, *, shape: str = "") -> Iterator[Step]:
     """Yield this rank's steps of the bandwidth-optimal Swing all-reduce.
 
     In step s even ranks pair with rank ``r + ρ(s)`` and odd ones with ``r - ρ(s)``, where
@@ -45,40 +47,63 @@ def swing(rank: int, world_size: int) -> Iterator[Step]:
     one part with each; the others pair up, in ``2 ⌈log2(p-1)⌉`` steps.  The bytes stay the fewest
     that there can be.
 
-    Source: De Sensi et al., "Swing: short-cutting rings for higher bandwidth allreduce", NSDI 2024,
-    section 3.
+    On a torus the dimensions take turns: each step swings along the next one.  The paper also divides the
+    buffer, to use all links at once; here it stays whole.
+
+    Args:
+        rank: consecutive ranks lie along the ring, or the first dimension of the torus.
+        world_size: any number; on a torus the product of the sides, which must be even.
+        shape: the sides of a torus, such as ``4x4`` or ``2x4x8``; by default a ring.
+
+    Source: De Sensi et al., "Swing: short-cutting rings for higher bandwidth allreduce", NSDI 2024; which
+    chunks travel when, if p is no power of two, is worked out here (`butterfly.follow`).
+
+    Raises:
+        NotSupportedError: the sides do not make up *world_size*, or one of several is odd.
     """
-    halvings = list(_halvings(rank, world_size))
+    halvings = list(_halvings(rank, _sides(world_size, shape)))
     yield from halvings
     yield from backwards(halvings)
 
 
 @algorithm(name="swing", collective="reduce_scatter", array_form=True, cost=_half_cost)
-def swing_reduce_scatter(rank: int, world_size: int) -> Iterator[Step]:
+def swing_reduce_scatter(rank: int, world_size: int, *, shape: str = "") -> Iterator[Step]:
     """Yield this rank's steps of a reduce-scatter: the first half of the Swing all-reduce.
 
     ``⌈log2 p⌉`` steps, ``⌈log2(p-1)⌉`` for odd p, and ``(p-1)/p`` of the buffer sent, the fewest bytes
     that there can be.  Each rank puts its chunks into the order of the all-reduce before, and its own
     into its place after.
 
+    Args:
+        rank: as for `swing`.
+        world_size: as for `swing`.
+        shape: the sides of a torus; by default a ring.
+
     Source: as `swing`.
     """
-    yield _reorder(world_size)
-    yield from _halvings(rank, world_size)
-    yield (Copy(_position(rank, world_size), rank),)
+    sides = _sides(world_size, shape)
+    yield _reorder(sides)
+    yield from _halvings(rank, sides)
+    yield (Copy(_position(rank, sides), rank),)
 
 
 @algorithm(name="swing", collective="all_gather", array_form=True, cost=_half_cost)
-def swing_all_gather(rank: int, world_size: int) -> Iterator[Step]:
+def swing_all_gather(rank: int, world_size: int, *, shape: str = "") -> Iterator[Step]:
     """Yield this rank's steps of an all-gather: the second half of the Swing all-reduce.
 
     `swing_reduce_scatter` backwards, at the same cost.
 
+    Args:
+        rank: as for `swing`.
+        world_size: as for `swing`.
+        shape: the sides of a torus; by default a ring.
+
     Source: as `swing`.
     """
-    yield (Copy(rank, _position(rank, world_size)),)
-    yield from backwards(_halvings(rank, world_size))
-    yield tuple(Copy(copy.chunk, copy.source) for copy in _reorder(world_size))
+    sides = _sides(world_size, shape)
+    yield (Copy(rank, _position(rank, sides)),)
+    yield from backwards(_halvings(rank, sides))
+    yield tuple(Copy(copy.chunk, copy.source) for copy in _reorder(sides))
 
 
 def swing_peer(rank: int, step: int, world_size: int) -> int:
@@ -90,31 +115,61 @@ def swing_peer(rank: int, step: int, world_size: int) -> int:
     return (rank + (1 - 2 * (rank % 2)) * (1 - power) // 3) % world_size
 
 
-def _halvings(rank: int, world_size: int) -> Iterator[Step]:
+def _sides(world_size: int, shape: str) -> Sides:
+    """Return the sides along which ranks swing: on a ring, its length."""
+    if not shape:
+        return (world_size,)
+    sides = parse_sides(shape, world_size, default="a ring", what="swing")
+    long = tuple(side for side in sides if side > 1)
+    if len(long) < 2:
+        return (world_size,)
+    if any(side % 2 for side in long):
+        raise NotSupportedError(
+            f"swing: shape {shape!r} has an odd side, along which ranks do not pair up; "
+            "use no shape, or bucket, which takes any"
+        )
+    return long
+
+
+def _num_steps(side: int) -> int:
+    """Return the steps along a ring of *side* ranks, of which, if odd, the last stands apart."""
+    pairing = max(side - side % 2, 1)
+    return (pairing - 1).bit_length()
+
+
+def _halvings(rank: int, sides: Sides) -> Iterator[Step]:
     """Yield the steps of a reduce-scatter that leaves the chunk at its position to each rank."""
-    if is_power_of_two(world_size):
-        position = _position(rank, world_size)
+    world_size = math.prod(sides)
+    if _is_arithmetic(sides):
+        position = _position(rank, sides)
         for step in range(_num_steps(world_size)):
             width = world_size >> step + 1
             kept = position // width * width
             peer = swing_peer(rank, step, world_size)
             yield Send(peer, kept ^ width, width), RecvReduce(peer, kept, width)
     elif world_size % 2 == 0:
-        yield from _butterfly(world_size).reduce_scatter(rank)
+        yield from _butterfly(sides).reduce_scatter(rank)
     else:
         yield from _with_the_last_apart(rank, world_size - 1)
 
 
-def _position(rank: int, world_size: int) -> int:
+def _is_arithmetic(sides: Sides) -> bool:
+    """Return whether there is no need of tables, which grow as the square of the number of ranks."""
+    return len(sides) == 1 and is_power_of_two(sides[0])
+
+
+def _position(rank: int, sides: Sides) -> int:
     """Return the chunk that *rank* reduces.
 
-    For powers of two: even ranks that share a half before step s agree modulo ``2^(s+1)``, and an odd
-    rank goes with the even one that it meets last, so step s divides by bit ``s+1`` of that even rank,
-    and the last step by parity.
+    On a ring of a power of two: even ranks that share a half before step s agree modulo ``2^(s+1)``, and
+    an odd rank goes with the even one that it meets last, so step s divides by bit ``s+1`` of that even
+    rank, and the last step by parity.
     """
-    if not is_power_of_two(world_size):
-        pairing = world_size - world_size % 2
-        position: int = np.append(_butterfly(pairing).position, pairing)[rank]
+    world_size = math.prod(sides)
+    if not _is_arithmetic(sides):
+        apart = world_size % 2
+        table = _butterfly((world_size - 1,) if apart else sides).position
+        position: int = np.append(table, world_size - 1)[rank]
         return position
     num_steps = _num_steps(world_size)
     odd = rank % 2
@@ -126,17 +181,25 @@ def _position(rank: int, world_size: int) -> int:
     return position
 
 
-def _reorder(world_size: int) -> tuple[Copy, ...]:
+def _reorder(sides: Sides) -> tuple[Copy, ...]:
     """Return the copies that put each rank's chunk where that rank reduces it."""
-    positions: Any = _position(np.arange(world_size), world_size)  # type: ignore[arg-type]
+    positions: Any = _position(np.arange(math.prod(sides)), sides)  # type: ignore[arg-type]
     moves = enumerate(positions.tolist())
     return tuple(Copy(chunk, position) for chunk, position in moves if chunk != position)
 
 
 @lru_cache(maxsize=16)
-def _butterfly(world_size: int) -> Butterfly:
-    ranks: Any = np.arange(world_size)
-    return follow(np.array([swing_peer(ranks, step, world_size) for step in range(_num_steps(world_size))]))
+def _butterfly(sides: Sides) -> Butterfly:
+    """Return the tables for even sides: the dimensions take turns as long as they have steps left."""
+    ranks: Any = np.arange(math.prod(sides))
+    peers = []
+    for step in range(max(map(_num_steps, sides))):
+        for dimension, side in enumerate(sides):
+            if step < _num_steps(side):
+                stride = math.prod(sides[:dimension])
+                index = ranks // stride % side
+                peers.append(ranks + (swing_peer(index, step, side) - index) * stride)
+    return follow(np.array(peers))
 
 
 def _with_the_last_apart(rank: int, last: int) -> Iterator[Step]:
@@ -146,7 +209,7 @@ def _with_the_last_apart(rank: int, last: int) -> Iterator[Step]:
     is also *last*.  It does so with those ranks in a step whose chunks rank 0 gives away in it, and
     with rank 0 in the last step: so in every step it sends about as much as the others do.
     """
-    butterfly = _butterfly(last)
+    butterfly = _butterfly((last,))
     pairs_up = rank < last
     one_that_pairs: Any = np.minimum(rank, last - 1)
     position = butterfly.position[one_that_pairs]

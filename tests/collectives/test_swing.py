@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from collectives import resolve_algorithm, simulate, verify
+from collectives import NotSupportedError, resolve_algorithm, simulate, verify
 from collectives.algorithms.butterfly import follow
 from collectives.algorithms.swing import swing_peer
 from collectives.program import Recv, RecvReduce, Send
@@ -70,6 +72,61 @@ def test_a_run_by_the_independent_rules_reduces_everything_everywhere(world_size
     programs = [list(resolve_algorithm("swing").steps(rank, world_size)) for rank in range(world_size)]
 
     assert reference.fulfils(programs, reference.Setting("all_reduce", world_size, world_size))
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("sides", [(4, 4), (2, 8), (6, 4), (2, 4, 8), (10, 6), (1, 7), (2, 2, 2, 2)])
+def test_every_torus_of_even_sides_is_proved_at_the_bound_in_bytes(
+    collective: str, sides: tuple[int, ...]
+) -> None:
+    shape = "x".join(map(str, sides))
+
+    proof = verify(f"swing:shape={shape}", math.prod(sides), collective=collective)
+
+    num_phases = 2 if collective == "all_reduce" else 1
+    assert proof.num_steps == num_phases * sum(
+        (side - side % 2 - 1).bit_length() for side in sides if side > 1
+    )
+    assert proof.max_bytes_sent_fraction == proof.min_bytes_sent_fraction
+    assert proof.array_form
+
+
+def test_on_a_torus_the_dimensions_take_turns() -> None:
+    steps = list(resolve_algorithm("swing:shape=8x4", "reduce_scatter").steps(0, 32))
+
+    assert [operation.peer for step in steps for operation in step if isinstance(operation, Send)] == [
+        1,
+        1 * 8,
+        7,
+        3 * 8,
+        3,
+    ]
+
+
+def test_on_a_torus_bytes_cross_fewer_links_than_if_its_ranks_were_one_ring() -> None:
+    def links(shape: str) -> int:
+        total = 0
+        for rank in range(64):
+            for step in resolve_algorithm(f"swing:shape={shape}").steps(rank, 64):
+                for operation in step:
+                    if isinstance(operation, Send):
+                        for stride in (1, 8):
+                            apart = (operation.peer // stride - rank // stride) % 8
+                            total += operation.num_chunks * min(apart, 8 - apart)
+        return total
+
+    assert links("8x8") < 0.75 * links("64")
+
+
+def test_an_odd_side_of_a_torus_is_refused_with_what_to_use() -> None:
+    with pytest.raises(NotSupportedError, match=r"shape '3x4' has an odd side, .* use no shape, or bucket"):
+        verify("swing:shape=3x4", 12)
+
+
+@pytest.mark.parametrize("shape", ["4x5", "x", "15"])
+def test_another_shape_is_refused_with_one_that_fits(shape: str) -> None:
+    with pytest.raises(NotSupportedError, match=r"swing: shape .* such as 4x4, or no shape for a ring"):
+        verify(f"swing:shape={shape}", 16)
 
 
 @pytest.mark.parametrize(("world_size", "buffers"), [(8, 2.0), (16, 2.375), (32, 2.75), (64, 3.09375)])
