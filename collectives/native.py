@@ -1,11 +1,15 @@
 """The vendor's own collectives, behind the same interface: the baseline.
 
 What NCCL, Gloo, or any other backend of ``torch.distributed`` does with a call is its own
-affair; on a group of the ``testbed`` backend it is that group's algorithm.
+affair; on a group of the ``testbed`` backend it is that group's algorithm.  So is what it does
+when ranks make different calls: our fingerprints do not reach its messages.  Gloo then ends the
+process (sizes), or hands out a wrong result (reductions, roots), unless a check is asked for; see
+`collectives.connection.connect`.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -13,12 +17,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from collectives.call import Call, Report
-from collectives.clock import Clock, RealClock
+from collectives.call import NUM_RECENT, Call, Report, raise_again
+from collectives.clock import RealClock
 from collectives.errors import CollectiveError, NotSupportedError
 from collectives.program_communicator import check_alike, check_parts, check_root
 from collectives.reduction import TORCH_OP, ReduceOp, check_reduction
-from collectives.reports import Explain
+from collectives.reports import StoreReports, grace
+from collectives.watch import Watch
 
 
 class NativeCommunicator:
@@ -26,24 +31,28 @@ class NativeCommunicator:
 
     Args:
         group: the process group.
-        timeout: seconds that a wait lasts unless told otherwise; None leaves it to the group.
-        explain: turns a failure into the error that is raised.
-        clock: the time in which this rank lives.
+        timeout: seconds within which a wait ends unless told otherwise; None leaves it to the group.
+        reports: turn a failure into the error that is raised.
+        check: called before each call is handed on, to return when all ranks have made the same call.
     """
 
     def __init__(
         self,
         group: dist.ProcessGroup,
         timeout: float | None,
-        explain: Explain,
-        clock: Clock | None = None,
+        reports: StoreReports,
+        check: Callable[[Call], None] | None = None,
     ) -> None:
         self.group = group
         self.rank = group.rank()
         self.world_size = group.size()
-        self.clock: Clock = clock or RealClock()
+        self.clock = RealClock()
         self.timeout = timeout
-        self.explain = explain
+        self.reports = reports
+        self.watch = Watch(reports.any_failed, reports.break_off, grace(timeout) / 4)
+        self.recent: deque[Call] = deque(maxlen=NUM_RECENT)
+        self.failure: CollectiveError | None = None
+        self._check = check
         self._sequence = 0
 
     def all_reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False) -> NativeWork:
@@ -149,7 +158,12 @@ class NativeCommunicator:
 
     def barrier(self) -> None:
         """Return when every rank has called."""
-        dist.barrier(self.group)
+        token = torch.zeros(1, dtype=torch.uint8)
+
+        def launch(flat: torch.Tensor) -> Any:
+            return dist.barrier(self.group, async_op=True)
+
+        self._start("barrier", token, launch, async_op=False)
 
     def poll(self) -> None:
         """Do nothing: the backend advances by itself."""
@@ -171,9 +185,11 @@ class NativeCommunicator:
         root: int | None = None,
         finish: Callable[[torch.Tensor], None] | None = None,
     ) -> NativeWork:
+        self.raise_failure()
         dtype = str(tensor.dtype).removeprefix("torch.")
         call = Call(self._sequence, collective, "native", tensor.numel(), dtype, op, root)
         self._sequence += 1
+        self.recent.append(call)
         flat = tensor.detach().contiguous().view(-1)
 
         def complete() -> None:
@@ -183,21 +199,32 @@ class NativeCommunicator:
                 tensor.detach().copy_(flat.view(tensor.shape))
 
         try:
+            if self._check is not None:
+                self._check(call)
             work = NativeWork(self, launch(flat), call, complete)
-        except RuntimeError as error:
-            raise self.failure(Report(call, "at its launch"), error) from error
+        except (RuntimeError, CollectiveError) as error:
+            raise self.fail(call, "at its launch", error, grace(self.timeout)) from error
         if not async_op:
             work.wait()
         return work
 
-    def failure(self, report: Report, error: Exception) -> CollectiveError:
-        """Return the error to raise for a failure in the backend."""
+    def fail(self, call: Call, doing: str, error: Exception, seconds: float) -> CollectiveError:
+        """Return the error to raise for a failure in the backend; record it, unless nothing was lost."""
         if "Invalid scalar type" in str(error):
-            backend, call = dist.get_backend(self.group), report.call
+            backend = dist.get_backend(self.group)
             return NotSupportedError(
                 f"{backend} has no {call.collective} of {call.dtype}; use algorithm='ring'"
             )
-        return self.explain(report, error)
+        if isinstance(error, CollectiveError):
+            self.failure = error
+        else:
+            report = Report(call, doing, tuple(self.recent))
+            self.failure = self.reports.explain(report, error, seconds)
+        return self.failure
+
+    def raise_failure(self) -> None:
+        """Raise if an earlier collective of this communicator has failed."""
+        raise_again(self.failure)
 
 
 class NativeWork:
@@ -216,19 +243,20 @@ class NativeWork:
         """Return when the result is in place (on a GPU: make the current stream wait for it)."""
         if self.completed_ps is not None:
             return
+        self.communicator.raise_failure()
         limit = self.communicator.timeout if timeout is None else timeout
+        kept = grace(limit)
         try:
-            self.work.wait(*([timedelta(seconds=limit)] if limit is not None else []))
-        except CollectiveError:
-            raise
+            with self.communicator.watch:
+                self.work.wait(*([timedelta(seconds=limit - kept)] if limit is not None else []))
         except RuntimeError as error:
-            report = Report(self.call, "inside the backend")
-            raise self.communicator.failure(report, error) from error
+            raise self.communicator.fail(self.call, "inside the backend", error, kept) from error
         self.complete()
         self.completed_ps = self.communicator.clock.now_ps()
 
     def is_completed(self) -> bool:
         """Return whether the result is in place."""
+        self.communicator.raise_failure()
         if self.completed_ps is None and self.work.is_completed():
             self.wait()
         return self.completed_ps is not None

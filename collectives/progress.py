@@ -15,9 +15,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from collectives.call import Call, Report
+from collectives.call import NUM_RECENT, Call, Report, raise_again
 from collectives.clock import RealClock
 from collectives.errors import CollectiveError
 
@@ -47,22 +48,39 @@ class ProgressQueue:
     """The executions of one transport that are in flight, in the order of their start.
 
     Args:
-        timeout: seconds after which a wait gives up, unless it says otherwise.
-        explain: turns a failure into the error that is raised; see `collectives.call.diagnose`.
+        timeout: seconds within which a wait ends, with an error if need be, unless it says otherwise.
+        explain: turns a failure into the error that is raised, given the seconds that it may take.
+        grace: how many of a wait's seconds are kept for `explain`.
+        watch: entered while a wait lasts.
+
+    Attributes:
+        wait_until: when the wait in progress gives up, by ``time.monotonic``; None outside of waits.
     """
 
-    def __init__(self, timeout: float, explain: Callable[[Report, Exception], CollectiveError]) -> None:
+    def __init__(
+        self,
+        timeout: float,
+        explain: Callable[[Report, Exception, float], CollectiveError],
+        grace: Callable[[float], float] = lambda timeout: 0.0,
+        watch: AbstractContextManager[None] | None = None,
+    ) -> None:
         self.clock = RealClock()
         self.timeout = timeout
         self.explain = explain
+        self.grace = grace
+        self.watch = nullcontext() if watch is None else watch
         self.in_flight: deque[ProgressWork] = deque()
-        self.may_wait = False
+        self.recent: deque[Call] = deque(maxlen=NUM_RECENT)
+        self.wait_until: float | None = None
         self.failure: CollectiveError | None = None
+        self._grace_seconds = grace(timeout)
+        self._vain: tuple[ProgressWork, int, float] | None = None
 
     def start(self, execution: Generator[Handle, None, None], call: Call) -> ProgressWork:
         """Start *execution*: its first messages are posted before this returns."""
         self.raise_failure()
         self.poll()
+        self.recent.append(call)
         work = ProgressWork(self, execution, call)
         self.in_flight.append(work)
         work.advance()
@@ -75,26 +93,44 @@ class ProgressQueue:
         self._forget_finished()
 
     def settle(self) -> None:
-        """Advance everything in flight, waiting only for peers to take what was sent to them."""
+        """Advance everything in flight, waiting only for peers to take what was sent to them.
+
+        Raises:
+            CollectiveError: the same step was in vain waited for by calls of this for the time-out.
+        """
         self.poll()
         while self.in_flight and (handle := self.in_flight[0].handle) is not None and handle.brief:
-            self._drive_head(time.monotonic() + self.timeout, num_steps=1)
+            self._drive_head(self._give_up_after(None), num_steps=1)
             self.poll()
+        if not self.in_flight:
+            return
+        head, now = self.in_flight[0], time.monotonic()
+        if self._vain is None or self._vain[:2] != (head, head.step):
+            self._vain = head, head.step, self._give_up_after(None)
+        elif now > self._vain[2]:
+            self._drive_head(now)
 
     def complete(self, work: ProgressWork, timeout: float | None) -> None:
         """Wait for *work*, and first for all that was started before it."""
         self.raise_failure()
-        deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
+        deadline = self._give_up_after(timeout)
         while not work.finished:
             self._drive_head(deadline)
             self._forget_finished()
 
+    def _give_up_after(self, timeout: float | None) -> float:
+        """Return when a wait of *timeout* seconds that begins now gives up, so that its error is in time."""
+        seconds = self.timeout if timeout is None else timeout
+        self._grace_seconds = self.grace(seconds)
+        return time.monotonic() + seconds - self._grace_seconds
+
     def _drive_head(self, deadline: float, num_steps: int | None = None) -> None:
-        self.may_wait = True
+        self.wait_until = deadline
         try:
-            self.in_flight[0].drive(deadline, num_steps)
+            with self.watch:
+                self.in_flight[0].drive(deadline, num_steps)
         finally:
-            self.may_wait = False
+            self.wait_until = None
 
     def _forget_finished(self) -> None:
         while self.in_flight and self.in_flight[0].finished:
@@ -102,7 +138,10 @@ class ProgressQueue:
 
     def fail(self, report: Report, error: Exception) -> CollectiveError:
         """Record that a message was lost: what was in flight, and all that follows, has failed."""
-        self.failure = error if isinstance(error, CollectiveError) else self.explain(report, error)
+        if isinstance(error, CollectiveError):
+            self.failure = error
+        else:
+            self.failure = self.explain(report, error, self._grace_seconds)
         for work in self.in_flight:
             work.close()
         self.in_flight.clear()
@@ -110,8 +149,7 @@ class ProgressQueue:
 
     def raise_failure(self) -> None:
         """Raise if an earlier collective of this queue has failed."""
-        if self.failure is not None:
-            raise type(self.failure)(f"an earlier collective of this group has failed: {self.failure}")
+        raise_again(self.failure)
 
 
 class ProgressWork:
@@ -169,7 +207,8 @@ class ProgressWork:
             move()
         except Exception as error:
             doing = f"step {self.step}" + (f": {self.handle.doing()}" if self.handle else "")
-            raise self.queue.fail(Report(self.call, doing), error) from error
+            report = Report(self.call, doing, tuple(self.queue.recent))
+            raise self.queue.fail(report, error) from error
 
     def _next(self) -> None:
         self.step += 1

@@ -1,23 +1,34 @@
 """The ranks' reports after a failure, exchanged through the group's store.
 
 Nothing is written as long as all goes well.  When a collective fails on a rank it publishes what
-it was doing, gives the others a moment to do the same, and raises what all reports together say.
+it was doing, closes its connections, so that whoever waits for it fails at once and does the same,
+gives the others a moment, and raises what all reports together say.  The first rank to come to
+a verdict publishes that as well, and the others adopt it, so that all say the same.
 """
 
 from __future__ import annotations
 
+import json
+import threading
 import time
 from collections.abc import Callable
 
 from torch._C._distributed_c10d import Store
 
-from collectives.call import Report, diagnose
-from collectives.errors import CollectiveError
+from collectives.call import Report, Verdict, diagnose, judge
+from collectives.errors import CollectiveError, CollectiveTimeoutError, MismatchError
 
-GRACE_SECONDS = 3.0
-"""How long a failed rank waits for the reports of the others."""
+_POLL_SECONDS = 0.02
+_MAX_GRACE_SECONDS = 3.0
+_STORE_SECONDS = 1.0  # what an answer of the store may take beyond the grace, on a busy machine
 
-_POLL_SECONDS = 0.05
+Explain = Callable[[Report, Exception, float], CollectiveError]
+"""Returns the error to raise for a failure; see `StoreReports.explain`."""
+
+
+def grace(timeout: float | None) -> float:
+    """Return how many of the *timeout* seconds of a wait are kept for asking the other ranks."""
+    return _MAX_GRACE_SECONDS if timeout is None else min(_MAX_GRACE_SECONDS, timeout / 4)
 
 
 class StoreReports:
@@ -28,43 +39,101 @@ class StoreReports:
         prefix: of the keys, equal on all ranks and unlike that of any other communicator.
         rank: this rank.
         world_size: number of ranks.
+        break_off: ends the waits of this rank, and of those that wait for it.
     """
 
-    def __init__(self, store: Store, prefix: str, rank: int, world_size: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        prefix: str,
+        rank: int,
+        world_size: int,
+        break_off: Callable[[], None] = lambda: None,
+    ) -> None:
         self.store = store
         self.prefix = prefix
         self.rank = rank
         self.world_size = world_size
+        self.break_off = break_off
 
-    def explain(self, report: Report, error: Exception) -> CollectiveError:
-        """Return the error that says which rank is to blame for the failure of *report*'s call."""
-        reports: dict[int, Report | None] = dict.fromkeys(range(self.world_size))
-        reports[self.rank] = report
+    def explain(self, report: Report, error: Exception, seconds: float) -> CollectiveError:
+        """Return the error that says which rank is to blame for the failure of *report*'s call.
+
+        The others have *seconds* to report.  The store is asked on a thread, as it does not answer
+        when its host is stalled.
+        """
+        exchange = _Exchange(self, report, time.monotonic() + seconds)
+        exchange.start()
+        self.break_off()
+        exchange.join(seconds + _STORE_SECONDS)
         cause = _first_line(error)
-        try:
-            self.store.set(self._key(self.rank), report.to_json())
-            self._collect(reports)
-        except (RuntimeError, ValueError) as lost:
-            cause += f" (and the store cannot be reached: {_first_line(lost)})"
-        return diagnose(self.rank, report, reports, cause)
+        reports = dict(exchange.reports)
+        if exchange.verdict is not None:
+            verdict = exchange.verdict
+        elif any(reports[rank] for rank in reports if rank != self.rank):
+            verdict = judge(reports)
+        else:
+            verdict = Verdict(
+                CollectiveTimeoutError,
+                f"the other ranks cannot be asked, as the group's store {exchange.trouble}; "
+                "its host is rank 0, unless a launcher is",
+            )
+        return diagnose(self.rank, report, reports, cause, verdict)
 
-    def _collect(self, reports: dict[int, Report | None]) -> None:
-        deadline = time.monotonic() + GRACE_SECONDS
-        missing = [rank for rank, report in reports.items() if report is None]
-        while missing:
-            for rank in missing:
-                if self.store.check([self._key(rank)]):
-                    reports[rank] = Report.from_json(self.store.get(self._key(rank)).decode())
-            missing = [rank for rank in missing if reports[rank] is None]
-            if time.monotonic() > deadline:
+    def any_failed(self) -> bool:
+        """Return whether a rank has published a failure."""
+        return self.store.check([self._key("failed")])
+
+    def _publish(self, report: Report) -> None:
+        self.store.set(self._key(self.rank), report.to_json())
+        self.store.set(self._key("failed"), "")
+
+    def _read(self, rank: int) -> Report | None:
+        key = self._key(rank)
+        return Report.from_json(self.store.get(key).decode()) if self.store.check([key]) else None
+
+    def _judged(self) -> bool:
+        return self.store.check([self._key("verdict")])
+
+    def _agree(self, verdict: Verdict) -> Verdict:
+        """Return the verdict of the rank that came to one first."""
+        text = json.dumps([verdict.kind.__name__, verdict.text])
+        kind, text = json.loads(self.store.compare_set(self._key("verdict"), "", text).decode())
+        return Verdict(MismatchError if kind == MismatchError.__name__ else CollectiveTimeoutError, text)
+
+    def _key(self, name: object) -> str:
+        return f"{self.prefix}/report/{name}"
+
+
+class _Exchange(threading.Thread):
+    """Publishes a report and collects those of the others until a verdict is reached."""
+
+    def __init__(self, parent: StoreReports, report: Report, deadline: float) -> None:
+        super().__init__(name="reports", daemon=True)
+        self.parent = parent
+        self.deadline = deadline
+        self.reports: dict[int, Report | None] = dict.fromkeys(range(parent.world_size))
+        self.reports[parent.rank] = report
+        self.report = report
+        self.verdict: Verdict | None = None
+        self.trouble = "does not answer"
+
+    def run(self) -> None:
+        try:
+            self.parent._publish(self.report)
+            self._collect()
+            self.verdict = self.parent._agree(judge(self.reports))
+        except (RuntimeError, ValueError) as lost:
+            self.trouble = f"cannot be reached ({_first_line(lost)})"
+
+    def _collect(self) -> None:
+        while True:
+            last_look = time.monotonic() > self.deadline or self.parent._judged()
+            for rank in [rank for rank, report in self.reports.items() if report is None]:
+                self.reports[rank] = self.parent._read(rank)
+            if last_look or None not in self.reports.values():
                 return
             time.sleep(_POLL_SECONDS)
-
-    def _key(self, rank: int) -> str:
-        return f"{self.prefix}/report/{rank}"
-
-
-Explain = Callable[[Report, Exception], CollectiveError]
 
 
 def _first_line(error: Exception) -> str:

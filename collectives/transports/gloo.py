@@ -15,25 +15,28 @@ Messages travel as bytes, so that every dtype does.  Tensors on a GPU are staged
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import zlib
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from collectives.call import Call, Report
+from collectives.call import Call
 from collectives.chunking import Buffer
-from collectives.errors import CollectiveError
 from collectives.execute import land
 from collectives.program import Local, Operation, Recv, Send, Step
 from collectives.progress import ProgressQueue, ProgressWork
 from collectives.render import spell_operation
+from collectives.reports import StoreReports, grace
+from collectives.watch import Watch
 
 _PATTERN_BYTES = 8
+_NEVER_SENT = 1 << 30  # a tag beyond those of messages
 _MAX_SPARE = 4  # pieces of memory that are kept for later messages
 
 
@@ -44,7 +47,7 @@ class GlooTransport:
         group: the process group.
         lane: keeps messages of several transports on one group apart; equal on all ranks.
         timeout: seconds that a wait lasts unless told otherwise.
-        explain: turns a failure into the error that is raised.
+        reports: turn a failure into the error that is raised.
     """
 
     def __init__(
@@ -52,13 +55,14 @@ class GlooTransport:
         group: dist.ProcessGroup,
         lane: int,
         timeout: float,
-        explain: Callable[[Report, Exception], CollectiveError],
+        reports: StoreReports,
     ) -> None:
         self.group = group
         self.rank = group.rank()
         self.world_size = group.size()
         self.lane = lane
-        self.queue = ProgressQueue(timeout, explain)
+        watch = Watch(reports.any_failed, reports.break_off, grace(timeout) / 4)
+        self.queue = ProgressQueue(timeout, reports.explain, grace, watch)
         self.clock = self.queue.clock
         self.sends: dict[int, list[_Sending]] = {}
         self._spare: list[torch.Tensor] = []
@@ -108,7 +112,7 @@ class GlooTransport:
         kept = []
         for sending in self.sends.pop(channel, []):
             if span is None or sending.overlaps(span):
-                sending.work.wait(_remaining(deadline))
+                _wait(sending.work, deadline, f"rank {sending.peer} has not taken a message")
             else:
                 kept.append(sending)
         if kept:
@@ -118,10 +122,11 @@ class GlooTransport:
 class _Sending:
     """A send under way; keeps alive what it reads."""
 
-    __slots__ = ("data", "span", "work")
+    __slots__ = ("data", "peer", "span", "work")
 
-    def __init__(self, work: dist.Work, span: tuple[int, int], data: torch.Tensor) -> None:
+    def __init__(self, work: dist.Work, peer: int, span: tuple[int, int], data: torch.Tensor) -> None:
         self.work = work
+        self.peer = peer
         self.span = span
         self.data = data
 
@@ -132,11 +137,12 @@ class _Sending:
 class _Receiving:
     """A receive under way, and how to see from outside that it has arrived."""
 
-    __slots__ = ("data", "pattern", "tail", "work")
+    __slots__ = ("data", "pattern", "peer", "tail", "work")
 
     def __init__(self, group: dist.ProcessGroup, data: torch.Tensor, peer: int, tag: int) -> None:
         raw = data.view(torch.uint8)
         self.data = data
+        self.peer = peer
         self.tail = raw[-_PATTERN_BYTES:].numpy()
         self.pattern = os.urandom(self.tail.size)
         self.tail[:] = memoryview(self.pattern)
@@ -169,7 +175,8 @@ class _GlooStep:
             if isinstance(operation, Send):
                 data = buffer.view(operation).cpu()
                 work = transport.group.send([data.view(torch.uint8)], operation.peer, tag)
-                transport.sends.setdefault(channel, []).append(_Sending(work, _span(buffer, operation), data))
+                sending = _Sending(work, operation.peer, _span(buffer, operation), data)
+                transport.sends.setdefault(channel, []).append(sending)
 
     @property
     def brief(self) -> bool:
@@ -184,7 +191,7 @@ class _GlooStep:
     def wait(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
         for position, receiving in list(self.receives.items()):
-            receiving.work.wait(_remaining(deadline))
+            _wait(receiving.work, deadline, f"no message from rank {receiving.peer}")
             del self.receives[position]
             if position in self.staged:
                 self.incoming[position] = receiving.data.to(self.buffer.data.device)
@@ -203,10 +210,8 @@ class _GlooStep:
         target: torch.Tensor = self.buffer.view(operation)
         span = _span(self.buffer, operation)
         if isinstance(operation, Recv) and target.device.type == "cpu":
-            if self.transport.queue.may_wait:
-                self.transport.await_sends(
-                    self.channel, span, time.monotonic() + self.transport.queue.timeout
-                )
+            if self.transport.queue.wait_until is not None:
+                self.transport.await_sends(self.channel, span, self.transport.queue.wait_until)
             read_here = any(start < span[1] and span[0] < stop for start, stop in read)
             if not read_here and not self.transport.is_read(self.channel, span):
                 return target
@@ -237,5 +242,25 @@ def _span(buffer: Buffer, operation: Operation) -> tuple[int, int]:
     return buffer.chunking.span(operation.chunk, operation.num_chunks)
 
 
-def _remaining(deadline: float) -> timedelta:
-    return timedelta(seconds=max(deadline - time.monotonic(), 0.001))
+def _wait(work: dist.Work, deadline: float, problem: str) -> None:
+    """Wait for a message; raise an error that states the *problem*, and whether time is up."""
+    began = time.monotonic()
+    try:
+        work.wait(timedelta(seconds=max(deadline - began, 0.001)))
+    except RuntimeError as error:
+        if "Timed out" in str(error):
+            raise TimeoutError(f"{problem} for {time.monotonic() - began:.3g} s") from error
+        raise ConnectionError(f"{problem}, the connection is closed") from error
+
+
+def close_connections(group: dist.ProcessGroup) -> None:
+    """Close all connections of a Gloo *group*, so that what waits here, or for this rank, fails at once.
+
+    Gloo does that when a wait times out, so one is made to.  Of a connection that is closed
+    already the wait fails without closing the others, hence the loop.
+    """
+    token = torch.empty(1, dtype=torch.uint8)
+    for peer in range(group.size()):
+        if peer != group.rank():
+            with contextlib.suppress(RuntimeError):
+                group.recv([token], peer, _NEVER_SENT).wait(timedelta(milliseconds=1))

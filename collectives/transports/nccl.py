@@ -11,7 +11,7 @@ over Gloo too, where every wait blocks.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Any
 
 import torch
@@ -20,9 +20,9 @@ import torch.distributed as dist
 from collectives.call import Call, Report
 from collectives.chunking import Buffer
 from collectives.clock import RealClock
-from collectives.errors import CollectiveError
 from collectives.execute import land
 from collectives.program import Local, Recv, Send, Step
+from collectives.reports import Explain, grace
 
 _POLL_SECONDS = 0.0005
 
@@ -40,7 +40,7 @@ class NcclTransport:
         self,
         group: dist.ProcessGroup,
         device: torch.device,
-        explain: Callable[[Report, Exception], CollectiveError],
+        explain: Explain,
     ) -> None:
         self.group = group
         self.rank = group.rank()
@@ -90,11 +90,12 @@ class NcclWork:
     def wait(self, timeout: float | None = None) -> None:
         """Make the current stream wait; with *timeout*, the host waits that many seconds at most."""
         if timeout is not None:
-            deadline = time.monotonic() + timeout
+            deadline = time.monotonic() + timeout - grace(timeout)
             while not self.done.query():
                 if time.monotonic() > deadline:
-                    cause = TimeoutError(f"timed out after {timeout:.3g} s")
-                    raise self.transport.explain(Report(self.call, "enqueued on its stream"), cause)
+                    cause = TimeoutError(f"timed out after {timeout - grace(timeout):.3g} s")
+                    report = Report(self.call, "enqueued on its stream")
+                    raise self.transport.explain(report, cause, grace(timeout))
                 time.sleep(_POLL_SECONDS)
         self.transport.accelerator.current_stream(self.transport.device).wait_event(self.done)
         self.held.clear()

@@ -12,7 +12,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from collectives.call import Call, Report, diagnose
+from collectives.call import Call, Report, diagnose, judge
 from collectives.chunking import Buffer
 from collectives.errors import CollectiveError
 from collectives.execute import land
@@ -100,12 +100,12 @@ class ThreadedTransport:
             sender.outstanding.discard(sent)
             receiver.outstanding.discard(received)
 
-    def _explain(self, report: Report, error: Exception) -> CollectiveError:
+    def _explain(self, report: Report, error: Exception, seconds: float) -> CollectiveError:
         with self.exchange.changed:
             self.exchange.reports[self.rank] = report
             reports = dict(self.exchange.reports)
             gone = sorted(self.exchange.gone)
-        return diagnose(self.rank, report, reports, str(error), gone)
+        return diagnose(self.rank, report, reports, str(error), judge(reports, gone))
 
 
 class _StepInFlight:

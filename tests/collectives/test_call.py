@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives import CollectiveTimeoutError, MismatchError, NotSupportedError
-from collectives.call import Call, Report, diagnose
+from collectives.call import Call, Report, diagnose, judge
 from collectives.program_communicator import ProgramCommunicator
 from collectives.transports.threaded import run_threads
 
@@ -34,28 +34,47 @@ def test_calls_that_differ_use_different_channels(field: str, value: int) -> Non
 def test_a_rank_that_called_something_else_is_named() -> None:
     reports = {0: report(), 1: report(count=7), 2: report()}
 
-    error = diagnose(0, report(), reports, "timed out after 5 s")
+    error = diagnose(0, report(), reports, "timed out after 5 s", judge(reports))
 
     assert isinstance(error, MismatchError)
-    assert "rank 1 called something else" in str(error)
-    assert "rank 1: in all_reduce #3 (ring, 7 × float32, sum)" in str(error)
+    assert "rank 1 called something else: all_reduce #3 (ring, 7 × float32, sum), the others" in str(error)
+    assert "  rank 1: in all_reduce #3 (ring, 7 × float32, sum), step 0: Recv" in str(error)
 
 
-def test_ranks_without_a_report_are_named() -> None:
-    error = diagnose(0, report(), {0: report(), 1: None, 2: report()}, "timed out after 5 s")
+def test_the_first_difference_counts_also_where_ranks_have_gone_on() -> None:
+    begun, other = report(), report(collective="broadcast")
+    ahead = replace(report(sequence=4), recent=(CALL, replace(CALL, sequence=4)))
 
-    assert isinstance(error, CollectiveTimeoutError)
-    assert "rank 1 did not take part" in str(error)
+    verdict = judge({0: begun, 1: ahead, 2: other, 3: ahead})
+
+    assert verdict.text.startswith("rank 2 called something else: broadcast #3")
 
 
-def test_a_rank_that_stands_at_an_earlier_call_is_named() -> None:
-    error = diagnose(2, report(), {0: report(), 1: report(sequence=2), 2: report()}, "timed out after 5 s")
+def test_where_no_call_is_that_of_most_ranks_all_are_laid_side_by_side() -> None:
+    verdict = judge({0: report(), 1: report(count=7), 2: None})
 
-    assert "rank 1 did not take part" in str(error)
+    assert verdict.kind is MismatchError
+    assert "rank 0 all_reduce #3 (ring, 1024 × float32, sum), rank 1 all_reduce #3 (ring, 7 ×" in verdict.text
+    assert verdict.text.endswith("no report from rank 2")
+
+
+def test_ranks_without_a_report_are_named_and_those_that_wait_for_them_at_an_earlier_call_are_not() -> None:
+    verdict = judge({0: report(), 1: None, 2: report(sequence=2)})
+
+    assert verdict.kind is CollectiveTimeoutError
+    assert verdict.text.startswith("rank 1 did not take part")
+
+
+def test_where_all_report_those_at_an_earlier_call_are_named() -> None:
+    assert judge({0: report(), 1: report(sequence=2), 2: report()}).text.startswith(
+        "rank 1 did not take part"
+    )
 
 
 def test_a_report_survives_its_way_through_a_store() -> None:
-    assert Report.from_json(report(root=2).to_json()) == report(root=2)
+    given = replace(report(root=2), recent=(CALL, replace(CALL, sequence=4)))
+
+    assert Report.from_json(given.to_json()) == given
 
 
 def test_a_rank_that_returns_without_calling_ends_the_wait_of_the_others_at_once() -> None:

@@ -1,0 +1,66 @@
+"""A watch over long waits: when another rank has failed, it ends this rank's wait too.
+
+A rank that waits for the culprit itself would otherwise learn of the failure only when its own
+time is up, which may be long after the others have judged; and they would miss its report.  The
+watch is a thread that sleeps.  It asks the store only while a wait lasts longer than an interval.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+
+
+class Watch:
+    """A context manager around every wait of one communicator.
+
+    Args:
+        any_failed: asks the store whether a rank has failed; raises RuntimeError if it is lost.
+        break_off: ends the wait.
+        interval: seconds between two looks.
+    """
+
+    def __init__(
+        self, any_failed: Callable[[], bool], break_off: Callable[[], None], interval: float
+    ) -> None:
+        self.any_failed = any_failed
+        self.break_off = break_off
+        self.interval = interval
+        self.since: float | None = None
+        self.thread: threading.Thread | None = None
+
+    def __enter__(self) -> None:
+        if self.thread is None:
+            reference = weakref.ref(self)
+            self.thread = threading.Thread(
+                target=_keep, args=(reference, self.interval), name="watch", daemon=True
+            )
+            self.thread.start()
+        self.since = time.monotonic()
+
+    def __exit__(self, *exception: object) -> None:
+        self.since = None
+
+    def look(self) -> bool:
+        """End a wait that has lasted long if another rank has failed; return whether to go on watching."""
+        since = self.since
+        if since is None or time.monotonic() - since < self.interval:
+            return True
+        try:
+            failed = self.any_failed()
+        except RuntimeError:
+            return False
+        if failed:
+            self.break_off()
+        return not failed
+
+
+def _keep(reference: weakref.ref[Watch], interval: float) -> None:
+    while True:
+        time.sleep(interval)
+        watch = reference()
+        if watch is None or not watch.look():
+            return
+        del watch

@@ -1,0 +1,120 @@
+"""Whatever one rank does wrong, the others are told by whom, in which collective and in time."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, note, settings
+from hypothesis import strategies as st
+
+from tests.distributed.faults import ABSENCES, MISMATCHES, TIMEOUT, Account, Scenario, go_through
+from tests.distributed.pool import Failure, WorkerPool
+
+pytestmark = pytest.mark.distributed
+
+NUM_SCENARIOS = 1
+"""How many scenarios are drawn for each test; raise it to search for longer."""
+
+MARGIN = 2.0
+"""Seconds by which an error may come late on a machine that has more processes than cores."""
+
+PROGRAMS = ("ring", "tree", "halving_doubling", "testbed")
+
+
+def drawn(num_scenarios: int) -> settings:
+    """Return settings for *num_scenarios* random scenarios; one that fails is shown as it was drawn."""
+    return settings(
+        max_examples=num_scenarios * NUM_SCENARIOS,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def scenarios(fault: str, ways: tuple[str, ...]) -> st.SearchStrategy[Scenario]:
+    return st.builds(
+        Scenario,
+        fault=st.just(fault),
+        way=st.sampled_from(ways),
+        culprit=st.integers(0, 3),
+        call=st.integers(0, 8),
+        delay=st.floats(0, 0.3),
+        seed=st.integers(0, 2**32),
+    )
+
+
+def accounts_of(pool: WorkerPool, scenario: Scenario) -> list[Any]:
+    outcomes = pool.run_outcomes(go_through, 4, scenario, timeout=30.0)
+    for outcome in outcomes:
+        note(str(outcome))
+    return outcomes
+
+
+def check_survivor(account: Account, scenario: Scenario, verdict: str) -> None:
+    """Check that this rank was told, in time, what the *verdict* says of the culprit, and what all did."""
+    assert isinstance(account, Account)
+    first, *lines = account.error.splitlines()
+    assert re.match(r"(CollectiveTimeoutError|MismatchError): rank \d: (all_reduce|broadcast) #\d+ \(", first)
+    assert f"; rank {scenario.culprit} {verdict}" in first
+    assert [line[:9] for line in lines] == [f"  rank {rank}:" for rank in range(4)]
+    assert all(re.search(r"(in \w+ #\d+ \(.*\), \w)|no report", line) for line in lines)
+    assert account.wrong == 0
+    assert account.seconds < TIMEOUT + MARGIN
+    assert "an earlier collective of this group has failed" in account.next_error
+    assert account.next_seconds < MARGIN
+
+
+@drawn(3)
+@given(scenario=scenarios("killed", (*PROGRAMS, "native", "native, checked")))
+def test_survivors_name_a_rank_that_is_killed_at_any_moment(pool: WorkerPool, scenario: Scenario) -> None:
+    accounts = accounts_of(pool, scenario)
+
+    died = accounts.pop(scenario.culprit)
+    assert isinstance(died, Failure)
+    assert died.kind == "died"
+    for account in accounts:
+        check_survivor(account, scenario, "did not take part")
+
+
+@drawn(2)
+@given(scenario=scenarios("stalled", (*PROGRAMS, "native")))
+def test_a_rank_that_stalls_is_named_and_fails_itself_when_it_goes_on(
+    pool: WorkerPool, scenario: Scenario
+) -> None:
+    accounts = accounts_of(pool, scenario)
+
+    stalled = accounts.pop(scenario.culprit)
+    assert f"; rank {scenario.culprit} did not take part" in stalled.error
+    assert stalled.wrong == 0
+    for account in accounts:
+        check_survivor(account, scenario, "did not take part")
+
+
+@pytest.mark.parametrize("fault", MISMATCHES)
+def test_every_rank_names_the_rank_that_calls_another(pool: WorkerPool, fault: str) -> None:
+    ways = PROGRAMS[:3] if fault == "algorithm" else (*PROGRAMS, "native, checked")
+
+    @drawn(1)
+    @given(scenario=scenarios(fault, ways))
+    def check(scenario: Scenario) -> None:
+        for account in accounts_of(pool, scenario):
+            check_survivor(account, scenario, "called something else")
+            assert account.error.startswith("MismatchError")
+
+    check()
+
+
+@pytest.mark.parametrize("fault", ABSENCES)
+def test_the_others_name_a_rank_that_does_not_call(pool: WorkerPool, fault: str) -> None:
+    @drawn(1)
+    @given(scenario=scenarios(fault, (*PROGRAMS, "native")))
+    def check(scenario: Scenario) -> None:
+        accounts = accounts_of(pool, scenario)
+
+        absent = accounts.pop(scenario.culprit)
+        assert isinstance(absent, Failure) == (fault == "raises")
+        for account in accounts:
+            check_survivor(account, scenario, "did not take part")
+
+    check()
