@@ -33,6 +33,7 @@ from collectives.program_communicator import Choice, resolve_choice
 from collectives.torch_backend import TestbedProcessGroup
 from collectives.virtual_group import VirtualStore, VirtualWorld
 from sim.cluster import Cluster
+from sim.errors import DeadlockError
 from sim.topology import Topology
 from sim.trace import Trace
 from sim.units import SECOND
@@ -83,7 +84,8 @@ def run_virtual(
 
     Raises:
         RankError: a rank raised, or a script ended with another exit code than 0.
-        DeadlockError: ranks wait for what no rank will do.
+        DeadlockError: ranks wait for what no rank will do; found at once, it says what each does, in
+            which collective, and which rank has called something else or nothing.
         OSError: the script cannot be read.
     """
     resolve_choice(algorithm)
@@ -97,10 +99,12 @@ def run_virtual(
         contexts += script.contexts()
         fn = script.run
     cluster = Cluster(topology, compute=compute, contexts=contexts, trace=trace)
-    cluster.shared[VirtualWorld] = VirtualWorld(algorithm, trace=trace)
+    world = cluster.shared[VirtualWorld] = VirtualWorld(algorithm, trace=trace)
     with _process_restored(), _process_groups_on_rank_threads():
         try:
             results = cluster.run(lambda rank: _run_rank(fn, rank))
+        except DeadlockError as error:
+            raise DeadlockError("\n  ".join([str(error), *world.verdicts()])) from None
         finally:
             per_rank.forget_environment(environment)
     return VirtualRun(results, cluster.times_ps, cluster)

@@ -52,6 +52,10 @@ class VirtualWorld:
         self.created[key] += 1
         return self.created[key] - 1
 
+    def verdicts(self) -> list[str]:
+        """Return, for every communicator in which ranks wait, whom they wait for in vain."""
+        return [verdict for exchange in self.exchanges.values() if (verdict := exchange.verdict())]
+
 
 class RankThreads:
     """The members of a process group are threads of a cluster: `torch_backend.Members`.

@@ -107,7 +107,8 @@ class Cluster:
         A cluster can run again after a run that succeeded: time goes on from where it was.
 
         Raises:
-            RankError: a rank raised; the message names it and ``__cause__`` is what it raised.
+            RankError: a rank raised; the message names it, ``__cause__`` is what it raised, and a note says
+                what the other ranks were doing.
             DeadlockError: ranks wait for what will never happen; the message says for what.
             SimulationError: called on a rank of a cluster, or after a run that failed.
         """
@@ -157,7 +158,9 @@ class Cluster:
         if rank._error is not None:
             error = rank._error
             message = f"rank {rank.rank} raised {type(error).__name__}: {error}"
-            raise RankError(rank.rank, message) from error
+            failure = RankError(rank.rank, message)
+            failure.add_note("\n".join(other._state() for other in self._ranks if other is not rank))
+            raise failure from error
 
     def _advance(self) -> bool:
         """Advance time to the end of the first instant in which a rank can go on; False if there is none."""

@@ -161,7 +161,8 @@ class RankThread:
         at = format_time(self._now_ps)
         if self._finished:
             return f"rank {self.rank}: has finished, at {at}"
-        assert self._describe is not None
+        if self._describe is None:
+            return f"rank {self.rank}: can go on, at {at}"
         return f"rank {self.rank}: waits since {at} for {self._describe()}"
 
 

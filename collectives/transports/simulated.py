@@ -12,7 +12,7 @@ from typing import Any
 
 import simpy
 
-from collectives.call import Call
+from collectives.call import NUM_RECENT, Call, Report, judge
 from collectives.chunking import Buffer
 from collectives.execute import land
 from collectives.program import Local, Send, Step
@@ -29,6 +29,10 @@ class SimulatedExchange:
     Args:
         network: carries the messages.
         hosts: the place of each rank of the group in the topology; by default rank r is at r.
+
+    Attributes:
+        reports: the last call of each rank, for the error of a deadlock.
+        waiting: the ranks that wait for a collective.
     """
 
     def __init__(self, network: Network, hosts: Sequence[int] | None = None) -> None:
@@ -38,6 +42,17 @@ class SimulatedExchange:
         self.receives: defaultdict[tuple[int, int, int], deque[tuple[_StepInFlight, int]]] = defaultdict(
             deque
         )
+        self.reports: dict[int, Report] = {}
+        self.waiting: set[int] = set()
+
+    def verdict(self) -> str:
+        """Return whom the ranks wait for in vain, once nothing can happen any more; nothing if none waits."""
+        if not self.waiting:
+            return ""
+        first = min((self.reports[rank].call for rank in self.waiting), key=lambda call: call.sequence)
+        absent = set(range(len(self.hosts))) - self.waiting
+        reports = {rank: self.reports.get(rank) for rank in range(len(self.hosts))}
+        return f"{first}: {judge(reports, absent).text}"
 
     def match(self, source: int, destination: int, channel: int) -> None:
         """Start the next transfer from *source* to *destination* if both sides have posted it."""
@@ -124,6 +139,7 @@ class SimulatedTransport:
         self.clock = rank_thread
         self.trace = trace
         self.stream = Stream(exchange.network.env)
+        self.recent: deque[Call] = deque(maxlen=NUM_RECENT)
 
     def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
         """Start all operations of *step*; the event fires when all are complete."""
@@ -134,6 +150,8 @@ class SimulatedTransport:
 
     def start(self, execution: Generator[Any, Any, None], call: Call) -> SimulatedWork:
         """Start *execution* at the rank's local time, after those started before it."""
+        self.recent.append(call)
+        self.port.exchange.reports[self.rank] = Report(call, "posted", tuple(self.recent))
         done = self.stream.submit(lambda: self._observe(execution, call), not_before_ps=self.clock.now_ps())
         return SimulatedWork(self.clock, done, call, self.port)
 
@@ -167,7 +185,10 @@ class SimulatedWork:
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait in virtual time; *timeout* is not needed, as a deadlock is found at once."""
+        exchange, rank = self.port.exchange, self.port.rank
+        exchange.waiting.add(rank)
         self.rank_thread.wait(self.done, lambda: f"{self.call}: {self.port.doing()}")
+        exchange.waiting.discard(rank)
 
     def is_completed(self) -> bool:
         """Return whether the result is in place at this rank's local time."""
