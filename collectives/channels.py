@@ -39,7 +39,8 @@ def in_channels(algorithm: Algorithm, channels: int) -> Algorithm:
     """Return *algorithm* on *channels* channels.
 
     It has the parameters ``channels`` and ``ranks_per_node``, by which it orders ranks, beside its
-    own; without ``ranks_per_node`` the network is taken to be flat.  It declares no cost.
+    own; ``ranks_per_node`` is bound by who knows it (see `collectives.placement`), and where nobody
+    does, the network is taken to be flat.  It declares no cost.
 
     Raises:
         NotSupportedError: *channels* is no number from 1 to `MAX_CHANNELS`.

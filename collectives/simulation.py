@@ -22,6 +22,7 @@ from collectives.errors import NotExactError, ProgramError
 from collectives.execute import execute
 from collectives.floor import check_floor, floor_ps
 from collectives.makespan import Makespan
+from collectives.placement import on_nodes
 from collectives.program import Algorithm, Program
 from collectives.proof import verify
 from collectives.resolve import resolve_algorithm
@@ -97,7 +98,8 @@ def simulate(
     (max-min); no protocol overhead, no cost of the reduction itself.  See ``docs/modelling.md``.
 
     Args:
-        algorithm: a name, ``FILE.py:FUNCTION``, a program or an `Algorithm`.
+        algorithm: a name, ``FILE.py:FUNCTION``, a program or an `Algorithm`; its parameter
+            ``ranks_per_node``, if it has one that is not given, is that of *topology*.
         nbytes: size of the buffer, as nccl-tests counts it.
         topology: the network; every one of its ranks takes part.
         collective: for names and bare programs.
@@ -109,7 +111,7 @@ def simulate(
         NotExactError: ``engine="makespan"``, and messages share a link.
         ValueError: sizes are negative or do not fit.
     """
-    chosen = resolve_algorithm(algorithm, collective)
+    chosen = resolve_on(topology, algorithm, collective)
     if nbytes < 0 or itemsize < 1 or nbytes % itemsize:
         raise ValueError(
             f"nbytes must be a multiple of itemsize and not negative, got {nbytes} and {itemsize}"
@@ -139,6 +141,18 @@ def simulate(
         time_ps=span.end_ps,
         topology=topology.name,
     )
+
+
+def resolve_on(
+    topology: Topology, algorithm: str | Program | Algorithm, collective: str = "all_reduce"
+) -> Algorithm:
+    """Return what *algorithm* means for all ranks of *topology*; it knows which of them share a node.
+
+    Raises:
+        UnknownAlgorithmError, AlgorithmFileError: see `collectives.resolve_algorithm`.
+    """
+    chosen = resolve_algorithm(algorithm, collective)
+    return on_nodes(chosen, topology.ranks_per_node, range(topology.num_ranks))
 
 
 def with_engine(engine: Engine, attempt: Callable[[EngineName], T]) -> tuple[T, EngineName]:
@@ -178,7 +192,7 @@ def collective_queue(
 ) -> CollectiveQueue:
     """Return a queue on *topology*; see `simulate` for the arguments and the model."""
     kind = MakespanQueue if engine == "makespan" else EventQueue
-    return kind(env, topology, resolve_algorithm(algorithm), itemsize)
+    return kind(env, topology, resolve_on(topology, algorithm), itemsize)
 
 
 def run_until(env: simpy.Environment, event: simpy.Event) -> Any:

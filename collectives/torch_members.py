@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
 from collectives.communicator import Communicator
-from collectives.connection import connect
+from collectives.connection import connect_processes
 from collectives.errors import NotSupportedError
 from collectives.program_communicator import Choice
 
@@ -48,7 +48,8 @@ class Processes:
             self._groups[device.type] = self._inner_group(device)
         seconds = self.options.timeout.total_seconds() if timeout is None else timeout
         inner = self._groups[device.type]
-        return connect(inner, algorithm or self.algorithm, timeout=seconds, device=device)
+        ranks = tuple(self.options.global_ranks_in_group) or range(self.options.group_size)
+        return connect_processes(inner, ranks, algorithm or self.algorithm, seconds, device)
 
     def _inner_group(self, device: torch.device) -> dist.ProcessGroup:
         options = self.options

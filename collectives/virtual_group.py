@@ -13,7 +13,8 @@ import torch
 from torch._C._distributed_c10d import Store
 
 from collectives.communicator import Communicator
-from collectives.program_communicator import Choice, ProgramCommunicator
+from collectives.placement import on_nodes
+from collectives.program_communicator import Choice, ProgramCommunicator, resolve_choice
 from collectives.transports.simulated import SimulatedExchange, SimulatedTransport
 from sim.cluster import Cluster, RankThread
 from sim.trace import Trace
@@ -82,7 +83,12 @@ class RankThreads:
             self.world.exchanges[key] = SimulatedExchange(self.rank_thread.cluster.network, self.hosts)
         exchange = self.world.exchanges[key]
         transport = SimulatedTransport(exchange, self.rank, self.rank_thread, self.world.trace)
-        return ProgramCommunicator(transport, algorithm or self.algorithm, device)
+        ranks_per_node = self.rank_thread.cluster.topology.ranks_per_node
+        placed = {
+            collective: on_nodes(chosen, ranks_per_node, self.hosts)
+            for collective, chosen in resolve_choice(algorithm or self.algorithm).items()
+        }
+        return ProgramCommunicator(transport, placed, device)
 
     def shutdown(self) -> None:
         """Do nothing: a cluster gives back everything at its end."""

@@ -70,8 +70,9 @@ def simulate_rows(request: Request, algorithm: Algorithm, topology: Topology, pa
 
     With *payload*, rank threads in virtual time carry real tensors too, which are checked.
     """
-    from collectives.simulation import simulate
+    from collectives.simulation import resolve_on, simulate
 
+    algorithm = resolve_on(topology, algorithm)
     rows: list[Row] = []
     floors: list[float] = []
     engine = ""
@@ -127,9 +128,11 @@ def measure_threads(request: Request) -> list[Row]:
 def _sample_thread(request: Request, transport: ThreadedTransport) -> list[Sample]:
     import torch
 
+    from collectives import resolve_algorithm
     from collectives.program_communicator import ProgramCommunicator
 
-    communicator = ProgramCommunicator(transport, request.algorithm)
+    algorithm = _as_measured(resolve_algorithm(request.algorithm), request)
+    communicator = ProgramCommunicator(transport, algorithm)
     return list(_samples(communicator, request, torch.device("cpu")))
 
 
@@ -189,6 +192,16 @@ def _samples(communicator: Communicator, request: Request, device: torch.device)
     )
 
 
+def _as_measured(algorithm: Algorithm, request: Request) -> Algorithm:
+    """Return *algorithm* for the nodes that measured ranks are on; threads are all on one."""
+    from collectives.placement import on_nodes
+
+    everywhere = request.num_ranks
+    threads = request.transport is Transport.THREADS
+    local = everywhere if threads else int(os.environ.get("LOCAL_WORLD_SIZE", everywhere))
+    return on_nodes(algorithm, local, range(everywhere))
+
+
 def measured(request: Request, rows: list[Row]) -> Result:
     """Return measured *rows* as a result."""
     model = (
@@ -210,7 +223,7 @@ def with_simulation(
     from collectives.simulation import simulate
     from testbed.fit import fit_switch
 
-    program = algorithm or resolve_algorithm("ring")
+    program = _as_measured(algorithm or resolve_algorithm("ring"), request)
     rows, item = result.rows, ITEM_SIZES[request.dtype]
     sizes, times = [row.size_bytes for row in rows], [row.time_us for row in rows]
     if topology is None:

@@ -126,7 +126,8 @@ def hierarchical(
     Args:
         rank: consecutive ranks share a node.
         world_size: fewer ranks than a node has are one node.
-        ranks_per_node: g.
+        ranks_per_node: g; not given, it is that of the network simulated, or what ``torchrun`` says
+            (``LOCAL_WORLD_SIZE``).  Proofs and drawings know no network and take the default.
         inner: name of the reduce-scatter and all-gather inside nodes.
         outer: name of the all-reduce between nodes.
 

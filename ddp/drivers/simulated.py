@@ -27,12 +27,12 @@ import simpy
 
 from collectives.floor import check_floor, floor_ps
 from collectives.program import Algorithm
-from collectives.resolve import resolve_algorithm
 from collectives.simulation import (
     CollectiveQueue,
     Engine,
     EngineName,
     collective_queue,
+    resolve_on,
     run_until,
     with_engine,
 )
@@ -155,7 +155,7 @@ def simulate_step(
         ReducerError: the strategy broke a rule.
         BucketingError, UnknownStrategyError, UnknownAlgorithmError: an argument is wrong.
     """
-    chosen, overlap = resolve_algorithm(algorithm), resolve_strategy(strategy)
+    chosen, overlap = resolve_on(topology, algorithm), resolve_strategy(strategy)
     order = profile.ready_order()
     buckets = assign_buckets(
         [gradient.nbytes for gradient in profile.gradients],

@@ -3,6 +3,8 @@ from __future__ import annotations
 import os
 import signal
 import time
+from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -82,3 +84,43 @@ def unknown_backend(rank: int, world_size: int) -> str:
 
 def test_without_a_process_group_the_caller_is_told_to_make_one(pool: WorkerPool) -> None:
     assert "init_process_group" in pool.run(unknown_backend, 1)[0]
+
+
+def hierarchical(rank: int, world_size: int, local_world_sizes: list[str]) -> list[str]:
+    said = []
+    for size in local_world_sizes:
+        try:
+            with mock.patch.dict(os.environ, LOCAL_WORLD_SIZE=size if rank == 0 else "another"):
+                if not size:
+                    del os.environ["LOCAL_WORLD_SIZE"]
+                communicator: Any = connect(algorithm="hierarchical", timeout=30)
+        except NotSupportedError as error:
+            said.append(str(error))
+            continue
+        tensor = torch.full((50,), float(rank))
+        communicator.all_reduce(tensor)
+        assert tensor.tolist() == [sum(range(world_size))] * 50
+        said.append(str(communicator.algorithms["all_reduce"]))
+    return said
+
+
+def channels(rank: int, world_size: int) -> list[str]:
+    said = []
+    for size in ("", "2"):
+        with mock.patch.dict(os.environ, LOCAL_WORLD_SIZE=size):
+            communicator: Any = connect(algorithm="ring:channels=2", timeout=30)
+        said.append(str(communicator.algorithms["all_reduce"]))
+    return said
+
+
+def test_what_can_do_without_nodes_does_where_nobody_knows_them(pool: WorkerPool) -> None:
+    for said in pool.run(channels, 2):
+        assert said == ["ring:channels=2", "ring:channels=2,ranks_per_node=2"]
+
+
+def test_nodes_are_as_large_as_the_launcher_told_rank_0(pool: WorkerPool) -> None:
+    for said in pool.run(hierarchical, 3, ["2", "3", "", "many"]):
+        assert said[:2] == ["hierarchical:ranks_per_node=2", "hierarchical:ranks_per_node=3"]
+        assert "LOCAL_WORLD_SIZE is not set" in said[2]
+        assert "LOCAL_WORLD_SIZE is 'many'" in said[3]
+        assert all("or give hierarchical:ranks_per_node=N" in refusal for refusal in said[2:])

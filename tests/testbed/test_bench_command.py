@@ -62,6 +62,15 @@ def test_the_simulated_ring_on_a_switch_is_the_closed_form(tmp_path: Path) -> No
     assert document["topologies"]
 
 
+def test_nodes_are_those_of_the_network() -> None:
+    arguments = ["--algorithm", "hierarchical", "--network", "nvlink-400g", "--ranks", "32", "--json"]
+
+    result = CliRunner().invoke(app, ["bench", "--sizes", "1M", *arguments])
+
+    assert result.exit_code == 0, result.stderr
+    assert "hierarchical:ranks_per_node=8 on nvlink-400g" in json.loads(result.stdout)["model"]
+
+
 def test_a_simulated_payload_is_real_and_checked() -> None:
     arguments = ["bench", "--ranks", "5", "--sizes", "100,4K", "--algorithm", "tree", "--payload", "--json"]
 
