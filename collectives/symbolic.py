@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from collectives.contents import Contents
 from collectives.contracts import Contract, Part, Place
 from collectives.errors import NotSupportedError, ProgramError
-from collectives.program import Algorithm, Local, Operation, Send, Step
+from collectives.program import Algorithm, Local, Operation, Recv, RecvReduce, Send, Step
 from collectives.render import draw_around, spell_operation
 
 
@@ -99,13 +99,16 @@ class SymbolicRun:
         while (step := self.next_step(rank)) is not None:
             number = self.num_steps_done[rank]
             self.check_step(rank, number, step)
-            pending = _Pending(step, number, sum(not isinstance(op, Local) for op in step), {})
+            messages = [(n, op) for n, op in enumerate(step) if not isinstance(op, Local)]
+            # The last message posted may complete the step, so what it reads by itself is read before.
+            read = {
+                n: self.read(rank, op.source, op.num_chunks)
+                for n, op in enumerate(step)
+                if isinstance(op, Local)
+            }
+            pending = _Pending(step, number, len(messages), read)
             self.pending[rank] = pending
-            completed = [
-                other
-                for position, operation in enumerate(step)
-                for other in self.post(rank, pending, position, operation)
-            ]
+            completed = [other for n, op in messages for other in self.post(rank, n, op)]
             if not pending.outstanding and rank not in completed:
                 self.complete(rank)
                 if step:
@@ -124,22 +127,21 @@ class SymbolicRun:
             where = f"rank {rank}, step {self.num_steps_done[rank]}"
             raise self.error(f"{where}: the program raised {type(error).__name__}: {error}") from error
 
-    def post(self, rank: int, pending: _Pending, position: int, operation: Operation) -> list[int]:
-        """Post one operation; return the ranks whose step it completes."""
-        held = self.held[rank]
-        if isinstance(operation, Local):
-            source = _chunks(operation.source, operation.num_chunks)
-            pending.incoming[position] = [held[chunk] for chunk in source]
-            return []
+    def post(self, rank: int, position: int, operation: Send | Recv | RecvReduce) -> list[int]:
+        """Post one side of a message; return the ranks whose step it completes."""
         peer = operation.peer
         if isinstance(operation, Send):
-            values = [held[chunk] for chunk in _chunks(operation.chunk, operation.num_chunks)]
+            values = self.read(rank, operation.chunk, operation.num_chunks)
             self.sends[rank, peer].append((operation, values))
             pair = (rank, peer)
         else:
             self.receives[peer, rank].append((operation, position))
             pair = (peer, rank)
         return self.match(*pair)
+
+    def read(self, rank: int, chunk: int, num_chunks: int) -> list[int]:
+        """Return what a range of chunks holds now."""
+        return [self.held[rank][each] for each in _chunks(chunk, num_chunks)]
 
     def match(self, source: int, destination: int) -> list[int]:
         """Deliver the next message from *source* to *destination* if both sides have posted it."""

@@ -255,3 +255,16 @@ def test_what_is_reduced_out_of_scratch_must_have_been_put_there() -> None:
 
     with pytest.raises(ProgramError, match="holds something that no rank has put there"):
         verify(wrong, 1)
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_local_move_counts_wherever_its_step_lists_it(last: bool) -> None:
+    def keep(rank: int, world_size: int) -> Any:
+        messages = Send(1 - rank, 0), Recv(1 - rank, 2)
+        yield (*messages, Copy(0, 1)) if last else (Copy(0, 1), *messages)
+        yield Copy(1, 0)  # what was copied there must be the rank's own
+        yield Reduce(2, 0)
+
+    shipped = algorithm(num_chunks=1, scratch_chunks=2)(keep)
+
+    assert verify(shipped, 2).num_messages == 2
