@@ -27,6 +27,7 @@ from collectives.algorithms.halving_doubling import (
 from collectives.algorithms.hierarchical import hierarchical
 from collectives.algorithms.naive import naive
 from collectives.algorithms.one_shot import one_shot
+from collectives.algorithms.pat import pat_all_gather, pat_reduce_scatter
 from collectives.algorithms.recursive_doubling import recursive_doubling, recursive_doubling_all_gather
 from collectives.algorithms.ring import ring, ring_all_gather, ring_reduce_scatter
 from collectives.algorithms.swing import swing, swing_all_gather, swing_reduce_scatter
@@ -60,6 +61,8 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     halving_doubling_all_gather,
     hierarchical,
     one_shot,
+    pat_reduce_scatter,
+    pat_all_gather,
     recursive_doubling,
     recursive_doubling_all_gather,
     ring,

@@ -22,7 +22,7 @@ from sim import Topology
 SHAPES = [(1, 4), (2, 6), (3, 12), (4, 4), (4, 16), (8, 24)]
 """Ranks per node, and ranks."""
 
-MOVES_CHUNKS = {"swing"}
+MOVES_CHUNKS = {"pat", "swing"}
 INNER = sorted({*algorithm_names("reduce_scatter")} & {*algorithm_names("all_gather")} - MOVES_CHUNKS)
 OUTER = [name for name in algorithm_names() if name not in ("hierarchical", "one_shot")]
 
@@ -106,6 +106,14 @@ def test_a_refusal_says_how_many_nodes_there_are_and_what_to_use() -> None:
 
     with pytest.raises(NotSupportedError, match=refused):
         verify("hierarchical:ranks_per_node=8,inner=halving_doubling", 19)
+
+
+@pytest.mark.parametrize("inner", sorted(MOVES_CHUNKS))
+def test_an_inner_algorithm_that_moves_chunks_is_refused_with_what_to_use(inner: str) -> None:
+    refused = rf"on 2 nodes of 4: {inner} for reduce_scatter moves chunks about; embed ring instead"
+
+    with pytest.raises(NotSupportedError, match=refused):
+        verify(f"hierarchical:ranks_per_node=4,inner={inner}", 8)
 
 
 def test_nodes_of_no_ranks_are_refused() -> None:

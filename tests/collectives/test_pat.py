@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives import Algorithm, NotSupportedError, Recv, Send, resolve_algorithm, simulate, verify
+from sim import Topology
+
+COLLECTIVES = ["all_gather", "reduce_scatter"]
+
+
+def pat(collective: str, aggregation: int | None = None) -> Algorithm:
+    return resolve_algorithm("pat", collective).with_parameters(aggregation=aggregation)
+
+
+def parts_by_distance(algorithm: Algorithm, world_size: int) -> Counter[int]:
+    """Return how many parts rank 0 sends over each distance on a ring of the ranks."""
+    parts: Counter[int] = Counter()
+    for step in algorithm.steps(0, world_size):
+        for operation in step:
+            if isinstance(operation, Send):
+                parts[min(operation.peer, world_size - operation.peer)] += operation.num_chunks
+    return parts
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@given(world_size=st.integers(1, 64))
+def test_it_takes_the_fewest_steps_and_bytes(collective: str, world_size: int) -> None:
+    proof = verify(pat(collective), world_size)
+
+    assert proof.num_steps == (world_size - 1).bit_length()
+    assert proof.num_messages == world_size * proof.num_steps
+    assert proof.max_bytes_sent_fraction == proof.min_bytes_sent_fraction
+    assert (proof.cost_declared, proof.array_form) == (True, True)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@given(world_size=st.integers(1, 40), level=st.integers(0, 7))
+def test_no_message_carries_more_parts_than_may_be_aggregated(
+    collective: str, world_size: int, level: int
+) -> None:
+    limited = pat(collective, 1 << level)
+
+    proof = verify(limited, world_size)
+
+    sends = [op for step in limited.steps(0, world_size) for op in step if isinstance(op, Send)]
+    assert all(send.num_chunks <= 1 << level for send in sends)
+    assert len(sends) == proof.num_steps
+    assert (proof.cost_declared, proof.array_form) == (True, True)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_the_limit_trades_steps_for_the_size_of_messages(collective: str) -> None:
+    steps = [verify(pat(collective, 1 << level), 64).num_steps for level in range(7)]
+
+    assert steps == [63, 1 + 31, 2 + 15, 3 + 7, 4 + 3, 5 + 1, 6]
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("world_size", [8, 64, 256])
+@pytest.mark.parametrize("aggregation", [None, 1, 4])
+def test_each_doubling_of_the_distance_halves_what_travels_over_it(
+    collective: str, world_size: int, aggregation: int | None
+) -> None:
+    parts = parts_by_distance(pat(collective, aggregation), world_size)
+
+    assert parts == {1 << level: world_size >> level + 1 for level in range(world_size.bit_length() - 1)}
+
+
+@given(world_size=st.integers(2, 64))
+def test_bruck_sends_the_same_bytes_no_less_far(world_size: int) -> None:
+    near, far = (
+        parts_by_distance(resolve_algorithm(name, "all_gather"), world_size) for name in ("pat", "bruck")
+    )
+
+    assert near.total() == far.total() == world_size - 1
+    assert sum(d * n for d, n in near.items()) <= sum(d * n for d, n in far.items())
+
+
+def test_where_distance_costs_bandwidth_it_beats_bruck_and_where_steps_cost_time_the_ring() -> None:
+    ranks = 64
+    topology = Topology.ring(num_ranks=ranks, bandwidth="10GB/s", latency="1us")
+
+    def seconds(name: str, nbytes: int) -> float:
+        return simulate(name, collective="all_gather", nbytes=nbytes, topology=topology).seconds
+
+    assert seconds("pat", ranks * 2**16) < seconds("bruck", ranks * 2**16) / 2
+    switch = Topology.switch(num_ranks=ranks, bandwidth="10GB/s", latency="1us")
+    small = [
+        simulate(name, collective="all_gather", nbytes=ranks * 64, topology=switch).seconds
+        for name in ("pat", "ring")
+    ]
+    assert small[0] < small[1] / 8
+
+
+@given(world_size=st.integers(2, 64), level=st.integers(0, 5))
+def test_few_messages_wait_to_be_sent_on_at_any_time(world_size: int, level: int) -> None:
+    steps = list(pat("all_gather", 1 << level).steps(0, world_size))
+    arrived: dict[Any, int] = {}
+    last_sent: dict[int, int] = {}
+    for number, step in enumerate(steps):
+        for operation in step:
+            if isinstance(operation, Recv):
+                arrived[range(operation.chunk, operation.chunk + operation.num_chunks)] = number
+            elif isinstance(operation, Send):
+                sent = range(operation.chunk, operation.chunk + operation.num_chunks)
+                last_sent |= dict.fromkeys(sent, number)
+
+    lasts = {parts: max(last_sent.get(part, -1) for part in parts) for parts in arrived}
+    waiting = [
+        sum(arrived[parts] < number <= lasts[parts] for parts in arrived) for number in range(len(steps))
+    ]
+
+    assert max(waiting) <= (world_size - 1).bit_length()
+
+
+@pytest.mark.parametrize("aggregation", [0, -2, 3, 12, "many", 2.0])
+def test_a_limit_that_is_no_power_of_two_is_refused(aggregation: Any) -> None:
+    with pytest.raises(NotSupportedError, match=r"pat: aggregation must be a power of two, such as 8"):
+        verify(pat("all_gather", aggregation), 4)
