@@ -4,25 +4,43 @@ Every call of a communicator has a sequence number and a fingerprint.  The finge
 the channel of its messages, so messages of calls that differ never meet: a mismatch cannot
 corrupt data, it becomes a wait.  When a wait ends in failure, the ranks' reports, laid side by
 side, name the culprit (`judge`).
+
+Calls are in order, and numbered, within their *lane*: all collectives of a communicator are one,
+and so are the messages from one rank to another under one tag.  Lanes do not wait for each other.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
 
 from collectives.errors import CollectiveError, CollectiveTimeoutError, MismatchError
 
 NUM_RECENT = 16
-"""How many calls a report names: enough to find where the ranks began to differ."""
+"""How many collectives and messages a report names: enough to find where the ranks began to differ."""
+
+Lane: TypeAlias = tuple[int, int, int] | None
+"""(source, destination, tag) of messages from one rank to another; None is the lane of the collectives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a collective: equal on all ranks, or the program is wrong."""
+    """One call of a collective, or of a message: equal on all ranks of it, or the program is wrong.
+
+    Attributes:
+        sequence: its number in its lane, from 0.
+        collective: its name.
+        algorithm: what carries it out.
+        count: elements of the buffer.
+        dtype: their type, as torch names it.
+        op: the reduction, if there is one.
+        root: the rank at which a rooted collective starts or ends.
+        lane: in which it is in order.
+    """
 
     sequence: int
     collective: str
@@ -31,12 +49,17 @@ class Call:
     dtype: str
     op: str = ""
     root: int | None = None
+    lane: Lane = None
 
     def channel(self) -> int:
         """Return the channel of this call's messages: 30 bits, the same in every process."""
         return zlib.crc32(json.dumps(asdict(self)).encode()) & 0x3FFF_FFFF
 
     def __str__(self) -> str:
+        if self.lane is not None:
+            source, destination, tag = self.lane
+            title = f"message #{self.sequence} from rank {source} to rank {destination}"
+            return f"{title} (tag {tag}, {self.count} × {self.dtype})"
         details = [self.algorithm, f"{self.count} × {self.dtype}"]
         if self.op:
             details.append(self.op)
@@ -44,13 +67,35 @@ class Call:
             details.append(f"root {self.root}")
         return f"{self.collective} #{self.sequence} ({', '.join(details)})"
 
+    @staticmethod
+    def from_fields(fields: Mapping[str, Any]) -> Call:
+        """Return the call whose ``asdict`` has been to JSON and back."""
+        lane = fields["lane"]
+        return Call(**{**fields, "lane": None if lane is None else tuple(lane)})
+
+
+class RecentCalls:
+    """The last calls of a rank; many messages do not make it forget its collectives, nor the reverse."""
+
+    def __init__(self) -> None:
+        self._collectives: deque[Call] = deque(maxlen=NUM_RECENT)
+        self._messages: deque[Call] = deque(maxlen=NUM_RECENT)
+
+    def append(self, call: Call) -> None:
+        """Remember *call*."""
+        (self._collectives if call.lane is None else self._messages).append(call)
+
+    def __iter__(self) -> Iterator[Call]:
+        yield from self._messages
+        yield from self._collectives
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """What one rank was doing when a collective failed.
 
     Attributes:
-        call: the collective that it was in.
+        call: the call that it was in.
         doing: where in it it stood, in words.
         recent: the last calls that it has made, which may be later than ``call``.
     """
@@ -59,9 +104,13 @@ class Report:
     doing: str
     recent: tuple[Call, ...] = ()
 
-    def calls(self) -> dict[int, Call]:
-        """Return the calls that are known of this rank, by sequence number."""
-        return {call.sequence: call for call in (*self.recent, self.call)}
+    def calls(self, lane: Lane = None) -> dict[int, Call]:
+        """Return the calls in *lane* that are known of this rank, by sequence number."""
+        return {call.sequence: call for call in (*self.recent, self.call) if call.lane == lane}
+
+    def reached(self, lane: Lane) -> int:
+        """Return the number in *lane* of the call that the rank was in, else of its last; -1 for none."""
+        return self.call.sequence if self.call.lane == lane else max(self.calls(lane), default=-1)
 
     def to_json(self) -> str:
         """Return the report as one line of JSON."""
@@ -71,8 +120,8 @@ class Report:
     def from_json(text: str) -> Report:
         """Return the report that `to_json` wrote."""
         fields = json.loads(text)
-        recent = tuple(Call(**call) for call in fields["recent"])
-        return Report(Call(**fields["call"]), fields["doing"], recent)
+        recent = tuple(Call.from_fields(call) for call in fields["recent"])
+        return Report(Call.from_fields(fields["call"]), fields["doing"], recent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,25 +136,53 @@ def judge(reports: Mapping[int, Report | None], gone: Collection[int] = ()) -> V
     """Return who is to blame, as far as the ranks' reports tell.
 
     Calls that differ are certain evidence, so the first of them comes first; then the ranks that
-    gave no report; then, if all did, those that stand at an earlier call than others.
+    gave no report; then, if all did, those that stand at an earlier call than others.  A message
+    concerns only its two ranks.
 
     Args:
         reports: of all ranks; ``None`` for a rank that gave none.
         gone: ranks that are known to be over, if any; they then are to blame.
     """
     given = {rank: report for rank, report in reports.items() if report is not None}
-    silent = sorted(gone) or [rank for rank in reports if rank not in given]
-    latest = max((report.call.sequence for report in given.values()), default=0)
-    behind = [rank for rank, report in given.items() if report.call.sequence < latest]
+    waited_in = {report.call.lane for rank, report in given.items() if rank not in gone}
+    concerned = {rank for lane in waited_in for rank in _ranks_of(lane, reports)}
+    silent = sorted(concerned.intersection(gone)) or [
+        rank for rank in reports if rank in concerned and rank not in given
+    ]
     different = _first_difference(given)
     if different:
         no_report = f"; no report from {spell_ranks(silent)}" if silent else ""
         return Verdict(MismatchError, different + no_report)
-    absent = silent or behind
-    if absent:
-        text = f"{spell_ranks(absent)} did not take part: killed, stalled, or never called it"
-        return Verdict(CollectiveTimeoutError, text)
+    if silent:
+        return Verdict(CollectiveTimeoutError, f"{spell_ranks(silent)} did not take part{_WHY}")
+    behind = [_ranks_behind(lane, given) for lane in _in_order(waited_in)]
+    if any(behind):
+        return Verdict(CollectiveTimeoutError, "; ".join(filter(None, behind)))
     return Verdict(CollectiveTimeoutError, "every rank called it, yet its messages did not arrive")
+
+
+_WHY = ": killed, stalled, or never called it"
+
+
+def _in_order(lanes: Collection[Lane]) -> list[Lane]:
+    """Return *lanes* with those of messages first, as a rank that waits in one calls no collective."""
+    return sorted(lanes, key=lambda lane: (lane is None, lane or ()))
+
+
+def _ranks_of(lane: Lane, ranks: Collection[int]) -> Collection[int]:
+    """Return which of all *ranks* take part in the calls of *lane*."""
+    return ranks if lane is None else lane[:2]
+
+
+def _ranks_behind(lane: Lane, reports: Mapping[int, Report]) -> str:
+    """Return which ranks stand at an earlier call of *lane* than others, in words, or nothing."""
+    reached = {rank: reports[rank].reached(lane) for rank in _ranks_of(lane, reports)}
+    latest = max(reached, key=lambda rank: reached[rank])
+    behind = [rank for rank in reached if reached[rank] < reached[latest]]
+    if not behind:
+        return ""
+    what = "" if lane is None else f" in {reports[latest].calls(lane)[reached[latest]]}"
+    return f"{spell_ranks(behind)} did not take part{what}{_WHY}"
 
 
 def diagnose(
@@ -133,23 +210,33 @@ def raise_again(failure: CollectiveError | None) -> None:
 
 
 def _first_difference(reports: Mapping[int, Report]) -> str:
-    """Return which ranks made which calls where the calls first differ, or nothing."""
-    calls = {rank: report.calls() for rank, report in reports.items()}
-    for sequence in sorted(set().union(*calls.values())):
-        ranks = defaultdict(list)
-        for rank, known in calls.items():
-            if sequence in known:
-                ranks[known[sequence]].append(rank)
-        if len(ranks) > 1:
-            usual = max(ranks, key=lambda call: len(ranks[call]))
-            others = sorted(rank for call, callers in ranks.items() if call != usual for rank in callers)
-            if len(ranks[usual]) > len(others):
-                odd = calls[others[0]][sequence]
-                return f"{spell_ranks(others)} called something else: {odd}, the others {usual}"
-            return "the ranks called different things: " + ", ".join(
-                f"{spell_ranks(callers)} {call}" for call, callers in ranks.items()
+    """Return which ranks made which calls where the calls of a lane first differ, or nothing."""
+    lanes = {call.lane for report in reports.values() for call in (*report.recent, report.call)}
+    for lane in _in_order(lanes):
+        calls = {rank: reports[rank].calls(lane) for rank in _ranks_of(lane, reports) if rank in reports}
+        for sequence in sorted(set().union(*calls.values())):
+            different = _difference(
+                {rank: known[sequence] for rank, known in calls.items() if sequence in known}
             )
+            if different:
+                return different
     return ""
+
+
+def _difference(calls: Mapping[int, Call]) -> str:
+    """Return which ranks made which *calls* of one number, or nothing if they are equal."""
+    ranks = defaultdict(list)
+    for rank, call in calls.items():
+        ranks[call].append(rank)
+    if len(ranks) < 2:
+        return ""
+    usual = max(ranks, key=lambda call: len(ranks[call]))
+    others = sorted(rank for call, callers in ranks.items() if call != usual for rank in callers)
+    if len(ranks[usual]) > len(others):
+        return f"{spell_ranks(others)} called something else: {calls[others[0]]}, the others {usual}"
+    return "the ranks called different things: " + ", ".join(
+        f"{spell_ranks(callers)} {call}" for call, callers in ranks.items()
+    )
 
 
 def spell_ranks(ranks: Collection[int]) -> str:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 class Communicator(Protocol):
     """Collectives over the ranks of one group; every rank makes the same calls in the same order.
 
+    Messages from one rank to another are matched in the order of their calls, for each tag; they do
+    not wait for collectives in flight, nor collectives for them.
+
     All calls return a `Work`, and have already waited for it unless ``async_op``.
     """
 
@@ -67,6 +70,12 @@ class Communicator(Protocol):
 
     def all_to_all(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> Work:
         """Exchange parts: part q of *tensor* goes to rank q, where it becomes part r of *output*."""
+
+    def send(self, tensor: torch.Tensor, peer: int, tag: int = 0, async_op: bool = False) -> Work:
+        """Send *tensor* to rank *peer*; complete when it has been received."""
+
+    def recv(self, tensor: torch.Tensor, peer: int, tag: int = 0, async_op: bool = False) -> Work:
+        """Replace *tensor* by what rank *peer* sends under *tag*, of one size and dtype."""
 
     def barrier(self) -> None:
         """Return when every rank has called."""

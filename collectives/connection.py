@@ -81,18 +81,20 @@ def connect_processes(
     *ranks* are its members, as numbered in the whole world.
     """
     rank, world_size, store = group.rank(), group.size(), group.get_group_store()
-    lane = store.add(f"communicators/{rank}", 1)
-    chosen = None if algorithm == "native" else _on_nodes(resolve_choice(algorithm), ranks, store, lane, rank)
+    number = store.add(f"communicators/{rank}", 1)
+    chosen = (
+        None if algorithm == "native" else _on_nodes(resolve_choice(algorithm), ranks, store, number, rank)
+    )
     backend: Any = group._get_backend(device)
     if backend.name() == "gloo":
         seconds = backend.options._timeout.total_seconds() if timeout is None else timeout
         close = partial(close_connections, group)
-        reports = StoreReports(store, f"communicator/{lane}", rank, world_size, close)
-        transport = GlooTransport(group, lane, seconds, reports)
+        reports = StoreReports(store, f"communicator/{number}", rank, world_size, close)
+        transport = GlooTransport(group, number, seconds, reports)
         if chosen is None:
             return NativeCommunicator(group, seconds, reports, Agreement(transport) if check else None)
         return ProgramCommunicator(transport, chosen, device)
-    reports = StoreReports(store, f"communicator/{lane}", rank, world_size)
+    reports = StoreReports(store, f"communicator/{number}", rank, world_size)
     if chosen is None:
         return NativeCommunicator(group, timeout, reports)
     if backend.name() == "nccl":
@@ -103,13 +105,13 @@ def connect_processes(
 
 
 def _on_nodes(
-    algorithms: dict[str, Algorithm], ranks: Sequence[int], store: Any, lane: int, rank: int
+    algorithms: dict[str, Algorithm], ranks: Sequence[int], store: Any, number: int, rank: int
 ) -> dict[str, Algorithm]:
     """Bind the node size that the launcher told the group's rank 0, so that all ranks agree."""
     asking = [algorithm for algorithm in algorithms.values() if asks_for_nodes(algorithm)]
     if not asking:
         return algorithms
-    key = f"communicator/{lane}/{PARAMETER}"
+    key = f"communicator/{number}/{PARAMETER}"
     if rank == 0:
         store.set(key, os.environ.get("LOCAL_WORLD_SIZE", ""))
     said = store.get(key).decode()

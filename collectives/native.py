@@ -9,7 +9,7 @@ process (sizes), or hands out a wrong result (reductions, roots), unless a check
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -17,9 +17,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from collectives.call import NUM_RECENT, Call, Report, raise_again
+from collectives.call import Call, Lane, RecentCalls, Report, raise_again
 from collectives.clock import RealClock
 from collectives.errors import CollectiveError, NotSupportedError
+from collectives.point_to_point import check_peer
 from collectives.program_communicator import check_alike, check_parts, check_root
 from collectives.reduction import TORCH_OP, ReduceOp, check_reduction
 from collectives.reports import StoreReports, grace
@@ -33,7 +34,7 @@ class NativeCommunicator:
         group: the process group.
         timeout: seconds within which a wait ends unless told otherwise; None leaves it to the group.
         reports: turn a failure into the error that is raised.
-        check: called before each call is handed on, to return when all ranks have made the same call.
+        check: called before each collective is handed on, to return when all ranks have made the same call.
     """
 
     def __init__(
@@ -50,10 +51,10 @@ class NativeCommunicator:
         self.timeout = timeout
         self.reports = reports
         self.watch = Watch(reports.any_failed, reports.break_off, grace(timeout) / 4)
-        self.recent: deque[Call] = deque(maxlen=NUM_RECENT)
+        self.recent = RecentCalls()
         self.failure: CollectiveError | None = None
         self._check = check
-        self._sequence = 0
+        self._num_calls: Counter[Lane] = Counter()
 
     def all_reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False) -> NativeWork:
         """Replace *tensor* by its reduction over all ranks; an average is a sum, divided at the end."""
@@ -156,6 +157,24 @@ class NativeCommunicator:
 
         return self._start("all_to_all", output, launch, async_op)
 
+    def send(self, tensor: torch.Tensor, peer: int, tag: int = 0, async_op: bool = False) -> NativeWork:
+        """Send *tensor* to rank *peer*; what completion means, the backend says."""
+        check_peer(peer, self.rank, self.world_size)
+
+        def launch(flat: torch.Tensor) -> Any:
+            return dist.isend(flat, group=self.group, tag=tag, group_dst=peer)
+
+        return self._start("message", tensor, launch, async_op, lane=(self.rank, peer, tag))
+
+    def recv(self, tensor: torch.Tensor, peer: int, tag: int = 0, async_op: bool = False) -> NativeWork:
+        """Replace *tensor* by what rank *peer* sends under *tag*, of one size and dtype."""
+        check_peer(peer, self.rank, self.world_size)
+
+        def launch(flat: torch.Tensor) -> Any:
+            return dist.irecv(flat, group=self.group, tag=tag, group_src=peer)
+
+        return self._start("message", tensor, launch, async_op, lane=(peer, self.rank, tag))
+
     def barrier(self) -> None:
         """Return when every rank has called."""
         token = torch.zeros(1, dtype=torch.uint8)
@@ -183,23 +202,25 @@ class NativeCommunicator:
         *,
         op: str = "",
         root: int | None = None,
+        lane: Lane = None,
         finish: Callable[[torch.Tensor], None] | None = None,
     ) -> NativeWork:
         self.raise_failure()
         dtype = str(tensor.dtype).removeprefix("torch.")
-        call = Call(self._sequence, collective, "native", tensor.numel(), dtype, op, root)
-        self._sequence += 1
+        call = Call(self._num_calls[lane], collective, "native", tensor.numel(), dtype, op, root, lane)
+        self._num_calls[lane] += 1
         self.recent.append(call)
         flat = tensor.detach().contiguous().view(-1)
 
         def complete() -> None:
             if finish is not None:
                 finish(flat)
-            if flat.data_ptr() != tensor.data_ptr():
+            sent = lane is not None and lane[0] == self.rank
+            if flat.data_ptr() != tensor.data_ptr() and not sent:
                 tensor.detach().copy_(flat.view(tensor.shape))
 
         try:
-            if self._check is not None:
+            if self._check is not None and lane is None:
                 self._check(call)
             work = NativeWork(self, launch(flat), call, complete)
         except (RuntimeError, CollectiveError) as error:

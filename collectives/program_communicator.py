@@ -1,18 +1,20 @@
-"""Collectives on tensors, carried out by our programs over a transport."""
+"""Collectives and messages on tensors, carried out by our programs over a transport."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
 import torch
 
-from collectives.call import Call
-from collectives.chunking import Buffer
+from collectives.call import Call, Lane
+from collectives.chunking import Buffer, Chunking
 from collectives.clock import Clock
 from collectives.errors import UnknownAlgorithmError
 from collectives.execute import execute
+from collectives.point_to_point import check_peer, message
 from collectives.program import Algorithm, Program
 from collectives.reduction import REDUCE, ReduceOp, check_reduction
 from collectives.resolve import resolve_algorithm
@@ -56,7 +58,7 @@ class ProgramCommunicator:
         self.transport = transport
         self.device = torch.device(device)
         self.algorithms = resolve_choice(algorithm)
-        self._sequence = 0
+        self._num_calls: Counter[Lane] = Counter()
 
     @property
     def rank(self) -> int:
@@ -153,6 +155,24 @@ class ProgramCommunicator:
         output.detach().copy_(tensor.detach())
         return self._start(self.algorithms["all_to_all"], "all_to_all", output, async_op)
 
+    def send(self, tensor: torch.Tensor, peer: int, tag: int = 0, async_op: bool = False) -> Work:
+        """Send *tensor* to rank *peer*; complete when it has been received.
+
+        Raises:
+            ValueError: *peer* is no other rank.
+        """
+        check_peer(peer, self.rank, self.world_size)
+        return self._message(tensor, self.rank, peer, tag, async_op)
+
+    def recv(self, tensor: torch.Tensor, peer: int, tag: int = 0, async_op: bool = False) -> Work:
+        """Replace *tensor* by what rank *peer* sends under *tag*, of one size and dtype.
+
+        Raises:
+            ValueError: *peer* is no other rank.
+        """
+        check_peer(peer, self.rank, self.world_size)
+        return self._message(tensor, peer, self.rank, tag, async_op)
+
     def barrier(self) -> None:
         """Return when every rank has called."""
         token = torch.zeros(1, dtype=torch.uint8, device=self.device)
@@ -161,6 +181,19 @@ class ProgramCommunicator:
     def poll(self) -> None:
         """Advance what is in flight as far as it goes without waiting."""
         self.transport.poll()
+
+    def _message(self, tensor: torch.Tensor, source: int, destination: int, tag: int, async_op: bool) -> Work:
+        call = self._call("message", "message", tensor, lane=(source, destination, tag))
+        return self._launch(self._carry(message(source, destination), tensor.detach(), call), call, async_op)
+
+    def _carry(self, algorithm: Algorithm, tensor: torch.Tensor, call: Call) -> Generator[Any, Any, None]:
+        """Execute the program of a message; where it is received, write back what was copied."""
+        flat = tensor.contiguous().view(-1)
+        buffer = Buffer(Chunking(flat.numel(), 1, flat.element_size()), flat)
+        yield from execute(algorithm, buffer, self.transport, call.channel())
+        assert call.lane is not None
+        if call.lane[1] == self.rank and flat.data_ptr() != tensor.data_ptr():
+            tensor.copy_(flat.view(tensor.shape))
 
     def _rooted(self, collective: str, root: int) -> Algorithm:
         check_root(root, self.world_size)
@@ -183,17 +216,27 @@ class ProgramCommunicator:
         root: int | None = None,
         finish: Callable[[torch.Tensor], Any] | None = None,
     ) -> Work:
-        call = Call(
-            sequence=self._sequence,
-            collective=collective,
-            algorithm=str(algorithm),
-            count=tensor.numel(),
-            dtype=str(tensor.dtype).removeprefix("torch."),
-            op=op,
-            root=root,
-        )
-        self._sequence += 1
-        work = self.transport.start(self._run(algorithm, tensor.detach(), call, finish), call)
+        call = self._call(collective, str(algorithm), tensor, op=op, root=root)
+        return self._launch(self._run(algorithm, tensor.detach(), call, finish), call, async_op)
+
+    def _call(
+        self,
+        collective: str,
+        algorithm: str,
+        tensor: torch.Tensor,
+        *,
+        op: str = "",
+        root: int | None = None,
+        lane: Lane = None,
+    ) -> Call:
+        """Return the next call in *lane*."""
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        sequence = self._num_calls[lane]
+        self._num_calls[lane] += 1
+        return Call(sequence, collective, algorithm, tensor.numel(), dtype, op, root, lane)
+
+    def _launch(self, execution: Generator[Any, Any, None], call: Call, async_op: bool) -> Work:
+        work = self.transport.start(execution, call)
         if not async_op:
             work.wait()
         return work

@@ -2,12 +2,17 @@
 
 A Python progress thread costs milliseconds per operation in hand-overs of the interpreter's
 lock.  So the first messages are posted when a collective starts, and every later call, and
-every hook of a backward pass, advances what is in flight.  A wait completes the executions in
-the order in which they were started, so ranks that wait in different orders do not deadlock.
+every hook of a backward pass, advances what is in flight.  Within a lane (see `collectives.call`)
+a wait completes the executions in the order in which they were started, so ranks that wait in
+different orders do not deadlock.
 
-Only the first execution in flight may wait, be it for a message or for a peer to take one.  What
+Only the first execution of a lane may wait, be it for a message or for a peer to take one.  What
 was started after it advances without waiting, or the ranks could wait for each other in a circle:
 one in a later collective for a peer that is still in an earlier one, and that for the first.
+
+Lanes do not wait for each other.  A message from one rank to another is posted whole when it starts
+and then needs no more of this rank; but collectives have further steps, which peers may need before
+they come to the message.  So whoever waits for a message while collectives are in flight polls both.
 """
 
 from __future__ import annotations
@@ -15,27 +20,29 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from typing import Protocol
 
-from collectives.call import NUM_RECENT, Call, Report, raise_again
+from collectives.call import Call, Lane, RecentCalls, Report, raise_again
 from collectives.clock import RealClock
 from collectives.errors import CollectiveError
+from collectives.watch import Watch
+
+_PAUSE_SECONDS = 50e-6
+"""Between two looks at what is in flight."""
 
 
 class Handle(Protocol):
-    """What a real transport's ``post`` returns: a step in flight.
-
-    ``brief`` says that all data has arrived, and that waiting lasts only until the peers have
-    taken what was sent to them.
-    """
-
-    @property
-    def brief(self) -> bool:
-        """Whether only sends are left."""
+    """What a real transport's ``post`` returns: a step in flight."""
 
     def done(self) -> bool:
         """Return, without waiting, whether the step is known to be complete."""
+
+    def observe(self, timeout: float) -> None:
+        """See to it, without waiting, that `done` will tell when peers have taken what was sent.
+
+        Only for the first execution of a lane.  After *timeout* seconds the step has failed.
+        """
 
     def wait(self, timeout: float) -> None:
         """Complete the step: its writes have landed.  Raises after *timeout* seconds."""
@@ -45,7 +52,7 @@ class Handle(Protocol):
 
 
 class ProgressQueue:
-    """The executions of one transport that are in flight, in the order of their start.
+    """The executions of one transport that are in flight, by lane in the order of their start.
 
     Args:
         timeout: seconds within which a wait ends, with an error if need be, unless it says otherwise.
@@ -62,61 +69,73 @@ class ProgressQueue:
         timeout: float,
         explain: Callable[[Report, Exception, float], CollectiveError],
         grace: Callable[[float], float] = lambda timeout: 0.0,
-        watch: AbstractContextManager[None] | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.clock = RealClock()
         self.timeout = timeout
         self.explain = explain
         self.grace = grace
-        self.watch = nullcontext() if watch is None else watch
-        self.in_flight: deque[ProgressWork] = deque()
-        self.recent: deque[Call] = deque(maxlen=NUM_RECENT)
+        self.watch = watch
+        self.lanes: dict[Lane, deque[ProgressWork]] = {}
+        self.recent = RecentCalls()
         self.wait_until: float | None = None
         self.failure: CollectiveError | None = None
         self._grace_seconds = grace(timeout)
-        self._vain: tuple[ProgressWork, int, float] | None = None
 
     def start(self, execution: Generator[Handle, None, None], call: Call) -> ProgressWork:
-        """Start *execution*: its first messages are posted before this returns."""
+        """Start *execution* in the lane of *call*: its first messages are posted before this returns."""
         self.raise_failure()
         self.poll()
         self.recent.append(call)
         work = ProgressWork(self, execution, call)
-        self.in_flight.append(work)
-        work.advance()
+        if not work.finished:
+            self.lanes.setdefault(call.lane, deque()).append(work)
+            work.advance()
         return work
 
     def poll(self) -> None:
         """Advance everything in flight as far as it goes without waiting."""
-        for work in tuple(self.in_flight):
+        for work in self._in_flight():
             work.advance()
         self._forget_finished()
 
-    def settle(self) -> None:
-        """Advance everything in flight, waiting only for peers to take what was sent to them.
+    def settle(self, lane: Lane) -> None:
+        """Advance everything in flight without waiting, and see to it that nothing goes unnoticed.
 
         Raises:
-            CollectiveError: the same step was in vain waited for by calls of this for the time-out.
+            CollectiveError: the first step of *lane* was the same in all calls of this for the time-out.
         """
-        self.poll()
-        while self.in_flight and (handle := self.in_flight[0].handle) is not None and handle.brief:
-            self._drive_head(self._give_up_after(None), num_steps=1)
-            self.poll()
-        if not self.in_flight:
-            return
-        head, now = self.in_flight[0], time.monotonic()
-        if self._vain is None or self._vain[:2] != (head, head.step):
-            self._vain = head, head.step, self._give_up_after(None)
-        elif now > self._vain[2]:
-            self._drive_head(now)
+        self._poll_and_observe()
+        if lane in self.lanes and self.lanes[lane][0].is_in_vain(self._give_up_after(None)):
+            self._drive_head(lane, time.monotonic())
 
     def complete(self, work: ProgressWork, timeout: float | None) -> None:
-        """Wait for *work*, and first for all that was started before it."""
+        """Wait for *work*, and first for all that was started before it in its lane."""
         self.raise_failure()
         deadline = self._give_up_after(timeout)
+        if work.call.lane is not None and None in self.lanes:
+            self._wait_beside_collectives(work, deadline)
         while not work.finished:
-            self._drive_head(deadline)
+            self._drive_head(work.call.lane, deadline)
             self._forget_finished()
+
+    def _wait_beside_collectives(self, work: ProgressWork, deadline: float) -> None:
+        """Wait for a message while collectives are in flight, until the *deadline* or a failure."""
+        with self.watch or nullcontext():
+            while None in self.lanes and not work.finished and time.monotonic() < deadline:
+                if self.watch is not None and self.watch.has_ended_it:
+                    return
+                self._poll_and_observe()
+                time.sleep(_PAUSE_SECONDS)
+
+    def _poll_and_observe(self) -> None:
+        self.poll()
+        for works in self.lanes.values():
+            works[0].observe()
+        self.poll()
+
+    def _in_flight(self) -> list[ProgressWork]:
+        return [work for works in self.lanes.values() for work in works]
 
     def _give_up_after(self, timeout: float | None) -> float:
         """Return when a wait of *timeout* seconds that begins now gives up, so that its error is in time."""
@@ -124,17 +143,20 @@ class ProgressQueue:
         self._grace_seconds = self.grace(seconds)
         return time.monotonic() + seconds - self._grace_seconds
 
-    def _drive_head(self, deadline: float, num_steps: int | None = None) -> None:
+    def _drive_head(self, lane: Lane, deadline: float) -> None:
         self.wait_until = deadline
         try:
-            with self.watch:
-                self.in_flight[0].drive(deadline, num_steps)
+            with self.watch or nullcontext():
+                self.lanes[lane][0].drive(deadline)
         finally:
             self.wait_until = None
 
     def _forget_finished(self) -> None:
-        while self.in_flight and self.in_flight[0].finished:
-            self.in_flight.popleft()
+        for lane, works in list(self.lanes.items()):
+            while works and works[0].finished:
+                works.popleft()
+            if not works:
+                del self.lanes[lane]
 
     def fail(self, report: Report, error: Exception) -> CollectiveError:
         """Record that a message was lost: what was in flight, and all that follows, has failed."""
@@ -142,9 +164,9 @@ class ProgressQueue:
             self.failure = error
         else:
             self.failure = self.explain(report, error, self._grace_seconds)
-        for work in self.in_flight:
+        for work in self._in_flight():
             work.close()
-        self.in_flight.clear()
+        self.lanes.clear()
         return self.failure
 
     def raise_failure(self) -> None:
@@ -162,6 +184,7 @@ class ProgressWork:
         self.handle: Handle | None = None
         self.completed_ps: int | None = None
         self.step = -1
+        self._vain: tuple[int, float] | None = None
         self._go(self._next)
 
     @property
@@ -174,11 +197,21 @@ class ProgressWork:
         while self.handle is not None and self.handle.done():
             self._go(lambda: self._finish_step(self.queue.timeout))
 
-    def drive(self, deadline: float, num_steps: int | None = None) -> None:
-        """Advance to the end, or by *num_steps*, waiting where needed, until *deadline* (monotonic)."""
-        while self.handle is not None and num_steps != 0:
+    def observe(self) -> None:
+        """Have it noticed when peers have taken what was sent to them."""
+        if self.handle is not None:
+            self.handle.observe(self.queue.timeout)
+
+    def is_in_vain(self, give_up: float) -> bool:
+        """Return whether this is over the time, *give_up*, that a call of this gave first in this step."""
+        if self._vain is None or self._vain[0] != self.step:
+            self._vain = self.step, give_up
+        return time.monotonic() > self._vain[1]
+
+    def drive(self, deadline: float) -> None:
+        """Advance to the end, waiting where needed, until *deadline* (monotonic)."""
+        while self.handle is not None:
             self._go(lambda: self._finish_step(max(deadline - time.monotonic(), 0.001)))
-            num_steps = None if num_steps is None else num_steps - 1
 
     def wait(self, timeout: float | None = None) -> None:
         """Return when the result is in place."""
@@ -188,7 +221,7 @@ class ProgressWork:
     def is_completed(self) -> bool:
         """Advance what can be advanced; return whether the result is in place."""
         self.queue.raise_failure()
-        self.queue.settle()
+        self.queue.settle(self.call.lane)
         return self.finished
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ then takes the place of the process group.  Torch calls it under old and new nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -242,9 +242,48 @@ class TestbedProcessGroup(dist.ProcessGroup):
         self.communicator(device).barrier()
         return CollectiveWork([])
 
+    # Point-to-point messages.
+
+    def send(self, tensors: Any, peer: int, tag: int = 0) -> CollectiveWork:
+        """Send one tensor to rank *peer* of the group."""
+        (tensor,) = _as_list(tensors)
+        work = self.communicator(tensor.device).send(tensor, peer, tag, async_op=True)
+        return CollectiveWork([work], [tensor])
+
+    def recv(self, tensors: Any, peer: int, tag: int = 0) -> CollectiveWork:
+        """Replace one tensor by what rank *peer* of the group sends under *tag*."""
+        (tensor,) = _as_list(tensors)
+        work = self.communicator(tensor.device).recv(tensor, peer, tag, async_op=True)
+        return CollectiveWork([work], [tensor])
+
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> CollectiveWork:
+        """Refuse: who receives has to say from whom.
+
+        Raises:
+            NotSupportedError: always.
+        """
+        raise NotSupportedError("testbed receives only from a rank that is named; give recv its src")
+
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         """Return when every rank has called; our barrier always names the rank that is missing."""
         self.barrier()
+
+    # Several collectives in one call.
+
+    def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> CollectiveWork:
+        """Gather several tensors of each rank, each into one long tensor."""
+        pairs = zip(outputs, inputs, strict=True)
+        return CollectiveWork.together([self.all_gather_single(*pair) for pair in pairs])
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced  # type: ignore[assignment]
+
+    def reduce_scatter_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> CollectiveWork:
+        """Reduce several long tensors, each of a part for each rank."""
+        opts = dist.ReduceOp.SUM if opts is None else opts
+        pairs = zip(outputs, inputs, strict=True)
+        return CollectiveWork.together([self.reduce_scatter_single(*pair, opts) for pair in pairs])
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced  # type: ignore[assignment]
 
     def _gather(self, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> CollectiveWork:
         """Gather *tensor* from all ranks into *parts*."""
@@ -281,20 +320,3 @@ def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
 def _copy_rows(parts: Sequence[torch.Tensor], rows: torch.Tensor) -> None:
     for part, row in zip(parts, rows, strict=False):
         _copy(part, row)
-
-
-def _refuse(name: str) -> Callable[..., Any]:
-    def refused(self: TestbedProcessGroup, *arguments: Any, **options: Any) -> Any:
-        raise NotSupportedError(
-            f"the testbed backend does not carry {name} yet; it carries all_reduce, reduce, reduce_scatter, "
-            "broadcast, all_gather, gather, scatter, all_to_all_single, barrier, and what is built on them"
-        )
-
-    return refused
-
-
-for _name in (
-    "reduce_scatter_single_coalesced", "all_gather_single_coalesced", "alltoall", "send", "recv",
-    "recv_anysource",
-):  # fmt: skip
-    setattr(TestbedProcessGroup, _name, _refuse(_name))

@@ -49,6 +49,17 @@ class CollectiveWork(TorchWork):
         self._error: Exception | None = None
         self._future: WorkFuture | None = None
 
+    @staticmethod
+    def together(parts: Sequence[CollectiveWork]) -> CollectiveWork:
+        """Return one work for all of *parts*, which nobody else waits for."""
+
+        def finish() -> None:
+            for part in parts:
+                part._finish()
+
+        works = [work for part in parts for work in part._works]
+        return CollectiveWork(works, [tensor for part in parts for tensor in part._result], finish)
+
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Return when the result is in place; no *timeout*, or zero, means the group's.
 

@@ -20,6 +20,9 @@ class Watch:
         any_failed: asks the store whether a rank has failed; raises RuntimeError if it is lost.
         break_off: ends the wait.
         interval: seconds between two looks.
+
+    Attributes:
+        has_ended_it: whether it has ended a wait.
     """
 
     def __init__(
@@ -28,6 +31,7 @@ class Watch:
         self.any_failed = any_failed
         self.break_off = break_off
         self.interval = interval
+        self.has_ended_it = False
         self.since: float | None = None
         self.thread: threading.Thread | None = None
 
@@ -53,6 +57,7 @@ class Watch:
         except RuntimeError:
             return False
         if failed:
+            self.has_ended_it = True
             self.break_off()
         return not failed
 

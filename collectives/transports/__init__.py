@@ -50,8 +50,8 @@ class Transport(Poster, Protocol):
     def start(self, execution: Generator[Any, Any, None], call: Call) -> Work:
         """Drive *execution*, a generator of handles, to its end; return at once.
 
-        Executions of one transport complete in the order in which they were started.  *call*
-        names the operation in errors.
+        Executions of one lane (``call.lane``) complete in the order in which they were started;
+        those of different lanes do not wait for each other.  *call* names the operation in errors.
         """
 
     def poll(self) -> None:

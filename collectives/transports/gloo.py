@@ -8,7 +8,10 @@ notice is missed and nothing else.
 
 Sends are awaited late: before the memory that they read is written to, and at the end.  The
 proof of the program (`collectives.proof`) makes that safe, as in it a step is complete only when
-its sends are; but only the first execution in flight may do so (`collectives.progress`).
+its sends are; but only the first execution of a lane may do so (`collectives.progress`).
+
+No pattern tells when a send has been taken.  A rank that may not wait for one, because it waits for
+something else at the same time, has a thread wait for it.
 
 Messages travel as bytes, so that every dtype does.  Tensors on a GPU are staged in host memory.
 """
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 import zlib
 from collections.abc import Generator
@@ -45,7 +49,7 @@ class GlooTransport:
 
     Args:
         group: the process group.
-        lane: keeps messages of several transports on one group apart; equal on all ranks.
+        number: keeps messages of several transports on one group apart; equal on all ranks.
         timeout: seconds that a wait lasts unless told otherwise.
         reports: turn a failure into the error that is raised.
     """
@@ -53,14 +57,14 @@ class GlooTransport:
     def __init__(
         self,
         group: dist.ProcessGroup,
-        lane: int,
+        number: int,
         timeout: float,
         reports: StoreReports,
     ) -> None:
         self.group = group
         self.rank = group.rank()
         self.world_size = group.size()
-        self.lane = lane
+        self.number = number
         watch = Watch(reports.any_failed, reports.break_off, grace(timeout) / 4)
         self.queue = ProgressQueue(timeout, reports.explain, grace, watch)
         self.clock = self.queue.clock
@@ -101,18 +105,23 @@ class GlooTransport:
 
     def tag(self, channel: int) -> int:
         """Return the Gloo tag of *channel*: 30 bits."""
-        return zlib.crc32(f"{self.lane}/{channel}".encode()) & 0x3FFF_FFFF
+        return zlib.crc32(f"{self.number}/{channel}".encode()) & 0x3FFF_FFFF
 
     def is_read(self, channel: int, span: tuple[int, int]) -> bool:
         """Return whether a send of *channel* that reads elements of *span* is under way."""
-        return any(sending.overlaps(span) for sending in self.sends.get(channel, ()))
+        return any(sending.overlaps(span) and not sending.over for sending in self.sends.get(channel, ()))
+
+    def observe_sends(self, channel: int, timeout: float) -> None:
+        """Have it noticed when the sends of *channel* have been taken."""
+        for sending in self.sends.get(channel, ()):
+            sending.observe(timeout)
 
     def await_sends(self, channel: int, span: tuple[int, int] | None, deadline: float) -> None:
         """Wait for the sends of *channel* that read elements of *span*, or for all."""
         kept = []
         for sending in self.sends.pop(channel, []):
             if span is None or sending.overlaps(span):
-                _wait(sending.work, deadline, f"rank {sending.peer} has not taken a message")
+                sending.wait(deadline)
             else:
                 kept.append(sending)
         if kept:
@@ -120,18 +129,51 @@ class GlooTransport:
 
 
 class _Sending:
-    """A send under way; keeps alive what it reads."""
+    """A send under way; keeps alive what it reads.  ``over`` when it is known to be."""
 
-    __slots__ = ("data", "peer", "span", "work")
+    __slots__ = ("_error", "_observer", "data", "over", "peer", "span", "work")
 
     def __init__(self, work: dist.Work, peer: int, span: tuple[int, int], data: torch.Tensor) -> None:
         self.work = work
         self.peer = peer
         self.span = span
         self.data = data
+        self.over = False
+        self._error: Exception | None = None
+        self._observer: threading.Thread | None = None
 
     def overlaps(self, span: tuple[int, int]) -> bool:
         return self.span[0] < span[1] and span[0] < self.span[1]
+
+    def wait(self, deadline: float) -> None:
+        if self._observer is None:
+            self._wait(deadline)
+        else:
+            began = time.monotonic()
+            self._observer.join(max(deadline - began, 0.001))
+            if not self.over:
+                raise TimeoutError(f"{self._problem()} for {time.monotonic() - began:.3g} s")
+        if self._error is not None:
+            raise self._error
+
+    def observe(self, timeout: float) -> None:
+        if self._observer is None:
+            deadline = time.monotonic() + timeout
+            self._observer = threading.Thread(target=self._wait_aside, args=(deadline,), daemon=True)
+            self._observer.start()
+
+    def _wait_aside(self, deadline: float) -> None:
+        try:
+            self._wait(deadline)
+        except Exception as error:
+            self._error = error
+        self.over = True
+
+    def _wait(self, deadline: float) -> None:
+        _wait(self.work, deadline, self._problem())
+
+    def _problem(self) -> str:
+        return f"rank {self.peer} has not taken a message"
 
 
 class _Receiving:
@@ -178,15 +220,18 @@ class _GlooStep:
                 sending = _Sending(work, operation.peer, _span(buffer, operation), data)
                 transport.sends.setdefault(channel, []).append(sending)
 
-    @property
-    def brief(self) -> bool:
-        return all(receiving.arrived() for receiving in self.receives.values())
-
     def done(self) -> bool:
-        return self.brief and not any(
+        return self._all_arrived() and not any(
             self.transport.is_read(self.channel, _span(self.buffer, self.step[position]))
             for position in (*self.incoming, *self.staged)
         )
+
+    def observe(self, timeout: float) -> None:
+        if self._all_arrived():
+            self.transport.observe_sends(self.channel, timeout)
+
+    def _all_arrived(self) -> bool:
+        return all(receiving.arrived() for receiving in self.receives.values())
 
     def wait(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
@@ -222,14 +267,15 @@ class _GlooStep:
 class _Drain:
     """The sends that are left at the end of an execution; a `collectives.progress.Handle`."""
 
-    brief = True
-
     def __init__(self, transport: GlooTransport, channel: int) -> None:
         self.transport = transport
         self.channel = channel
 
     def done(self) -> bool:
-        return False
+        return all(sending.over for sending in self.transport.sends[self.channel])
+
+    def observe(self, timeout: float) -> None:
+        self.transport.observe_sends(self.channel, timeout)
 
     def wait(self, timeout: float) -> None:
         self.transport.await_sends(self.channel, None, time.monotonic() + timeout)

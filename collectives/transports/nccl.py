@@ -4,6 +4,13 @@ NCCL has no tags and orders operations by stream.  So all steps of a collective 
 it starts, in launch order, on a stream of the transport's own; the host never waits.  A `Work` is
 an event on that stream, and waiting for it makes the caller's stream wait, as torch's NCCL does.
 
+Every lane has a stream.  Steps of collectives go through ``batch_isend_irecv``, which torch carries
+on the communicator of the whole group; a point-to-point message goes alone, for which torch makes a
+communicator of the two ranks, with a stream of its own.  So messages and collectives do not wait for
+each other.  Assumed is what NCCL assumes of its users: between two ranks, messages of all tags and
+of both directions are started in an order in which they can be carried out one after another, and
+both sides name one size and dtype.
+
 Torch gives the CPU streams and events that do nothing, so the contract suite runs this transport
 over Gloo too, where every wait blocks.
 """
@@ -17,7 +24,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from collectives.call import Call, Report
+from collectives.call import Call, Lane, Report
 from collectives.chunking import Buffer
 from collectives.clock import RealClock
 from collectives.execute import land
@@ -49,7 +56,8 @@ class NcclTransport:
         self.device = device
         self.explain = explain
         self.accelerator: Any = torch.get_device_module(device)
-        self.stream = self.accelerator.Stream(device)
+        self.streams: dict[Lane, Any] = {}
+        self.lane: Lane = None
         self.global_ranks = dist.get_process_group_ranks(group)
         # NCCL's first call must be one in which every rank takes part, which a step need not be.
         dist.all_reduce(torch.zeros(1, device=device), group=group)
@@ -59,22 +67,25 @@ class NcclTransport:
         return _NcclStep(self, step, buffer)
 
     def drain(self, channel: int) -> None:
-        """Return None: everything is in order on one stream."""
+        """Return None: everything is in order on the stream of its lane."""
 
     def start(self, execution: Generator[Any, Any, None], call: Call) -> NcclWork:
         """Enqueue all of *execution*; it begins when the caller's stream has come this far."""
-        self.stream.wait_stream(self.accelerator.current_stream(self.device))
+        if call.lane not in self.streams:
+            self.streams[call.lane] = self.accelerator.Stream(self.device)
+        self.lane, stream = call.lane, self.streams[call.lane]
+        stream.wait_stream(self.accelerator.current_stream(self.device))
         held: list[_NcclStep] = []
-        with self.accelerator.stream(self.stream):
+        with self.accelerator.stream(stream):
             for step in execution:
                 step.wait()
                 held.append(step)
             done = self.accelerator.Event()
-            done.record(self.stream)
+            done.record(stream)
         return NcclWork(self, done, call, held)
 
     def poll(self) -> None:
-        """Do nothing: the stream advances by itself."""
+        """Do nothing: streams advance by themselves."""
 
 
 class NcclWork:
@@ -115,7 +126,7 @@ class _NcclStep:
         self.buffer = buffer
         self.incoming: dict[int, torch.Tensor] = {}
         read = {chunk for operation in step if isinstance(operation, Send) for chunk in _chunks(operation)}
-        calls = []
+        calls: list[tuple[Any, torch.Tensor, int]] = []
         for position, operation in enumerate(step):
             if isinstance(operation, Local):
                 self.incoming[position] = buffer.source(operation, step)
@@ -126,9 +137,13 @@ class _NcclStep:
                 method = dist.irecv
                 if not isinstance(operation, Recv) or not read.isdisjoint(_chunks(operation)):
                     data = self.incoming[position] = torch.empty_like(data)
-            peer = transport.global_ranks[operation.peer]
-            calls.append(dist.P2POp(method, data.view(torch.uint8), peer, transport.group))
-        self.works = dist.batch_isend_irecv(calls) if calls else []
+            calls.append((method, data.view(torch.uint8), transport.global_ranks[operation.peer]))
+        if not calls:
+            self.works = []
+        elif transport.lane is None:
+            self.works = dist.batch_isend_irecv([dist.P2POp(*call, transport.group) for call in calls])
+        else:
+            self.works = [method(data, peer, transport.group) for method, data, peer in calls]
 
     def wait(self) -> None:
         """Make the current stream wait for the messages, then write what they bring."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Generator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import simpy
 
-from collectives.call import NUM_RECENT, Call, Report, judge
+from collectives.call import Call, Lane, RecentCalls, Report, judge
 from collectives.chunking import Buffer
 from collectives.execute import land
 from collectives.program import Local, Send, Step
@@ -32,7 +34,7 @@ class SimulatedExchange:
 
     Attributes:
         reports: the last call of each rank, for the error of a deadlock.
-        waiting: the ranks that wait for a collective.
+        waiting: the calls that ranks wait for, by rank.
     """
 
     def __init__(self, network: Network, hosts: Sequence[int] | None = None) -> None:
@@ -43,15 +45,16 @@ class SimulatedExchange:
             deque
         )
         self.reports: dict[int, Report] = {}
-        self.waiting: set[int] = set()
+        self.waiting: dict[int, Call] = {}
 
     def verdict(self) -> str:
         """Return whom the ranks wait for in vain, once nothing can happen any more; nothing if none waits."""
         if not self.waiting:
             return ""
-        first = min((self.reports[rank].call for rank in self.waiting), key=lambda call: call.sequence)
-        absent = set(range(len(self.hosts))) - self.waiting
-        reports = {rank: self.reports.get(rank) for rank in range(len(self.hosts))}
+        first = min(self.waiting.values(), key=lambda call: (call.lane is not None, call.sequence))
+        absent = set(range(len(self.hosts))) - self.waiting.keys()
+        reports = {rank: self.reports.get(rank) for rank in absent}
+        reports |= {rank: replace(self.reports[rank], call=call) for rank, call in self.waiting.items()}
         return f"{first}: {judge(reports, absent).text}"
 
     def match(self, source: int, destination: int, channel: int) -> None:
@@ -116,8 +119,16 @@ class SimulatedPort:
         return f"step {self.step}, {operations}"
 
 
+class _Lane:
+    """Executions that run one after another, and this rank's side of the exchange for them."""
+
+    def __init__(self, exchange: SimulatedExchange, rank: int) -> None:
+        self.port = SimulatedPort(exchange, rank)
+        self.stream = Stream(exchange.network.env)
+
+
 class SimulatedTransport:
-    """The transport of a rank thread: collectives in its group run one after another.
+    """The transport of a rank thread: what is in one lane of its group runs one after another.
 
     Args:
         exchange: shared by all ranks of the group.
@@ -133,35 +144,45 @@ class SimulatedTransport:
         rank_thread: RankThread,
         trace: Trace | None = None,
     ) -> None:
-        self.port = SimulatedPort(exchange, rank)
+        self.exchange = exchange
         self.rank = rank
-        self.world_size = self.port.world_size
+        self.world_size = len(exchange.hosts)
         self.clock = rank_thread
         self.trace = trace
-        self.stream = Stream(exchange.network.env)
-        self.recent: deque[Call] = deque(maxlen=NUM_RECENT)
+        self.recent = RecentCalls()
+        self.lanes: dict[Lane, _Lane] = {}
+        self._ports: dict[int, SimulatedPort] = {}
 
     def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
         """Start all operations of *step*; the event fires when all are complete."""
-        return self.port.post(step, buffer, channel)
+        return self._ports[channel].post(step, buffer, channel)
 
     def drain(self, channel: int) -> None:
         """Return None: a step is complete when its sends are."""
 
     def start(self, execution: Generator[Any, Any, None], call: Call) -> SimulatedWork:
-        """Start *execution* at the rank's local time, after those started before it."""
+        """Start *execution* at the rank's local time, after those started before it in its lane."""
         self.recent.append(call)
-        self.port.exchange.reports[self.rank] = Report(call, "posted", tuple(self.recent))
-        done = self.stream.submit(lambda: self._observe(execution, call), not_before_ps=self.clock.now_ps())
-        return SimulatedWork(self.clock, done, call, self.port)
+        self.exchange.reports[self.rank] = Report(call, "posted", tuple(self.recent))
+        if call.lane not in self.lanes:
+            self.lanes[call.lane] = _Lane(self.exchange, self.rank)
+        lane = self.lanes[call.lane]
+        observed = partial(self._observe, execution, call, lane.port)
+        done = lane.stream.submit(observed, not_before_ps=self.clock.now_ps())
+        return SimulatedWork(self.clock, done, call, lane.port)
 
-    def _observe(self, execution: Generator[Any, Any, None], call: Call) -> Generator[Any, Any, None]:
-        env = self.port.exchange.network.env
-        began_ps = int(env.now)
-        self.port.begin()
+    def _observe(
+        self, execution: Generator[Any, Any, None], call: Call, port: SimulatedPort
+    ) -> Generator[Any, Any, None]:
+        env = self.exchange.network.env
+        began_ps, channel = int(env.now), call.channel()
+        port.begin()
+        self._ports[channel] = port
         yield from execution
+        del self._ports[channel]
         if self.trace is not None:
-            self.trace.span(self.clock.rank, "communication", str(call), began_ps, int(env.now))
+            shown_on = "communication" if call.lane is None else "messages {} > {}".format(*call.lane)
+            self.trace.span(self.clock.rank, shown_on, str(call), began_ps, int(env.now))
 
     def poll(self) -> None:
         """Do nothing: in virtual time everything in flight advances by itself."""
@@ -186,9 +207,9 @@ class SimulatedWork:
     def wait(self, timeout: float | None = None) -> None:
         """Wait in virtual time; *timeout* is not needed, as a deadlock is found at once."""
         exchange, rank = self.port.exchange, self.port.rank
-        exchange.waiting.add(rank)
+        exchange.waiting[rank] = self.call
         self.rank_thread.wait(self.done, lambda: f"{self.call}: {self.port.doing()}")
-        exchange.waiting.discard(rank)
+        del exchange.waiting[rank]
 
     def is_completed(self) -> bool:
         """Return whether the result is in place at this rank's local time."""

@@ -85,7 +85,7 @@ class ThreadedTransport:
     def start(self, execution: Generator[Any, Any, None], call: Call) -> ProgressWork:
         """Start *execution*; it progresses whenever this rank calls."""
         with self.exchange.changed:
-            self.exchange.reports[self.rank] = Report(call, "posted")
+            self.exchange.reports[self.rank] = Report(call, "posted", tuple(self.queue.recent))
         return self.queue.start(execution, call)
 
     def poll(self) -> None:
@@ -111,8 +111,6 @@ class ThreadedTransport:
 class _StepInFlight:
     """A step that has been posted; a `collectives.progress.Handle`."""
 
-    brief = False
-
     def __init__(self, exchange: Exchange, step: Step, buffer: Buffer) -> None:
         self.exchange = exchange
         self.step = step
@@ -122,6 +120,9 @@ class _StepInFlight:
 
     def done(self) -> bool:
         return not self.outstanding or bool(self._hopeless())
+
+    def observe(self, timeout: float) -> None:
+        """Do nothing: `done` always tells."""
 
     def wait(self, timeout: float) -> None:
         started = time.monotonic()

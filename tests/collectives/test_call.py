@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives import CollectiveTimeoutError, MismatchError, NotSupportedError
-from collectives.call import Call, Report, diagnose, judge
+from collectives.call import NUM_RECENT, Call, RecentCalls, Report, diagnose, judge
 from collectives.program_communicator import ProgramCommunicator
 from collectives.transports.threaded import run_threads
 
 CALL = Call(3, "all_reduce", "ring", 1024, "float32", "sum")
+MESSAGE = Call(4, "message", "message", 1024, "float32", lane=(2, 1, 5))
 
 
 def report(**changes: Any) -> Report:
@@ -21,11 +22,12 @@ def report(**changes: Any) -> Report:
 
 
 @given(
-    field=st.sampled_from(["sequence", "collective", "algorithm", "count", "dtype", "op", "root"]),
+    field=st.sampled_from(["sequence", "collective", "algorithm", "count", "dtype", "op", "root", "lane"]),
     value=st.integers(2000, 10**6),
 )
 def test_calls_that_differ_use_different_channels(field: str, value: int) -> None:
-    changed: Any = {field: value if field in ("sequence", "count", "root") else f"x{value}"}
+    values = {"lane": (0, 1, value), "sequence": value, "count": value, "root": value}
+    changed: Any = {field: values.get(field, f"x{value}")}
 
     assert replace(CALL, **changed).channel() != CALL.channel()
     assert replace(CALL).channel() == CALL.channel()
@@ -72,9 +74,86 @@ def test_where_all_report_those_at_an_earlier_call_are_named() -> None:
 
 
 def test_a_report_survives_its_way_through_a_store() -> None:
-    given = replace(report(root=2), recent=(CALL, replace(CALL, sequence=4)))
+    given = replace(report(root=2), recent=(CALL, MESSAGE, replace(CALL, sequence=4)))
 
     assert Report.from_json(given.to_json()) == given
+
+
+def test_only_the_two_ranks_of_a_message_are_to_blame_for_it() -> None:
+    waits, computes = Report(MESSAGE, "step 0"), None
+
+    def blamed(at_the_other_end: Report | None, gone: tuple[int, ...] = ()) -> str:
+        return judge({0: computes, 1: at_the_other_end, 2: waits}, gone).text
+
+    assert blamed(None).startswith("rank 1 did not take part: killed")
+    assert blamed(waits, gone=(0, 1)).startswith("rank 1 did not take part: killed")
+    assert blamed(waits).startswith("every rank called it")
+
+
+def test_a_message_that_a_rank_has_not_come_to_is_named() -> None:
+    earlier = replace(MESSAGE, sequence=3)
+    elsewhere = replace(report(), recent=(earlier, CALL))
+    waits = Report(MESSAGE, "step 0", (earlier, MESSAGE, CALL))
+
+    verdict = judge({0: report(), 1: elsewhere, 2: waits})
+
+    assert verdict.kind is CollectiveTimeoutError
+    assert verdict.text.startswith(
+        "rank 1 did not take part in message #4 from rank 2 to rank 1 (tag 5, 1024 × float32): killed"
+    )
+
+
+def test_messages_and_collectives_in_flight_are_compared_number_by_number() -> None:
+    other = replace(MESSAGE, count=7)
+    waits = Report(MESSAGE, "step 0", (MESSAGE,))
+
+    message = judge({0: report(), 1: replace(report(), recent=(other, CALL)), 2: waits})
+    collective = judge({0: report(), 1: Report(MESSAGE, "step 0", (replace(CALL, count=7),)), 2: report()})
+
+    assert (message.kind, collective.kind) == (MismatchError, MismatchError)
+    assert "rank 1 message #4 from rank 2 to rank 1 (tag 5, 7 × float32)" in message.text
+    assert collective.text.startswith("rank 1 called something else: all_reduce #3 (ring, 7 ×")
+
+
+def test_many_messages_do_not_make_a_report_forget_the_collectives() -> None:
+    recent = RecentCalls()
+    recent.append(CALL)
+    for sequence in range(100):
+        recent.append(replace(MESSAGE, sequence=sequence))
+
+    assert CALL in tuple(recent)
+    assert len(tuple(recent)) == 1 + NUM_RECENT
+
+
+@pytest.mark.parametrize(("count", "dtype"), [(4, torch.float32), (5, torch.int32)])
+def test_messages_that_differ_are_named_and_bring_nothing(count: int, dtype: torch.dtype) -> None:
+    def ends_that_differ(transport: Any) -> str:
+        communicator, tensor = ProgramCommunicator(transport), torch.zeros(5)
+        if transport.rank == 0:
+            works = [communicator.send(torch.ones(5), 1, tag=3, async_op=True)]
+        elif transport.rank == 1:
+            received = torch.zeros(count, dtype=dtype), tensor
+            works = [communicator.recv(into, 0, tag=3, async_op=True) for into in received]
+        else:
+            return ""
+        with pytest.raises(MismatchError) as caught:
+            works[-1].wait()
+        assert torch.equal(tensor, torch.zeros(5))
+        return str(caught.value)
+
+    for text in run_threads(ends_that_differ, 3, timeout=0.5)[:2]:
+        assert "the ranks called different things: " in text
+        assert "rank 0 message #0 from rank 0 to rank 1 (tag 3, 5 × float32)" in text
+        assert f"rank 1 message #0 from rank 0 to rank 1 (tag 3, {count} × {str(dtype)[6:]})" in text
+
+
+def test_a_message_to_a_rank_that_has_returned_fails_at_once() -> None:
+    def sends_to_one(transport: Any) -> None:
+        if transport.rank == 0:
+            ProgramCommunicator(transport).send(torch.ones(3), 1)
+
+    with pytest.raises(CollectiveTimeoutError, match="rank 1 did not take part: killed, stalled"):
+        run_threads(sends_to_one, 3, timeout=60)
 
 
 def test_a_rank_that_returns_without_calling_ends_the_wait_of_the_others_at_once() -> None:

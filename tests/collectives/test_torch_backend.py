@@ -17,9 +17,9 @@ from sim.cluster import Cluster
 from sim.errors import RankError
 from sim.topology import Topology
 
-ALL_GATHER_SINGLE = (
-    getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-)  # new in torch 2.13
+# New in torch 2.13.
+ALL_GATHER_SINGLE = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+REDUCE_SCATTER_SINGLE = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 def on_ranks(num_ranks, work, **options):
@@ -181,6 +181,31 @@ def test_parts_travel_as_torch_says():
     assert torch.cat(results[0][3]).tolist() == [0, 1, 2]
 
 
+def test_collectives_that_torch_puts_together_give_what_they_give_one_by_one():
+    def work(rank):
+        sums, gathered = [torch.zeros(2), torch.zeros(1)], [torch.zeros(4, 2), torch.zeros(3, 2).t()]
+        reduced = [torch.full((2,), rank + 1.0), torch.full((3,), 10.0 * rank)]
+        with dist._coalescing_manager(async_ops=True) as manager:
+            for tensor in reduced:
+                dist.all_reduce(tensor)
+        manager.wait()
+        with dist._coalescing_manager():
+            for total in sums:
+                REDUCE_SCATTER_SINGLE(total, torch.arange(2.0 * len(total)) + rank)
+        with dist._coalescing_manager():
+            for output in gathered:
+                ALL_GATHER_SINGLE(output, torch.full((output.numel() // 2,), float(rank)))
+        return [tensor.tolist() for tensor in (*reduced, *sums, *gathered)]
+
+    reduced = [[3.0, 3.0], [10.0] * 3]
+    gathered = [[[0.0, 0.0]] * 2 + [[1.0, 1.0]] * 2, [[0.0] * 3, [1.0] * 3]]
+
+    assert on_ranks(2, work).results == [
+        [*reduced, [1.0, 3.0], [1.0], *gathered],
+        [*reduced, [5.0, 7.0], [3.0], *gathered],
+    ]
+
+
 def test_gathering_tensors_of_different_sizes_is_refused():
     def work(rank):
         dist.all_gather([torch.empty(2), torch.empty(3)], torch.empty(2))
@@ -312,15 +337,15 @@ def test_an_error_of_a_collective_comes_out_of_the_backward_pass_that_waits_for_
 
 
 @pytest.mark.parametrize(
-    "call",
+    ("call", "reason"),
     [
-        lambda: dist.all_to_all_single(torch.empty(3), torch.ones(3), [1, 2], [1, 2]),
-        lambda: dist.send(torch.ones(1), dst=1),
-        lambda: dist.all_reduce(torch.ones(1, dtype=torch.int64), op=dist.ReduceOp.AVG),
+        (lambda: dist.recv(torch.ones(1)), "give recv its src"),
+        (lambda: dist.all_to_all_single(torch.empty(3), torch.ones(3), [1, 2], [1, 2]), "equal parts"),
+        (lambda: dist.all_reduce(torch.ones(1, dtype=torch.int64), op=dist.ReduceOp.AVG), "not an integer"),
     ],
 )
-def test_what_is_not_carried_is_refused_by_name(call):
-    with pytest.raises(RankError) as caught:
+def test_what_is_not_carried_is_refused_by_name(call, reason):
+    with pytest.raises(RankError, match=reason) as caught:
         on_ranks(2, lambda rank: call())
 
     assert isinstance(caught.value.__cause__, NotSupportedError)

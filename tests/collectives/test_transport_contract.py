@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -15,18 +15,21 @@ from collectives.transports.nccl import NcclTransport
 from collectives.transports.simulated import SimulatedExchange, SimulatedTransport
 from collectives.transports.threaded import run_threads
 from sim import Cluster, Topology
-from tests.collectives.transport_contract import play, two_communicators_do_not_mix
+from tests.collectives import message_contract
+from tests.collectives.transport_contract import SCENARIOS, Scenario, play, two_communicators_do_not_mix
 from tests.distributed.pool import WorkerPool
 
 
 def over_threads(
-    function: Callable[..., Any], world_size: int, algorithm: str, pool: WorkerPool
+    scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool
 ) -> list[Any]:
-    return run_threads(lambda transport: function(ProgramCommunicator(transport, algorithm)), world_size)
+    return run_threads(
+        lambda transport: play(ProgramCommunicator(transport, algorithm), scenarios), world_size, timeout=20
+    )
 
 
 def in_virtual_time(
-    function: Callable[..., Any], world_size: int, algorithm: str, pool: WorkerPool
+    scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool
 ) -> list[Any]:
     topology = Topology.switch(num_ranks=world_size, bandwidth="10Gbps", latency="1us")
     cluster = Cluster(topology, compute={"poll": 10_000_000})
@@ -36,31 +39,35 @@ def in_virtual_time(
         rank_thread = Cluster.current()
         assert rank_thread is not None
         transport = SimulatedTransport(exchange, rank, rank_thread)
-        return function(ProgramCommunicator(transport, algorithm))
+        return play(ProgramCommunicator(transport, algorithm), scenarios)
 
     return cluster.run(run)
 
 
-def over_gloo(function: Callable[..., Any], world_size: int, algorithm: str, pool: WorkerPool) -> list[Any]:
-    return pool.run(_on_gloo, world_size, algorithm)
+def over_gloo(scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool) -> list[Any]:
+    return pool.run(_on_gloo, world_size, scenarios, algorithm)
 
 
 def over_streams(
-    function: Callable[..., Any], world_size: int, algorithm: str, pool: WorkerPool
+    scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool
 ) -> list[Any]:
-    return pool.run(_on_streams, world_size, algorithm)
+    return pool.run(_on_streams, world_size, scenarios, algorithm)
 
 
-def _on_streams(rank: int, world_size: int, algorithm: str) -> Any:
+def natively(scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool) -> list[Any]:
+    return pool.run(_on_gloo, world_size, scenarios, "native")
+
+
+def _on_streams(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str) -> Any:
     group = dist.group.WORLD
     assert group is not None
     reports = StoreReports(group.get_group_store(), "streams", rank, world_size)
     transport = NcclTransport(group, torch.device("cpu"), reports.explain)
-    return play(ProgramCommunicator(transport, algorithm))
+    return play(ProgramCommunicator(transport, algorithm), scenarios)
 
 
-def _on_gloo(rank: int, world_size: int, algorithm: str) -> Any:
-    return play(connect(algorithm=algorithm, timeout=30))  # type: ignore[arg-type]
+def _on_gloo(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str) -> Any:
+    return play(connect(algorithm=algorithm, timeout=30), scenarios)
 
 
 TRANSPORTS = [
@@ -69,6 +76,7 @@ TRANSPORTS = [
     pytest.param(over_gloo, id="gloo", marks=pytest.mark.distributed),
     pytest.param(over_streams, id="nccl's, on the CPU", marks=pytest.mark.distributed),
 ]
+NATIVE = pytest.param(natively, id="native", marks=pytest.mark.distributed)
 ALGORITHMS = (
     "naive",
     "bucket",
@@ -97,10 +105,24 @@ def test_a_transport_keeps_the_contract(
         verify(algorithm, world_size)
     except NotSupportedError as refusal:
         pytest.skip(str(refusal))
-    results = over(play, world_size, algorithm, pool)
+    results = over(SCENARIOS, world_size, algorithm, pool)
 
-    assert results == over_threads(play, world_size, algorithm, pool)
+    assert results == over_threads(SCENARIOS, world_size, algorithm, pool)
     assert all(result == results[0] for result in results)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("over", [*TRANSPORTS, NATIVE])
+def test_a_transport_brings_messages(
+    over: Callable[..., list[Any]], world_size: int, pool: WorkerPool
+) -> None:
+    scenarios = list(message_contract.SCENARIOS)
+    if over is not over_streams:  # on the CPU its streams wait for every operation
+        scenarios += message_contract.SCENARIOS_WITHOUT_WAITING
+    if over is natively:  # Gloo does not say whether a message is complete
+        scenarios.remove(message_contract.asking_whether_a_message_is_complete_does_not_wait)
+
+    over(scenarios, world_size, "ring", pool)
 
 
 @pytest.mark.distributed

@@ -6,13 +6,15 @@ A scenario asserts on its own rank and returns what shall be the same on every t
 from __future__ import annotations
 
 import random
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import torch
 
 from collectives.communicator import Communicator
-from collectives.program_communicator import ProgramCommunicator
 from collectives.reduction import REDUCE
+
+Scenario: TypeAlias = Callable[[Communicator], Any]
 
 DTYPES = (
     torch.float64,
@@ -221,6 +223,6 @@ SCENARIOS = (
 )
 
 
-def play(communicator: ProgramCommunicator) -> dict[str, Any]:
-    """Run all scenarios; return what each returned."""
-    return {scenario.__name__: scenario(communicator) for scenario in SCENARIOS}
+def play(communicator: Communicator, scenarios: Sequence[Scenario]) -> dict[str, Any]:
+    """Run *scenarios*; return what each returned."""
+    return {scenario.__name__: scenario(communicator) for scenario in scenarios}

@@ -1,0 +1,169 @@
+"""Messages from one rank to another as torch sends them, on rank threads and between processes."""
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from collectives.virtual import run_virtual
+from sim.errors import DeadlockError, RankError
+from sim.topology import Topology
+
+SWITCH = Topology.switch(num_ranks=4, bandwidth="100Gbps", latency="2us")
+
+
+def on_rank_threads(function, pool):
+    """Run *function* on every rank, with the group of the ranks 3, 2 and 0 and that of them all."""
+
+    def run(rank):
+        dist.init_process_group("testbed")
+        return function(rank, dist.new_group([3, 2, 0]), dist.group.WORLD)
+
+    return run_virtual(run, SWITCH).results
+
+
+def between_processes(function, pool):
+    return pool.run(in_process, 4, function)
+
+
+def in_process(rank, world_size, function):
+    members, everybody = [3, 2, 0], list(range(world_size))
+    return function(rank, *(dist.new_group(ranks, backend="testbed") for ranks in (members, everybody)))
+
+
+BOTH = pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(on_rank_threads, id="rank threads"),
+        pytest.param(between_processes, id="processes", marks=pytest.mark.distributed),
+    ],
+)
+
+
+def messages_and_objects(rank, group, everybody):
+    if rank == 1:
+        return None
+    right, left = {0: 2, 2: 3, 3: 0}[rank], {2: 0, 3: 2, 0: 3}[rank]
+    received = [torch.zeros(2), torch.zeros(3, dtype=torch.complex64), torch.zeros(4, dtype=torch.bool)]
+    sent = [torch.full((2,), 1.0 * rank), torch.full((3,), 1j * rank), torch.full((4,), bool(rank))]
+    requests = [dist.isend(tensor, right, group, tag=n) for n, tensor in enumerate(sent)]
+    sources = [dist.recv(tensor, left, group, tag=n) for n, tensor in enumerate(received)]
+    for request in requests:
+        request.wait()
+    exchanged = torch.zeros(5, dtype=torch.int64)
+    batch = [
+        dist.P2POp(dist.irecv, exchanged, left, everybody),
+        dist.P2POp(dist.isend, torch.full((5,), rank), right, everybody),
+    ]
+    for request in dist.batch_isend_irecv(batch):
+        request.wait()
+    objects = [None, None]
+    if rank == 0:
+        dist.send_object_list(["text", {"key": [1, 2]}], 3, group)
+    if rank == 3:
+        sources.append(dist.recv_object_list(objects, 0, group))
+    return sources, [tensor.tolist() for tensor in received], exchanged.tolist(), objects
+
+
+@BOTH
+def test_messages_and_objects_arrive_in_a_sub_group(run, pool):
+    results = run(messages_and_objects, pool)
+
+    assert results[1] is None
+    for rank, left in ((0, 3), (2, 0), (3, 2)):
+        sources, received, exchanged, objects = results[rank]
+        assert sources == [left] * 3 + [0] * (rank == 3)
+        assert received == [[left] * 2, [1j * left] * 3, [bool(left)] * 4]
+        assert exchanged == [left] * 5
+        assert objects == (["text", {"key": [1, 2]}] if rank == 3 else [None, None])
+
+
+def crossing_a_collective(rank, group, everybody):
+    total, received = torch.ones(500), torch.zeros(3)
+    if rank == 0:
+        work = dist.all_reduce(total, group=everybody, async_op=True)
+        dist.recv(received, 1, everybody)
+        sending = dist.isend(received + 1, 2, everybody)
+        work.wait()
+        dist.all_reduce(total, group=everybody)
+        sending.wait()
+    else:
+        dist.all_reduce(total, group=everybody)
+        if rank == 1:
+            dist.send(torch.ones(3), 0, everybody)
+        dist.all_reduce(total, group=everybody)
+        if rank == 2:
+            dist.recv(received, 0, everybody)
+    return total.unique().tolist(), received.unique().tolist()
+
+
+@BOTH
+def test_messages_and_collectives_of_a_group_do_not_hold_each_other_up(run, pool):
+    assert run(crossing_a_collective, pool) == [
+        ([16.0], [1.0]),
+        ([16.0], [0.0]),
+        ([16.0], [2.0]),
+        ([16.0], [0.0]),
+    ]
+
+
+def test_a_message_takes_its_latency_and_its_bytes_and_both_directions_go_at_once():
+    def work(rank):
+        dist.init_process_group("testbed")
+        if rank > 1:
+            return
+        sending = dist.isend(torch.ones(1000), 1 - rank)
+        dist.recv(torch.ones(1000), 1 - rank)
+        sending.wait()
+
+    run = run_virtual(work, SWITCH)
+
+    assert run.times_ps == (4_000_000 + 4000 * 80, 4_000_000 + 4000 * 80, 0, 0)
+
+
+def test_a_message_that_nobody_sends_is_a_deadlock_that_names_it():
+    def work(rank):
+        dist.init_process_group("testbed")
+        if rank == 2:
+            dist.recv(torch.ones(3), 0, tag=7)
+
+    with pytest.raises(DeadlockError) as caught:
+        run_virtual(work, SWITCH)
+
+    waits_for = (
+        "waits since 0 ps for message #0 from rank 0 to rank 2 (tag 7, 3 × float32): step 0, Recv(peer=0"
+    )
+    assert f"rank 2: {waits_for}" in str(caught.value)
+
+
+def test_a_receive_of_another_size_is_a_deadlock_that_names_both_sizes():
+    def work(rank):
+        dist.init_process_group("testbed")
+        if rank == 0:
+            dist.send(torch.ones(4), 1)
+        if rank == 1:
+            dist.recv(torch.ones(3), 0)
+
+    with pytest.raises(DeadlockError) as caught:
+        run_virtual(work, SWITCH)
+
+    for size in (3, 4):
+        assert f"message #0 from rank 0 to rank 1 (tag 0, {size} × float32)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: dist.isend(torch.ones(1), 0), "cannot send to itself"),
+        (lambda: dist.isend(torch.ones(1), group_dst=4), "rank"),
+    ],
+)
+def test_a_peer_that_is_no_other_rank_is_refused(call, message):
+    def work(rank):
+        dist.init_process_group("testbed")
+        if rank == 0:
+            call()
+
+    with pytest.raises(RankError, match=message) as caught:
+        run_virtual(work, SWITCH)
+
+    assert isinstance(caught.value.__cause__, ValueError)
