@@ -3,7 +3,7 @@
 CollectiveError
  ├── ProgramError            an algorithm is wrong (its author)
  ├── UnknownAlgorithmError   there is no algorithm of that name (the caller)
- ├── AlgorithmFileError      FILE.py:FUNCTION cannot be loaded (the caller)
+ ├── AlgorithmFileError      FILE.py:FUNCTION or FILE.xml cannot be loaded (the caller)
  ├── NotExactError           the makespan engine cannot give the exact time (use the other one)
  ├── NotSupportedError       right in itself, but not here; says where or what instead
  ├── MismatchError           the ranks disagree about what they call, or how (one of the ranks)
@@ -26,7 +26,7 @@ class UnknownAlgorithmError(CollectiveError, ValueError):
 
 
 class AlgorithmFileError(CollectiveError):
-    """``FILE.py:FUNCTION`` names no loadable program."""
+    """``FILE.py:FUNCTION`` or ``FILE.xml`` names no loadable program."""
 
 
 class NotExactError(CollectiveError):

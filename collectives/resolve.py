@@ -26,12 +26,14 @@ def resolve_algorithm(algorithm: str | Program | Algorithm, collective: str = "a
 
     Args:
         algorithm: a name (``ring``), a name with parameters (``tree:root=1``), a program in a
-            file (``FILE.py:FUNCTION``), a program, or an `Algorithm`.
+            file (``FILE.py:FUNCTION``), a file of MSCCL XML (``FILE.xml``), a program, or an
+            `Algorithm`.
         collective: which collective it is for.
 
     Raises:
         UnknownAlgorithmError: there is none of that name; the message names the nearest.
         AlgorithmFileError: the file or the function in it cannot be loaded.
+        NotSupportedError: a file of MSCCL XML that no program of ours can follow.
     """
     if collective not in CONTRACTS:
         raise UnknownAlgorithmError(f"unknown collective {collective!r}; known: {', '.join(CONTRACTS)}")
@@ -48,13 +50,13 @@ def resolve_algorithm(algorithm: str | Program | Algorithm, collective: str = "a
 def resolve_for_every_collective(text: str) -> tuple[Algorithm, ...]:
     """Return what *text* means for each collective that it is shipped for, in the order shipped.
 
-    A function in a file means one algorithm; with parameters, those algorithms count that have them.
+    A file means one algorithm; with parameters, those algorithms count that have them.
 
     Raises:
         UnknownAlgorithmError: there is none of that name, or none with these parameters.
         AlgorithmFileError: the file or the function in it cannot be loaded.
     """
-    if ".py:" in text:
+    if ".py:" in text or _is_msccl_xml(text):
         return (resolve_algorithm(text),)
     name, _, parameters = text.partition(":")
     shipped = [own for own in ALGORITHMS if own.name == name]
@@ -68,13 +70,23 @@ def resolve_for_every_collective(text: str) -> tuple[Algorithm, ...]:
 
 def _from_text(text: str, collective: str) -> Algorithm:
     path, found, function = text.partition(".py:")
-    if found:
+    if _is_msccl_xml(text):
+        from collectives.exchange.msccl_program import load_msccl_xml
+
+        path, _, parameters = text.rpartition(".xml")
+        parameters = parameters.removeprefix(":")
+        chosen = load_msccl_xml(path + ".xml")
+    elif found:
         function, _, parameters = function.partition(":")
         chosen = _from_file(Path(path + ".py"), function, collective)
     else:
         name, _, parameters = text.partition(":")
         chosen = _shipped(name, collective)
     return _bind(chosen, parameters, text)
+
+
+def _is_msccl_xml(text: str) -> bool:
+    return text.endswith(".xml") or ".xml:" in text
 
 
 def _shipped(name: str, collective: str) -> Algorithm:
@@ -88,7 +100,8 @@ def _unknown(name: str, purpose: str, names: Collection[str]) -> UnknownAlgorith
     nearest = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     return UnknownAlgorithmError(
-        f"unknown algorithm {name!r}{purpose}; {hint}shipped: {', '.join(names)}; your own: FILE.py:FUNCTION"
+        f"unknown algorithm {name!r}{purpose}; {hint}shipped: {', '.join(names)}; your own: FILE.py:FUNCTION "
+        "or FILE.xml"
     )
 
 

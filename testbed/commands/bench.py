@@ -58,7 +58,8 @@ def bench(
     algorithm: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="A name, name:key=value, FILE.py:FUNCTION, or native: the vendor's own."
+            metavar="NAME",
+            help="A name, name:key=value, FILE.py:FUNCTION, FILE.xml, or native: the vendor's own.",
         ),
     ] = "ring",
     sizes: Annotated[

@@ -44,8 +44,8 @@ def show(
     algorithm: Annotated[
         str,
         typer.Argument(
-            metavar="ALGORITHM|FILE.py:FUNCTION",
-            help="A shipped algorithm, or a function in a file of your own.",
+            metavar="ALGORITHM|FILE.py:FUNCTION|FILE.xml",
+            help="A shipped algorithm, a function in a file of your own, or MSCCL XML.",
         ),
     ],
     ranks: Annotated[int, typer.Option(min=1, max=MAX_RANKS, help="How many ranks.")] = 8,

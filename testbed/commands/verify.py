@@ -63,8 +63,9 @@ def verify(
     algorithms: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[ALGORITHM|FILE.py:FUNCTION]...",
-            help="A shipped algorithm, or a function in a file of your own. By default all shipped ones.",
+            metavar="[ALGORITHM|FILE.py:FUNCTION|FILE.xml]...",
+            help="A shipped algorithm, a function in a file of your own, or MSCCL XML. By default all "
+            "shipped ones.",
         ),
     ] = None,
     ranks: Annotated[

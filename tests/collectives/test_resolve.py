@@ -11,7 +11,9 @@ from collectives import (
     algorithm,
     algorithm_names,
     resolve_algorithm,
+    verify,
 )
+from collectives.exchange.msccl_xml import to_msccl_xml
 from collectives.resolve import resolve_for_every_collective
 
 PROGRAM = """
@@ -125,3 +127,14 @@ def test_an_algorithm_is_taken_as_it_is() -> None:
 
     assert resolve_algorithm(mine) is mine
     assert mine.num_chunks(3) == 6
+
+
+def test_a_path_to_msccl_xml_is_an_algorithm_wherever_a_name_is(tmp_path: Path) -> None:
+    path = tmp_path / "mine.xml"
+    path.write_text(to_msccl_xml(resolve_algorithm("ring", "all_gather"), 3), encoding="utf-8")
+
+    one, several = resolve_algorithm(str(path)), resolve_for_every_collective(str(path))
+
+    assert (one.name, one.collective) == ("ring", "all_gather")
+    assert [own.collective for own in several] == ["all_gather"]
+    assert verify(one, 3).num_steps == 2

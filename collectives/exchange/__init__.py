@@ -1,0 +1,5 @@
+"""Programs in the formats of other runtimes: MSCCL XML out and in, MSCCL++ plans and NCCL tuner tables out.
+
+``lowering`` says what a program does to input, output and scratch buffers, which is what the formats
+speak of; ``docs/exchange.md`` says what each can express, and what was never run.
+"""
