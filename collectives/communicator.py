@@ -25,6 +25,10 @@ class Communicator(Protocol):
     not wait for collectives in flight, nor collectives for them.
 
     All calls return a `Work`, and have already waited for it unless ``async_op``.
+
+    When a collective fails, its call, or the wait for its `Work`, raises a `CollectiveError` on every
+    rank that takes part; so does every later call.  What the tensors of that call then hold is
+    undefined: collectives work in place, and may have got half-way.
     """
 
     @property

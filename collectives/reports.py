@@ -20,7 +20,7 @@ from collectives.errors import CollectiveError, CollectiveTimeoutError, Mismatch
 
 _POLL_SECONDS = 0.02
 _MAX_GRACE_SECONDS = 3.0
-_STORE_SECONDS = 1.0  # what an answer of the store may take beyond the grace, on a busy machine
+_STORE_SECONDS = 1.0  # beyond the grace, for a store that is slow but answers
 
 Explain = Callable[[Report, Exception, float], CollectiveError]
 """Returns the error to raise for a failure; see `StoreReports.explain`."""
@@ -65,20 +65,19 @@ class StoreReports:
         exchange = _Exchange(self, report, time.monotonic() + seconds)
         exchange.start()
         self.break_off()
-        exchange.join(seconds + _STORE_SECONDS)
-        cause = _first_line(error)
-        reports = dict(exchange.reports)
-        if exchange.verdict is not None:
-            verdict = exchange.verdict
-        elif any(reports[rank] for rank in reports if rank != self.rank):
-            verdict = judge(reports)
-        else:
-            verdict = Verdict(
-                CollectiveTimeoutError,
-                f"the other ranks cannot be asked, as the group's store {exchange.trouble}; "
-                "its host is rank 0, unless a launcher is",
-            )
-        return diagnose(self.rank, report, reports, cause, verdict)
+        exchange.join(seconds)
+        if exchange.heard:
+            exchange.join(_STORE_SECONDS)
+        cause = f"failed: {_first_line(error)}"
+        if exchange.verdict is not None or exchange.heard:
+            reports = dict(exchange.reports)
+            return diagnose(self.rank, report, reports, cause, exchange.verdict or judge(reports))
+        unknown = Verdict(
+            CollectiveTimeoutError,
+            f"the other ranks cannot be asked, as the group's store {exchange.trouble}: "
+            "killed or stalled is its host, which is rank 0 unless a launcher is",
+        )
+        return diagnose(self.rank, report, {self.rank: report}, cause, unknown)
 
     def any_failed(self) -> bool:
         """Return whether a rank has published a failure."""
@@ -116,19 +115,23 @@ class _Exchange(threading.Thread):
         self.reports[parent.rank] = report
         self.report = report
         self.verdict: Verdict | None = None
+        self.heard = False
         self.trouble = "does not answer"
 
     def run(self) -> None:
         try:
             self.parent._publish(self.report)
             self._collect()
-            self.verdict = self.parent._agree(judge(self.reports))
+            if time.monotonic() < self.deadline + _STORE_SECONDS:  # else nobody waits for it any more
+                self.verdict = self.parent._agree(judge(self.reports))
         except (RuntimeError, ValueError) as lost:
             self.trouble = f"cannot be reached ({_first_line(lost)})"
 
     def _collect(self) -> None:
         while True:
-            last_look = time.monotonic() > self.deadline or self.parent._judged()
+            last_look = time.monotonic() > self.deadline
+            last_look = self.parent._judged() or last_look
+            self.heard = True
             for rank in [rank for rank, report in self.reports.items() if report is None]:
                 self.reports[rank] = self.parent._read(rank)
             if last_look or None not in self.reports.values():
@@ -139,5 +142,4 @@ class _Exchange(threading.Thread):
 def _first_line(error: Exception) -> str:
     """Return what *error* says in its first sentence, without the source location in front of Gloo's."""
     text = str(error).splitlines()[0].partition(". ")[0] if str(error) else type(error).__name__
-    text = text.rpartition("] ")[2] if text.startswith("[") else text
-    return f"failed: {text}"
+    return text.rpartition("] ")[2] if text.startswith("[") else text

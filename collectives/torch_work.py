@@ -64,7 +64,7 @@ class CollectiveWork(TorchWork):
         """Return when the result is in place; no *timeout*, or zero, means the group's.
 
         Raises:
-            CollectiveError: the collective failed or timed out.
+            CollectiveError: the collective failed or timed out; what the tensors hold is undefined.
         """
         if self._error is not None:
             raise self._error

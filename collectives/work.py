@@ -12,7 +12,8 @@ class Waitable(Protocol):
         """Return when the result is in place; *timeout* in seconds, by default the group's.
 
         Raises:
-            CollectiveError: the collective failed or timed out; the message names the culprit.
+            CollectiveError: the collective failed or timed out; the message names the culprit, and
+                what the tensors hold is undefined.
         """
 
     def is_completed(self) -> bool:

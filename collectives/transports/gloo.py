@@ -248,7 +248,8 @@ class _GlooStep:
             self.transport.give_back(raw)
 
     def doing(self) -> str:
-        return ", ".join(spell_operation(self.step[position]) for position in self.receives)
+        waiting = ", ".join(spell_operation(self.step[position]) for position in self.receives)
+        return waiting or "its messages have not been taken"
 
     def _place(self, position: int, operation: Operation, read: list[tuple[int, int]]) -> torch.Tensor:
         """Return where to receive: in place if nothing reads there."""

@@ -5,6 +5,7 @@ All ranks make the same calls, drawn from the scenario's seed, until one of them
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import subprocess
@@ -99,11 +100,11 @@ class _Ranks:
         self.chance = random.Random(scenario.seed)
         self.wrong = self.completed = 0
         algorithm, _, checked = scenario.way.partition(", ")
+        own = "testbed" if algorithm == "testbed" else "gloo"
+        self.group = dist.new_group(backend=own, timeout=timedelta(seconds=TIMEOUT))
         if algorithm == "testbed":
-            self.group = dist.new_group(backend="testbed", timeout=timedelta(seconds=TIMEOUT))
             self.communicator: Communicator = _Torch(self.group)  # type: ignore[assignment]
         else:
-            self.group = dist.new_group()
             if self.guilty and scenario.fault == "algorithm":
                 algorithm = "recursive_doubling" if algorithm != "recursive_doubling" else "ring"
             self.communicator = connect(self.group, algorithm, timeout=TIMEOUT, check=bool(checked))
@@ -171,7 +172,8 @@ class _Ranks:
 
     def close(self) -> None:
         """Tell a rank that does nothing that the others are done, and give the group back."""
-        dist.distributed_c10d._get_default_store().set("over", "")
+        with contextlib.suppress(dist.DistNetworkError):  # the store may be gone
+            dist.distributed_c10d._get_default_store().set("over", "")
         dist.destroy_process_group(self.group)
 
 
@@ -189,3 +191,53 @@ class _Torch:
 
     def barrier(self) -> None:
         dist.barrier(self.group)
+
+
+def lose_the_store(rank: int, world_size: int, scenario: Scenario) -> Account:
+    """As `go_through`, in a default group whose store lives in the process of rank 0."""
+    of_the_pool = dist.distributed_c10d._get_default_store()
+    dist.destroy_process_group()
+    if rank == 0:
+        store = dist.TCPStore("127.0.0.1", 0, world_size, True, wait_for_workers=False)
+        of_the_pool.set("port", str(store.port))
+    else:
+        store = dist.TCPStore("127.0.0.1", int(of_the_pool.get("port")), world_size, False)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
+    return go_through(rank, world_size, scenario)
+
+
+def call_late(rank: int, world_size: int) -> str:
+    """Rank 1 never calls; rank 2, which alone waits for rank 1, calls late."""
+    communicator = connect(algorithm="ring", timeout=TIMEOUT)
+    communicator.barrier()
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        store.wait([f"rank {other} is done" for other in (0, 2, 3)], timedelta(seconds=30))
+        return ""
+    if rank == 2:
+        time.sleep(TIMEOUT / 2)
+    try:
+        communicator.all_reduce(torch.ones(100))
+    except CollectiveError as error:
+        return str(error)
+    finally:
+        store.set(f"rank {rank} is done", "")
+    return "no error"
+
+
+def poll_in_vain(rank: int, world_size: int, way: str) -> str:
+    """Rank 1 never calls; rank 0 asks again and again whether its call is complete."""
+    ranks = _Ranks(rank, world_size, Scenario("", way, 1, 0, 0.0, 0))
+    ranks.communicator.barrier()
+    try:
+        if rank == 0:
+            work = ranks.communicator.all_reduce(torch.ones(100), async_op=True)
+            while not work.is_completed():
+                time.sleep(0.01)
+        else:
+            dist.distributed_c10d._get_default_store().wait(["over"], timedelta(seconds=30))
+    except CollectiveError as error:
+        return str(error)
+    finally:
+        ranks.close()
+    return "no error"

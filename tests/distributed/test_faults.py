@@ -9,7 +9,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
-from tests.distributed.faults import ABSENCES, MISMATCHES, TIMEOUT, Account, Scenario, go_through
+from tests.distributed.faults import (
+    ABSENCES,
+    MISMATCHES,
+    TIMEOUT,
+    Account,
+    Scenario,
+    call_late,
+    go_through,
+    lose_the_store,
+    poll_in_vain,
+)
 from tests.distributed.pool import Failure, WorkerPool
 
 pytestmark = pytest.mark.distributed
@@ -118,3 +128,35 @@ def test_the_others_name_a_rank_that_does_not_call(pool: WorkerPool, fault: str)
             check_survivor(account, scenario, "did not take part")
 
     check()
+
+
+@pytest.mark.parametrize(("fault", "way"), [("killed", "ring"), ("stalled", "native")])
+def test_where_rank_0_takes_the_store_with_it_the_others_say_so_in_time(
+    pool: WorkerPool, fault: str, way: str
+) -> None:
+    scenario = Scenario(fault, way, culprit=0, call=0, delay=0.1, seed=0)
+
+    _, *accounts = pool.run_outcomes(lose_the_store, 4, scenario, timeout=30.0)
+
+    for account in accounts:
+        assert isinstance(account, Account)
+        assert re.match(r"CollectiveTimeoutError: rank \d: all_reduce #\d+ \(", account.error)
+        assert "the group's store" in account.error
+        assert "killed or stalled is its host, which is rank 0 unless a launcher is" in account.error
+        assert account.wrong == 0
+        assert account.seconds < TIMEOUT + MARGIN
+        assert "an earlier collective of this group has failed" in account.next_error
+
+
+def test_a_rank_that_calls_late_learns_with_the_others_and_is_not_blamed(pool: WorkerPool) -> None:
+    for rank, error in enumerate(pool.run(call_late, 4)):
+        assert rank == 1 or "; rank 1 did not take part" in error
+
+
+@pytest.mark.parametrize("way", ["ring", "testbed"])
+def test_asking_in_vain_whether_a_collective_is_complete_ends_with_the_time_out(
+    pool: WorkerPool, way: str
+) -> None:
+    error, _ = pool.run(poll_in_vain, 2, way)
+
+    assert "; rank 1 did not take part" in error
