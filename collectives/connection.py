@@ -16,8 +16,9 @@ from collectives.errors import NotSupportedError
 from collectives.native import NativeCommunicator
 from collectives.placement import PARAMETER, asks_for_nodes, can_do_without, on_nodes
 from collectives.program import Algorithm
-from collectives.program_communicator import Choice, ProgramCommunicator, resolve_choice
+from collectives.program_communicator import ProgramCommunicator
 from collectives.reports import StoreReports
+from collectives.resolve import Choice, resolve_choice
 from collectives.transports.gloo import GlooTransport, close_connections
 from collectives.transports.nccl import NcclTransport
 

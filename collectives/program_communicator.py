@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
 from collectives.call import Call, Lane
 from collectives.chunking import Buffer, Chunking
 from collectives.clock import Clock
-from collectives.errors import UnknownAlgorithmError
 from collectives.execute import execute
 from collectives.point_to_point import check_peer, message
-from collectives.program import Algorithm, Program
+from collectives.program import Algorithm
 from collectives.reduction import REDUCE, ReduceOp, check_reduction
-from collectives.resolve import resolve_algorithm
+from collectives.resolve import Choice, resolve_algorithm, resolve_choice
 from collectives.transports import Transport
 from collectives.work import Work
-
-Choice: TypeAlias = str | Program | Algorithm | Mapping[str, str | Program | Algorithm]
-"""The algorithm of all-reduce, or of each collective that the mapping names."""
-
-DEFAULTS = {
-    "all_gather": "ring",
-    "all_reduce": "ring",
-    "all_to_all": "direct",
-    "broadcast": "tree",
-    "gather": "tree",
-    "reduce": "tree",
-    "reduce_scatter": "ring",
-    "scatter": "tree",
-}
-"""The algorithm of each collective that nobody has chosen one for."""
 
 
 class ProgramCommunicator:
@@ -45,7 +29,7 @@ class ProgramCommunicator:
     Args:
         transport: moves the messages.
         algorithm: of all-reduce, as `collectives.resolve_algorithm` takes it, or a mapping from
-            collectives to their algorithms; the others run those of `DEFAULTS`.
+            collectives to their algorithms; the others run those of `collectives.resolve.DEFAULTS`.
         device: on which a barrier's token lives.
     """
 
@@ -257,24 +241,6 @@ class ProgramCommunicator:
             finish(flat)
         if flat.data_ptr() != tensor.data_ptr():
             tensor.copy_(flat.view(tensor.shape))
-
-
-def resolve_choice(choice: Choice) -> dict[str, Algorithm]:
-    """Return the algorithm of each collective: that of *choice*, or that of `DEFAULTS`.
-
-    Raises:
-        UnknownAlgorithmError: there is no such collective, or no such algorithm for it.
-        AlgorithmFileError: a file or the function in it cannot be loaded.
-    """
-    chosen = choice if isinstance(choice, Mapping) else {"all_reduce": choice}
-    resolved = {name: resolve_algorithm(own, name) for name, own in {**DEFAULTS, **chosen}.items()}
-    for name, own in resolved.items():
-        if own.collective != name:
-            raise UnknownAlgorithmError(
-                f"{own} is an algorithm for {own.collective}, not for {name}; "
-                f"choose it by algorithm={{{own.collective!r}: …}}"
-            )
-    return resolved
 
 
 def check_root(root: int, world_size: int) -> None:

@@ -24,8 +24,8 @@ import torch.distributed as dist
 from collectives.autoload import register
 from collectives.communicator import Communicator
 from collectives.errors import NotSupportedError
-from collectives.program_communicator import Choice
 from collectives.reduction import op_of
+from collectives.resolve import Choice
 from collectives.torch_members import Members, Processes
 from collectives.torch_work import CollectiveWork
 from sim.cluster import Cluster

@@ -11,7 +11,7 @@ from torch._C._distributed_c10d import PrefixStore
 from collectives.communicator import Communicator
 from collectives.connection import connect_processes
 from collectives.errors import NotSupportedError
-from collectives.program_communicator import Choice
+from collectives.resolve import Choice
 
 
 class Members(Protocol):

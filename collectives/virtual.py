@@ -29,7 +29,7 @@ import torch.distributed.nn.functional  # its defaults capture the group of whoe
 
 from collectives import per_rank
 from collectives.autoload import BACKEND
-from collectives.program_communicator import Choice, resolve_choice
+from collectives.resolve import Choice, resolve_choice
 from collectives.torch_backend import TestbedProcessGroup
 from collectives.virtual_group import VirtualStore, VirtualWorld
 from sim.cluster import Cluster

@@ -14,7 +14,8 @@ from torch._C._distributed_c10d import Store
 
 from collectives.communicator import Communicator
 from collectives.placement import on_nodes
-from collectives.program_communicator import Choice, ProgramCommunicator, resolve_choice
+from collectives.program_communicator import ProgramCommunicator
+from collectives.resolve import Choice, resolve_choice
 from collectives.transports.simulated import SimulatedExchange, SimulatedTransport
 from sim.cluster import Cluster, RankThread
 from sim.trace import Trace

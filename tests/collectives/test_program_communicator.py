@@ -9,8 +9,7 @@ import torch
 
 from collectives import UnknownAlgorithmError
 from collectives.connection import connect
-from collectives.program_communicator import DEFAULTS, resolve_choice
-from collectives.resolve import resolve_algorithm
+from collectives.resolve import DEFAULTS, resolve_algorithm, resolve_choice
 from collectives.virtual import run_virtual
 from sim import Topology
 
