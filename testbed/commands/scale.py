@@ -9,7 +9,7 @@ import typer
 
 from testbed.arguments import parse_rank_powers
 from testbed.errors import UsageError, reporting_errors
-from testbed.report.folder import check_writable, document
+from testbed.report.folder import document
 from testbed.report.table import print_json, progress, stdout_console
 
 EXAMPLES = """\b
@@ -73,7 +73,9 @@ def scale(
     strategies = [resolve_strategy(name).name for name in strategy or DEFAULT_STRATEGIES]
     resolve_algorithm(algorithm)
     if plot is not None:
-        check_writable(plot)
+        from testbed.report.figure import check_plot
+
+        check_plot(plot)
     with progress(len(profiles) * len(networks) * len(strategies) * len(sizes)) as advance:
         scaling = predict(
             profiles,
