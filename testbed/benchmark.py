@@ -1,26 +1,25 @@
-"""All-reduce timed in one of four ways, and a simulated time beside a measured one."""
+"""A collective timed in one of four ways, and a simulated time beside a measured one."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from testbed.errors import UsageError
-from testbed.measure import ITEM_SIZES, Row, Sample, combine, count_wrong, row, sample_all_reduce
+from testbed.contenders import Contender, Refusal
+from testbed.measure import ITEM_SIZES, Row, row, size_of
+from testbed.payload import Payload
 from testbed.report.folder import Method
-from testbed.report.table import progress
+from testbed.report.table import Advance, spell_size
 
 if TYPE_CHECKING:
-    import torch
-
-    from collectives.communicator import Communicator
     from collectives.program import Algorithm
-    from collectives.transports.threaded import ThreadedTransport
+    from collectives.simulation import Run
     from sim import Topology
+
+MAX_MESSAGES = 500_000
+"""Messages of one call up to which ``all`` runs an algorithm event by event: some 20 seconds."""
 
 
 class Transport(StrEnum):
@@ -34,16 +33,34 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be measured."""
+    """What is to be timed.
+
+    Attributes:
+        transport: what moves the bytes.
+        num_ranks: world size.
+        collective: what is carried out.
+        contenders: the algorithms, of which at least one is there.
+        counts: elements of the tensor, or of each rank's part of it.
+        dtype: their type.
+        iterations: timed calls of each algorithm and size.
+        warmup: calls before them.
+        timeout: seconds that a collective may wait for its peers.
+    """
 
     transport: Transport
     num_ranks: int
-    algorithm: str
+    collective: str
+    contenders: tuple[Contender, ...]
     counts: tuple[int, ...]
     dtype: str
     iterations: int
     warmup: int
     timeout: float
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each buffer."""
+        return [size_of(count, self.dtype, self.collective, self.num_ranks) for count in self.counts]
 
 
 @dataclass(frozen=True)
@@ -51,49 +68,106 @@ class Result:
     """Rows, and how they were got.
 
     Attributes:
-        rows: a row per size.
+        rows: a row per size and algorithm.
         method: how, in a word for each kind of figure.
         models: what the figures assume, in a sentence each.
-        more: further columns, in microseconds or percent: name to a figure per row.
+        refusals: who was to be timed too, and is not.
         topologies: what was simulated.
     """
 
     rows: list[Row]
     method: list[Method]
     models: list[str]
-    more: dict[str, list[float]] = field(default_factory=dict)
+    refusals: list[Refusal] = field(default_factory=list)
     topologies: list[Topology] = field(default_factory=list)
 
 
-def simulate_rows(request: Request, algorithm: Algorithm, topology: Topology, payload: bool) -> Result:
-    """Simulate each size on *topology*; ``floor_us`` is what no algorithm can go below.
+def spell(collective: str) -> str:
+    """Return the name of *collective* as prose has it."""
+    return collective.replace("_", "-")
 
-    With *payload*, rank threads in virtual time carry real tensors too, which are checked.
+
+def spell_ranks(num_ranks: int) -> str:
+    """Return how many ranks there are, in words."""
+    return f"{num_ranks} rank{'' if num_ranks == 1 else 's'}"
+
+
+def _subject(request: Request, rows: Sequence[Row]) -> str:
+    """Return what was timed, in words."""
+    timed = {row.algorithm for row in rows}
+    names = [str(own.algorithm or own.name) for own in request.contenders if own.name in timed]
+    by = ", ".join(names) if len(names) <= 3 else f"{len(names)} algorithms"
+    return f"{spell(request.collective)} by {by}"
+
+
+def simulate_rows(
+    request: Request, topology: Topology, payload: bool, advance: Advance
+) -> Iterator[Row | Refusal]:
+    """Simulate each algorithm at each size on *topology*, size by size.
+
+    With *payload*, rank threads in virtual time carry real tensors too, which are checked.  An
+    algorithm that nobody has named is left out where its simulation would take very long.
     """
-    from collectives.simulation import resolve_on, simulate
+    left = list(request.contenders)
+    for number, (count, nbytes) in enumerate(zip(request.counts, request.sizes, strict=True)):
+        for place, contender in enumerate(tuple(left)):
+            done = number * len(request.contenders) + place
+            advance(f"{spell_size(nbytes)}, {contender.name}", completed=done)
+            assert contender.algorithm is not None
+            run = _simulate(contender, contender.algorithm, nbytes, topology, ITEM_SIZES[request.dtype])
+            if run is None:
+                left.remove(contender)
+                yield Refusal(contender.name, _too_long(contender))
+                continue
+            wrong = _wrong_in_virtual_time(request, contender.algorithm, count, topology) if payload else None
+            timed = row(
+                request.collective,
+                contender.name,
+                count,
+                request.dtype,
+                request.num_ranks,
+                run.seconds,
+                wrong,
+            )
+            yield replace(timed, engine=run.engine, floor_us=run.floor_seconds * 1e6)
 
-    algorithm = resolve_on(topology, algorithm)
-    rows: list[Row] = []
-    floors: list[float] = []
-    engine = ""
-    item = ITEM_SIZES[request.dtype]
-    with progress(len(request.counts)) as advance:
-        for count in request.counts:
-            run = simulate(algorithm, nbytes=count * item, topology=topology, itemsize=item)
-            wrong = _wrong_in_virtual_time(request, count, topology) if payload else None
-            rows.append(row(count, request.dtype, request.num_ranks, run.seconds, wrong))
-            floors.append(run.floor_seconds * 1e6)
-            engine = run.engine
-            advance(f"{rows[-1].size_bytes} B simulated")
-    model = (
-        f"Simulated: {algorithm} on {topology.name}, {request.num_ranks} ranks, engine {engine}; latency, "
-        "then link bandwidth shared max-min; reduction costs no time; "
-        f"{'payload of integers checked on every rank' if payload else 'sizes travel, no payload'}"
+
+def _simulate(
+    contender: Contender, algorithm: Algorithm, nbytes: int, topology: Topology, itemsize: int
+) -> Run | None:
+    """Return the run, or None if it would take too long for one that nobody has named."""
+    from collectives import NotExactError, simulate
+
+    if contender.asked_for:
+        return simulate(algorithm, nbytes=nbytes, topology=topology, itemsize=itemsize)
+    try:
+        return simulate(algorithm, nbytes=nbytes, topology=topology, itemsize=itemsize, engine="makespan")
+    except NotExactError:
+        if _has_more_messages(algorithm, topology.num_ranks, MAX_MESSAGES):
+            return None
+    return simulate(algorithm, nbytes=nbytes, topology=topology, itemsize=itemsize, engine="events")
+
+
+def _has_more_messages(algorithm: Algorithm, world_size: int, limit: int) -> bool:
+    from collectives import Send
+
+    found = 0
+    for rank in range(world_size):
+        for step in algorithm.steps(rank, world_size):
+            found += sum(isinstance(operation, Send) for operation in step)
+        if found > limit:
+            return True
+    return False
+
+
+def _too_long(contender: Contender) -> str:
+    return (
+        f"{contender.name} sends more than {MAX_MESSAGES:,} messages, which share links and so take long to "
+        f"simulate; to do it all the same, name it: --algorithm all,{contender.name}"
     )
-    return Result(rows, ["simulated"], [model], {"floor_us": floors}, [topology])
 
 
-def _wrong_in_virtual_time(request: Request, count: int, topology: Topology) -> int:
+def _wrong_in_virtual_time(request: Request, algorithm: Algorithm, count: int, topology: Topology) -> int:
     import torch
     import torch.distributed as dist
 
@@ -102,128 +176,51 @@ def _wrong_in_virtual_time(request: Request, count: int, topology: Topology) -> 
 
     def check(rank: int) -> int:
         dist.init_process_group("testbed")
-        tensor = torch.empty(count, dtype=getattr(torch, request.dtype))
-        return count_wrong(connect(algorithm=request.algorithm), tensor)
+        dtype, world_size = getattr(torch, request.dtype), request.num_ranks
+        payload = Payload(request.collective, count, dtype, rank=rank, world_size=world_size)
+        return payload.count_wrong(connect(algorithm={request.collective: algorithm}))
 
-    return sum(run_virtual(check, topology, algorithm=request.algorithm).results)
-
-
-def measure_threads(request: Request) -> list[Row]:
-    """Measure with the ranks as threads of this process."""
-    import torch
-
-    from collectives.transports.threaded import run_threads
-
-    torch.set_num_threads(1)
-    rows: list[Row] = []
-    with progress(len(request.counts)) as advance:
-        for count in request.counts:
-            one = replace(request, counts=(count,))
-            samples = run_threads(partial(_sample_thread, one), request.num_ranks, request.timeout)
-            rows += combine(samples, request.dtype)
-            advance(f"{rows[-1].size_bytes} B measured")
-    return rows
+    return sum(run_virtual(check, topology).results)
 
 
-def _sample_thread(request: Request, transport: ThreadedTransport) -> list[Sample]:
-    import torch
-
-    from collectives import resolve_algorithm
-    from collectives.program_communicator import ProgramCommunicator
-
-    algorithm = _as_measured(resolve_algorithm(request.algorithm), request)
-    communicator = ProgramCommunicator(transport, algorithm)
-    return list(_samples(communicator, request, torch.device("cpu")))
-
-
-def measure_processes(request: Request) -> list[Row] | None:
-    """Measure as one of several processes; return the rows on rank 0, None elsewhere."""
-    from datetime import timedelta
-
-    import torch
-    import torch.distributed as dist
-
-    from collectives.connection import connect
-
-    torch.set_num_threads(1)
-    device = torch.device("cpu")
-    if request.transport is Transport.NCCL:
-        device = _own_gpu()
-        torch.cuda.set_device(device)
-    dist.init_process_group(request.transport.value, timeout=timedelta(seconds=request.timeout))
-    try:
-        communicator = connect(algorithm=request.algorithm, timeout=request.timeout, device=device)
-        samples = []
-        with progress(len(request.counts), show=dist.get_rank() == 0) as advance:
-            for sample in _samples(communicator, request, device):
-                samples.append(sample)
-                advance(f"{sample.count * ITEM_SIZES[request.dtype]} B measured")
-        gathered: list[Any] = [None] * request.num_ranks
-        dist.all_gather_object(gathered, samples)
-        return combine(gathered, request.dtype) if dist.get_rank() == 0 else None
-    finally:
-        dist.destroy_process_group()
-
-
-def _own_gpu() -> torch.device:
-    import torch
-
-    local_rank, num_local = (
-        int(os.environ.get("LOCAL_RANK", "0")),
-        int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
-    )
-    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if num_local > available:
-        raise UsageError(
-            f"nccl needs a GPU of its own for each rank: {num_local} ranks here, {available} GPUs; "
-            "try --transport gloo, or fewer --ranks"
-        )
-    return torch.device("cuda", local_rank)
-
-
-def _samples(communicator: Communicator, request: Request, device: torch.device) -> Iterator[Sample]:
-    return sample_all_reduce(
-        communicator,
-        request.counts,
-        request.dtype,
-        iterations=request.iterations,
-        warmup=request.warmup,
-        device=device,
-    )
-
-
-def _as_measured(algorithm: Algorithm, request: Request) -> Algorithm:
-    """Return *algorithm* for the nodes that measured ranks are on; threads are all on one."""
-    from collectives.placement import on_nodes
-
-    everywhere = request.num_ranks
-    threads = request.transport is Transport.THREADS
-    local = everywhere if threads else int(os.environ.get("LOCAL_WORLD_SIZE", everywhere))
-    return on_nodes(algorithm, local, range(everywhere))
-
-
-def measured(request: Request, rows: list[Row]) -> Result:
-    """Return measured *rows* as a result."""
+def simulated(
+    request: Request, rows: list[Row], refusals: list[Refusal], topology: Topology, payload: bool
+) -> Result:
+    """Return simulated *rows* as a result."""
+    engines = sorted({str(row.engine) for row in rows}, reverse=True)
     model = (
-        f"Measured: {request.algorithm} over {request.transport}, {request.num_ranks} ranks; median of "
-        f"{request.iterations} calls of the slowest rank, after {request.warmup}; "
+        f"Simulated: {_subject(request, rows)} on {topology.name}, {spell_ranks(request.num_ranks)}, "
+        f"engine{'s'[: len(engines) - 1]} {' and '.join(engines)}; latency, then link bandwidth shared "
+        "max-min; reduction costs no time; "
+        f"{'payload of integers checked on every rank' if payload else 'sizes travel, no payload'}"
+    )
+    return Result(rows, ["simulated"], [model], refusals, [topology])
+
+
+def measured(request: Request, rows: list[Row], refusals: list[Refusal]) -> Result:
+    """Return measured *rows* as a result."""
+    turns = ", the algorithms taking turns at each size" if len(request.contenders) > 1 else ""
+    model = (
+        f"Measured: {_subject(request, rows)} over {request.transport}, {spell_ranks(request.num_ranks)}; "
+        f"median of {request.iterations} calls of the slowest rank, after {request.warmup}{turns}; "
         "payload of integers checked on every rank"
     )
-    return Result(rows, ["measured"], [model])
+    return Result(rows, ["measured"], [model], refusals)
 
 
-def with_simulation(
-    result: Result, request: Request, algorithm: Algorithm | None, topology: Topology | None
-) -> Result:
+def with_simulation(result: Result, request: Request, topology: Topology | None) -> Result:
     """Simulate what was measured: on *topology*, or on a switch fitted to the measurement itself.
 
-    The vendor's own all-reduce (*algorithm* is None) has no program; the ring stands for it.
+    The vendor's own collective has no program; our default algorithm stands for it.
     """
     from collectives import resolve_algorithm
+    from collectives.resolve import DEFAULTS
     from collectives.simulation import simulate
     from testbed.fit import fit_switch
 
-    program = _as_measured(algorithm or resolve_algorithm("ring"), request)
+    (contender,) = request.contenders
+    stand_in = DEFAULTS[request.collective]
+    program = contender.algorithm or resolve_algorithm(stand_in, request.collective)
     rows, item = result.rows, ITEM_SIZES[request.dtype]
     sizes, times = [row.size_bytes for row in rows], [row.time_us for row in rows]
     if topology is None:
@@ -232,17 +229,21 @@ def with_simulation(
     else:
         network, origin = topology, f"{topology.name}, a prediction that knows nothing of this machine"
     runs = [simulate(program, nbytes=size, topology=network, itemsize=item) for size in sizes]
-    simulated = [run.seconds * 1e6 for run in runs]
-    errors = [100 * (predicted / time - 1) for predicted, time in zip(simulated, times, strict=True)]
+    predicted = [run.seconds * 1e6 for run in runs]
+    errors = [100 * (own / time - 1) for own, time in zip(predicted, times, strict=True)]
+    who = str(contender.algorithm) if contender.algorithm else f"{stand_in}, standing for native,"
     return replace(
         result,
+        rows=[
+            replace(row, simulated_us=own, error_percent=error)
+            for row, own, error in zip(rows, predicted, errors, strict=True)
+        ],
         method=[*result.method, "simulated"],
         models=[
             *result.models,
-            f"Simulated: {'ring, standing for native,' if algorithm is None else program} on {origin}",
+            f"Simulated: {who} on {origin}",
             f"Mean absolute error over {len(errors)} sizes: {sum(map(abs, errors)) / len(errors):.1f} %",
         ],
-        more={"simulated_us": simulated, "error_percent": errors},
         topologies=[network],
     )
 

@@ -1,11 +1,12 @@
-"""``testbed bench``: the columns of nccl-tests, simulated or measured, or one beside the other."""
+"""``testbed bench``: the columns of nccl-tests, simulated or measured, or algorithms side by side."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,32 +15,34 @@ from testbed.benchmark import (
     Request,
     Result,
     Transport,
-    measure_processes,
-    measure_threads,
     measured,
     simulate_rows,
+    simulated,
+    spell,
+    spell_ranks,
     with_simulation,
 )
+from testbed.contenders import Refusal, choose_contenders
 from testbed.errors import CheckError, UsageError, reporting_errors
 from testbed.launch import RankExitError, launch
-from testbed.measure import ITEM_SIZES, count_of
-from testbed.report.folder import document
-from testbed.report.table import print_json, stdout_console, table
+from testbed.measure import ITEM_SIZES, Row, count_of
+from testbed.measured_run import measure_processes, measure_threads
+from testbed.report.figure import check_plot
+from testbed.report.folder import check_writable, document, write_text
+from testbed.report.table import print_json, progress, stdout_console
+from testbed.report.times import LEGEND, fastest_table, nccl_table, time_tables
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from collectives.program import Algorithm
     from sim import Topology
 
 EXAMPLES = """\b
 Examples:
   testbed bench --transport sim --ranks 64 --network switch-100g
+  testbed bench --ranks 64 --algorithm all --plot times.png --save times.json
+  testbed bench --transport gloo --collective all_gather --algorithm ring,bruck,native
   testbed bench --transport gloo --ranks 4 --sizes 4K-16M --compare
   torchrun --nproc-per-node 4 --no-python testbed bench --transport nccl
 """
-
-HEADINGS = {"floor_us": "floor\n(us)", "simulated_us": "simulated\n(us)", "error_percent": "error\n(%)"}
 
 DEFAULT_RANKS = 4
 DEFAULT_NETWORK = "switch-100g"
@@ -55,13 +58,21 @@ def bench(
         int | None,
         typer.Option(metavar="N", help=f"World size; by default {DEFAULT_RANKS}, under torchrun its own."),
     ] = None,
-    algorithm: Annotated[
+    collective: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="A name, name:key=value, FILE.py:FUNCTION, FILE.xml, or native: the vendor's own.",
+            help="all_reduce, reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all.",
         ),
-    ] = "ring",
+    ] = "all_reduce",
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LIST",
+            help="Names, name:key=value, FILE.py:FUNCTION, FILE.xml; native: the vendor's own; all: those "
+            "that ship. By default the collective's own default.",
+        ),
+    ] = None,
     sizes: Annotated[
         str,
         typer.Option(metavar="LIST", help="4K-64M (times --factor), or a list: 4K,1M; K, M, G are 2^10, …"),
@@ -92,16 +103,23 @@ def bench(
         int | None,
         typer.Option(metavar="PORT", help="Where gloo and nccl ranks meet; by default one that is free."),
     ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw time over size: .png, .svg or .pdf.")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as JSON too.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Time all-reduce in the columns of nccl-tests.
+    """Time a collective in the columns of nccl-tests, or compare algorithms.
 
     The payload is of integers and checked on every rank; a wrong element ends with exit code 1.
+
+    Several algorithms are measured in turns, size by size, and the fastest at each size is marked.
 
     gloo and nccl start their own processes, or join those of torchrun.
     """
     joined = "RANK" in os.environ and "WORLD_SIZE" in os.environ
     num_ranks = _num_ranks(ranks, joined)
+    collective = collective.replace("-", "_")
     if timeout <= 0:
         raise UsageError(f"--timeout {timeout:g}: expected a number of seconds above 0")
     if compare and transport is Transport.SIM:
@@ -112,24 +130,46 @@ def bench(
         raise UsageError("--compare needs at least 2 ranks: one rank sends nothing")
     if network is not None and transport is not Transport.SIM and not compare:
         raise UsageError(f"--network is simulated, {transport} is not: add --compare, or use --transport sim")
-    counts = tuple(count_of(size, dtype) for size in parse_sizes(sizes, factor))
-    chosen = _resolve(algorithm, transport)
     topology = _topology(network, num_ranks) if network or transport is Transport.SIM else None
-    request = Request(transport, num_ranks, algorithm, counts, dtype, iterations, warmup, timeout)
+    contenders, refusals = choose_contenders(
+        algorithm,
+        collective,
+        num_ranks,
+        ranks_per_node=_ranks_per_node(topology if transport is Transport.SIM else None, num_ranks, joined),
+        native=transport in (Transport.GLOO, Transport.NCCL),
+        transport=transport.value,
+    )
+    if compare and len(contenders) > 1:
+        raise UsageError(
+            f"--compare puts simulated beside measured for one algorithm; {len(contenders)} are named"
+        )
+    counts = tuple(
+        dict.fromkeys(count_of(size, dtype, collective, num_ranks) for size in parse_sizes(sizes, factor))
+    )
+    if plot is not None:
+        check_plot(plot)
+    if save is not None:
+        check_writable(save)
+    request = Request(
+        transport, num_ranks, collective, tuple(contenders), counts, dtype, iterations, warmup, timeout
+    )
 
     if transport in (Transport.GLOO, Transport.NCCL) and not joined:
         _launch(num_ranks, port)
         return
-    if chosen is not None and topology is not None and transport is Transport.SIM:
-        result = simulate_rows(request, chosen, topology, payload)
+    if transport is Transport.SIM:
+        assert topology is not None
+        result = _simulate(request, refusals, topology, payload, quiet=as_json)
     else:
-        rows = measure_threads(request) if transport is Transport.THREADS else measure_processes(request)
-        if rows is None:
+        taken = measure_threads(request) if transport is Transport.THREADS else measure_processes(request)
+        if taken is None:
             return
-        result = measured(request, rows)
+        result = measured(request, taken[0], refusals + taken[1])
         if compare:
-            result = with_simulation(result, request, chosen, topology)
-    _report(request, result, as_json)
+            result = with_simulation(result, request, topology)
+    if not result.rows:
+        raise UsageError(f"nothing was measured: {'; '.join(map(str, result.refusals))}")
+    _report(request, result, as_json=as_json, save=save, plot=plot)
 
 
 def _num_ranks(ranks: int | None, joined: bool) -> int:
@@ -141,21 +181,17 @@ def _num_ranks(ranks: int | None, joined: bool) -> int:
     return parse_ranks(str(DEFAULT_RANKS if ranks is None else ranks))[0]
 
 
-def _resolve(algorithm: str, transport: Transport) -> Algorithm | None:
-    """Return the algorithm, None for the vendor's own."""
-    from collectives import resolve_algorithm
-
-    if algorithm != "native":
-        return resolve_algorithm(algorithm)
-    if transport in (Transport.SIM, Transport.THREADS):
-        raise UsageError(f"--algorithm native is the vendor's own, and {transport} has none: try ring")
-    return None
-
-
 def _topology(network: str | None, num_ranks: int) -> Topology:
     from sim import load_network
 
     return load_network(network or DEFAULT_NETWORK).topology(num_ranks)
+
+
+def _ranks_per_node(topology: Topology | None, num_ranks: int, joined: bool) -> int:
+    """Return how many ranks share a node: of the network, or else of this machine."""
+    if topology is not None:
+        return topology.ranks_per_node
+    return int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks)) if joined else num_ranks
 
 
 def _launch(num_ranks: int, port: int | None) -> None:
@@ -168,49 +204,85 @@ def _launch(num_ranks: int, port: int | None) -> None:
         raise typer.Exit(error.exit_code) from None
 
 
-def _report(request: Request, result: Result, as_json: bool) -> None:
+def _simulate(
+    request: Request, refusals: list[Refusal], topology: Topology, payload: bool, *, quiet: bool
+) -> Result:
+    """Simulate; when interrupted, print what there is unless *quiet*."""
+    rows: list[Row] = []
+    refused = list(refusals)
+    try:
+        with progress(len(request.counts) * len(request.contenders)) as advance:
+            for item in simulate_rows(request, topology, payload, advance):
+                if isinstance(item, Refusal):
+                    refused.append(item)
+                else:
+                    rows.append(item)
+    except KeyboardInterrupt:
+        if rows and not quiet:
+            _print(request, simulated(request, rows, refused, topology, payload))
+        raise
+    return simulated(request, rows, refused, topology, payload)
+
+
+def _report(request: Request, result: Result, *, as_json: bool, save: Path | None, plot: Path | None) -> None:
+    body = _document(request, result)
+    if save is not None:
+        write_text(save, json.dumps(body, indent=2, allow_nan=False) + "\n")
+    if plot is not None:
+        from testbed.report.time_plot import plot_times
+
+        note = "; ".join(result.models)
+        plot_times(result.rows, plot, title=_title(request, result), note=f"{note}.")
     if as_json:
-        more = [
-            dict(zip(result.more, figures, strict=True))
-            for figures in zip(*result.more.values(), strict=True)
-        ]
-        rows = [
-            asdict(row) | extra
-            for row, extra in zip(result.rows, more or [{}] * len(result.rows), strict=True)
-        ]
-        body = document(
-            method=result.method,
-            model="; ".join(result.models),
-            topologies={topology.name: topology.digest() for topology in result.topologies},
-            transport=request.transport.value,
-            ranks=request.num_ranks,
-            algorithm=request.algorithm,
-            rows=rows,
-        )
         print_json(body)
     else:
-        console = stdout_console()
-        console.print(_table(result))
-        console.print()
-        for model in result.models:
-            console.print(f"{model}.", style="dim")
-    wrong = sum(row.wrong or 0 for row in result.rows)
+        _print(request, result)
+        for what, path in (("Plot", plot), ("Result", save)):
+            if path is not None:
+                print(f"{what}: {path}")
+    wrong = {row.algorithm: 0 for row in result.rows if row.wrong}
+    for row in result.rows:
+        if row.wrong:
+            wrong[row.algorithm] += row.wrong
     if wrong:
-        raise CheckError(f"{request.algorithm} on {request.transport}: {wrong} elements came out wrong")
+        counted = ", ".join(f"{name}: {count} elements" for name, count in wrong.items())
+        raise CheckError(f"{spell(request.collective)} over {request.transport} came out wrong; {counted}")
 
 
-def _table(result: Result) -> Table:
-    columns = ["size\n(B)", "count\n(elements)", "type\n", "redop\n", "time\n(us)"]
-    columns += ["algbw\n(GB/s)", "busbw\n(GB/s)", "#wrong\n"]
-    columns += [HEADINGS[name] for name in result.more]
-    lines = []
-    for number, row in enumerate(result.rows):
-        wrong = "N/A" if row.wrong is None else str(row.wrong)
-        line = [str(row.size_bytes), str(row.count), row.type, row.redop, f"{row.time_us:.2f}"]
-        line += [f"{row.algbw_gbs:.3f}", f"{row.busbw_gbs:.3f}", wrong]
-        line += [
-            f"{figures[number]:+.1f}" if name == "error_percent" else f"{figures[number]:.2f}"
-            for name, figures in result.more.items()
-        ]
-        lines.append(line)
-    return table(columns, lines, text_columns=0)
+def _document(request: Request, result: Result) -> dict[str, Any]:
+    return document(
+        method=result.method,
+        model="; ".join(result.models),
+        topologies={topology.name: topology.digest() for topology in result.topologies},
+        transport=request.transport.value,
+        ranks=request.num_ranks,
+        collective=request.collective,
+        rows=[row.as_json() for row in result.rows],
+        refused=[{"algorithm": own.algorithm, "reason": own.reason} for own in result.refusals],
+    )
+
+
+def _print(request: Request, result: Result) -> None:
+    console = stdout_console()
+    if len({row.algorithm for row in result.rows}) == 1:
+        console.print(nccl_table(result.rows))
+    else:
+        console.print(_title(request, result), style="bold", markup=False)
+        for shown in time_tables(result.rows, console.width):
+            console.print()
+            console.print(shown)
+        console.print()
+        console.print(fastest_table(result.rows))
+        console.print()
+        console.print(LEGEND, style="dim", markup=False)
+    console.print()
+    for refusal in result.refusals:
+        console.print(f"Left out: {refusal}.", markup=False)
+    for model in result.models:
+        console.print(f"{model}.", style="dim", markup=False)
+
+
+def _title(request: Request, result: Result) -> str:
+    where = result.topologies[0].name if request.transport is Transport.SIM else request.transport.value
+    what = spell(request.collective).capitalize()
+    return f"{what} on {where}, {spell_ranks(request.num_ranks)}, {result.method[0]}"

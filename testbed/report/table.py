@@ -110,6 +110,14 @@ def seconds(value: float) -> str:
     return f"{value * 1e9:.0f} ns" if value else "0"
 
 
+def spell_size(nbytes: int) -> str:
+    """Return *nbytes* to three digits, in powers of 1024: parts of whole elements make odd sizes."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if nbytes >= 0.9995 * scale:
+            return f"{nbytes / scale:{'.3g' if nbytes < 999.5 * scale else '.0f'}} {unit}"
+    return f"{nbytes} B"
+
+
 def percent(fraction: float) -> str:
     """Return *fraction* as a percentage with one decimal."""
     return f"{100 * fraction:.1f} %"

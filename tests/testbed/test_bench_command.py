@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 from testbed.cli import app
 
-COLUMNS = ["size_bytes", "count", "type", "redop", "time_us", "algbw_gbs", "busbw_gbs", "wrong"]
+COLUMNS = ["collective", "algorithm", "size_bytes", "count", "type", "redop", "root"]
+COLUMNS += ["time_us", "algbw_gbs", "busbw_gbs", "wrong"]
 
 NOTHING = """
 from collectives import Recv, Send
@@ -54,7 +55,8 @@ def test_the_simulated_ring_on_a_switch_is_the_closed_form(tmp_path: Path) -> No
     assert result.exit_code == 0, result.stderr
     document = json.loads(result.stdout)
     (row,) = document["rows"]
-    assert list(row)[: len(COLUMNS)] == COLUMNS
+    assert list(row) == [*COLUMNS, "engine", "floor_us"]
+    assert (row["collective"], row["algorithm"], row["engine"]) == ("all_reduce", "ring", "makespan")
     assert row["time_us"] == pytest.approx(11073.64608, rel=1e-12)
     assert row["wrong"] is None
     assert row["floor_us"] <= row["time_us"]
@@ -104,7 +106,7 @@ def test_a_wrong_payload_is_counted_and_ends_with_1(tmp_path: Path, transport: l
 
     assert result.exit_code == 1
     assert json.loads(result.stdout)["rows"][0]["wrong"] > 0
-    assert "elements came out wrong" in result.stderr
+    assert "came out wrong; " in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -120,6 +122,14 @@ def test_a_wrong_payload_is_counted_and_ends_with_1(tmp_path: Path, transport: l
         (["--transport", "threads", "--ranks", "1", "--compare"], "at least 2 ranks"),
         (["--timeout", "0"], "--timeout 0"),
         (["--transport", "threads", "--payload"], "--payload is for --transport sim"),
+        (
+            ["--transport", "threads", "--algorithm", "ring,tree", "--compare"],
+            "one algorithm; 2 are named",
+        ),
+        (["--collective", "gossip"], "--collective gossip: expected one of all_reduce, reduce_scatter, "),
+        (["--collective", "gather", "--ranks", "2000"], "for each of 2000 ranks; begin at 8000 B"),
+        (["--save", "absent/result.json"], "there is no folder absent"),
+        (["--plot", "times.doc"], "cannot plot to times.doc: expected a suffix out of "),
     ],
 )
 def test_bad_usage_is_one_message_and_ends_with_2(arguments: list[str], message: str) -> None:
