@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 
 from collectives.agreement import Agreement
+from collectives.choice import NATIVE, Choice, Selector, Table, check_choice, fixed, parse_auto
+from collectives.choosing import ChoosingCommunicator
 from collectives.communicator import Communicator
 from collectives.errors import NotSupportedError
 from collectives.native import NativeCommunicator
@@ -18,7 +20,7 @@ from collectives.placement import PARAMETER, asks_for_nodes, can_do_without, on_
 from collectives.program import Algorithm
 from collectives.program_communicator import ProgramCommunicator
 from collectives.reports import StoreReports
-from collectives.resolve import Choice, resolve_choice
+from collectives.transports import Transport
 from collectives.transports.gloo import GlooTransport, close_connections
 from collectives.transports.nccl import NcclTransport
 
@@ -35,10 +37,9 @@ def connect(
 
     Args:
         group: an initialised process group; None is the default group.
-        algorithm: ``native`` is the group's own collectives; anything else, as
-            `collectives.resolve_algorithm` takes it, is that of all-reduce, which runs over the
-            group's point-to-point calls.  A mapping, such as ``{"all_gather": "bruck"}``, names
-            the algorithm of other collectives too.  A parameter ``ranks_per_node`` that is not given
+        algorithm: ``native`` is the group's own collectives; anything else runs our programs over the
+            group's point-to-point calls: a name, a mapping or ``auto:table=FILE``, which chooses
+            between both; see `collectives.choice`.  A parameter ``ranks_per_node`` that is not given
             comes from ``LOCAL_WORLD_SIZE``, which ``torchrun`` sets.
         timeout: seconds within which a collective completes or raises, by default the group's.  The
             last quarter of it, 3 s at most, is kept for asking the other ranks what they were doing.
@@ -60,11 +61,11 @@ def connect(
         group = dist.group.WORLD
     assert group is not None
     device = torch.device(device)
-    if algorithm != "native":
-        resolve_choice(algorithm)
+    if algorithm != NATIVE:
+        check_choice(algorithm)
     own: Any = getattr(group, "connect", None)
     if own is not None:  # a group of the testbed backend knows its members best
-        communicator: Communicator = own(None if algorithm == "native" else algorithm, timeout, device)
+        communicator: Communicator = own(None if algorithm == NATIVE else algorithm, timeout, device)
         return communicator
     return connect_processes(group, dist.get_process_group_ranks(group), algorithm, timeout, device, check)
 
@@ -83,46 +84,70 @@ def connect_processes(
     """
     rank, world_size, store = group.rank(), group.size(), group.get_group_store()
     number = store.add(f"communicators/{rank}", 1)
-    chosen = (
-        None if algorithm == "native" else _on_nodes(resolve_choice(algorithm), ranks, store, number, rank)
-    )
     backend: Any = group._get_backend(device)
-    if backend.name() == "gloo":
+    kind: str = backend.name()
+    selector = _selector(algorithm, kind, world_size, _Placement(store, number, rank, ranks))
+    if kind == "gloo":
         seconds = backend.options._timeout.total_seconds() if timeout is None else timeout
         close = partial(close_connections, group)
         reports = StoreReports(store, f"communicator/{number}", rank, world_size, close)
-        transport = GlooTransport(group, number, seconds, reports)
-        if chosen is None:
-            return NativeCommunicator(group, seconds, reports, Agreement(transport) if check else None)
-        return ProgramCommunicator(transport, chosen, device)
-    reports = StoreReports(store, f"communicator/{number}", rank, world_size)
-    if chosen is None:
-        return NativeCommunicator(group, timeout, reports)
-    if backend.name() == "nccl":
-        return ProgramCommunicator(NcclTransport(group, device, reports.explain), chosen, device)
-    raise NotSupportedError(
-        f"no programs over the backend {backend.name()!r}; use gloo, nccl or testbed, or algorithm='native'"
-    )
+        gloo = GlooTransport(group, number, seconds, reports)
+        native = NativeCommunicator(group, seconds, reports, Agreement(gloo) if check else None)
+    else:
+        reports = StoreReports(store, f"communicator/{number}", rank, world_size)
+        native = NativeCommunicator(group, timeout, reports)
+    if selector is None:
+        return native
+    if kind not in ("gloo", "nccl"):
+        raise NotSupportedError(
+            f"no programs over the backend {kind!r}; use gloo, nccl or testbed, or algorithm='native'"
+        )
+    transport: Transport = gloo if kind == "gloo" else NcclTransport(group, device, reports.explain)
+    if isinstance(selector, Table):
+        programs = ProgramCommunicator(transport, selector.without_native(), device)
+        return ChoosingCommunicator(native, programs, selector)
+    return ProgramCommunicator(transport, selector, device)
 
 
-def _on_nodes(
-    algorithms: dict[str, Algorithm], ranks: Sequence[int], store: Any, number: int, rank: int
-) -> dict[str, Algorithm]:
-    """Bind the node size that the launcher told the group's rank 0, so that all ranks agree."""
-    asking = [algorithm for algorithm in algorithms.values() if asks_for_nodes(algorithm)]
-    if not asking:
-        return algorithms
-    key = f"communicator/{number}/{PARAMETER}"
-    if rank == 0:
-        store.set(key, os.environ.get("LOCAL_WORLD_SIZE", ""))
-    said = store.get(key).decode()
-    if said.isdecimal() and int(said) > 0:
-        return {name: on_nodes(algorithm, int(said), ranks) for name, algorithm in algorithms.items()}
-    if not said and all(map(can_do_without, asking)):
-        return algorithms
-    needing = next((algorithm for algorithm in asking if not can_do_without(algorithm)), asking[0])
-    found = f"is {said!r}" if said else "is not set"
-    raise NotSupportedError(
-        f"{needing} needs to know how many ranks share a node, and LOCAL_WORLD_SIZE {found}: start the "
-        f"processes with torchrun, or give {needing.name}:{PARAMETER}=N"
-    )
+def _selector(algorithm: Choice, kind: str, world_size: int, placement: _Placement) -> Selector | None:
+    """Return what *algorithm* means on a group of backend *kind*; None means native for all calls."""
+    if algorithm == NATIVE:
+        return None
+    auto = parse_auto(algorithm)
+    if auto is None:
+        return fixed(algorithm).bound(placement.bind)
+    if auto.table is None:
+        raise NotSupportedError(
+            "auto knows no costs of a real network; measure it with testbed bench --transport "
+            f"{kind} --ranks {world_size} --algorithm all --save FILE, and give auto:table=FILE"
+        )
+    return Table(auto.table, world_size, transport=kind, bind=placement.bind)
+
+
+class _Placement:
+    """The node size that the launcher told the group's rank 0, asked for when an algorithm needs it.
+
+    All ranks ask in the same call, so they agree.
+    """
+
+    def __init__(self, store: Any, number: int, rank: int, ranks: Sequence[int]) -> None:
+        self.ranks = ranks
+        self._store = store
+        self._key = f"communicator/{number}/{PARAMETER}"
+        if rank == 0:
+            store.set(self._key, os.environ.get("LOCAL_WORLD_SIZE", ""))
+
+    def bind(self, algorithm: Algorithm) -> Algorithm:
+        """Return *algorithm* on these nodes, if it asks for them."""
+        if not asks_for_nodes(algorithm):
+            return algorithm
+        said = self._store.get(self._key).decode()
+        if said.isdecimal() and int(said) > 0:
+            return on_nodes(algorithm, int(said), self.ranks)
+        if not said and can_do_without(algorithm):
+            return algorithm
+        found = f"is {said!r}" if said else "is not set"
+        raise NotSupportedError(
+            f"{algorithm} needs to know how many ranks share a node, and LOCAL_WORLD_SIZE {found}: start the "
+            f"processes with torchrun, or give {algorithm.name}:{PARAMETER}=N"
+        )

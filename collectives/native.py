@@ -26,6 +26,20 @@ from collectives.reduction import TORCH_OP, ReduceOp, check_reduction
 from collectives.reports import StoreReports, grace
 from collectives.watch import Watch
 
+VENDOR_DTYPES = frozenset(
+    {
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.int32,
+        torch.int8,
+        torch.uint8,
+    }
+)
+"""What both Gloo and NCCL take in every collective (torch 2.13, ProcessGroupGloo.cpp and NCCLUtils.cpp)."""
+
 
 class NativeCommunicator:
     """A `collectives.communicator.Communicator` that hands every call to *group* as it is.

@@ -10,13 +10,15 @@ from typing import Any
 import torch
 
 from collectives.call import Call, Lane
+from collectives.choice import Choice, Selector, fixed
 from collectives.chunking import Buffer, Chunking
 from collectives.clock import Clock
+from collectives.errors import NotSupportedError
 from collectives.execute import execute
 from collectives.point_to_point import check_peer, message
 from collectives.program import Algorithm
 from collectives.reduction import REDUCE, ReduceOp, check_reduction
-from collectives.resolve import Choice, resolve_algorithm, resolve_choice
+from collectives.resolve import resolve_algorithm
 from collectives.transports import Transport
 from collectives.work import Work
 
@@ -28,20 +30,19 @@ class ProgramCommunicator:
 
     Args:
         transport: moves the messages.
-        algorithm: of all-reduce, as `collectives.resolve_algorithm` takes it, or a mapping from
-            collectives to their algorithms; the others run those of `collectives.resolve.DEFAULTS`.
+        algorithm: which algorithm carries out a call; see `collectives.choice`.
         device: on which a barrier's token lives.
     """
 
     def __init__(
         self,
         transport: Transport,
-        algorithm: Choice = "ring",
+        algorithm: Choice | Selector = "ring",
         device: torch.device | str = "cpu",
     ) -> None:
         self.transport = transport
         self.device = torch.device(device)
-        self.algorithms = resolve_choice(algorithm)
+        self.selector = algorithm if isinstance(algorithm, Selector) else fixed(algorithm)
         self._num_calls: Counter[Lane] = Counter()
 
     @property
@@ -67,13 +68,11 @@ class ProgramCommunicator:
         """
         check_reduction(tensor, op)
         finish = self._divide if op == "avg" else None
-        return self._start(
-            self.algorithms["all_reduce"], "all_reduce", tensor, async_op, op=op, finish=finish
-        )
+        return self._start("all_reduce", tensor, async_op, op=op, finish=finish)
 
     def broadcast(self, tensor: torch.Tensor, root: int = 0, async_op: bool = False) -> Work:
         """Replace *tensor* by that of rank *root*."""
-        return self._start(self._rooted("broadcast", root), "broadcast", tensor, async_op, root=root)
+        return self._start("broadcast", tensor, async_op, root=root)
 
     def reduce(
         self, tensor: torch.Tensor, root: int = 0, op: ReduceOp = "sum", async_op: bool = False
@@ -83,14 +82,13 @@ class ProgramCommunicator:
         mine = self.rank == root
         work_on = tensor if mine else tensor.detach().clone()
         finish = self._divide if op == "avg" and mine else None
-        algorithm = self._rooted("reduce", root)
-        return self._start(algorithm, "reduce", work_on, async_op, op=op, root=root, finish=finish)
+        return self._start("reduce", work_on, async_op, op=op, root=root, finish=finish)
 
     def all_gather(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> Work:
         """Gather every rank's *tensor*, all of one size, into *output*, in the order of ranks."""
         whole = check_parts(output, tensor, self.world_size)
         whole[self.rank].copy_(tensor.detach().reshape(-1))
-        return self._start(self.algorithms["all_gather"], "all_gather", output, async_op)
+        return self._start("all_gather", output, async_op)
 
     def reduce_scatter(
         self, output: torch.Tensor, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False
@@ -104,8 +102,7 @@ class ProgramCommunicator:
             if op == "avg":
                 output.detach().div_(self.world_size)
 
-        algorithm = self.algorithms["reduce_scatter"]
-        return self._start(algorithm, "reduce_scatter", work_on, async_op, op=op, finish=finish)
+        return self._start("reduce_scatter", work_on, async_op, op=op, finish=finish)
 
     def gather(
         self, output: torch.Tensor | None, tensor: torch.Tensor, root: int = 0, async_op: bool = False
@@ -117,7 +114,7 @@ class ProgramCommunicator:
             raise ValueError(f"rank {root} is the root of this gather and must give an output")
         whole = check_parts(output, tensor, self.world_size)
         whole[self.rank].copy_(tensor.detach().reshape(-1))
-        return self._start(self._rooted("gather", root), "gather", output, async_op, root=root)
+        return self._start("gather", output, async_op, root=root)
 
     def scatter(
         self, output: torch.Tensor, tensor: torch.Tensor | None, root: int = 0, async_op: bool = False
@@ -130,14 +127,13 @@ class ProgramCommunicator:
         else:
             work_on = check_parts(tensor, output, self.world_size).clone()
         finish = partial(self._take_own_part, output)
-        algorithm = self._rooted("scatter", root)
-        return self._start(algorithm, "scatter", work_on, async_op, root=root, finish=finish)
+        return self._start("scatter", work_on, async_op, root=root, finish=finish)
 
     def all_to_all(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> Work:
         """Exchange parts: part q of *tensor* goes to rank q, where it becomes part r of *output*."""
         check_alike(output, tensor, self.world_size)
         output.detach().copy_(tensor.detach())
-        return self._start(self.algorithms["all_to_all"], "all_to_all", output, async_op)
+        return self._start("all_to_all", output, async_op)
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int = 0, async_op: bool = False) -> Work:
         """Send *tensor* to rank *peer*; complete when it has been received.
@@ -160,7 +156,7 @@ class ProgramCommunicator:
     def barrier(self) -> None:
         """Return when every rank has called."""
         token = torch.zeros(1, dtype=torch.uint8, device=self.device)
-        self._start(resolve_algorithm("tree"), "barrier", token, async_op=False, op="sum")
+        self._start("barrier", token, async_op=False, op="sum", algorithm=resolve_algorithm("tree"))
 
     def poll(self) -> None:
         """Advance what is in flight as far as it goes without waiting."""
@@ -179,9 +175,13 @@ class ProgramCommunicator:
         if call.lane[1] == self.rank and flat.data_ptr() != tensor.data_ptr():
             tensor.copy_(flat.view(tensor.shape))
 
-    def _rooted(self, collective: str, root: int) -> Algorithm:
-        check_root(root, self.world_size)
-        return self.algorithms[collective].with_parameters(root=root)
+    def _select(self, collective: str, nbytes: int, root: int | None) -> Algorithm:
+        if root is not None:
+            check_root(root, self.world_size)
+        algorithm = self.selector.select(collective, nbytes)
+        if algorithm is None:
+            raise NotSupportedError(f"there is no native {collective} under our own programs")
+        return algorithm if root is None else algorithm.with_parameters(root=root)
 
     def _divide(self, flat: torch.Tensor) -> None:
         flat.div_(self.world_size)
@@ -191,15 +191,16 @@ class ProgramCommunicator:
 
     def _start(
         self,
-        algorithm: Algorithm,
         collective: str,
         tensor: torch.Tensor,
         async_op: bool,
         *,
         op: str = "",
         root: int | None = None,
+        algorithm: Algorithm | None = None,
         finish: Callable[[torch.Tensor], Any] | None = None,
     ) -> Work:
+        algorithm = algorithm or self._select(collective, tensor.nbytes, root)
         call = self._call(collective, str(algorithm), tensor, op=op, root=root)
         return self._launch(self._run(algorithm, tensor.detach(), call, finish), call, async_op)
 

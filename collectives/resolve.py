@@ -6,30 +6,14 @@ import ast
 import difflib
 import importlib.util
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
-from typing import TypeAlias
 
 from collectives.algorithms import ALGORITHMS
 from collectives.channels import CHANNEL_PARAMETERS, in_channels
 from collectives.contracts import CONTRACTS
 from collectives.errors import AlgorithmFileError, UnknownAlgorithmError
 from collectives.program import Algorithm, Program
-
-Choice: TypeAlias = str | Program | Algorithm | Mapping[str, str | Program | Algorithm]
-"""The algorithm of all-reduce, or of each collective that the mapping names."""
-
-DEFAULTS = {
-    "all_gather": "ring",
-    "all_reduce": "ring",
-    "all_to_all": "direct",
-    "broadcast": "tree",
-    "gather": "tree",
-    "reduce": "tree",
-    "reduce_scatter": "ring",
-    "scatter": "tree",
-}
-"""The algorithm of each collective that nobody has chosen one for."""
 
 
 def algorithm_names(collective: str = "all_reduce") -> tuple[str, ...]:
@@ -61,24 +45,6 @@ def resolve_algorithm(algorithm: str | Program | Algorithm, collective: str = "a
         name = getattr(algorithm, "__name__", type(algorithm).__name__)
         return Algorithm(name=name, program=algorithm, collective=collective)
     raise TypeError(f"an algorithm is a name or a program, got {type(algorithm).__name__}")
-
-
-def resolve_choice(choice: Choice) -> dict[str, Algorithm]:
-    """Return the algorithm of each collective: that of *choice*, or that of `DEFAULTS`.
-
-    Raises:
-        UnknownAlgorithmError: there is no such collective, or no such algorithm for it.
-        AlgorithmFileError: a file or the function in it cannot be loaded.
-    """
-    chosen = choice if isinstance(choice, Mapping) else {"all_reduce": choice}
-    resolved = {name: resolve_algorithm(own, name) for name, own in {**DEFAULTS, **chosen}.items()}
-    for name, own in resolved.items():
-        if own.collective != name:
-            raise UnknownAlgorithmError(
-                f"{own} is an algorithm for {own.collective}, not for {name}; "
-                f"choose it by algorithm={{{own.collective!r}: …}}"
-            )
-    return resolved
 
 
 def resolve_for_every_collective(text: str) -> tuple[Algorithm, ...]:
@@ -127,6 +93,11 @@ def _shipped(name: str, collective: str) -> Algorithm:
     for shipped in ALGORITHMS:
         if (shipped.name, shipped.collective) == (name, collective):
             return shipped
+    if name == "auto":
+        raise UnknownAlgorithmError(
+            "auto is a choice among algorithms by size, and none by itself: give it to simulate, connect, "
+            "run_virtual or bench; here name one, such as ring"
+        )
     raise _unknown(name, f" for {collective}", algorithm_names(collective))
 
 

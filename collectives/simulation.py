@@ -17,7 +17,9 @@ import numpy as np
 import simpy
 
 from collectives.bandwidth import algbw, busbw
+from collectives.choice import Choice, Fixed, Selector, parse_auto
 from collectives.chunking import Buffer, Chunking
+from collectives.cost import selector_on
 from collectives.errors import NotExactError, ProgramError
 from collectives.execute import execute
 from collectives.floor import check_floor, floor_ps
@@ -54,7 +56,7 @@ class Run:
         seconds: until the last rank is done.
         floor_seconds: below which no algorithm can be on this network (see `collectives.floor`).
         engine: ``makespan`` or ``events``.
-        algorithm: name and parameters.
+        algorithm: name and parameters; what ``auto`` has chosen.
         collective: what was computed.
         nbytes: size of the buffer, as nccl-tests counts it.
         num_ranks: number of ranks.
@@ -99,7 +101,8 @@ def simulate(
 
     Args:
         algorithm: a name, ``FILE.py:FUNCTION``, a program or an `Algorithm`; its parameter
-            ``ranks_per_node``, if it has one that is not given, is that of *topology*.
+            ``ranks_per_node``, if it has one that is not given, is that of *topology*.  Or ``auto``:
+            that which costs least on *topology* (see `collectives.cost`), or is fastest in a table.
         nbytes: size of the buffer, as nccl-tests counts it.
         topology: the network; every one of its ranks takes part.
         collective: for names and bare programs.
@@ -111,7 +114,7 @@ def simulate(
         NotExactError: ``engine="makespan"``, and messages share a link.
         ValueError: sizes are negative or do not fit.
     """
-    chosen = resolve_on(topology, algorithm, collective)
+    chosen = _chosen(topology, algorithm, collective, nbytes)
     if nbytes < 0 or itemsize < 1 or nbytes % itemsize:
         raise ValueError(
             f"nbytes must be a multiple of itemsize and not negative, got {nbytes} and {itemsize}"
@@ -119,7 +122,8 @@ def simulate(
 
     def attempt(name: EngineName) -> Span:
         env = simpy.Environment(initial_time=0)
-        queue = collective_queue(env, topology, chosen, engine=name, itemsize=itemsize)
+        selector = Fixed({chosen.collective: chosen})
+        queue = collective_queue(env, topology, selector, chosen.collective, engine=name, itemsize=itemsize)
         span: Span = run_until(env, queue.submit(nbytes))
         return span
 
@@ -155,6 +159,16 @@ def resolve_on(
     return on_nodes(chosen, topology.ranks_per_node, range(topology.num_ranks))
 
 
+def _chosen(
+    topology: Topology, algorithm: str | Program | Algorithm, collective: str, nbytes: int
+) -> Algorithm:
+    if parse_auto(algorithm) is None:
+        return resolve_on(topology, algorithm, collective)
+    selected = selector_on(topology, algorithm).select(collective, nbytes)
+    assert selected is not None, "on a simulated network there is no native"
+    return selected
+
+
 def with_engine(engine: Engine, attempt: Callable[[EngineName], T]) -> tuple[T, EngineName]:
     """Return what *attempt* returns, and with which engine: ``auto`` tries *makespan* first.
 
@@ -185,14 +199,22 @@ class CollectiveQueue(Protocol):
 def collective_queue(
     env: simpy.Environment,
     topology: Topology,
-    algorithm: str | Program | Algorithm,
+    algorithm: Choice | Selector,
+    collective: str = "all_reduce",
     *,
     engine: EngineName,
     itemsize: int = 1,
 ) -> CollectiveQueue:
-    """Return a queue on *topology*; see `simulate` for the arguments and the model."""
+    """Return a queue of *collective* on *topology*; see `simulate` for the arguments and the model."""
     kind = MakespanQueue if engine == "makespan" else EventQueue
-    return kind(env, topology, resolve_on(topology, algorithm), itemsize)
+    selector = algorithm if isinstance(algorithm, Selector) else selector_on(topology, algorithm)
+
+    def select(nbytes: int) -> Algorithm:
+        selected = selector.select(collective, nbytes)
+        assert selected is not None, "in virtual time there is no native"
+        return selected
+
+    return kind(env, topology, select, itemsize)
 
 
 def run_until(env: simpy.Environment, event: simpy.Event) -> Any:
@@ -213,10 +235,10 @@ class MakespanQueue:
     """Collectives evaluated when they are submitted, all ranks at once."""
 
     def __init__(
-        self, env: simpy.Environment, topology: Topology, algorithm: Algorithm, itemsize: int
+        self, env: simpy.Environment, topology: Topology, select: Callable[[int], Algorithm], itemsize: int
     ) -> None:
         self.env = env
-        self.algorithm = algorithm
+        self.select = select
         self.itemsize = itemsize
         self.makespan = Makespan(topology)
         self.free_ps = np.zeros(topology.num_ranks, dtype=np.int64)
@@ -225,7 +247,7 @@ class MakespanQueue:
         """Let every rank start a collective now, after those before it."""
         now = int(self.env.now)
         start = np.maximum(self.free_ps, now)
-        self.free_ps = self.makespan.run(self.algorithm, nbytes, start, self.itemsize)
+        self.free_ps = self.makespan.run(self.select(nbytes), nbytes, start, self.itemsize)
         span = Span(int(start.min()), int(self.free_ps.max()))
         return self.env.timeout(span.end_ps - now, value=span)
 
@@ -234,10 +256,10 @@ class EventQueue:
     """Collectives as one SimPy process per rank."""
 
     def __init__(
-        self, env: simpy.Environment, topology: Topology, algorithm: Algorithm, itemsize: int
+        self, env: simpy.Environment, topology: Topology, select: Callable[[int], Algorithm], itemsize: int
     ) -> None:
         self.env = env
-        self.algorithm = algorithm
+        self.select = select
         self.itemsize = itemsize
         self.exchange = SimulatedExchange(Network(env, topology))
         self.ports = [SimulatedPort(self.exchange, rank) for rank in range(topology.num_ranks)]
@@ -248,17 +270,20 @@ class EventQueue:
         """Let every rank start a collective now, after those before it."""
         channel = self.num_submitted
         self.num_submitted += 1
+        algorithm = self.select(nbytes)
         count = nbytes // self.itemsize
-        buffer = Buffer(Chunking.of(self.algorithm, len(self.ports), count, self.itemsize))
+        buffer = Buffer(Chunking.of(algorithm, len(self.ports), count, self.itemsize))
         done = [
-            stream.submit(partial(self._run, port, buffer, channel))
+            stream.submit(partial(self._run, algorithm, port, buffer, channel))
             for port, stream in zip(self.ports, self.streams, strict=True)
         ]
         return self.env.process(self._gather(done))
 
-    def _run(self, port: SimulatedPort, buffer: Buffer, channel: int) -> Generator[simpy.Event, Any, int]:
+    def _run(
+        self, algorithm: Algorithm, port: SimulatedPort, buffer: Buffer, channel: int
+    ) -> Generator[simpy.Event, Any, int]:
         start_ps = int(self.env.now)
-        yield from execute(self.algorithm, buffer, port, channel)
+        yield from execute(algorithm, buffer, port, channel)
         return start_ps
 
     def _gather(self, done: list[simpy.Process]) -> Generator[simpy.Event, Any, Span]:

@@ -22,10 +22,10 @@ import torch
 import torch.distributed as dist
 
 from collectives.autoload import register
+from collectives.choice import Choice
 from collectives.communicator import Communicator
 from collectives.errors import NotSupportedError
 from collectives.reduction import op_of
-from collectives.resolve import Choice
 from collectives.torch_members import Members, Processes
 from collectives.torch_work import CollectiveWork
 from sim.cluster import Cluster

@@ -8,10 +8,10 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
+from collectives.choice import Choice
 from collectives.communicator import Communicator
 from collectives.connection import connect_processes
 from collectives.errors import NotSupportedError
-from collectives.resolve import Choice
 
 
 class Members(Protocol):

@@ -29,7 +29,7 @@ import torch.distributed.nn.functional  # its defaults capture the group of whoe
 
 from collectives import per_rank
 from collectives.autoload import BACKEND
-from collectives.resolve import Choice, resolve_choice
+from collectives.choice import Choice, check_choice
 from collectives.torch_backend import TestbedProcessGroup
 from collectives.virtual_group import VirtualStore, VirtualWorld
 from sim.cluster import Cluster
@@ -78,8 +78,7 @@ def run_virtual(
         topology: the network; it has ``num_ranks`` ranks.
         argv: the script's arguments, without its name.
         compute: picoseconds per kind of work, such as ``forward`` or ``gradient:conv1.weight``.
-        algorithm: of all-reduce, or of each collective that a mapping names, in process groups that do
-            not choose one.
+        algorithm: in process groups that do not choose one; see `collectives.choice`.
         trace: gets a span for every computation charged and every collective carried out.
 
     Raises:
@@ -88,7 +87,7 @@ def run_virtual(
             which collective, and which rank has called something else or nothing.
         OSError: the script cannot be read.
     """
-    resolve_choice(algorithm)
+    check_choice(algorithm)
     num_ranks = topology.num_ranks
     environment = per_rank.environment(num_ranks, lambda rank: _launched(rank, topology))
     contexts = [*per_rank.torch_globals(num_ranks), *per_rank.random_generators(num_ranks), environment]

@@ -12,10 +12,10 @@ import simpy
 import torch
 from torch._C._distributed_c10d import Store
 
+from collectives.choice import Choice
 from collectives.communicator import Communicator
-from collectives.placement import on_nodes
+from collectives.cost import selector_on
 from collectives.program_communicator import ProgramCommunicator
-from collectives.resolve import Choice, resolve_choice
 from collectives.transports.simulated import SimulatedExchange, SimulatedTransport
 from sim.cluster import Cluster, RankThread
 from sim.trace import Trace
@@ -84,12 +84,9 @@ class RankThreads:
             self.world.exchanges[key] = SimulatedExchange(self.rank_thread.cluster.network, self.hosts)
         exchange = self.world.exchanges[key]
         transport = SimulatedTransport(exchange, self.rank, self.rank_thread, self.world.trace)
-        ranks_per_node = self.rank_thread.cluster.topology.ranks_per_node
-        placed = {
-            collective: on_nodes(chosen, ranks_per_node, self.hosts)
-            for collective, chosen in resolve_choice(algorithm or self.algorithm).items()
-        }
-        return ProgramCommunicator(transport, placed, device)
+        topology = self.rank_thread.cluster.topology
+        selector = selector_on(topology, algorithm or self.algorithm, self.hosts)
+        return ProgramCommunicator(transport, selector, device)
 
     def shutdown(self) -> None:
         """Do nothing: a cluster gives back everything at its end."""

@@ -214,7 +214,7 @@ def with_simulation(result: Result, request: Request, topology: Topology | None)
     The vendor's own collective has no program; our default algorithm stands for it.
     """
     from collectives import resolve_algorithm
-    from collectives.resolve import DEFAULTS
+    from collectives.choice import DEFAULTS
     from collectives.simulation import simulate
     from testbed.fit import fit_switch
 

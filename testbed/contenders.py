@@ -61,9 +61,9 @@ def choose_contenders(
         NotSupportedError: the only one that is named refuses *num_ranks*.
     """
     from collectives import algorithm_names, resolve_algorithm
+    from collectives.choice import DEFAULTS
     from collectives.contracts import CONTRACTS
     from collectives.placement import on_nodes
-    from collectives.resolve import DEFAULTS
 
     if collective not in CONTRACTS:
         raise UsageError(f"--collective {collective}: expected one of {', '.join(CONTRACTS)}")

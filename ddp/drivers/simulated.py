@@ -25,14 +25,15 @@ from typing import Any
 
 import simpy
 
+from collectives.cost import selector_on
 from collectives.floor import check_floor, floor_ps
 from collectives.program import Algorithm
+from collectives.resolve import resolve_algorithm
 from collectives.simulation import (
     CollectiveQueue,
     Engine,
     EngineName,
     collective_queue,
-    resolve_on,
     run_until,
     with_engine,
 )
@@ -148,14 +149,15 @@ def simulate_step(
         topology: the network; with one rank there is no communication.
         strategy: an overlap strategy or its name.
         bucket_cap_mb: see `ddp.bucketing.bucket_limits`; None is torch's default.
-        algorithm: of all-reduce; a name, a program, or ``FILE.py:FUNCTION``.
+        algorithm: of all-reduce; a name, a program, ``FILE.py:FUNCTION``, or ``auto`` for each bucket's size.
         engine: see `collectives.simulation.simulate`.
 
     Raises:
         ReducerError: the strategy broke a rule.
         BucketingError, UnknownStrategyError, UnknownAlgorithmError: an argument is wrong.
     """
-    chosen, overlap = resolve_on(topology, algorithm), resolve_strategy(strategy)
+    selector, overlap = selector_on(topology, algorithm), resolve_strategy(strategy)
+    name_of_algorithm = algorithm if isinstance(algorithm, str) else str(resolve_algorithm(algorithm))
     order = profile.ready_order()
     buckets = assign_buckets(
         [gradient.nbytes for gradient in profile.gradients],
@@ -167,7 +169,7 @@ def simulate_step(
 
     def attempt(name: EngineName) -> _Replay:
         env = simpy.Environment(initial_time=0)
-        queue = collective_queue(env, topology, chosen, engine=name, itemsize=itemsize)
+        queue = collective_queue(env, topology, selector, engine=name, itemsize=itemsize)
         replay = _Replay(env, profile, buckets, overlap, queue)
         run_until(env, env.process(replay.step(order)))
         return replay
@@ -175,12 +177,12 @@ def simulate_step(
     replay, used = with_engine(engine, attempt)
     runs = tuple(replay.runs[bucket] for bucket in range(len(buckets)))
     floor = _floor_ps(profile, runs, topology)
-    check_floor(replay.end_ps, floor, f"a step of {profile.name} with {chosen} on {topology.name}")
+    check_floor(replay.end_ps, floor, f"a step of {profile.name} with {name_of_algorithm} on {topology.name}")
     replay.trace.metadata.update(
         profile=profile.name,
         topology=topology.name,
         ranks=topology.num_ranks,
-        algorithm=str(chosen),
+        algorithm=name_of_algorithm,
         strategy=overlap.name,
         note="rank 0 stands for all",
     )

@@ -59,7 +59,7 @@ def scale(
 
     The reducer that trains is replayed in virtual time, with the compute times of a profile.
     """
-    from collectives import resolve_algorithm
+    from collectives.choice import check_choice
     from ddp.overlap import resolve_strategy
     from ddp.profile import load_profile
     from sim import load_network
@@ -71,7 +71,7 @@ def scale(
     profiles = [load_profile(name) for name in profile or ["resnet50"]]
     networks = [load_network(name) for name in network or DEFAULT_NETWORKS]
     strategies = [resolve_strategy(name).name for name in strategy or DEFAULT_STRATEGIES]
-    resolve_algorithm(algorithm)
+    check_choice(algorithm)
     if plot is not None:
         from testbed.report.figure import check_plot
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from collectives import UnknownAlgorithmError
+from collectives.choice import DEFAULTS, fixed
 from collectives.connection import connect
-from collectives.resolve import DEFAULTS, resolve_algorithm, resolve_choice
+from collectives.resolve import resolve_algorithm
 from collectives.virtual import run_virtual
 from sim import Topology
 
@@ -17,10 +18,10 @@ MAPPING = {"all_gather": "bruck", "broadcast": "chain:segments=2"}
 
 
 def test_a_name_is_that_of_all_reduce_and_a_mapping_names_others_too() -> None:
-    named, mapped = resolve_choice("tree"), resolve_choice(MAPPING)
+    named, mapped = fixed("tree").algorithms, fixed(MAPPING).algorithms
 
     assert {name: str(own) for name, own in named.items()} == {**DEFAULTS, "all_reduce": "tree"}
-    assert {name: str(own) for name, own in mapped.items()} == DEFAULTS | MAPPING
+    assert {name: str(own) for name, own in mapped.items()} == {**DEFAULTS, **MAPPING}
 
 
 def test_the_collective_that_a_mapping_names_takes_the_time_of_its_algorithm() -> None:
@@ -54,4 +55,4 @@ def test_the_collective_that_a_mapping_names_takes_the_time_of_its_algorithm() -
 )
 def test_a_choice_that_cannot_be_is_refused(choice: Any, message: str) -> None:
     with pytest.raises(UnknownAlgorithmError, match=message):
-        resolve_choice(choice)
+        fixed(choice)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives import NotSupportedError, UnknownAlgorithmError, algorithm_names
+from collectives.choice import DEFAULTS
 from collectives.contracts import CONTRACTS
-from collectives.resolve import DEFAULTS
 from testbed.contenders import choose_contenders, split_names
 from testbed.errors import UsageError
 

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from collectives import NotSupportedError
+from collectives.choosing import ChoosingCommunicator
+from collectives.connection import connect
+from tests.collectives.transport_contract import SCENARIOS, play
+from tests.distributed.pool import WorkerPool
+
+pytestmark = pytest.mark.distributed
+
+SMALL, LARGE = 1024, 65536
+
+
+def write_table(path: Path, ranks: int, transport: str = "gloo") -> str:
+    fastest = {SMALL: "native", LARGE: "ring"}
+    rows = [
+        {"collective": collective, "algorithm": name, "size_bytes": size, "time_us": 1.0 + (name != best)}
+        for collective in ("all_reduce", "all_gather")
+        for size, best in fastest.items()
+        for name in ("native", "ring")
+    ]
+    path.write_text(json.dumps({"ranks": ranks, "transport": transport, "rows": rows}))
+    return f"auto:table={path}"
+
+
+def both_sizes_in_flight(rank: int, world_size: int, choice: str) -> list[Any]:
+    communicator = connect(algorithm=choice, timeout=20)
+    assert isinstance(communicator, ChoosingCommunicator)
+    tensors = [torch.full((size // 4,), float(rank)) for size in (SMALL, LARGE, SMALL, LARGE)]
+    works = [communicator.all_reduce(tensor, async_op=True) for tensor in tensors]
+    for work in works if rank % 2 else reversed(works):
+        work.wait()
+    assert all(torch.equal(t, torch.full_like(t, float(sum(range(world_size))))) for t in tensors)
+    return [work.call.algorithm for work in works]  # type: ignore[attr-defined]
+
+
+def test_every_size_goes_to_what_was_fastest_and_waits_in_any_order(pool: WorkerPool, tmp_path: Path) -> None:
+    choice = write_table(tmp_path / "table.json", ranks=3)
+
+    for result in pool.run(both_sizes_in_flight, 3, choice):
+        assert result == ["native", "ring"] * 2
+
+
+def keep_the_contract(rank: int, world_size: int, choice: str) -> Any:
+    return play(connect(algorithm=choice, timeout=30), SCENARIOS)  # type: ignore[arg-type]
+
+
+def test_it_keeps_the_contract_of_a_communicator(pool: WorkerPool, tmp_path: Path) -> None:
+    pool.run(keep_the_contract, 3, write_table(tmp_path / "table.json", ranks=3))
+
+
+def refusal(rank: int, world_size: int, choice: str) -> str:
+    try:
+        connect(algorithm=choice)
+    except NotSupportedError as error:
+        return str(error)
+    return "not refused"
+
+
+def test_without_a_table_or_with_that_of_another_group_auto_is_refused(
+    pool: WorkerPool, tmp_path: Path
+) -> None:
+    assert (
+        "testbed bench --transport gloo --ranks 2 --algorithm all --save FILE"
+        in pool.run(refusal, 2, "auto")[0]
+    )
+    assert "measured with 3 ranks" in pool.run(refusal, 2, write_table(tmp_path / "a.json", ranks=3))[0]
+    assert "measured over nccl" in pool.run(refusal, 2, write_table(tmp_path / "b.json", 2, "nccl"))[1]
