@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives import CollectiveTimeoutError, MismatchError, NotSupportedError
@@ -165,12 +165,29 @@ def test_a_rank_that_returns_without_calling_ends_the_wait_of_the_others_at_once
         run_threads(calls_unless_two, 4, timeout=60)
 
 
-def test_a_mismatch_is_named_on_threads() -> None:
-    def different_sizes(transport: Any) -> None:
-        ProgramCommunicator(transport).all_reduce(torch.ones(10 if transport.rank != 1 else 11))
+@settings(max_examples=4)
+@given(
+    fault=st.sampled_from(["collective", "size", "dtype", "op"]),
+    culprit=st.integers(0, 3),
+    call=st.integers(0, 3),
+    algorithm=st.sampled_from(["ring", "tree", "direct"]),
+)
+def test_a_mismatch_is_named_on_threads(fault: str, culprit: int, call: int, algorithm: str) -> None:
+    def make_calls(transport: Any) -> None:
+        communicator = ProgramCommunicator(transport, algorithm)
+        for number in range(5):
+            wrong = fault if (transport.rank, number) == (culprit, call) else ""
+            tensor = torch.ones(
+                11 if wrong == "size" else 10, dtype=torch.int64 if wrong == "dtype" else None
+            )
+            if wrong == "collective":
+                communicator.broadcast(tensor)
+            else:
+                communicator.all_reduce(tensor, "max" if wrong == "op" else "sum")
+                assert (tensor == 4).all()
 
-    with pytest.raises(MismatchError, match="rank 1 called something else"):
-        run_threads(different_sizes, 4, timeout=0.5)
+    with pytest.raises(MismatchError, match=f"rank {culprit} called something else: .* #{call} "):
+        run_threads(make_calls, 4, timeout=1.0)
 
 
 def test_what_follows_a_failure_fails_too() -> None:

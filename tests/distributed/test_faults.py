@@ -75,6 +75,7 @@ def check_survivor(account: Account, scenario: Scenario, verdict: str) -> None:
     assert account.next_seconds < MARGIN
 
 
+@pytest.mark.slow
 @drawn(3)
 @given(scenario=scenarios("killed", (*PROGRAMS, "native", "native, checked")))
 def test_survivors_name_a_rank_that_is_killed_at_any_moment(pool: WorkerPool, scenario: Scenario) -> None:
@@ -87,6 +88,7 @@ def test_survivors_name_a_rank_that_is_killed_at_any_moment(pool: WorkerPool, sc
         check_survivor(account, scenario, "did not take part")
 
 
+@pytest.mark.slow
 @drawn(2)
 @given(scenario=scenarios("stalled", (*PROGRAMS, "native")))
 def test_a_rank_that_stalls_is_named_and_fails_itself_when_it_goes_on(
