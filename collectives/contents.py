@@ -12,32 +12,37 @@ Reducing two chunks is then a union, and whatever goes wrong on the way stays vi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Contents:
     """The integers that stand for contents among *world_size* ranks."""
 
     world_size: int
 
-    @property
+    @cached_property
     def undefined(self) -> int:
         """The flag of a chunk that holds something that nobody has put there."""
         return 1 << self.world_size
 
-    @property
+    @cached_property
     def twice(self) -> int:
         """The flag of a chunk in which a contribution is more than once."""
         return 2 << self.world_size
 
-    @property
+    @cached_property
     def mixed(self) -> int:
         """The flag of a chunk in which contributions to different chunks are."""
         return 4 << self.world_size
 
-    @property
+    @cached_property
     def _chunk_bit(self) -> int:
         return self.world_size + 3
+
+    @cached_property
+    def _spoiled(self) -> int:
+        return self.undefined | self.twice | self.mixed
 
     def of(self, ranks: int, chunk: int) -> int:
         """Return the content made of the contributions of *ranks*, a set of bits, to *chunk*."""
@@ -58,7 +63,7 @@ class Contents:
 
     def spoiled(self, content: int) -> bool:
         """Return whether something has gone wrong on the way to *content*."""
-        return bool(content & (self.undefined | self.twice | self.mixed))
+        return content & self._spoiled != 0
 
     def describe(self, content: int) -> str:
         """Return *content* in words, for example ``chunk 3 of ranks 0, 2``."""

@@ -19,8 +19,7 @@ class Part(NamedTuple):
     chunk: int
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """A chunk of a rank, and all on which a contract depends."""
 
     rank: int

@@ -157,7 +157,7 @@ class Algorithm:
         same on all ranks.
         """
         for step in self._until_the_end(rank, world_size):
-            yield tuple(_plain(operation) for operation in as_step(step) if operation.when)
+            yield tuple([_plain(operation) for operation in as_step(step) if operation.when])
 
     def steps_over_ranks(self, world_size: int) -> Iterator[Step]:
         """Yield the steps of all ranks at once; requires ``array_form``."""
@@ -269,4 +269,7 @@ def as_step(step: Any) -> Step:
 def _plain(operation: Operation) -> Operation:
     """Return *operation* with Python ints, as programs may index tables that hold NumPy's."""
     first = operation.source if isinstance(operation, Local) else operation.peer
-    return type(operation)(int(first), int(operation.chunk), int(operation.num_chunks))
+    chunk, num_chunks = operation.chunk, operation.num_chunks
+    if type(first) is type(chunk) is type(num_chunks) is int and operation.when is True:
+        return operation
+    return type(operation)(int(first), int(chunk), int(num_chunks))

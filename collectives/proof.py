@@ -8,10 +8,10 @@ algorithm costs what its author declares, and that its array form is the same pr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 
@@ -110,12 +110,11 @@ def _check_contents(run: SymbolicRun) -> None:
             content = held[place.chunk]
             if wanted is None or content == run.contents.of(*wanted):
                 continue
-            where = rank, place.chunk
-            step = run.last_write.get(where)
+            step = run.last_write[rank].get(place.chunk)
             if step is None:
                 got = "is never written"
             elif run.contents.spoiled(content):
-                step = run.first_spoiled.get(where, step)
+                step = run.first_spoiled.get((rank, place.chunk), step)
                 got = f"holds {run.contents.describe(content)} (since step {step})"
             else:
                 got = f"holds {run.contents.describe(content)} (last written in step {step})"
@@ -141,15 +140,14 @@ def _check_cost(run: SymbolicRun, num_steps: int, fraction: Fraction) -> None:
 
 def _check_array_form(run: SymbolicRun) -> None:
     """Check that the array form, taken apart, is the program of every single rank."""
-    rows = list(run.algorithm.steps_over_ranks(run.world_size))
-    for rank in range(run.world_size):
-        pairs = zip_longest(rows, run.algorithm.steps(rank, run.world_size))
-        for number, (row, step) in enumerate(pairs):
-            taken = None if row is None else _take(row, rank)
-            if taken != step:
+    rows = run.algorithm.steps_over_ranks(run.world_size)
+    for number, (row, *steps) in enumerate(zip_longest(rows, *run.steps)):
+        taken = _take_apart(row, run.world_size)
+        for rank, step in enumerate(steps):
+            if taken[rank] != step:
                 raise run.error(
                     f"the array form differs from the program of rank {rank} in step {number}\n"
-                    f"  array form: {_spell(taken)}\n  program:    {_spell(step)}",
+                    f"  array form: {_spell(taken[rank])}\n  program:    {_spell(step)}",
                     at=(rank, number),
                 )
 
@@ -158,15 +156,16 @@ def _spell(step: Step | None) -> str:
     return "no such step" if step is None else ", ".join(map(spell_operation, step)) or "nothing"
 
 
-def _take(row: Step, rank: int) -> Step:
-    """Return what *row*, a step of the array form, says of one rank."""
-
-    def at(value: Any) -> Any:
-        return value[rank].item() if isinstance(value, np.ndarray) else value
-
-    taken: list[Operation] = []
-    for op in row:
-        if at(op.when):
-            first = op.source if isinstance(op, Local) else op.peer
-            taken.append(type(op)(at(first), at(op.chunk), at(op.num_chunks)))
-    return tuple(taken)
+def _take_apart(row: Step | None, world_size: int) -> Sequence[Step | None]:
+    """Return what *row*, a step of the array form, says of each rank."""
+    if row is None:
+        return [None] * world_size
+    taken: list[list[Operation]] = [[] for _ in range(world_size)]
+    for operation in row:
+        first = operation.source if isinstance(operation, Local) else operation.peer
+        values = (operation.when, first, operation.chunk, operation.num_chunks)
+        columns = (np.broadcast_to(value, world_size).tolist() for value in values)
+        for operations, when, *place in zip(taken, *columns, strict=True):
+            if when:
+                operations.append(type(operation)(*place))
+    return [tuple(operations) for operations in taken]

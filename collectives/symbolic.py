@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from collectives.contents import Contents
 from collectives.contracts import Contract, Part, Place
@@ -25,7 +26,15 @@ class _Pending:
     step: Step
     number: int
     outstanding: int
-    incoming: dict[int, list[int]]
+    incoming: list[list[int] | None]
+
+
+class _Side(NamedTuple):
+    """One side of a message: an operation, its position in the step, and what it sends, if it does."""
+
+    operation: Send | Recv | RecvReduce
+    position: int
+    values: list[int]
 
 
 class SymbolicRun:
@@ -34,10 +43,13 @@ class SymbolicRun:
     Attributes:
         contents: the integers that say what a chunk holds.
         held: ``held[rank][chunk]``, what it holds now.
+        steps: ``steps[rank]``, the steps that it has posted.
         depth: per rank, the longest chain of dependent messages that ends there.
         chunks_sent: per rank.
         num_messages: of all ranks together.
-        last_write: the step that last wrote a (rank, chunk).
+        waiting: ``waiting[source, destination]``, messages of which only one side is posted, the
+            same for all of them.
+        last_write: ``last_write[rank][chunk]``, the step that last wrote it.
         first_spoiled: the step that first went wrong in a (rank, chunk).
     """
 
@@ -66,14 +78,13 @@ class SymbolicRun:
             algorithm.steps(rank, world_size) for rank in range(world_size)
         ]
         self.pending: list[_Pending | None] = [None] * world_size
-        self.num_steps_done = [0] * world_size
+        self.steps: list[list[Step]] = [[] for _ in range(world_size)]
         self.depth = [0] * world_size
         self.next_depth = [0] * world_size
         self.chunks_sent = [0] * world_size
         self.num_messages = 0
-        self.sends: defaultdict[tuple[int, int], deque[tuple[Operation, list[int]]]] = defaultdict(deque)
-        self.receives: defaultdict[tuple[int, int], deque[tuple[Operation, int]]] = defaultdict(deque)
-        self.last_write: dict[tuple[int, int], int] = {}
+        self.waiting: defaultdict[tuple[int, int], deque[_Side]] = defaultdict(deque)
+        self.last_write: list[dict[int, int]] = [{} for _ in range(world_size)]
         self.first_spoiled: dict[tuple[int, int], int] = {}
 
     def places(self, rank: int) -> list[Place]:
@@ -97,18 +108,21 @@ class SymbolicRun:
     def advance(self, rank: int) -> list[int]:
         """Post this rank's next step that has messages; return the ranks that can go on."""
         while (step := self.next_step(rank)) is not None:
-            number = self.num_steps_done[rank]
+            number = len(self.steps[rank])
             self.check_step(rank, number, step)
-            messages = [(n, op) for n, op in enumerate(step) if not isinstance(op, Local)]
+            self.steps[rank].append(step)
             # The last message posted may complete the step, so what it reads by itself is read before.
-            read = {
-                n: self.read(rank, op.source, op.num_chunks)
-                for n, op in enumerate(step)
-                if isinstance(op, Local)
-            }
-            pending = _Pending(step, number, len(messages), read)
+            incoming = [
+                self.read(rank, op.source, op.num_chunks) if isinstance(op, Local) else None for op in step
+            ]
+            pending = _Pending(step, number, incoming.count(None), incoming)
             self.pending[rank] = pending
-            completed = [other for n, op in messages for other in self.post(rank, n, op)]
+            completed = [
+                other
+                for position, operation in enumerate(step)
+                if not isinstance(operation, Local)
+                for other in self.post(rank, position, operation)
+            ]
             if not pending.outstanding and rank not in completed:
                 self.complete(rank)
                 if step:
@@ -124,31 +138,30 @@ class SymbolicRun:
         except (NotSupportedError, ProgramError):
             raise
         except Exception as error:
-            where = f"rank {rank}, step {self.num_steps_done[rank]}"
+            where = f"rank {rank}, step {len(self.steps[rank])}"
             raise self.error(f"{where}: the program raised {type(error).__name__}: {error}") from error
 
     def post(self, rank: int, position: int, operation: Send | Recv | RecvReduce) -> list[int]:
         """Post one side of a message; return the ranks whose step it completes."""
-        peer = operation.peer
-        if isinstance(operation, Send):
-            values = self.read(rank, operation.chunk, operation.num_chunks)
-            self.sends[rank, peer].append((operation, values))
-            pair = (rank, peer)
-        else:
-            self.receives[peer, rank].append((operation, position))
-            pair = (peer, rank)
-        return self.match(*pair)
+        sends = isinstance(operation, Send)
+        values = self.read(rank, operation.chunk, operation.num_chunks) if sends else []
+        side = _Side(operation, position, values)
+        pair = (rank, operation.peer) if sends else (operation.peer, rank)
+        waiting = self.waiting[pair]
+        if not waiting or isinstance(waiting[0].operation, Send) == sends:
+            waiting.append(side)
+            return []
+        other = waiting.popleft()
+        return self.deliver(pair, side, other) if sends else self.deliver(pair, other, side)
 
     def read(self, rank: int, chunk: int, num_chunks: int) -> list[int]:
         """Return what a range of chunks holds now."""
-        return [self.held[rank][each] for each in _chunks(chunk, num_chunks)]
+        return self.held[rank][chunk : chunk + num_chunks]
 
-    def match(self, source: int, destination: int) -> list[int]:
-        """Deliver the next message from *source* to *destination* if both sides have posted it."""
-        sends, receives = self.sends[source, destination], self.receives[source, destination]
-        if not sends or not receives:
-            return []
-        (send, values), (receive, position) = sends.popleft(), receives.popleft()
+    def deliver(self, pair: tuple[int, int], sent: _Side, received: _Side) -> list[int]:
+        """Deliver a message of which both sides are posted; return the ranks whose step it completes."""
+        source, destination = pair
+        send, receive = sent.operation, received.operation
         sender, receiver = self.pending[source], self.pending[destination]
         assert sender is not None
         assert receiver is not None
@@ -161,7 +174,7 @@ class SymbolicRun:
                 f"  rank {destination}, step {receiver.number}: {spell_operation(receive)}",
                 at=(destination, receiver.number),
             )
-        receiver.incoming[position] = values
+        receiver.incoming[received.position] = sent.values
         self.num_messages += 1
         self.chunks_sent[source] += send.num_chunks
         depth = 1 + max(self.depth[source], self.depth[destination])
@@ -179,54 +192,48 @@ class SymbolicRun:
         """Let the writes of this rank's step land, in the order listed."""
         pending = self.pending[rank]
         assert pending is not None
-        held = self.held[rank]
-        for position, values in sorted(pending.incoming.items()):
-            operation = pending.step[position]
-            for chunk, value in zip(_chunks(operation.chunk, operation.num_chunks), values, strict=True):
-                held[chunk] = self.contents.reduce(held[chunk], value) if operation.reduces else value
-                if self.contents.spoiled(held[chunk]):
+        held, last_write = self.held[rank], self.last_write[rank]
+        for operation, values in zip(pending.step, pending.incoming, strict=True):
+            for chunk, value in enumerate(values or (), operation.chunk):
+                new = self.contents.reduce(held[chunk], value) if operation.reduces else value
+                if self.contents.spoiled(new):
                     self.first_spoiled.setdefault((rank, chunk), pending.number)
-                self.last_write[rank, chunk] = pending.number
+                held[chunk] = new
+                last_write[chunk] = pending.number
         self.pending[rank] = None
         self.depth[rank] = self.next_depth[rank]
-        self.num_steps_done[rank] += 1
 
     def check_step(self, rank: int, number: int, step: Step) -> None:
         """Check ranges, peers and conflicts of one step by itself."""
         written: dict[int, Operation] = {}
         for operation in step:
-            where = f"rank {rank}, step {number}: {spell_operation(operation)}"
-            ranges = [_chunks(operation.chunk, operation.num_chunks)]
-            if isinstance(operation, Local):
-                ranges.append(_chunks(operation.source, operation.num_chunks))
-                if self.is_moved(operation.source, operation.chunk):
-                    moves = "moves chunks, of which the last may be shorter"
-                    raise self.error(f"{where}: {moves}", at=(rank, number))
-            elif not 0 <= operation.peer < self.world_size:
-                raise self.error(f"{where}: there is no rank {operation.peer}", at=(rank, number))
-            elif operation.peer == rank:
-                raise self.error(
-                    f"{where}: a rank cannot be its own peer; use Copy or Reduce", at=(rank, number)
-                )
-            for chunks in ranges:
-                if problem := self.problem_of_range(chunks):
-                    raise self.error(f"{where}: {problem}", at=(rank, number))
-            if isinstance(operation, Send):
-                continue
-            for chunk in ranges[0]:
-                other = written.setdefault(chunk, operation)
-                if other is not operation and not (other.reduces and operation.reduces):
-                    conflict = f"chunk {chunk} is also written by {spell_operation(other)} in this step"
-                    raise self.error(f"{where}: {conflict}", at=(rank, number))
+            problem = self.problem_of(rank, operation) or _conflict(operation, written)
+            if problem:
+                where = f"rank {rank}, step {number}: {spell_operation(operation)}"
+                raise self.error(f"{where}: {problem}", at=(rank, number))
 
-    def problem_of_range(self, chunks: range) -> str:
-        """Return what is wrong with a range of chunks, if anything."""
-        first, last = self.num_chunks, self.num_chunks + self.num_scratch - 1
-        if not chunks or chunks.start < 0 or chunks.stop > last + 1:
-            scratch = f", and scratch chunks {first} to {last}" if self.num_scratch else ""
-            return f"out of range, the buffer has chunks 0 to {first - 1}{scratch}"
-        if chunks.start < first < chunks.stop:
-            return f"a range lies in the buffer or in scratch, which begins with chunk {first}"
+    def problem_of(self, rank: int, operation: Operation) -> str:
+        """Return what is wrong with an operation of *rank* by itself, if anything."""
+        if isinstance(operation, Local):
+            if self.is_moved(operation.source, operation.chunk):
+                return "moves chunks, of which the last may be shorter"
+            return self.problem_of_range(operation.chunk, operation.num_chunks) or self.problem_of_range(
+                operation.source, operation.num_chunks
+            )
+        if not 0 <= operation.peer < self.world_size:
+            return f"there is no rank {operation.peer}"
+        if operation.peer == rank:
+            return "a rank cannot be its own peer; use Copy or Reduce"
+        return self.problem_of_range(operation.chunk, operation.num_chunks)
+
+    def problem_of_range(self, chunk: int, num_chunks: int) -> str:
+        """Return what is wrong with *num_chunks* chunks from *chunk* on, if anything."""
+        scratch, end = self.num_chunks, self.num_chunks + self.num_scratch
+        if num_chunks < 1 or chunk < 0 or chunk + num_chunks > end:
+            also = f", and scratch chunks {scratch} to {end - 1}" if self.num_scratch else ""
+            return f"out of range, the buffer has chunks 0 to {scratch - 1}{also}"
+        if chunk < scratch < chunk + num_chunks:
+            return f"a range lies in the buffer or in scratch, which begins with chunk {scratch}"
         return ""
 
     def is_moved(self, source: int, chunk: int) -> bool:
@@ -235,15 +242,16 @@ class SymbolicRun:
 
     def deadlock(self) -> ProgramError:
         """Return the error that says which ranks wait for what."""
-        open_operations: defaultdict[int, list[str]] = defaultdict(list)
-        for (source, _), sends in self.sends.items():
-            open_operations[source] += [spell_operation(operation) for operation, _ in sends]
-        for (_, destination), receives in self.receives.items():
-            open_operations[destination] += [spell_operation(operation) for operation, _ in receives]
+        open_operations: defaultdict[int, list[tuple[int, str]]] = defaultdict(list)
+        for (source, destination), sides in self.waiting.items():
+            for operation, position, _ in sides:
+                rank = source if isinstance(operation, Send) else destination
+                open_operations[rank].append((position, spell_operation(operation)))
         waiting = [(rank, pending.number) for rank, pending in enumerate(self.pending) if pending]
         lines = [f"deadlock, {len(waiting)} of {self.world_size} ranks wait for messages nobody posts"]
         lines += [
-            f"  rank {rank}, step {step}: {', '.join(open_operations[rank])}" for rank, step in waiting[:8]
+            f"  rank {rank}, step {step}: {', '.join(text for _, text in sorted(open_operations[rank]))}"
+            for rank, step in waiting[:8]
         ]
         if len(waiting) > 8:
             lines.append(f"  … and {len(waiting) - 8} more ranks")
@@ -257,5 +265,14 @@ class SymbolicRun:
         return ProgramError(message)
 
 
-def _chunks(chunk: int, num_chunks: int) -> range:
-    return range(chunk, chunk + num_chunks)
+def _conflict(operation: Operation, written: dict[int, Operation]) -> str:
+    """Return which other write of the step is in the way of *operation*, and note its own.
+
+    *written* says which operation of the step writes which chunk.
+    """
+    if not isinstance(operation, Send):
+        for chunk in range(operation.chunk, operation.chunk + operation.num_chunks):
+            if chunk in written and not (written[chunk].reduces and operation.reduces):
+                return f"chunk {chunk} is also written by {spell_operation(written[chunk])} in this step"
+            written.setdefault(chunk, operation)
+    return ""

@@ -9,7 +9,7 @@ It is all plain arithmetic, so what is embedded in array form is in array form a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Protocol
 
@@ -93,10 +93,9 @@ def _embed(
 ) -> Operation:
     if isinstance(operation, Local):
         raise NotSupportedError(f"{program} for {program.collective} moves chunks about; embed ring instead")
-    return replace(
-        operation,
-        peer=group.rank_of(operation.peer),
-        chunk=first_chunk + operation.chunk * width,
-        num_chunks=operation.num_chunks * width,
-        when=operation.when & when,
+    return type(operation)(
+        group.rank_of(operation.peer),
+        first_chunk + operation.chunk * width,
+        operation.num_chunks * width,
+        operation.when & when,
     )
