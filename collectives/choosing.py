@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from collectives.choice import Selector
@@ -84,9 +86,22 @@ class ChoosingCommunicator:
             output, tensor, root, async_op
         )
 
-    def all_to_all(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> Work:
-        """Exchange parts: part q of *tensor* goes to rank q, where it becomes part r of *output*."""
-        return self._for("all_to_all", tensor, tensor.nbytes).all_to_all(output, tensor, async_op)
+    def all_to_all(
+        self,
+        output: torch.Tensor,
+        tensor: torch.Tensor,
+        output_splits: Sequence[int] | None = None,
+        input_splits: Sequence[int] | None = None,
+        async_op: bool = False,
+    ) -> Work:
+        """Exchange parts: part q of *tensor* goes to rank q, where it becomes part r of *output*.
+
+        Sizes of parts differ between ranks and choose nobody: such an exchange is ours.
+        """
+        if output_splits is not None or input_splits is not None:
+            return self.programs.all_to_all(output, tensor, output_splits, input_splits, async_op)
+        chosen = self._for("all_to_all", tensor, tensor.nbytes)
+        return chosen.all_to_all(output, tensor, async_op=async_op)
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int = 0, async_op: bool = False) -> Work:
         """Send *tensor* to rank *peer*."""

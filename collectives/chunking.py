@@ -71,6 +71,35 @@ class Chunking:
         return (stop - start) * self.itemsize
 
 
+@dataclass(frozen=True, slots=True)
+class Splits:
+    """The division of a buffer into chunks of given sizes, and of its scratch into as many.
+
+    Attributes:
+        starts: where each chunk starts, in elements, and where the last one ends.
+        num_chunks: of the buffer.
+        itemsize: bytes of an element.
+    """
+
+    starts: tuple[int, ...]
+    num_chunks: int
+    itemsize: int
+
+    @property
+    def count(self) -> int:
+        """Elements of the buffer."""
+        return self.starts[self.num_chunks]
+
+    def span(self, chunk: int, num_chunks: int = 1) -> tuple[int, int]:
+        """Return the elements ``[start, stop)`` of a range of chunks."""
+        return self.starts[chunk], self.starts[chunk + num_chunks]
+
+    def nbytes(self, chunk: int, num_chunks: int = 1) -> int:
+        """Return the bytes of a range of chunks."""
+        start, stop = self.span(chunk, num_chunks)
+        return (stop - start) * self.itemsize
+
+
 def _add(accumulator: Any, incoming: Any) -> None:
     accumulator += incoming
 
@@ -86,7 +115,7 @@ class Buffer:
         reduce: adds the second argument into the first, in place.
     """
 
-    chunking: Chunking
+    chunking: Chunking | Splits
     data: Any = None
     scratch: Any = None
     reduce: Callable[[Any, Any], None] = _add

@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
 
     from collectives.clock import Clock
@@ -72,8 +74,18 @@ class Communicator(Protocol):
     ) -> Work:
         """Give each rank its part of *root*'s *tensor*, of ``world_size`` equal parts, as *output*."""
 
-    def all_to_all(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> Work:
-        """Exchange parts: part q of *tensor* goes to rank q, where it becomes part r of *output*."""
+    def all_to_all(
+        self,
+        output: torch.Tensor,
+        tensor: torch.Tensor,
+        output_splits: Sequence[int] | None = None,
+        input_splits: Sequence[int] | None = None,
+        async_op: bool = False,
+    ) -> Work:
+        """Exchange parts: part q of *tensor* goes to rank q, where it becomes part r of *output*.
+
+        Parts are equal, or of the sizes along the first dimension that are given.
+        """
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int = 0, async_op: bool = False) -> Work:
         """Send *tensor* to rank *peer*; complete when it has been received."""

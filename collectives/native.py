@@ -10,7 +10,7 @@ process (sizes), or hands out a wrong result (reductions, roots), unless a check
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -20,8 +20,8 @@ import torch.distributed as dist
 from collectives.call import Call, Lane, RecentCalls, Report, raise_again
 from collectives.clock import RealClock
 from collectives.errors import CollectiveError, NotSupportedError
+from collectives.parts import apart_from, check_exchange, check_root, check_splits, rows_of, write_back
 from collectives.point_to_point import check_peer
-from collectives.program_communicator import check_alike, check_parts, check_root
 from collectives.reduction import TORCH_OP, ReduceOp, check_reduction
 from collectives.reports import StoreReports, grace
 from collectives.watch import Watch
@@ -106,8 +106,8 @@ class NativeCommunicator:
 
     def all_gather(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> NativeWork:
         """Gather every rank's *tensor* into *output*, in the order of ranks."""
-        check_parts(output, tensor, self.world_size)
-        part = tensor.detach().contiguous().view(-1)
+        rows_of(output, tensor, self.world_size)
+        part = apart_from(output, tensor)
 
         def launch(flat: torch.Tensor) -> Any:
             return dist.all_gather(self._parts(flat), part, self.group, async_op=True)
@@ -119,7 +119,7 @@ class NativeCommunicator:
     ) -> NativeWork:
         """Reduce *tensor*, of ``world_size`` equal parts; each rank's *output* is its own part."""
         check_reduction(tensor, op)
-        parts = list(check_parts(tensor, output, self.world_size))
+        parts = self._parts(apart_from(output, rows_of(tensor, output, self.world_size)))
 
         def launch(flat: torch.Tensor) -> Any:
             return dist.reduce_scatter(flat, parts, op=_vendor_op(op), group=self.group, async_op=True)
@@ -132,12 +132,12 @@ class NativeCommunicator:
     ) -> NativeWork:
         """Gather every rank's *tensor*, all of one size, into *output* on *root*."""
         check_root(root, self.world_size)
-        part = tensor.detach().contiguous().view(-1)
         if self.rank != root:
             output = tensor.new_empty(self.world_size, tensor.numel())
         elif output is None:
             raise ValueError(f"rank {root} is the root of this gather and must give an output")
-        check_parts(output, tensor, self.world_size)
+        rows_of(output, tensor, self.world_size)
+        part = apart_from(output, tensor)
 
         def launch(flat: torch.Tensor) -> Any:
             into = self._parts(flat) if self.rank == root else None
@@ -154,20 +154,34 @@ class NativeCommunicator:
         if self.rank == root:
             if tensor is None:
                 raise ValueError(f"rank {root} is the root of this scatter and must give a tensor")
-            parts = list(check_parts(tensor, output, self.world_size))
+            parts = self._parts(apart_from(output, rows_of(tensor, output, self.world_size)))
 
         def launch(flat: torch.Tensor) -> Any:
             return dist.scatter(flat, parts, group=self.group, group_src=root, async_op=True)
 
         return self._start("scatter", output, launch, async_op, root=root)
 
-    def all_to_all(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> NativeWork:
+    def all_to_all(
+        self,
+        output: torch.Tensor,
+        tensor: torch.Tensor,
+        output_splits: Sequence[int] | None = None,
+        input_splits: Sequence[int] | None = None,
+        async_op: bool = False,
+    ) -> NativeWork:
         """Exchange parts: part q of *tensor* goes to rank q, where it becomes part r of *output*."""
-        check_alike(output, tensor, self.world_size)
-        given = tensor.detach().contiguous().view(-1)
+        into: list[int] | None = None
+        out_of: list[int] | None = None
+        if output_splits is not None or input_splits is not None:
+            row = tensor.shape[1:].numel()
+            splits = check_splits(output, tensor, output_splits, input_splits, self.rank, self.world_size)
+            into, out_of = ([split * row for split in side] for side in splits)
+        else:
+            check_exchange(output, tensor, self.world_size)
+        given = apart_from(output, tensor)
 
         def launch(flat: torch.Tensor) -> Any:
-            return dist.all_to_all_single(flat, given, group=self.group, async_op=True)
+            return dist.all_to_all_single(flat, given, into, out_of, group=self.group, async_op=True)
 
         return self._start("all_to_all", output, launch, async_op)
 
@@ -230,8 +244,8 @@ class NativeCommunicator:
             if finish is not None:
                 finish(flat)
             sent = lane is not None and lane[0] == self.rank
-            if flat.data_ptr() != tensor.data_ptr() and not sent:
-                tensor.detach().copy_(flat.view(tensor.shape))
+            if not sent:
+                write_back(tensor, flat)
 
         try:
             if self._check is not None and lane is None:

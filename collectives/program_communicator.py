@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,11 +15,13 @@ from collectives.chunking import Buffer, Chunking
 from collectives.clock import Clock
 from collectives.errors import NotSupportedError
 from collectives.execute import execute
+from collectives.parts import apart_from, check_exchange, check_root, check_splits, rows_of, write_back
 from collectives.point_to_point import check_peer, message
 from collectives.program import Algorithm
 from collectives.reduction import REDUCE, ReduceOp, check_reduction
 from collectives.resolve import resolve_algorithm
 from collectives.transports import Transport
+from collectives.uneven_exchange import exchange_parts
 from collectives.work import Work
 
 
@@ -86,16 +88,17 @@ class ProgramCommunicator:
 
     def all_gather(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> Work:
         """Gather every rank's *tensor*, all of one size, into *output*, in the order of ranks."""
-        whole = check_parts(output, tensor, self.world_size)
-        whole[self.rank].copy_(tensor.detach().reshape(-1))
-        return self._start("all_gather", output, async_op)
+        rows = rows_of(output, tensor, self.world_size)
+        rows[self.rank].copy_(tensor.detach().reshape(-1))
+        finish = partial(write_back, output)
+        return self._start("all_gather", rows, async_op, finish=finish)
 
     def reduce_scatter(
         self, output: torch.Tensor, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False
     ) -> Work:
         """Reduce *tensor*, of ``world_size`` equal parts; each rank's *output* is its own part."""
         check_reduction(tensor, op)
-        work_on = check_parts(tensor, output, self.world_size).clone()
+        work_on = apart_from(tensor, rows_of(tensor, output, self.world_size))
 
         def finish(flat: torch.Tensor) -> None:
             self._take_own_part(output, flat)
@@ -112,9 +115,10 @@ class ProgramCommunicator:
             output = tensor.new_empty(self.world_size, tensor.numel())
         elif output is None:
             raise ValueError(f"rank {root} is the root of this gather and must give an output")
-        whole = check_parts(output, tensor, self.world_size)
-        whole[self.rank].copy_(tensor.detach().reshape(-1))
-        return self._start("gather", output, async_op, root=root)
+        rows = rows_of(output, tensor, self.world_size)
+        rows[self.rank].copy_(tensor.detach().reshape(-1))
+        finish = partial(write_back, output)
+        return self._start("gather", rows, async_op, root=root, finish=finish)
 
     def scatter(
         self, output: torch.Tensor, tensor: torch.Tensor | None, root: int = 0, async_op: bool = False
@@ -125,15 +129,33 @@ class ProgramCommunicator:
         elif tensor is None:
             raise ValueError(f"rank {root} is the root of this scatter and must give a tensor")
         else:
-            work_on = check_parts(tensor, output, self.world_size).clone()
+            work_on = apart_from(tensor, rows_of(tensor, output, self.world_size))
         finish = partial(self._take_own_part, output)
         return self._start("scatter", work_on, async_op, root=root, finish=finish)
 
-    def all_to_all(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> Work:
-        """Exchange parts: part q of *tensor* goes to rank q, where it becomes part r of *output*."""
-        check_alike(output, tensor, self.world_size)
-        output.detach().copy_(tensor.detach())
-        return self._start("all_to_all", output, async_op)
+    def all_to_all(
+        self,
+        output: torch.Tensor,
+        tensor: torch.Tensor,
+        output_splits: Sequence[int] | None = None,
+        input_splits: Sequence[int] | None = None,
+        async_op: bool = False,
+    ) -> Work:
+        """Exchange parts: part q of *tensor* goes to rank q, where it becomes part r of *output*.
+
+        With sizes of parts, which all ranks then give, the exchange is direct, whatever the algorithm.
+
+        Raises:
+            ValueError: tensors or sizes do not fit each other on this rank.
+            MismatchError: this rank and another disagree about the size of a part.
+        """
+        if output_splits is not None or input_splits is not None:
+            return self._exchange(output, tensor, output_splits, input_splits, async_op)
+        check_exchange(output, tensor, self.world_size)
+        flat = output.detach().contiguous().view(-1)
+        flat.copy_(apart_from(output, tensor))
+        finish = partial(write_back, output)
+        return self._start("all_to_all", flat, async_op, finish=finish)
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int = 0, async_op: bool = False) -> Work:
         """Send *tensor* to rank *peer*; complete when it has been received.
@@ -162,6 +184,26 @@ class ProgramCommunicator:
         """Advance what is in flight as far as it goes without waiting."""
         self.transport.poll()
 
+    def _exchange(
+        self,
+        output: torch.Tensor,
+        tensor: torch.Tensor,
+        output_splits: Sequence[int] | None,
+        input_splits: Sequence[int] | None,
+        async_op: bool,
+    ) -> Work:
+        into, out_of = check_splits(output, tensor, output_splits, input_splits, self.rank, self.world_size)
+        row = tensor.shape[1:].numel()
+        call = self._call("all_to_all", "direct", tensor.new_empty(row), op="by parts")
+
+        def run() -> Generator[Any, Any, None]:
+            flat = output.detach().contiguous().view(-1)
+            sizes = [split * row for split in into], [split * row for split in out_of]
+            yield from exchange_parts(flat, apart_from(output, tensor), *sizes, self.transport, call)
+            write_back(output, flat)
+
+        return self._launch(run(), call, async_op)
+
     def _message(self, tensor: torch.Tensor, source: int, destination: int, tag: int, async_op: bool) -> Work:
         call = self._call("message", "message", tensor, lane=(source, destination, tag))
         return self._launch(self._carry(message(source, destination), tensor.detach(), call), call, async_op)
@@ -172,8 +214,8 @@ class ProgramCommunicator:
         buffer = Buffer(Chunking(flat.numel(), 1, flat.element_size()), flat)
         yield from execute(algorithm, buffer, self.transport, call.channel())
         assert call.lane is not None
-        if call.lane[1] == self.rank and flat.data_ptr() != tensor.data_ptr():
-            tensor.copy_(flat.view(tensor.shape))
+        if call.lane[1] == self.rank:
+            write_back(tensor, flat)
 
     def _select(self, collective: str, nbytes: int, root: int | None) -> Algorithm:
         if root is not None:
@@ -240,44 +282,4 @@ class ProgramCommunicator:
         yield from execute(algorithm, buffer, self.transport, call.channel())
         if finish is not None:
             finish(flat)
-        if flat.data_ptr() != tensor.data_ptr():
-            tensor.copy_(flat.view(tensor.shape))
-
-
-def check_root(root: int, world_size: int) -> None:
-    """Refuse a root that is no rank.
-
-    Raises:
-        ValueError: there is no such rank.
-    """
-    if not 0 <= root < world_size:
-        raise ValueError(f"root must be a rank from 0 to {world_size - 1}, got {root}")
-
-
-def check_parts(whole: torch.Tensor, part: torch.Tensor, world_size: int) -> torch.Tensor:
-    """Return *whole* as a row per rank; refuse what does not consist of parts like *part*.
-
-    Raises:
-        ValueError: sizes or dtypes do not fit, or *whole* is not contiguous.
-    """
-    if whole.numel() != part.numel() * world_size or whole.dtype != part.dtype:
-        raise ValueError(
-            f"the longer tensor must hold {world_size} × {part.numel()} elements of {part.dtype}, "
-            f"got {whole.numel()} of {whole.dtype}"
-        )
-    if not whole.is_contiguous():
-        raise ValueError("the longer tensor must be contiguous")
-    return whole.detach().view(world_size, part.numel())
-
-
-def check_alike(output: torch.Tensor, tensor: torch.Tensor, world_size: int) -> None:
-    """Refuse an exchange between tensors that differ, or do not divide into parts.
-
-    Raises:
-        ValueError: shapes, dtypes or sizes do not fit.
-    """
-    if output.shape != tensor.shape or output.dtype != tensor.dtype or output.numel() % world_size:
-        raise ValueError(
-            f"output and tensor must be alike, and divisible by {world_size} ranks; got "
-            f"{tuple(output.shape)} of {output.dtype} and {tuple(tensor.shape)} of {tensor.dtype}"
-        )
+        write_back(tensor, flat)

@@ -14,7 +14,7 @@ then takes the place of the process group.  Torch calls it under old and new nam
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -27,6 +27,7 @@ from collectives.communicator import Communicator
 from collectives.errors import NotSupportedError
 from collectives.reduction import op_of
 from collectives.torch_members import Members, Processes
+from collectives.torch_names import NamedProcessGroup
 from collectives.torch_work import CollectiveWork
 from sim.cluster import Cluster
 
@@ -69,16 +70,15 @@ def create(options: Any, backend_options: Any) -> TestbedProcessGroup:
     return TestbedProcessGroup(members, options.group_rank, options.group_size)
 
 
-class TestbedProcessGroup(dist.ProcessGroup):
+class TestbedProcessGroup(NamedProcessGroup):
     """A process group whose collectives are ours."""
 
     __test__: ClassVar[bool] = False
 
     def __init__(self, members: Members, rank: int, world_size: int) -> None:
-        super().__init__(rank, world_size)  # type: ignore[call-arg]
+        super().__init__(rank, world_size)
         self.members = members
         self._communicators: dict[str, Communicator] = {}
-        self._name = self._description = "undefined"
 
     def connect(
         self,
@@ -97,37 +97,6 @@ class TestbedProcessGroup(dist.ProcessGroup):
         if device.type not in self._communicators:
             self._communicators[device.type] = self.connect(device=device)
         return self._communicators[device.type]
-
-    # What torch asks about the group.
-
-    def getBackendName(self) -> str:  # noqa: N802
-        """Return the name of the backend, as C++ asks for it."""
-        return "testbed"
-
-    def name(self) -> str:
-        """Return the name of the backend."""
-        return "testbed"
-
-    def setGroupName(self, name: str) -> None:  # noqa: N802
-        """Keep the group's name, which torch chooses."""
-        self._name = name
-
-    def getGroupName(self) -> str:  # noqa: N802
-        """Return the group's name."""
-        return self._name
-
-    def setGroupDesc(self, description: str) -> None:  # noqa: N802
-        """Keep the group's description."""
-        self._description = description
-
-    def getGroupDesc(self) -> str:  # noqa: N802
-        """Return the group's description."""
-        return self._description
-
-    _set_group_name = setGroupName
-    _set_group_desc = setGroupDesc  # type: ignore[assignment]
-    group_name = property(getGroupName)
-    group_desc = property(getGroupDesc)
 
     def shutdown(self) -> None:
         """Give back what connects the members."""
@@ -203,7 +172,7 @@ class TestbedProcessGroup(dist.ProcessGroup):
         """Reduce one long tensor, of a part for each rank; each rank gets its own."""
         op = op_of(getattr(opts, "reduceOp", opts))
         communicator = self.communicator(tensor.device)
-        work = communicator.reduce_scatter(output, tensor.contiguous(), op, async_op=True)
+        work = communicator.reduce_scatter(output, tensor, op, async_op=True)
         return CollectiveWork([work], [output])
 
     _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
@@ -216,23 +185,32 @@ class TestbedProcessGroup(dist.ProcessGroup):
         input_split_sizes: Sequence[int] = (),
         opts: Any = None,
     ) -> CollectiveWork:
-        """Exchange equal parts of one long tensor."""
-        if output_split_sizes or input_split_sizes:
-            raise NotSupportedError("testbed exchanges equal parts; leave the split sizes out")
-        work = self.communicator(tensor.device).all_to_all(output, tensor, async_op=True)
+        """Exchange the parts of one long tensor, which are equal if no sizes are given."""
+        splits = output_split_sizes or None, input_split_sizes or None
+        work = self.communicator(tensor.device).all_to_all(output, tensor, *splits, async_op=True)
         return CollectiveWork([work], [output])
 
     alltoall_base = all_to_all_single  # type: ignore[assignment]
+
+    def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> CollectiveWork:
+        """Exchange tensors of any size: that at place q of the inputs goes to rank q."""
+        if len(outputs) != self.size() or len(inputs) != self.size():
+            raise ValueError(
+                f"all_to_all needs {self.size()} tensors each way, one for each rank; got {len(outputs)} and "
+                f"{len(inputs)}"
+            )
+        sizes = [tensor.numel() for tensor in outputs], [tensor.numel() for tensor in inputs]
+        given = torch.cat([tensor.detach().reshape(-1) for tensor in inputs])
+        received = given.new_empty(sum(sizes[0]))
+        work = self.communicator(given.device).all_to_all(received, given, *sizes, async_op=True)
+        return CollectiveWork([work], outputs, lambda: _copy_rows(outputs, received.split(sizes[0])))
 
     def all_gather_single(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
     ) -> CollectiveWork:
         """Gather one tensor of each rank into one long tensor."""
-        if output.is_contiguous():
-            work = self.communicator(tensor.device).all_gather(output, tensor, async_op=True)
-            return CollectiveWork([work], [output])
-        gathered, work = self._all_gather(tensor)
-        return CollectiveWork([work], [output], lambda: _copy(output, gathered))
+        work = self.communicator(tensor.device).all_gather(output, tensor, async_op=True)
+        return CollectiveWork([work], [output])
 
     _allgather_base = all_gather_single  # type: ignore[assignment]
 
@@ -317,6 +295,6 @@ def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
     target.detach().copy_(source.view(target.shape))
 
 
-def _copy_rows(parts: Sequence[torch.Tensor], rows: torch.Tensor) -> None:
+def _copy_rows(parts: Sequence[torch.Tensor], rows: Iterable[torch.Tensor]) -> None:
     for part, row in zip(parts, rows, strict=False):
         _copy(part, row)

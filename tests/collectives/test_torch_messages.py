@@ -1,4 +1,4 @@
-"""Messages from one rank to another as torch sends them, on rank threads and between processes."""
+"""Messages and uneven exchanges as torch makes them, on rank threads and between processes."""
 
 import pytest
 import torch
@@ -104,6 +104,35 @@ def test_messages_and_collectives_of_a_group_do_not_hold_each_other_up(run, pool
         ([16.0], [2.0]),
         ([16.0], [0.0]),
     ]
+
+
+def uneven(rank, group, everybody):
+    if rank == 1:
+        return None
+    me = dist.get_rank(group)
+    sizes = [[0, 1, 2], [3, 0, 0], [1, 2, 0]]
+    given, expected = sizes[me], [row[me] for row in sizes]
+    tensor = torch.repeat_interleave(torch.arange(3.0), torch.tensor(given)) + 10 * me
+    single = torch.zeros(sum(expected), 2, dtype=torch.complex64)
+    dist.all_to_all_single(
+        single, torch.complex(tensor, -tensor)[:, None].expand(-1, 2), expected, given, group
+    )
+    parts = [torch.zeros(n, 1) for n in expected]
+    work = dist.all_to_all(parts, [part[:, None] for part in tensor.split(given)], group, async_op=True)
+    work.wait()
+    return single.tolist(), [part.flatten().tolist() for part in parts]
+
+
+@BOTH
+def test_parts_of_any_size_are_exchanged_in_a_sub_group(run, pool):
+    results = run(uneven, pool)
+
+    sizes = [[0, 1, 2], [3, 0, 0], [1, 2, 0]]
+    assert results[1] is None
+    for rank in (0, 2, 3):
+        me = [0, 2, 3].index(rank)
+        parts = [[10.0 * peer + me] * row[me] for peer, row in enumerate(sizes)]
+        assert results[rank] == ([[complex(n, -n)] * 2 for part in parts for n in part], parts)
 
 
 def test_a_message_takes_its_latency_and_its_bytes_and_both_directions_go_at_once():

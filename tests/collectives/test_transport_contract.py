@@ -15,7 +15,7 @@ from collectives.transports.nccl import NcclTransport
 from collectives.transports.simulated import SimulatedExchange, SimulatedTransport
 from collectives.transports.threaded import run_threads
 from sim import Cluster, Topology
-from tests.collectives import message_contract
+from tests.collectives import message_contract, tensor_contract
 from tests.collectives.transport_contract import SCENARIOS, Scenario, play, two_communicators_do_not_mix
 from tests.distributed.pool import WorkerPool
 
@@ -109,6 +109,14 @@ def test_a_transport_keeps_the_contract(
 
     assert results == over_threads(SCENARIOS, world_size, algorithm, pool)
     assert all(result == results[0] for result in results)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("over", [*TRANSPORTS, NATIVE])
+def test_a_transport_takes_any_tensors(
+    over: Callable[..., list[Any]], world_size: int, pool: WorkerPool
+) -> None:
+    over(tensor_contract.SCENARIOS, world_size, "ring", pool)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])

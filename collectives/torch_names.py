@@ -1,0 +1,42 @@
+"""What torch asks a process group about itself, in Python and from C++: its names."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+
+
+class NamedProcessGroup(dist.ProcessGroup):
+    """A process group that keeps its own name, as it has no backend in C++ to keep it."""
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        super().__init__(rank, world_size)  # type: ignore[call-arg]
+        self._name = self._description = "undefined"
+
+    def getBackendName(self) -> str:  # noqa: N802
+        """Return the name of the backend, as C++ asks for it."""
+        return "testbed"
+
+    def name(self) -> str:
+        """Return the name of the backend."""
+        return "testbed"
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        """Keep the group's name, which torch chooses."""
+        self._name = name
+
+    def getGroupName(self) -> str:  # noqa: N802
+        """Return the group's name."""
+        return self._name
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+        """Keep the group's description."""
+        self._description = description
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        """Return the group's description."""
+        return self._description
+
+    _set_group_name = setGroupName
+    _set_group_desc = setGroupDesc  # type: ignore[assignment]
+    group_name = property(getGroupName)
+    group_desc = property(getGroupDesc)
