@@ -66,6 +66,7 @@ def bucket(rank: int, world_size: int, *, shape: str = "", colors: int = 1) -> I
                 order=[(color + n) % len(sides) for n in dimensions],
                 backwards=color // len(sides) % 2 == 1,
                 first_chunk=color * world_size,
+                of=colors * world_size,
             )
             for color in range(colors)
         )
@@ -73,7 +74,7 @@ def bucket(rank: int, world_size: int, *, shape: str = "", colors: int = 1) -> I
 
 
 def _one_color(
-    rank: int, sides: Sequence[int], *, order: Sequence[int], backwards: bool, first_chunk: int
+    rank: int, sides: Sequence[int], *, order: Sequence[int], backwards: bool, first_chunk: int, of: int
 ) -> Iterator[Step]:
     """Yield the steps on one part of the buffer, dimension by dimension in *order* and back."""
     held = math.prod(sides)
@@ -84,9 +85,9 @@ def _one_color(
         group = Group(index, side, rank - index * stride, stride)
         if backwards:
             group = group.reversed()
-        yield from embed(ring_reduce_scatter, group, first_chunk=first_chunk, num_chunks=held)
+        yield from embed(ring_reduce_scatter, group, first_chunk=first_chunk, num_chunks=held, of=of)
         phases.append((group, first_chunk, held))
         held //= side
         first_chunk = first_chunk + group.index * held
     for group, first_chunk, held in reversed(phases):
-        yield from embed(ring_all_gather, group, first_chunk=first_chunk, num_chunks=held)
+        yield from embed(ring_all_gather, group, first_chunk=first_chunk, num_chunks=held, of=of)

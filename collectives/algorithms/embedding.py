@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from collectives.errors import NotSupportedError
-from collectives.program import Algorithm, Local, Operation, Step, as_step
+from collectives.program import Algorithm, Local, Operation, Step, Transfer, as_step
 
 
 class Members(Protocol):
@@ -58,44 +60,50 @@ class Group:
 
 
 def embed(
-    program: Algorithm, group: Members, *, first_chunk: int, num_chunks: int, when: bool = True
+    program: Algorithm, group: Members, *, first_chunk: int, num_chunks: int, of: int, when: bool = True
 ) -> Iterator[Step]:
     """Yield the steps of *program* among *group* on the *num_chunks* chunks from *first_chunk*.
 
     Args:
-        program: one whose messages arrive in the chunks that they left.
+        program: one whose messages arrive in the chunks that they left, or in scratch.
         group: the ranks that run it.
         first_chunk: of the larger world, where the program's chunk 0 begins.
         num_chunks: of the larger world, a multiple of the number of chunks of the program.
+        of: chunks of the larger world; it must have the scratch that `scratch_for` says.
         when: whether this rank is in the group; elsewhere the steps are empty.
 
     Raises:
-        NotSupportedError: *program* moves chunks about or needs scratch; among equal parts it may
-            move them, but the chunks of a larger world may be of different lengths.
+        NotSupportedError: *program* moves chunks about; among equal parts it may, but the chunks
+            of a larger world may be of different lengths.
     """
-    if program.num_scratch_chunks(group.size):
-        raise NotSupportedError(f"{program} for {program.collective} needs scratch; embed direct instead")
-    width = num_chunks // program.num_chunks(group.size)
+    own_chunks = program.num_chunks(group.size)
+    width = num_chunks // own_chunks
+
+    def place(chunk: int) -> int:
+        return chunk // own_chunks * of + first_chunk + chunk % own_chunks * width
+
     for step in program(group.index, group.size):
-        yield tuple(
-            _embed(program, operation, group, first_chunk, width, when) for operation in as_step(step)
-        )
+        placed: list[Operation] = []
+        for operation in as_step(step):
+            other_end: Any = group.rank_of(operation.peer) if isinstance(operation, Transfer) else None
+            if isinstance(operation, Local):
+                if np.any((operation.source - operation.chunk) % own_chunks):
+                    raise NotSupportedError(
+                        f"{program} for {program.collective} moves chunks about; embed ring instead"
+                    )
+                other_end = place(operation.source)
+            taking_part = operation.when & when
+            length = operation.num_chunks * width
+            placed.append(type(operation)(other_end, place(operation.chunk), length, taking_part))
+        yield tuple(placed)
+
+
+def scratch_for(program: Algorithm, group_size: int, of: int) -> int:
+    """Return the scratch chunks that a world of *of* chunks needs for *program* in it."""
+    return -(-program.num_scratch_chunks(group_size) // program.num_chunks(group_size)) * of
 
 
 def side_by_side(*programs: Iterable[Step]) -> Iterator[Step]:
     """Yield steps in which all *programs* take their next one at once, those that have one left."""
     for steps in zip_longest(*programs, fillvalue=()):
         yield tuple(operation for step in steps for operation in step)
-
-
-def _embed(
-    program: Algorithm, operation: Operation, group: Members, first_chunk: int, width: int, when: bool
-) -> Operation:
-    if isinstance(operation, Local):
-        raise NotSupportedError(f"{program} for {program.collective} moves chunks about; embed ring instead")
-    return type(operation)(
-        group.rank_of(operation.peer),
-        first_chunk + operation.chunk * width,
-        operation.num_chunks * width,
-        operation.when & when,
-    )

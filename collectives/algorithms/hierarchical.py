@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from collectives.algorithms.embedding import Group, embed, side_by_side
+from collectives.algorithms.embedding import Group, embed, scratch_for, side_by_side
 from collectives.errors import NotSupportedError
 from collectives.program import Algorithm, Cost, Send, Step, algorithm
 
@@ -76,6 +76,14 @@ def _num_chunks(world_size: int, *, ranks_per_node: int, inner: str, outer: str)
     return math.lcm(*inside, math.lcm(*nodes.sizes) * reduce.num_chunks(nodes.count))
 
 
+def _num_scratch_chunks(world_size: int, *, ranks_per_node: int, inner: str, outer: str) -> int:
+    nodes = _Nodes.of(world_size, ranks_per_node)
+    scatter, reduce, gather = _parts(inner, outer)
+    chunks = _num_chunks(world_size, ranks_per_node=ranks_per_node, inner=inner, outer=outer)
+    inside = [scratch_for(part, size, chunks) for part in (scatter, gather) for size in nodes.sizes]
+    return max(*inside, scratch_for(reduce, nodes.count, chunks))
+
+
 def _cost(world_size: int, *, ranks_per_node: int, inner: str, outer: str) -> Cost:
     nodes = _Nodes.of(world_size, ranks_per_node)
     scatter, reduce, gather = _parts(inner, outer)
@@ -108,7 +116,7 @@ def _sent(part: Algorithm, rank: int, world_size: int) -> Fraction:
     return Fraction(num_chunks, part.num_chunks(world_size))
 
 
-@algorithm(array_form=True, num_chunks=_num_chunks, cost=_cost)
+@algorithm(array_form=True, num_chunks=_num_chunks, scratch_chunks=_num_scratch_chunks, cost=_cost)
 def hierarchical(
     rank: int, world_size: int, *, ranks_per_node: int = 8, inner: str = "ring", outer: str = "ring"
 ) -> Iterator[Step]:
@@ -155,7 +163,12 @@ def _inside(program: Algorithm, nodes: _Nodes, rank: int, chunks: int) -> Iterat
     yield from side_by_side(
         *(
             embed(
-                program, Group(place % size, size, rank - place), first_chunk=0, num_chunks=chunks, when=when
+                program,
+                Group(place % size, size, rank - place),
+                first_chunk=0,
+                num_chunks=chunks,
+                of=chunks,
+                when=when,
             )
             for size, when in zip(nodes.sizes, here, strict=True)
         )
@@ -171,6 +184,8 @@ def _between(program: Algorithm, nodes: _Nodes, rank: int, chunks: int) -> Itera
     while np.any(here := begin < (place + 1) * own):
         column = _Column(node, nodes, begin // share, begin // last_share)
         end: int = np.minimum((column.place + 1) * share, (column.last_place + 1) * last_share)
-        overlaps.append(embed(program, column, first_chunk=begin, num_chunks=end - begin, when=here))
+        overlaps.append(
+            embed(program, column, first_chunk=begin, num_chunks=end - begin, of=chunks, when=here)
+        )
         begin = end
     yield from side_by_side(*overlaps)

@@ -57,7 +57,13 @@ def table(
         title_justify="left",
     )
     for number, column in enumerate(columns):
-        result.add_column(column, justify="left" if number < text_columns else "right", no_wrap=True)
+        text = number < text_columns
+        result.add_column(
+            column,
+            justify="left" if text else "right",
+            no_wrap=not text,
+            overflow="fold" if text else "ellipsis",
+        )
     for row in rows:
         result.add_row(*row)
     return result
