@@ -69,7 +69,7 @@ class Move:
     reduces: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Message:
     """*source* of rank *sender* goes to *target* of rank *receiver*, where it may be reduced in.
 

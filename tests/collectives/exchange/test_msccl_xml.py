@@ -1,3 +1,5 @@
+"""MSCCL XML: what is written runs, what is read is proved, what makes no sense is refused."""
+
 from __future__ import annotations
 
 import re
@@ -337,3 +339,20 @@ def test_a_file_changed_anywhere_is_read_or_refused_and_never_crashes(data: st.D
 
     with suppress(CollectiveError):
         verify(from_msccl_xml('"'.join(pieces)), 2)
+
+
+@pytest.mark.parametrize("name", ["ring", "halving_doubling", "one_shot"])
+def test_a_file_with_a_dependency_too_few_is_refused_unless_it_is_right_without_it(name: str) -> None:
+    text = to_msccl_xml(resolve_algorithm(name), 4)
+    refused = 0
+
+    for match in re.finditer(r'depid="\d+" deps="\d+"', text):
+        changed = text[: match.start()] + 'depid="-1" deps="-1"' + text[match.end() :]
+        try:
+            verify(from_msccl_xml(changed), 4)
+        except AlgorithmFileError:
+            refused += 1
+            continue
+        assert all(fulfils(changed, slots=slots, seed=seed) for slots in (1, 1000) for seed in range(5))
+
+    assert refused > 0

@@ -1,0 +1,214 @@
+"""``testbed export``: an algorithm, or a table of times, in the format of another runtime."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from testbed.commands.verify import choose
+from testbed.errors import UsageError, reporting_errors
+from testbed.report.folder import check_writable, document, write_text
+from testbed.report.table import print_json
+
+if TYPE_CHECKING:
+    from collectives import Algorithm
+    from collectives.exchange.nccl_tuner import Timing
+
+EXAMPLES = """\b
+Examples:
+  testbed export ring --ranks 8 --format msccl --output ring8.xml
+  testbed export direct --collective all_gather --ranks 8 --format mscclpp
+  testbed export times.json --format nccl-tuner --output nccl_tuner.conf
+"""
+
+MAX_RANKS = 256
+MAX_TABLE_BYTES = 64 << 20
+
+
+class Format(StrEnum):
+    """Whose format."""
+
+    MSCCL = "msccl"
+    MSCCLPP = "mscclpp"
+    NCCL_TUNER = "nccl-tuner"
+
+
+class Protocol(StrEnum):
+    """How NCCL and its relatives move bytes."""
+
+    SIMPLE = "simple"
+    LL = "ll"
+    LL128 = "ll128"
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What is written, and what a result document says of it."""
+
+    text: str
+    method: Any
+    facts: Mapping[str, Any]
+
+
+@reporting_errors
+def export(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="ALGORITHM|TABLE.json",
+            help="As for show; for nccl-tuner what testbed bench --save has written.",
+        ),
+    ],
+    format: Annotated[
+        Format, typer.Option(help="MSCCL XML, an MSCCL++ plan, or a table for NCCL's example tuner plugin.")
+    ],
+    ranks: Annotated[
+        int | None, typer.Option(min=1, max=MAX_RANKS, metavar="N", help="World size; a table has its own.")
+    ] = None,
+    collective: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="By default all_reduce, or else the first it is shipped for."),
+    ] = None,
+    protocol: Annotated[Protocol, typer.Option(help="Named in the file; MSCCL++ plans are simple.")] = (
+        Protocol.SIMPLE
+    ),
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to write it; by default stdout.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --output: print what was written as JSON.")
+    ] = False,
+) -> None:
+    """Write an algorithm, or a table of which is fastest, for another runtime.
+
+    Algorithms are proved first. What a format cannot express is refused with the reason.
+    """
+    if as_json and output is None:
+        raise UsageError("--json describes a file that is written; add --output FILE")
+    if output is not None:
+        check_writable(output)
+    exported = (
+        _table(source, ranks, protocol)
+        if format is Format.NCCL_TUNER
+        else _algorithm(source, format, ranks, collective, protocol)
+    )
+    if output is None:
+        print(exported.text, end="")
+        return
+    write_text(output, exported.text)
+    if as_json:
+        facts: dict[str, Any] = {
+            "format": format.value,
+            "file": str(output),
+            "bytes": len(exported.text.encode()),
+        }
+        print_json(document(method=exported.method, model=MODELS[format], **facts, **exported.facts))
+    else:
+        print(f"Written to {output}.")
+
+
+MODELS = {
+    Format.MSCCL: "the program was proved; no MSCCL ran the file",
+    Format.MSCCLPP: "the program was proved; no MSCCL++ ran the plan",
+    Format.NCCL_TUNER: "a choice by the times of the table; no NCCL ran with it",
+}
+
+
+def _algorithm(
+    source: str, chosen: Format, ranks: int | None, collective: str | None, protocol: Protocol
+) -> Exported:
+    if ranks is None:
+        raise UsageError(f"--format {chosen} is for one world size: add --ranks N")
+    meant = choose([source], collective)
+    algorithm = next((own for own in meant if own.collective == "all_reduce"), meant[0])
+    text = _WRITERS[chosen](algorithm, ranks, protocol)
+    return Exported(
+        text, "proved", {"algorithm": str(algorithm), "collective": algorithm.collective, "ranks": ranks}
+    )
+
+
+def _msccl(algorithm: Algorithm, ranks: int, protocol: Protocol) -> str:
+    from collectives.exchange.msccl_xml import to_msccl_xml
+
+    names = {Protocol.SIMPLE: "Simple", Protocol.LL: "LL", Protocol.LL128: "LL128"}
+    return to_msccl_xml(algorithm, ranks, protocol=names[protocol])
+
+
+def _mscclpp(algorithm: Algorithm, ranks: int, protocol: Protocol) -> str:
+    from collectives.exchange.mscclpp_json import to_mscclpp_json
+
+    if protocol is not Protocol.SIMPLE:
+        raise UsageError(f"--protocol {protocol}: MSCCL++ plans are written for simple only")
+    return json.dumps(to_mscclpp_json(algorithm, ranks), indent=2) + "\n"
+
+
+_WRITERS: Mapping[Format, Callable[[Algorithm, int, Protocol], str]] = {
+    Format.MSCCL: _msccl,
+    Format.MSCCLPP: _mscclpp,
+}
+
+
+def _table(source: str, ranks: int | None, protocol: Protocol) -> Exported:
+    from collectives.exchange.nccl_tuner import to_tuner_csv
+
+    if ranks is not None:
+        raise UsageError("--ranks is for algorithms; a table says itself how many ranks took part")
+    content = _read_table(Path(source))
+    timings = [_timing(f"{source}: row {number}", row, content) for number, row in enumerate(content["rows"])]
+    text = to_tuner_csv(timings, content["ranks"], protocol=protocol.value)
+    facts = {"table": source, "ranks": content["ranks"], "timings": len(timings)}
+    return Exported(text, content.get("method"), facts)
+
+
+def _read_table(path: Path) -> dict[str, Any]:
+    """Return a result document of ``testbed bench``.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file; expected what testbed bench --save writes")
+    if path.stat().st_size > MAX_TABLE_BYTES:
+        raise UsageError(f"{path}: {path.stat().st_size} bytes; at most {MAX_TABLE_BYTES} are read")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: not JSON: {error}") from None
+    if isinstance(content, dict):
+        ranks = content.get("ranks")
+        if isinstance(content.get("rows"), list) and type(ranks) is int and ranks > 0:
+            return content
+    raise UsageError(f'{path}: expected what testbed bench --save writes, with "ranks" and "rows"')
+
+
+def _timing(where: str, row: Any, content: Mapping[str, Any]) -> Timing:
+    """Return what *row* says, or the document where that speaks for all rows.
+
+    Raises:
+        UsageError: something is missing, or makes no sense.
+    """
+    from collectives.contracts import CONTRACTS
+    from collectives.exchange.nccl_tuner import Timing
+
+    if not isinstance(row, dict):
+        raise UsageError(f"{where}: expected an object, got {row!r:.40}")
+    collective = row.get("collective", content.get("collective", "all_reduce"))
+    name = row.get("algorithm", content.get("algorithm"))
+    size: Any = row.get("size_bytes")
+    time: Any = row.get("time_us")
+    if collective not in list(CONTRACTS):
+        raise UsageError(f"{where}: collective is one of {', '.join(CONTRACTS)}; got {collective!r}")
+    if not isinstance(name, str):
+        raise UsageError(f"{where}: expected algorithm, a name; got {name!r}")
+    if type(size) is not int or size < 0:
+        raise UsageError(f"{where}: expected size_bytes, a number of bytes; got {size!r}")
+    if type(time) not in (int, float) or not math.isfinite(time) or time < 0:
+        raise UsageError(f"{where}: expected time_us, a time in microseconds; got {time!r}")
+    return Timing(collective, name, size, time)
