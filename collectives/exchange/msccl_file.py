@@ -159,6 +159,8 @@ def _elements(content: str | bytes, origin: str) -> _Element:
     except xml.parsers.expat.ExpatError as error:
         reason = xml.parsers.expat.ErrorString(error.code)
         raise AlgorithmFileError(f"{origin}, line {error.lineno}: not XML: {reason}") from None
+    except (LookupError, ValueError) as error:  # what expat says of an encoding that it does not know
+        raise AlgorithmFileError(f"{origin}, line 1: not XML that can be read: {error}") from None
     return top.children[0]
 
 

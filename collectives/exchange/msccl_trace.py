@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,10 @@ from collectives.exchange.msccl_file import (
     Transfer,
 )
 
-Clock = npt.NDArray[np.int32]
+MAX_CLOCK_ENTRIES = 1 << 28
+"""Up to 1 GiB of them; a step that others wait for keeps one entry per thread block."""
+
+Clock: TypeAlias = npt.NDArray[np.int32]
 
 
 class Slot(NamedTuple):
@@ -112,6 +115,12 @@ class Trace:
             )
         self.chunks_per_part = file.num_chunks // parts
         blocks = [(rank, block) for rank, gpu in enumerate(file.gpus) for block in gpu.blocks]
+        kept = sum(step.is_awaited or step.type in SENDING for _, block in blocks for step in block.steps)
+        if len(blocks) * (len(blocks) + kept) > MAX_CLOCK_ENTRIES:
+            raise AlgorithmFileError(
+                f"{file.origin}: {len(blocks)} thread blocks with {kept} steps that others wait for are more "
+                "than can be followed"
+            )
         self.blocks = [
             _Block(rank, number, block, np.zeros(len(blocks), dtype=np.int32))
             for number, (rank, block) in enumerate(blocks)

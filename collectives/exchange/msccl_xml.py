@@ -15,12 +15,12 @@ and for what the runtime does with a step.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TypeAlias
-from xml.sax.saxutils import quoteattr
 
 from collectives.errors import NotSupportedError
 from collectives.exchange.lowering import MAX_LANES, Lowered, LoweredStep, Place, Span, lower
@@ -252,8 +252,10 @@ def _check_limits(lowered: Lowered, gpus: list[list[_ThreadBlock]], num_channels
 def _lines(
     lowered: Lowered, gpus: list[list[_ThreadBlock]], num_channels: int, protocol: str
 ) -> Iterator[str]:
+    # The runtimes' parsers know no entities, and hold so many characters.
+    name = re.sub(r"[^\w:=,.() -]", "_", lowered.algorithm, flags=re.ASCII)[:MAX_NAME]
     yield (
-        f"<algo name={quoteattr(lowered.algorithm[:MAX_NAME])} proto={quoteattr(protocol)} "
+        f'<algo name="{name}" proto="{protocol}" '
         f'nchannels="{num_channels}" nchunksperloop="{lowered.num_chunks}" ngpus="{len(gpus)}" '
         f'coll="{lowered.collective}" inplace="{int(lowered.in_place)}" '
         f'outofplace="{int(not lowered.in_place)}" minBytes="0" maxBytes="{MAX_BYTES}">'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,11 @@ from tests.collectives.exchange.msccl_runtime import StuckError, fulfils
 
 WORLD_SIZES = (2, 3, 4, 5, 8)
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
-SHIPPED = [pytest.param(shipped, id=f"{shipped.collective}-{shipped.name}") for shipped in ALGORITHMS]
+PARAMETERS = ("ring:channels=2", "chain:segments=3", "hierarchical:ranks_per_node=2", "swing:channels=3")
+SHIPPED = [
+    pytest.param(shipped, id=f"{shipped.collective}-{shipped}")
+    for shipped in (*ALGORITHMS, *map(resolve_algorithm, PARAMETERS))
+]
 
 
 def exported(shipped: Algorithm, world_size: int) -> str | None:
@@ -196,6 +201,15 @@ def test_long_messages_are_divided_as_the_runtime_wants() -> None:
     assert chunks_sent(from_msccl_xml(text), 2) == [100, 100]
 
 
+def test_a_name_is_spelled_so_that_the_runtimes_can_read_it() -> None:
+    named = replace(resolve_algorithm("ring"), name='<&"größe"' * 20)
+
+    text = to_msccl_xml(named, 2)
+
+    assert text.startswith('<algo name="' + "___gr__e_" * 7 + '"')
+    assert verify(from_msccl_xml(text), 2)
+
+
 def test_a_wrong_program_is_not_exported() -> None:
     def silent(rank: int, world_size: int) -> Any:
         yield ()
@@ -223,6 +237,7 @@ def test_a_file_is_for_one_world_size(world_size: int) -> None:
     [
         ("<algo", "hello <algo", "line 1: not XML: syntax error"),
         ("</algo>", "", "not XML: no element found"),
+        ("<algo", '<?xml version="1.0" encoding="utf-7"?><algo', "line 1: not XML that can be read: multi"),
         ("<algo", '<!DOCTYPE a [<!ENTITY b "c">]><algo', "line 1: a document type .DOCTYPE. is refused"),
         ("algo", "schedule", "line 1: expected the element <algo>, got <schedule>"),
         ("<step", "<op", "line 4: expected <step> in <tb>, got <op>"),
@@ -356,3 +371,12 @@ def test_a_file_with_a_dependency_too_few_is_refused_unless_it_is_right_without_
         assert all(fulfils(changed, slots=slots, seed=seed) for slots in (1, 1000) for seed in range(5))
 
     assert refused > 0
+
+
+def test_more_than_can_be_followed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collectives.exchange.msccl_trace.MAX_CLOCK_ENTRIES", 10)
+
+    with pytest.raises(
+        AlgorithmFileError, match="4 thread blocks with 6 steps that others wait for are more"
+    ):
+        from_msccl_xml(RING)
