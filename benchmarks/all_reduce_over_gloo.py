@@ -1,11 +1,16 @@
-"""Our algorithms over Gloo against Gloo's own all-reduce, in pairs, in one run.
+"""All-reduce algorithms over Gloo against a baseline, in pairs, in one run.
 
     torchrun --nproc-per-node 4 benchmarks/all_reduce_over_gloo.py --algorithms ring,tree
 
+compares ours with Gloo's own.  How good the choice of ``auto`` is, one sees with it as the baseline:
+
+    testbed bench --transport gloo --ranks 4 --algorithm all --save table.json
+    torchrun --nproc-per-node 4 benchmarks/all_reduce_over_gloo.py --baseline auto:table=table.json --algorithms all
+
 Each pair calls the one and then the other, the order changing from pair to pair, so that both see
 the same weather.  A call takes as long as its slowest rank.  Printed are the median of the ratios
-of a pair, ours over Gloo's, and the interval in which that median lies with 95 % confidence
-(bootstrap, seeded).
+of a pair, the algorithm's time over the baseline's, and the interval in which that median lies with
+95 % confidence (bootstrap, seeded).
 """
 
 from __future__ import annotations
@@ -17,42 +22,52 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from collectives import connect
+from collectives import NotSupportedError, algorithm_names, connect
 from collectives.communicator import Communicator
 from sim.units import format_size
 from testbed.arguments import parse_sizes
+from testbed.contenders import split_names
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--algorithms", default="ring", help="comma-separated")
+    parser.add_argument("--algorithms", default="ring", help="comma-separated, or all")
+    parser.add_argument("--baseline", default="native", help="what they are compared with")
     parser.add_argument("--sizes", default="4K-64M")
     parser.add_argument("--factor", type=int, default=8)
     parser.add_argument("--pairs", type=int, default=30)
     args = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    native = connect(algorithm="native")
-    ours = {name: connect(algorithm=name) for name in args.algorithms.split(",")}
+    baseline = connect(algorithm=args.baseline)
+    names = ["native", *algorithm_names()] if args.algorithms == "all" else split_names(args.algorithms)
+    compared = {name: connect(algorithm=name) for name in names}
     if dist.get_rank() == 0:
-        print(f"{'size':>8}  {'algorithm':<20} {'native':>10} {'ours':>10}  ratio  95 % interval")
+        print(f"{'size':>8}  {'algorithm':<20} {'baseline':>10} {'own':>10}  ratio  95 % interval")
     for nbytes in parse_sizes(args.sizes, args.factor):
         tensor = torch.zeros(nbytes // 4)
-        for name, communicator in ours.items():
-            pairs = [measure_pair(native, communicator, tensor, turn) for turn in range(args.pairs + 2)][2:]
+        for name, communicator in compared.items():
+            try:
+                pairs = [
+                    measure_pair(baseline, communicator, tensor, turn) for turn in range(args.pairs + 2)
+                ][2:]
+            except NotSupportedError as refusal:
+                if dist.get_rank() == 0:
+                    print(f"{format_size(nbytes):>8}  {name:<20} {refusal}")
+                continue
             if dist.get_rank() == 0:
                 report(nbytes, name, np.array(pairs))
     dist.destroy_process_group()
 
 
 def measure_pair(
-    native: Communicator, ours: Communicator, tensor: torch.Tensor, turn: int
+    baseline: Communicator, other: Communicator, tensor: torch.Tensor, turn: int
 ) -> tuple[float, float]:
     """Return the seconds of one call of each, on the slowest rank."""
-    order = (native, ours) if turn % 2 else (ours, native)
+    order = (baseline, other) if turn % 2 else (other, baseline)
     seconds = {communicator: measure(communicator, tensor) for communicator in order}
-    return seconds[native], seconds[ours]
+    return seconds[baseline], seconds[other]
 
 
 def measure(communicator: Communicator, tensor: torch.Tensor) -> float:
@@ -70,9 +85,9 @@ def report(nbytes: int, name: str, pairs: np.ndarray) -> None:
     ratios = pairs[:, 1] / pairs[:, 0]
     resampled = np.random.default_rng(0).choice(ratios, (2000, len(ratios)))
     low, high = np.percentile(np.median(resampled, axis=1), [2.5, 97.5])
-    native_ms, ours_ms = np.median(pairs, axis=0) * 1e3
+    baseline_ms, own_ms = np.median(pairs, axis=0) * 1e3
     print(
-        f"{format_size(nbytes):>8}  {name:<20} {native_ms:7.2f} ms {ours_ms:7.2f} ms  "
+        f"{format_size(nbytes):>8}  {name:<20} {baseline_ms:7.2f} ms {own_ms:7.2f} ms  "
         f"{np.median(ratios):5.2f}  {low:.2f} to {high:.2f}",
         flush=True,
     )
