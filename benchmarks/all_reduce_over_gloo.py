@@ -4,8 +4,8 @@
 
 compares ours with Gloo's own.  How good the choice of ``auto`` is, one sees with it as the baseline:
 
-    testbed bench --transport gloo --ranks 4 --algorithm all --save table.json
-    torchrun --nproc-per-node 4 benchmarks/all_reduce_over_gloo.py --baseline auto:table=table.json --algorithms all
+    testbed bench --transport gloo --ranks 4 --algorithm all --save t
+    torchrun --nproc-per-node 4 benchmarks/all_reduce_over_gloo.py --algorithms all --baseline auto:table=t
 
 Each pair calls the one and then the other, the order changing from pair to pair, so that both see
 the same weather.  A call takes as long as its slowest rank.  Printed are the median of the ratios

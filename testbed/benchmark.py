@@ -116,13 +116,12 @@ def simulate_rows(
         for place, contender in enumerate(tuple(left)):
             done = number * len(request.contenders) + place
             advance(f"{spell_size(nbytes)}, {contender.name}", completed=done)
-            assert contender.algorithm is not None
-            run = _simulate(contender, contender.algorithm, nbytes, topology, ITEM_SIZES[request.dtype])
+            run = _simulate(contender, request, nbytes, topology)
             if run is None:
                 left.remove(contender)
                 yield Refusal(contender.name, _too_long(contender))
                 continue
-            wrong = _wrong_in_virtual_time(request, contender.algorithm, count, topology) if payload else None
+            wrong = _wrong_in_virtual_time(request, contender, count, topology) if payload else None
             timed = row(
                 request.collective,
                 contender.name,
@@ -132,17 +131,23 @@ def simulate_rows(
                 run.seconds,
                 wrong,
             )
-            yield replace(timed, engine=run.engine, floor_us=run.floor_seconds * 1e6)
+            chosen = run.algorithm if contender.algorithm is None else None
+            yield replace(timed, engine=run.engine, floor_us=run.floor_seconds * 1e6, chosen=chosen)
 
 
-def _simulate(
-    contender: Contender, algorithm: Algorithm, nbytes: int, topology: Topology, itemsize: int
-) -> Run | None:
+def _simulate(contender: Contender, request: Request, nbytes: int, topology: Topology) -> Run | None:
     """Return the run, or None if it would take too long for one that nobody has named."""
     from collectives import NotExactError, simulate
 
-    if contender.asked_for:
-        return simulate(algorithm, nbytes=nbytes, topology=topology, itemsize=itemsize)
+    algorithm, itemsize = contender.algorithm, ITEM_SIZES[request.dtype]
+    if algorithm is None or contender.asked_for:
+        return simulate(
+            algorithm or contender.name,
+            nbytes=nbytes,
+            topology=topology,
+            collective=request.collective,
+            itemsize=itemsize,
+        )
     try:
         return simulate(algorithm, nbytes=nbytes, topology=topology, itemsize=itemsize, engine="makespan")
     except NotExactError:
@@ -171,7 +176,7 @@ def _too_long(contender: Contender) -> str:
     )
 
 
-def _wrong_in_virtual_time(request: Request, algorithm: Algorithm, count: int, topology: Topology) -> int:
+def _wrong_in_virtual_time(request: Request, contender: Contender, count: int, topology: Topology) -> int:
     import torch
     import torch.distributed as dist
 
@@ -182,7 +187,7 @@ def _wrong_in_virtual_time(request: Request, algorithm: Algorithm, count: int, t
         dist.init_process_group("testbed")
         dtype, world_size = getattr(torch, request.dtype), request.num_ranks
         payload = Payload(request.collective, count, dtype, rank=rank, world_size=world_size)
-        return payload.count_wrong(connect(algorithm={request.collective: algorithm}))
+        return payload.count_wrong(connect(algorithm=contender.choice(request.collective)))
 
     return sum(run_virtual(check, topology).results)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from testbed.errors import UsageError
 
 if TYPE_CHECKING:
+    from collectives.choice import Choice
     from collectives.program import Algorithm
 
 ALL = "all"
@@ -20,13 +21,18 @@ class Contender:
 
     Attributes:
         name: as it was written.
-        algorithm: what that means, on the nodes at hand; None for the vendor's own collective.
+        algorithm: what that means, on the nodes at hand; None for ``auto``, and for ``native``, the
+            vendor's own.
         asked_for: by its name; otherwise as one of ``all``.
     """
 
     name: str
     algorithm: Algorithm | None
     asked_for: bool = True
+
+    def choice(self, collective: str) -> Choice:
+        """Return what a communicator takes to carry out *collective* so."""
+        return self.name if self.algorithm is None else {collective: self.algorithm}
 
 
 @dataclass(frozen=True)
@@ -81,7 +87,7 @@ def choose_contenders(
     contenders: list[Contender] = []
     refusals: list[Refusal] = []
     for name, asked_for in names.items():
-        if name == NATIVE:
+        if name == NATIVE or _is_auto(name, transport):
             contenders.append(Contender(name, None, asked_for))
             continue
         algorithm = on_nodes(resolve_algorithm(name, collective), ranks_per_node, range(num_ranks))
@@ -93,6 +99,20 @@ def choose_contenders(
     if not contenders:
         raise UsageError(f"nothing to measure: {'; '.join(map(str, refusals))}")
     return contenders, refusals
+
+
+def _is_auto(name: str, transport: str) -> bool:
+    from collectives.choice import parse_auto
+
+    auto = parse_auto(name)
+    if auto is not None and transport == "threads":
+        raise UsageError("--algorithm auto chooses for --transport sim, or by a table for gloo and nccl")
+    if auto is not None and auto.table is None and transport != "sim":
+        raise UsageError(
+            f"--algorithm auto knows no costs of a real network; give auto:table=FILE, which "
+            f"testbed bench --transport {transport} --algorithm all --save FILE writes"
+        )
+    return auto is not None
 
 
 def split_names(text: str) -> list[str]:

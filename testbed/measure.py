@@ -54,6 +54,7 @@ class Row:
         busbw_gbs: what each link carries, whatever the number of ranks (see `collectives.bandwidth`).
         wrong: elements that came out wrong, over all ranks; None where no payload travelled.
         engine: that simulated the time; None where it was measured.
+        chosen: what ``auto`` has chosen, where that was simulated.
         floor_us: below which no algorithm can be, where the time was simulated.
         simulated_us: the simulated time beside a measured one.
         error_percent: by which that is too long.
@@ -71,13 +72,14 @@ class Row:
     busbw_gbs: float
     wrong: int | None
     engine: str | None = None
+    chosen: str | None = None
     floor_us: float | None = None
     simulated_us: float | None = None
     error_percent: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the row as JSON types, without the last columns where they say nothing."""
-        optional = ("engine", "floor_us", "simulated_us", "error_percent")
+        optional = ("engine", "chosen", "floor_us", "simulated_us", "error_percent")
         return {
             name: value for name, value in asdict(self).items() if name not in optional or value is not None
         }

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from testbed.benchmark import Request, Transport
-from testbed.contenders import NATIVE, Refusal
+from testbed.contenders import Refusal
 from testbed.errors import UsageError
 from testbed.measure import Row, Sample, combine, sample, size_of, turns_of
 from testbed.report.table import Advance, progress, spell_size
@@ -66,7 +66,7 @@ def measure_processes(request: Request) -> tuple[list[Row], list[Refusal]] | Non
     try:
         communicators = {
             contender.name: connect(
-                algorithm={request.collective: contender.algorithm} if contender.algorithm else NATIVE,
+                algorithm=contender.choice(request.collective),
                 timeout=request.timeout,
                 device=device,
             )

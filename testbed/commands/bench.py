@@ -22,7 +22,7 @@ from testbed.benchmark import (
     spell_ranks,
     with_simulation,
 )
-from testbed.contenders import Refusal, choose_contenders
+from testbed.contenders import NATIVE, Refusal, choose_contenders
 from testbed.errors import CheckError, UsageError, reporting_errors
 from testbed.launch import RankExitError, launch
 from testbed.measure import ITEM_SIZES, Row, count_of
@@ -70,7 +70,8 @@ def bench(
         typer.Option(
             metavar="LIST",
             help="Names, name:key=value, FILE.py:FUNCTION, FILE.xml; native: the vendor's own; all: those "
-            "that ship. By default the collective's own default.",
+            "that ship; auto (sim) or auto:table=FILE: the best for each size. By default the collective's "
+            "own default.",
         ),
     ] = None,
     sizes: Annotated[
@@ -139,6 +140,8 @@ def bench(
         native=transport in (Transport.GLOO, Transport.NCCL),
         transport=transport.value,
     )
+    if compare and contenders[0].algorithm is None and contenders[0].name != NATIVE:
+        raise UsageError("--compare puts simulated beside measured for one algorithm, and auto is several")
     if compare and len(contenders) > 1:
         raise UsageError(
             f"--compare puts simulated beside measured for one algorithm; {len(contenders)} are named"

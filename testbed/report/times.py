@@ -18,7 +18,12 @@ from testbed.report.table import spell_size, table
 FASTEST = "*"
 LEGEND = f"{FASTEST}: the fastest at this size; sizes are to three digits."
 
-_MORE = {"floor_us": "floor\n(us)", "simulated_us": "simulated\n(us)", "error_percent": "error\n(%)"}
+_MORE = {
+    "chosen": "chosen\n",
+    "floor_us": "floor\n(us)",
+    "simulated_us": "simulated\n(us)",
+    "error_percent": "error\n(%)",
+}
 _UNITS = ((1e6, "s"), (1e3, "ms"), (0.0, "µs"))
 _GAP = 2
 
@@ -41,9 +46,15 @@ def nccl_table(rows: Sequence[Row]) -> Table:
         line = [str(row.size_bytes), str(row.count), row.type, row.redop, *[str(row.root)][: int(rooted)]]
         line += [f"{row.time_us:.2f}", f"{row.algbw_gbs:.3f}", f"{row.busbw_gbs:.3f}"]
         line.append("N/A" if row.wrong is None else str(row.wrong))
-        line += [f"{getattr(row, name):{'+.1f' if name == 'error_percent' else '.2f'}}" for name in more]
+        line += [_spell(name, getattr(row, name)) for name in more]
         lines.append(line)
     return table(columns, lines, text_columns=0)
+
+
+def _spell(name: str, value: str | float) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:+.1f}" if name == "error_percent" else f"{value:.2f}"
 
 
 def time_tables(rows: Sequence[Row], width: int) -> Iterator[Table]:

@@ -137,3 +137,33 @@ def test_over_gloo_all_are_compared_with_gloos_own(tmp_path: Path) -> None:
     assert [own["algorithm"] for own in document["rows"]] == [*algorithm_names("broadcast"), "native"]
     assert {own["wrong"] for own in document["rows"]} == {0}
     assert json.loads(saved.read_text())["rows"] == document["rows"]
+
+
+def test_a_simulated_choice_says_what_it_has_chosen_and_is_no_slower_than_that() -> None:
+    document = bench_json("--ranks", "8", "--algorithm", "auto,ring,tree,direct", "--payload")
+
+    times = {(own["algorithm"], own["size_bytes"]): own["time_us"] for own in document["rows"]}
+    for own in document["rows"]:
+        if own["algorithm"] == "auto":
+            assert own["wrong"] == 0
+            assert times.get((own["chosen"], own["size_bytes"]), own["time_us"]) == own["time_us"]
+
+
+@pytest.mark.distributed
+def test_over_gloo_auto_follows_the_table_that_bench_has_saved(tmp_path: Path) -> None:
+    saved = tmp_path / "gloo.json"
+    arguments = ["--transport", "gloo", "--ranks", "2", "--sizes", "4K", "--iterations", "2"]
+    run_bench(*arguments, "--algorithm", "ring,native", "--save", str(saved))
+
+    document = run_bench(*arguments, "--algorithm", f"auto:table={saved}")
+
+    assert [own["wrong"] for own in document["rows"]] == [0]
+
+
+@pytest.mark.distributed
+def test_over_gloo_auto_wants_a_table() -> None:
+    arguments = ["bench", "--transport", "gloo", "--ranks", "2", "--algorithm", "auto"]
+    result = CliRunner().invoke(app, arguments)
+
+    assert result.exit_code == 2
+    assert "testbed bench --transport gloo --algorithm all --save FILE" in result.stderr

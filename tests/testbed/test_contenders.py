@@ -85,6 +85,7 @@ def test_the_only_one_that_is_named_refuses_by_its_own_error() -> None:
     [
         (lambda: choose("ring", "gossip"), UsageError, "--collective gossip: expected one of all_reduce, "),
         (lambda: choose("ring,native"), UsageError, "threads has none: try ring"),
+        (lambda: choose("auto"), UsageError, "--algorithm auto chooses for --transport sim, or by a table"),
         (lambda: choose("ring,,tree"), UsageError, "with a comma between them"),
         (
             lambda: choose("tree", "all_gather"),
