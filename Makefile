@@ -13,7 +13,7 @@ help:
 	@echo 'make test             all tests that this machine can run'
 	@echo 'make lint             ruff, mypy --strict, the layers'
 	@echo 'make verify           prove every shipped algorithm, of every collective, for 2 to 64 ranks'
-	@echo 'make docs             write docs/algorithms.md out of the shipped algorithms'
+	@echo 'make docs             write docs/algorithms.md and docs/schedules/ out of the shipped algorithms'
 	@echo 'make test-gpu         the tests that need a CUDA device'
 	@echo 'make test-privileged  the tests that shape real networks (root, iproute2)'
 	@echo 'make clean            remove what make has made'

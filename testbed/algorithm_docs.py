@@ -1,4 +1,4 @@
-"""``python -m testbed.algorithm_docs``: writes docs/algorithms.md out of what the algorithms say.
+"""``python -m testbed.algorithm_docs``: writes docs/algorithms.md and docs/schedules/ out of the algorithms.
 
 The words are those of the docstrings, the figures the declared costs, which the proof checks.
 """
@@ -17,11 +17,14 @@ from collectives.program import Algorithm, Cost
 from collectives.render import draw
 from testbed.description import describe, markdown, module_summary
 from testbed.report.folder import write_text
+from testbed.schedule_gallery import as_drawn, first_accepted, picture_name, picture_of, write_gallery
 
 PATH = Path("docs") / "algorithms.md"
+GALLERY = "schedules"
 WORLD_SIZES = (4, 12, 64, 1024)
 DRAWN_SIZES = (4, 8, 2, 6, 9, 16)
 DRAWN_STEPS = 16
+PICTURE_WIDTH = 480
 
 _HEAD = """\
 # Algorithms
@@ -30,7 +33,8 @@ _HEAD = """\
 
 What ships, for which collective, at what cost. An algorithm is a program (`collectives/program.py`); this
 page is made of its docstring, of the cost that it declares, and of its schedule. `testbed verify` proves all
-of it, the costs too; `testbed show NAME --ranks 8` draws any other size.
+of it, the costs too; `testbed show NAME --ranks 8` draws any other size. **[All schedules side by
+side](schedules/README.md)**
 
 ## Costs
 With *p* ranks, parameters as by default:
@@ -46,9 +50,13 @@ Neither says how messages share links: that is for `testbed bench --transport si
 
 _NOTATION = """\
 ## Notation of the drawings
-A row is a step, a column a rank. `c>r` sends chunk c to rank r, `c+r` reduces into chunk c what r sends,
-`c<r` overwrites chunk c by what r sends, `c=s` copies chunk s onto chunk c, `c+=s` reduces it in; `2-5` is a
-range of chunks, `s0` the first chunk of scratch; `·` is nothing.
+In a picture, ranks stand side by side, steps go downwards, and an arrow is a message that carries the chunks
+on its label: blue is reduced into what the receiver holds, orange overwrites it. A dashed label is what a
+rank does by itself.
+
+As text, a row is a step, a column a rank. `c>r` sends chunk c to rank r, `c+r` reduces into chunk c what r
+sends, `c<r` overwrites chunk c by what r sends, `c=s` copies chunk s onto chunk c, `c+=s` reduces it in;
+`2-5` is a range of chunks, `s0` the first chunk of scratch; `·` is nothing.
 """
 
 
@@ -56,12 +64,12 @@ def algorithm_docs() -> str:
     """Return the page."""
     tables = [_costs(collective) for collective in CONTRACTS]
     families = [
-        _family(list(members)) for _, members in groupby(_by_file(), key=lambda own: own.program.__module__)
+        _family(list(members)) for _, members in groupby(by_file(), key=lambda own: own.program.__module__)
     ]
     return "\n".join([_HEAD, *filter(None, tables), _NOTATION, *families])
 
 
-def _by_file() -> list[Algorithm]:
+def by_file() -> list[Algorithm]:
     """Return all algorithms, naive first, those of one file together, in the order shipped."""
     return sorted(ALGORITHMS, key=lambda own: (own.name != "naive", own.program.__module__))
 
@@ -79,7 +87,7 @@ def _costs(collective: str) -> str:
     """Return the table that compares what ships for *collective*."""
     rows = []
     bounds = [CONTRACTS[collective].min_bytes_sent_fraction(world_size) for world_size in WORLD_SIZES]
-    for algorithm in (own for own in _by_file() if own.collective == collective):
+    for algorithm in (own for own in by_file() if own.collective == collective):
         costs = [cost_of(algorithm, world_size) for world_size in WORLD_SIZES]
         steps = ["–" if cost is None else str(cost.num_steps) for cost in costs]
         sent = [
@@ -116,13 +124,18 @@ def _algorithm(algorithm: Algorithm) -> str:
 
 
 def _drawing(algorithm: Algorithm) -> str:
-    """Return a small schedule, of the first size that the algorithm does not refuse."""
-    world_size = next(size for size in DRAWN_SIZES if cost_of(algorithm, size) is not None)
-    num_steps = max(sum(1 for _ in algorithm.steps(rank, world_size)) for rank in range(world_size))
-    lines = [draw(algorithm, world_size, steps=range(DRAWN_STEPS))]
+    """Return the picture of *algorithm*, and folded below it a small schedule as text."""
+    shown = picture_of(algorithm)
+    title = f"{shown.algorithm}, {shown.collective}, {shown.world_size} ranks"
+    picture = f'<img src="{GALLERY}/{picture_name(algorithm)}" width="{PICTURE_WIDTH}" alt="{title}">'
+    drawn = as_drawn(algorithm)
+    world_size = first_accepted(drawn, DRAWN_SIZES)
+    num_steps = max(sum(1 for _ in drawn.steps(rank, world_size)) for rank in range(world_size))
+    lines = [draw(drawn, world_size, steps=range(DRAWN_STEPS))]
     if num_steps > DRAWN_STEPS:
         lines.append(f"… and {num_steps - DRAWN_STEPS} more steps")
-    return "\n".join(["```", *lines, "```"])
+    summary = f"<summary>{drawn} for {world_size} ranks as text</summary>"
+    return "\n".join([picture, "", f"<details>{summary}", "", "```", *lines, "```", "</details>"])
 
 
 def _anchor(algorithm: Algorithm) -> str:
@@ -136,4 +149,6 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 if __name__ == "__main__":
-    write_text(Path(sys.argv[1]) if len(sys.argv) > 1 else PATH, algorithm_docs())
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else PATH
+    write_text(path, algorithm_docs())
+    write_gallery(path.parent / GALLERY, by_file())

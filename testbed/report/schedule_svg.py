@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, groupby
 
 from testbed.errors import UsageError
-from testbed.schedule import Message, Schedule
+from testbed.schedule import LocalMove, Message, Schedule
 
 MAX_RANKS = 16
 MAX_STEPS = 32
@@ -22,7 +22,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 66, 14, 92, 30
 _MIN_COLUMN = 60
 _MIN_WIDTH = 590
 _LABEL_HEIGHT = 17
-_LABELS_ABREAST = 4
+_MAX_ROW_WIDTH = 70
 _ARROW_HEIGHT = 40
 _MARGIN = 8
 
@@ -88,7 +88,8 @@ def schedule_svg(schedule: Schedule) -> str:
     column = max([_MIN_COLUMN, *(_cell_width(labels) + 2 * _MARGIN for labels in cells.values())])
     heights = [_height(cells, step, schedule.world_size) for step in range(schedule.num_steps)]
     tops = [_TOP + above for above in accumulate(heights, initial=0)]
-    width = max(_MIN_WIDTH, _LEFT + column * schedule.world_size + _RIGHT)
+    legend_width = sum(_legend_width(meaning) for _, meaning in _legend(schedule))
+    width = max(_MIN_WIDTH, legend_width, _LEFT + column * schedule.world_size + _RIGHT)
     centres = [_LEFT + column * (rank + 0.5) for rank in range(schedule.world_size)]
     svg = _canvas(schedule, width, tops[-1] + _BOTTOM)
     for step, height in enumerate(heights):
@@ -118,12 +119,23 @@ def _labels(schedule: Schedule) -> Cells:
             text += f"→{_range(message.into, message.num_chunks, schedule)}"
         cell = found[message.source, message.sent_in_step]
         cell.setdefault((kind, text), _Label(kind, text)).messages.append(message)
-    for move in schedule.moves:
+    for move, num_sources in _joined(schedule.moves):
         arrow = "→+" if move.reduces else "→"
-        text = _range(move.chunk, move.num_chunks, schedule) + arrow
+        text = _range(move.chunk, num_sources, schedule) + arrow
         text += _range(move.into, move.num_chunks, schedule)
         found[move.rank, move.step].setdefault(("local", text), _Label("local", text))
     return {place: list(labels.values()) for place, labels in found.items()}
+
+
+def _joined(moves: Sequence[LocalMove]) -> Iterator[tuple[LocalMove, int]]:
+    """Yield moves and how many chunks each begins with; what adds up neighbours in one chunk is one."""
+    for _, group in groupby(moves, key=lambda move: (move.rank, move.step, move.into)):
+        same = list(group)
+        neighbours = range(same[0].chunk, same[0].chunk + len(same))
+        if [(move.chunk, move.num_chunks) for move in same] == [(chunk, 1) for chunk in neighbours]:
+            yield same[0], len(same)
+        else:
+            yield from ((move, move.num_chunks) for move in same)
 
 
 def _range(chunk: int, length: int, schedule: Schedule) -> str:
@@ -132,8 +144,15 @@ def _range(chunk: int, length: int, schedule: Schedule) -> str:
     return f"{mark}{first}" if length == 1 else f"{mark}{first}–{first + length - 1}"
 
 
-def _rows(labels: Sequence[_Label]) -> list[Sequence[_Label]]:
-    return [labels[first : first + _LABELS_ABREAST] for first in range(0, len(labels), _LABELS_ABREAST)]
+def _rows(labels: Sequence[_Label]) -> list[list[_Label]]:
+    """Return the labels in rows that are as wide as a column may be because of them."""
+    rows: list[list[_Label]] = []
+    for label in labels:
+        if rows and _row_width([*rows[-1], label]) <= _MAX_ROW_WIDTH:
+            rows[-1].append(label)
+        else:
+            rows.append([label])
+    return rows
 
 
 def _height(cells: Cells, step: int, world_size: int) -> float:
@@ -141,8 +160,8 @@ def _height(cells: Cells, step: int, world_size: int) -> float:
     shown = [cells.get((rank, step), []) for rank in range(world_size)]
     num_rows = max(len(_rows(labels)) for labels in shown)
     num_messages = max(sum(len(label.messages) for label in labels) for labels in shown)
-    steeper = min(10 * max(num_messages - 1, 0), 100)
-    return _MARGIN + num_rows * (_LABEL_HEIGHT + 3) + _ARROW_HEIGHT + steeper
+    arrows = _ARROW_HEIGHT + min(10 * (num_messages - 1), 100) if num_messages else _MARGIN
+    return _MARGIN + max(num_rows, 1) * (_LABEL_HEIGHT + 3) + arrows
 
 
 def _row_width(labels: Sequence[_Label]) -> float:
@@ -205,26 +224,37 @@ def _canvas(schedule: Schedule, width: float, height: float) -> ElementTree.Elem
         ElementTree.SubElement(marker, "path", {"d": head, **look})
     ElementTree.SubElement(svg, "rect", {**size, "fill": "#fff"})
     _text(svg, "title", 14, 26, title)
-    reductions = {message.reduces for message in schedule.messages}
-    legend = [
-        (kind, meaning)
-        for kind, meaning, occurs in (
-            ("reduce", "chunk n, reduced into the receiver's", True in reductions),
-            ("overwrite", "chunk n, overwrites the receiver's", False in reductions),
-            ("local", "copied (→) or reduced (→+) within a rank", bool(schedule.moves)),
-        )
-        if occurs
-    ]
     x = 14.0
-    for kind, meaning in legend:
+    for kind, meaning in _legend(schedule):
         group = ElementTree.SubElement(svg, "g", {"class": kind})
         sample = _Label(kind, "n", x=x + 10, y=42)
         if kind != "local":
             ElementTree.SubElement(group, "path", {"d": f"M{_number(x + 20)} 50.5h24"})
         _draw_label(group, sample)
         _text(svg, "", x + (50 if kind != "local" else 26), 54.5, meaning)
-        x += 64 + 6.4 * len(meaning)
+        x += _legend_width(meaning)
     return svg
+
+
+def _legend(schedule: Schedule) -> list[tuple[str, str]]:
+    """Return the kinds of labels that occur, and what they mean."""
+    reductions = {message.reduces for message in schedule.messages}
+    moved: list[Message | LocalMove] = [*schedule.messages, *schedule.moves]
+    end = max((max(own.chunk, own.into) + own.num_chunks for own in moved), default=0)
+    scratch = "; s: scratch" if end > schedule.num_chunks else ""
+    return [
+        (kind, meaning)
+        for kind, meaning, occurs in (
+            ("reduce", "chunk n, reduced into the receiver's", True in reductions),
+            ("overwrite", "chunk n, overwrites the receiver's", False in reductions),
+            ("local", f"copied (→) or reduced (→+) within a rank{scratch}", bool(schedule.moves)),
+        )
+        if occurs
+    ]
+
+
+def _legend_width(meaning: str) -> float:
+    return 64 + 6.4 * len(meaning)
 
 
 def _draw_labels(svg: ElementTree.Element, cells: Cells, ends: dict[Message, tuple[float, float]]) -> None:

@@ -32,6 +32,7 @@ def test_every_algorithm_has_a_row_a_section_and_a_drawing(page: str, shipped: A
         page.split(f"\n### {shipped.name}, {shipped.collective}\n")[1].split("\n## ")[0].split("\n### ")[0]
     )
     assert section.count("```") == 2
+    assert f'src="schedules/{shipped.collective}-{shipped.name}.svg"' in section
     assert "step 0" in section
 
 

@@ -251,3 +251,22 @@ def test_the_svg_is_written_and_said(tmp_path: Path) -> None:
     assert root.findtext(f"{SVG}title") == "ring all-reduce: 4 ranks, 6 steps"
     assert result.stdout.endswith(f"Drawn in {path}.\n")
     assert path.stat().st_size < 10_000
+
+
+def test_neighbouring_chunks_that_are_added_up_in_one_are_one_label() -> None:
+    svg = schedule_svg(schedule_of(resolve_algorithm("one_shot"), 4))
+
+    labels = [text.text for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+    assert labels.count("s1–3→+0") == 4
+    assert "copied (→) or reduced (→+) within a rank; s: scratch" in labels
+
+
+@pytest.mark.parametrize("world_size", [2, 4, 8])
+def test_the_legend_lies_within_the_drawing(world_size: int) -> None:
+    svg = ElementTree.fromstring(schedule_svg(schedule_of(resolve_algorithm("one_shot"), world_size)))
+
+    legend = [text for text in svg.iter(f"{SVG}text") if text.attrib["y"] == "54.5"]
+
+    ends = [float(text.attrib["x"]) + 6.4 * len(text.text or "") for text in legend if text.text != "n"]
+    assert max(ends) <= float(svg.attrib["width"])
