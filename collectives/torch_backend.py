@@ -248,6 +248,14 @@ class TestbedProcessGroup(NamedProcessGroup):
 
     # Several collectives in one call.
 
+    def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> CollectiveWork:
+        """Refuse what torch itself gives up.
+
+        Raises:
+            NotSupportedError: always.
+        """
+        raise NotSupportedError("testbed has no all_gather_coalesced, which torch gives up; use all_gather")
+
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> CollectiveWork:
         """Gather several tensors of each rank, each into one long tensor."""
         pairs = zip(outputs, inputs, strict=True)

@@ -340,6 +340,7 @@ def test_an_error_of_a_collective_comes_out_of_the_backward_pass_that_waits_for_
     ("call", "reason"),
     [
         (lambda: dist.recv(torch.ones(1)), "give recv its src"),
+        (lambda: dist.group.WORLD.allgather_coalesced([[torch.ones(1)]], [torch.ones(1)]), "use all_gather"),
         (lambda: dist.all_reduce(torch.ones(1, dtype=torch.int64), op=dist.ReduceOp.AVG), "not an integer"),
     ],
 )

@@ -3,6 +3,8 @@
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed import _functional_collectives as functional
+from torch.distributed import pipelining
 
 from collectives.virtual import run_virtual
 from sim.errors import DeadlockError, RankError
@@ -133,6 +135,51 @@ def test_parts_of_any_size_are_exchanged_in_a_sub_group(run, pool):
         me = [0, 2, 3].index(rank)
         parts = [[10.0 * peer + me] * row[me] for peer, row in enumerate(sizes)]
         assert results[rank] == ([[complex(n, -n)] * 2 for part in parts for n in part], parts)
+
+
+def layer():
+    return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()).double()
+
+
+@pytest.mark.parametrize("schedule", ["ScheduleGPipe", "Schedule1F1B"])
+def test_torchs_own_pipeline_has_the_gradients_of_one_process(schedule):
+    torch.manual_seed(0)
+    layers, example, target = (
+        [layer() for _ in range(4)],
+        torch.randn(16, 8).double(),
+        torch.zeros(16, 8).double(),
+    )
+    start = [parameter.detach().clone() for one in layers for parameter in one.parameters()]
+    torch.nn.functional.mse_loss(torch.nn.Sequential(*layers)(example), target).backward()
+    expected = [[parameter.grad for parameter in one.parameters()] for one in layers]
+
+    def work(rank):
+        dist.init_process_group("testbed")
+        mine = layer()
+        for parameter, value in zip(mine.parameters(), start[2 * rank : 2 * rank + 2], strict=True):
+            parameter.data.copy_(value)
+        stage = pipelining.PipelineStage(mine, rank, 4, torch.device("cpu"))
+        run = getattr(pipelining, schedule)(stage, 8, loss_fn=torch.nn.functional.mse_loss)
+        run.step(*([example] if rank == 0 else []), **({"target": target} if rank == 3 else {}))
+        return [parameter.grad for parameter in mine.parameters()]
+
+    for grads, wanted in zip(run_virtual(work, SWITCH).results, expected, strict=True):
+        for grad, want in zip(grads, wanted, strict=True):
+            assert torch.allclose(grad, want, rtol=0, atol=1e-15)
+
+
+def test_gradients_flow_through_torchs_functional_exchange():
+    def work(rank):
+        dist.init_process_group("testbed")
+        tensor = torch.arange(8.0, requires_grad=True)
+        splits = [2] * 4
+        exchanged = functional.all_to_all_single_autograd(tensor, splits, splits, dist.group.WORLD)
+        (exchanged.sum() * (rank + 1)).backward()
+        return exchanged.tolist(), tensor.grad.tolist()
+
+    for rank, (exchanged, grad) in enumerate(run_virtual(work, SWITCH).results):
+        assert exchanged == [2.0 * rank, 2.0 * rank + 1] * 4
+        assert grad == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
 def test_a_message_takes_its_latency_and_its_bytes_and_both_directions_go_at_once():
