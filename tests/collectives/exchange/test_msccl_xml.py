@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from collectives import (
     AlgorithmFileError,
     CollectiveError,
+    Copy,
     NotSupportedError,
     Recv,
+    Reduce,
     Send,
     algorithm,
     resolve_algorithm,
@@ -199,6 +201,21 @@ def test_long_messages_are_divided_as_the_runtime_wants() -> None:
     assert 'cnt="29"' in text
     assert fulfils(text, slots=0)
     assert chunks_sent(from_msccl_xml(text), 2) == [100, 100]
+
+
+def test_the_runtime_cannot_fuse_a_reduction_with_what_overwrites_it() -> None:
+    @algorithm(num_chunks=1, scratch_chunks=2)
+    def overwrites(rank: int, world_size: int) -> Any:
+        yield Send(1 - rank, 0), Recv(1 - rank, 1), Copy(0, 2)
+        yield Reduce(1, 2), Reduce(1, 0)
+        yield (Copy(2, 0),)
+
+    steps = [line.split() for line in to_msccl_xml(overwrites, 2).split("\n") if 'dstbuf="i"' in line]
+
+    assert [(words[2], words[-1]) for words in steps if words[2] in ('type="re"', 'type="cpy"')] == [
+        ('type="re"', 'hasdep="1"/>'),
+        ('type="cpy"', 'hasdep="0"/>'),
+    ] * 2
 
 
 def test_a_name_is_spelled_so_that_the_runtimes_can_read_it() -> None:
