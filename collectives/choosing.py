@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -18,7 +18,8 @@ from collectives.work import Work
 class ChoosingCommunicator:
     """A `collectives.communicator.Communicator` that asks *selector* who carries out each call.
 
-    Calls on either side are in flight together; each side completes its own in order.
+    Calls on both sides are in flight together.  A wait for the vendor first completes our programs
+    that were started before: they need this rank to advance, and peers may be waiting for that.
 
     Args:
         native: hands calls to the vendor.
@@ -30,6 +31,7 @@ class ChoosingCommunicator:
         self.native = native
         self.programs = programs
         self.selector = selector
+        self._in_flight: list[Work] = []
 
     @property
     def rank(self) -> int:
@@ -48,42 +50,68 @@ class ChoosingCommunicator:
 
     def all_reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False) -> Work:
         """Reduce *tensor* over all ranks, in place."""
-        return self._for("all_reduce", tensor, tensor.nbytes).all_reduce(tensor, op, async_op)
+        return self._carry(
+            "all_reduce", tensor, tensor.nbytes, async_op, lambda by: by.all_reduce(tensor, op, async_op=True)
+        )
 
     def broadcast(self, tensor: torch.Tensor, root: int = 0, async_op: bool = False) -> Work:
         """Replace *tensor* by that of *root*, in place."""
-        return self._for("broadcast", tensor, tensor.nbytes).broadcast(tensor, root, async_op)
+        return self._carry(
+            "broadcast", tensor, tensor.nbytes, async_op, lambda by: by.broadcast(tensor, root, async_op=True)
+        )
 
     def all_gather(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> Work:
         """Gather equal *tensor*s into *output*."""
-        return self._for("all_gather", output, output.nbytes).all_gather(output, tensor, async_op)
+        return self._carry(
+            "all_gather",
+            tensor,
+            output.nbytes,
+            async_op,
+            lambda by: by.all_gather(output, tensor, async_op=True),
+        )
 
     def reduce(
         self, tensor: torch.Tensor, root: int = 0, op: ReduceOp = "sum", async_op: bool = False
     ) -> Work:
         """Reduce *tensor* over all ranks, in place on *root*; elsewhere it stays as it is."""
-        return self._for("reduce", tensor, tensor.nbytes).reduce(tensor, root, op, async_op)
+        return self._carry(
+            "reduce", tensor, tensor.nbytes, async_op, lambda by: by.reduce(tensor, root, op, async_op=True)
+        )
 
     def reduce_scatter(
         self, output: torch.Tensor, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False
     ) -> Work:
         """Reduce *tensor*, of ``world_size`` equal parts; each rank's *output* is its own part."""
-        return self._for("reduce_scatter", tensor, tensor.nbytes).reduce_scatter(output, tensor, op, async_op)
+        return self._carry(
+            "reduce_scatter",
+            tensor,
+            tensor.nbytes,
+            async_op,
+            lambda by: by.reduce_scatter(output, tensor, op, async_op=True),
+        )
 
     def gather(
         self, output: torch.Tensor | None, tensor: torch.Tensor, root: int = 0, async_op: bool = False
     ) -> Work:
         """Gather equal *tensor*s into *output* on *root*."""
-        return self._for("gather", tensor, tensor.nbytes * self.world_size).gather(
-            output, tensor, root, async_op
+        return self._carry(
+            "gather",
+            tensor,
+            tensor.nbytes * self.world_size,
+            async_op,
+            lambda by: by.gather(output, tensor, root, async_op=True),
         )
 
     def scatter(
         self, output: torch.Tensor, tensor: torch.Tensor | None, root: int = 0, async_op: bool = False
     ) -> Work:
         """Give each rank its part of *root*'s *tensor* as *output*."""
-        return self._for("scatter", output, output.nbytes * self.world_size).scatter(
-            output, tensor, root, async_op
+        return self._carry(
+            "scatter",
+            output,
+            output.nbytes * self.world_size,
+            async_op,
+            lambda by: by.scatter(output, tensor, root, async_op=True),
         )
 
     def all_to_all(
@@ -100,8 +128,13 @@ class ChoosingCommunicator:
         """
         if output_splits is not None or input_splits is not None:
             return self.programs.all_to_all(output, tensor, output_splits, input_splits, async_op)
-        chosen = self._for("all_to_all", tensor, tensor.nbytes)
-        return chosen.all_to_all(output, tensor, async_op=async_op)
+        return self._carry(
+            "all_to_all",
+            tensor,
+            tensor.nbytes,
+            async_op,
+            lambda by: by.all_to_all(output, tensor, async_op=True),
+        )
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int = 0, async_op: bool = False) -> Work:
         """Send *tensor* to rank *peer*."""
@@ -119,7 +152,45 @@ class ChoosingCommunicator:
         """Advance what is in flight as far as it goes without waiting."""
         self.programs.poll()
 
-    def _for(self, collective: str, tensor: torch.Tensor, nbytes: int) -> Communicator:
+    def _carry(
+        self,
+        collective: str,
+        tensor: torch.Tensor,
+        nbytes: int,
+        async_op: bool,
+        start: Callable[[Communicator], Work],
+    ) -> Work:
+        """Let the side that is fastest at *nbytes* bytes *start* the call."""
+        self._in_flight = [work for work in self._in_flight if work.completed_ps is None]
+        work: Work
         if tensor.dtype in VENDOR_DTYPES and self.selector.select(collective, nbytes) is None:
-            return self.native
-        return self.programs
+            work = _AfterPrograms(start(self.native), self._in_flight)
+        else:
+            work = start(self.programs)
+            self._in_flight.append(work)
+        if not async_op:
+            work.wait()
+        return work
+
+
+class _AfterPrograms:
+    """A call in the vendor's library, and our programs that were started before it."""
+
+    def __init__(self, work: Work, before: Sequence[Work]) -> None:
+        self.work = work
+        self.before = list(before)
+
+    @property
+    def completed_ps(self) -> int | None:
+        return self.work.completed_ps
+
+    def wait(self, timeout: float | None = None) -> None:
+        for earlier in self.before:
+            earlier.wait(timeout)
+        self.before.clear()
+        self.work.wait(timeout)
+
+    def is_completed(self) -> bool:
+        for earlier in self.before:
+            earlier.is_completed()
+        return self.work.is_completed()

@@ -38,7 +38,7 @@ def both_sizes_in_flight(rank: int, world_size: int, choice: str) -> list[Any]:
     for work in works if rank % 2 else reversed(works):
         work.wait()
     assert all(torch.equal(t, torch.full_like(t, float(sum(range(world_size))))) for t in tensors)
-    return [work.call.algorithm for work in works]  # type: ignore[attr-defined]
+    return [getattr(work, "work", work).call.algorithm for work in works]
 
 
 def test_every_size_goes_to_what_was_fastest_and_waits_in_any_order(pool: WorkerPool, tmp_path: Path) -> None:
@@ -46,6 +46,25 @@ def test_every_size_goes_to_what_was_fastest_and_waits_in_any_order(pool: Worker
 
     for result in pool.run(both_sizes_in_flight, 3, choice):
         assert result == ["native", "ring"] * 2
+
+
+def wait_for_the_vendor_first(rank: int, world_size: int, choice: str) -> float:
+    communicator = connect(algorithm=choice, timeout=10)
+    large, small = torch.ones(LARGE // 4), torch.ones(SMALL // 4)
+    if rank == 0:
+        first = communicator.all_reduce(large, async_op=True)
+        communicator.all_reduce(small, async_op=True).wait()
+        first.wait()
+    else:
+        communicator.all_reduce(large)
+        communicator.all_reduce(small)
+    return large[0].item() + small[0].item()
+
+
+def test_a_wait_for_the_vendor_lets_our_programs_before_it_go_on(pool: WorkerPool, tmp_path: Path) -> None:
+    choice = write_table(tmp_path / "table.json", ranks=3)
+
+    assert pool.run(wait_for_the_vendor_first, 3, choice) == [6.0] * 3
 
 
 def keep_the_contract(rank: int, world_size: int, choice: str) -> Any:
