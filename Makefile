@@ -12,7 +12,7 @@ help:
 	@echo 'make demo             prove, train, predict, show: results/demo'
 	@echo 'make test             all tests that this machine can run'
 	@echo 'make lint             ruff, mypy --strict, the layers'
-	@echo 'make verify           prove every shipped algorithm, of every collective, for 2 to 64 ranks'
+	@echo 'make verify           prove every shipped algorithm for 2 to 64 ranks, and for some up to 1024'
 	@echo 'make docs             write docs/algorithms.md and docs/schedules/ out of the shipped algorithms'
 	@echo 'make test-gpu         the tests that need a CUDA device'
 	@echo 'make test-privileged  the tests that shape real networks (root, iproute2)'
@@ -31,7 +31,7 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 verify: $(STAMP)
-	$(BIN)/testbed verify --ranks 2-64
+	$(BIN)/testbed verify --ranks 2-64,127,256,509,1000,1024 --budget 250000
 
 docs: $(STAMP)
 	$(BIN)/python -m testbed.algorithm_docs

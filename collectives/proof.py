@@ -9,6 +9,7 @@ algorithm costs what its author declares, and that its array form is the same pr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import zip_longest
@@ -100,6 +101,24 @@ def verify(
         array_form=chosen.array_form,
         cost_declared=chosen.declared_cost is not None,
     )
+
+
+def estimate_work(algorithm: Algorithm, world_size: int) -> int:
+    """Return about how many operations a proof goes through, from the programs of three ranks.
+
+    A step counts as one operation more, and so do 8 chunks that are held or moved: they take as
+    long.  A program that fails or refuses is for the proof to report, so what it yields before counts.
+    """
+    ranks = {0, world_size // 2, world_size - 1}
+    num_operations = num_chunks = 0
+    with suppress(Exception):
+        num_chunks = algorithm.num_chunks(world_size) + algorithm.num_scratch_chunks(world_size)
+        num_chunks *= len(ranks)
+        for rank in ranks:
+            for step in algorithm.steps(rank, world_size):
+                num_operations += 1 + len(step)
+                num_chunks += sum([operation.num_chunks for operation in step])
+    return world_size * (num_operations + num_chunks // 8) // len(ranks)
 
 
 def _check_contents(run: SymbolicRun) -> None:

@@ -23,6 +23,7 @@ Examples:
   testbed verify
   testbed verify ring --collective all_gather
   testbed verify my_algorithms.py:my_ring --ranks 2-16
+  testbed verify --ranks 2-64,512,1024 --budget 250000
 """
 
 MODEL = (
@@ -46,6 +47,7 @@ class Outcome:
     """Of one algorithm: the proofs for ever larger world sizes, and the evidence where they end.
 
     World sizes that the program itself refuses are no failure; *reason* is that of the first.
+    Those that were left out would have gone over the budget.
     """
 
     algorithm: str
@@ -53,6 +55,7 @@ class Outcome:
     wanted: int
     proofs: tuple[Proof, ...]
     refused: tuple[int, ...] = ()
+    left_out: tuple[int, ...] = ()
     reason: str | None = None
     failed_at: int | None = None
     evidence: str | None = None
@@ -79,6 +82,15 @@ def verify(
             "declares none is proved for all_reduce.",
         ),
     ] = None,
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Leave out proofs that would go through more than about N operations, and say which; "
+            "by default none. 250000 take a second or two.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Prove algorithms right, without data.
@@ -88,15 +100,20 @@ def verify(
     sizes = parse_ranks(ranks)
     chosen = choose(algorithms, collective)
     with progress(len(chosen) * len(sizes)) as advance:
-        outcomes = prove_all(chosen, sizes, advance)
+        outcomes = prove_all(chosen, sizes, advance, budget)
     refusals = [outcome for outcome in outcomes if outcome.refused]
     if not any(outcome.proofs or outcome.failed_at for outcome in outcomes):
-        raise UsageError(f"nothing was proved: {refusals[0].reason}")
+        why = refusals[0].reason if refusals else f"every proof is over --budget {budget}"
+        raise UsageError(f"nothing was proved: {why}")
     if as_json:
-        refused = [_refused_row(outcome) for outcome in refusals]
-        print_json(document(method="proved", model=MODEL, rows=rows_of(outcomes), refused=refused))
+        refused = [
+            {**_world_sizes(outcome, outcome.refused), "reason": outcome.reason} for outcome in refusals
+        ]
+        left_out = [_world_sizes(outcome, outcome.left_out) for outcome in outcomes if outcome.left_out]
+        rows = rows_of(outcomes)
+        print_json(document(method="proved", model=MODEL, rows=rows, refused=refused, left_out=left_out))
     else:
-        _print(outcomes)
+        _print(outcomes, budget)
     if any(outcome.failed_at for outcome in outcomes):
         raise typer.Exit(1)
 
@@ -137,20 +154,30 @@ def root_of(algorithm: Algorithm, world_size: int) -> int:
     return root
 
 
-def prove_all(chosen: Iterable[Algorithm], sizes: Sequence[int], advance: Advance) -> list[Outcome]:
-    """Prove each algorithm for each world size, up to the first size at which it fails."""
-    return [_prove(algorithm, sizes, advance) for algorithm in chosen]
+def prove_all(
+    chosen: Iterable[Algorithm], sizes: Sequence[int], advance: Advance, budget: int | None = None
+) -> list[Outcome]:
+    """Prove each algorithm for each world size, up to the first size at which it fails.
+
+    Proofs of more than about *budget* operations are left out.
+    """
+    return [_prove(algorithm, sizes, advance, budget) for algorithm in chosen]
 
 
-def _prove(algorithm: Algorithm, sizes: Sequence[int], advance: Advance) -> Outcome:
+def _prove(algorithm: Algorithm, sizes: Sequence[int], advance: Advance, budget: int | None) -> Outcome:
     from collectives import NotSupportedError, ProgramError, verify
+    from collectives.proof import estimate_work
 
     proofs: list[Proof] = []
     refused: list[int] = []
+    left_out: list[int] = []
     reason: str | None = None
     failed: tuple[int, str] | tuple[None, None] = None, None
     for world_size in sizes:
         advance(f"{algorithm} {algorithm.collective}, {world_size} ranks")
+        if budget is not None and estimate_work(algorithm, world_size) > budget:
+            left_out.append(world_size)
+            continue
         try:
             proofs.append(verify(algorithm, world_size, root=root_of(algorithm, world_size)))
         except NotSupportedError as refusal:
@@ -165,12 +192,13 @@ def _prove(algorithm: Algorithm, sizes: Sequence[int], advance: Advance) -> Outc
         len(sizes),
         tuple(proofs),
         tuple(refused),
+        tuple(left_out),
         reason,
         *failed,
     )
 
 
-def _print(outcomes: Sequence[Outcome]) -> None:
+def _print(outcomes: Sequence[Outcome], budget: int | None) -> None:
     console = stdout_console()
     console.print(proof_table(outcomes))
     for outcome in outcomes:
@@ -186,6 +214,14 @@ def _print(outcomes: Sequence[Outcome]) -> None:
     for (reason, count), names in refusals.items():
         line = f"{', '.join(names)}: refused for {count} world size{'s'[: count > 1]}: {reason}"
         console.print(line, markup=False)
+    skipped: dict[tuple[int, ...], list[str]] = {}
+    for outcome in outcomes:
+        if outcome.left_out:
+            skipped.setdefault(outcome.left_out, []).append(f"{outcome.algorithm} ({outcome.collective})")
+    if skipped:
+        console.print(f"\nLeft out, as a proof would go through more than about {budget} operations:")
+    for sizes, names in skipped.items():
+        console.print(f"  {', '.join(map(str, sizes))} ranks: {', '.join(names)}", markup=False)
     brief = BRIEF if len(outcomes) > MAX_DETAILED else ""
     console.print(f"\n{LEGEND}{brief}\nProved by {MODEL}.", style="dim")
 
@@ -202,13 +238,8 @@ def rows_of(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
     return rows
 
 
-def _refused_row(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "algorithm": outcome.algorithm,
-        "collective": outcome.collective,
-        "world_sizes": list(outcome.refused),
-        "reason": outcome.reason,
-    }
+def _world_sizes(outcome: Outcome, sizes: Sequence[int]) -> dict[str, Any]:
+    return {"algorithm": outcome.algorithm, "collective": outcome.collective, "world_sizes": list(sizes)}
 
 
 def proof_table(outcomes: Sequence[Outcome]) -> Table:
@@ -223,8 +254,10 @@ def proof_table(outcomes: Sequence[Outcome]) -> Table:
     above = ""
     for outcome in outcomes:
         scope = f"{len(outcome.proofs)} of {outcome.wanted} world sizes"
-        if outcome.refused:
-            scope = f"{len(outcome.proofs)} of {outcome.wanted}, {len(outcome.refused)} refused"
+        if outcome.refused or outcome.left_out:
+            scope = f"{len(outcome.proofs)} of {outcome.wanted}"
+            scope += f", {len(outcome.refused)} refused" if outcome.refused else ""
+            scope += f", {len(outcome.left_out)} left out" if outcome.left_out else ""
         cells = [_figures(proof) for proof in _shown(outcome.proofs, brief=brief)]
         if outcome.failed_at is not None:
             cells.append((str(outcome.failed_at), "WRONG", *("",) * 4))

@@ -68,6 +68,37 @@ def test_a_root_that_is_bound_is_the_one_proved() -> None:
     assert [row["algorithm"] for row in json.loads(result.stdout)["rows"]] == ["tree:root=2"] * 2
 
 
+def test_what_the_budget_leaves_out_is_said() -> None:
+    arguments = [
+        "verify",
+        "ring",
+        "tree",
+        "--collective",
+        "all_reduce",
+        "--ranks",
+        "2-4,64",
+        "--budget",
+        "5000",
+    ]
+
+    table = CliRunner().invoke(app, arguments)
+    document = CliRunner().invoke(app, [*arguments, "--json"])
+
+    assert table.exit_code == document.exit_code == 0
+    assert "3 of 4, 1 left out" in table.stdout
+    assert "more than about 5000 operations:\n  64 ranks: ring (all_reduce)\n" in table.stdout
+    body = json.loads(document.stdout)
+    assert body["left_out"] == [{"algorithm": "ring", "collective": "all_reduce", "world_sizes": [64]}]
+    assert [row["world_size"] for row in body["rows"]] == [2, 3, 4, 2, 3, 4, 64]
+
+
+def test_a_budget_that_is_too_small_for_any_proof_is_bad_usage() -> None:
+    result = CliRunner().invoke(app, ["verify", "ring", "--ranks", "2", "--budget", "1"])
+
+    assert result.exit_code == 2
+    assert "nothing was proved: every proof is over --budget 1" in result.stderr
+
+
 @pytest.mark.parametrize("names", [[], ["ring"]])
 def test_a_collective_that_is_named_is_the_only_one_proved(names: list[str]) -> None:
     arguments = ["verify", *names, "--collective", "all_gather", "--ranks", "2", "--json"]
