@@ -70,7 +70,7 @@ class Contents:
         if content & self.mixed:
             return "contributions to different chunks"
         if content & self.undefined:
-            return "something that no rank has put there"
+            return "something undefined, made of a chunk that no rank had filled"
         chunk = content >> self._chunk_bit
         ranks = [rank for rank in range(self.world_size) if content >> rank & 1]
         if len(ranks) == self.world_size:

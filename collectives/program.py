@@ -242,7 +242,7 @@ def algorithm(
             name=name or program.__name__,
             program=program,
             collective=collective,
-            chunks_for=function(num_chunks or (lambda world_size: world_size)),
+            chunks_for=function((lambda world_size: world_size) if num_chunks is None else num_chunks),
             scratch_for=function(scratch_chunks),
             array_form=array_form,
             declared_cost=cost,

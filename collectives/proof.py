@@ -141,6 +141,7 @@ def _check_contents(run: SymbolicRun) -> None:
             raise run.error(
                 f"rank {rank}, chunk {place.chunk} {got}\n  expected: {expected}, each exactly once",
                 at=(rank, step or 0),
+                marked=step is not None,
             )
 
 

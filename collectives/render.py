@@ -7,10 +7,15 @@ the first scratch chunk.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 
 from collectives.program import Algorithm, Local, Operation, Recv, RecvReduce, Send, Step
+
+MAX_WIDTH = 100
+MAX_OPERATIONS = 4
+"""Columns of the grid in an error, and operations of one of its cells."""
 
 _SIGN = {Send: ">", RecvReduce: "+", Recv: "<"}
 
@@ -38,16 +43,16 @@ def draw(
     ranks: Iterable[int] | None = None,
     steps: range | None = None,
     mark: tuple[int, int] | None = None,
+    max_operations: int | None = None,
 ) -> str:
     """Return the grid of *algorithm*: a row per step, a column per rank.
 
-    *ranks* and *steps* restrict it to a part; *mark*, a (rank, step), is set in brackets.
+    *ranks* and *steps* restrict it to a part; *mark*, a (rank, step), is set in brackets; of a cell
+    with more than *max_operations*, the others are counted.
     """
     columns = list(range(world_size) if ranks is None else ranks)
     window = range(10**9) if steps is None else steps
-    programs = [
-        list(islice(algorithm.steps(rank, world_size), window.start, window.stop)) for rank in columns
-    ]
+    programs = [_part(algorithm.steps(rank, world_size), window) for rank in columns]
     num_chunks = algorithm.num_chunks(world_size)
     num_rows = max((len(program) for program in programs), default=0)
     header = ["", *(f"rank {rank}" for rank in columns)]
@@ -55,26 +60,45 @@ def draw(
     for row in range(num_rows):
         step = window.start + row
         cells = [
-            _cell(program[row] if row < len(program) else (), num_chunks, mark == (rank, step))
+            _cell(
+                program[row] if row < len(program) else (),
+                num_chunks,
+                marked=mark == (rank, step),
+                max_operations=max_operations,
+            )
             for rank, program in zip(columns, programs, strict=True)
         ]
         rows.append([f"step {step}", *cells])
     return _align(rows)
 
 
-def draw_around(algorithm: Algorithm, world_size: int, rank: int, step: int) -> str:
-    """Return the grid around one cell, which is set in brackets."""
+def draw_around(algorithm: Algorithm, world_size: int, rank: int, step: int, *, marked: bool = True) -> str:
+    """Return the grid around one cell, in brackets if it is *marked*: as many ranks as fit on a line."""
     peers = {rank, (rank - 1) % world_size, (rank + 1) % world_size}
-    row = next(islice(algorithm.steps(rank, world_size), step, None), ())
+    (row,) = _part(algorithm.steps(rank, world_size), range(step, step + 1)) or [()]
     peers.update(op.peer for op in row if not isinstance(op, Local) and 0 <= op.peer < world_size)
-    shown = sorted(sorted(peers, key=lambda other: (other != rank, abs(other - rank)))[:8])
-    return draw(
-        algorithm,
-        world_size,
-        ranks=shown,
-        steps=range(max(0, step - 2), step + 3),
-        mark=(rank, step),
-    )
+    nearest = sorted(peers, key=lambda other: (other != rank, abs(other - rank)))
+    grid = ""
+    for count in range(min(8, len(nearest)), 0, -1):
+        grid = draw(
+            algorithm,
+            world_size,
+            ranks=sorted(nearest[:count]),
+            steps=range(max(0, step - 2), step + 3),
+            mark=(rank, step) if marked else None,
+            max_operations=MAX_OPERATIONS,
+        )
+        if max(map(len, grid.splitlines())) <= MAX_WIDTH:
+            break
+    return grid
+
+
+def _part(steps: Iterator[Step], window: range) -> list[Step]:
+    """Return those of *steps* in *window*, up to where the program fails, if it does."""
+    found: list[Step] = []
+    with suppress(Exception):
+        found.extend(islice(steps, window.start, window.stop))
+    return found
 
 
 def _range(chunk: int, length: int, num_chunks: int) -> str:
@@ -82,8 +106,10 @@ def _range(chunk: int, length: int, num_chunks: int) -> str:
     return f"{mark}{first}" if length == 1 else f"{mark}{first}-{first + length - 1}"
 
 
-def _cell(step: Step, num_chunks: int, marked: bool) -> str:
-    text = " ".join(draw_operation(operation, num_chunks) for operation in step) or "·"
+def _cell(step: Step, num_chunks: int, *, marked: bool, max_operations: int | None) -> str:
+    text = " ".join(draw_operation(operation, num_chunks) for operation in step[:max_operations]) or "·"
+    if max_operations is not None and len(step) > max_operations:
+        text += f" … {len(step) - max_operations} more"
     return f"[{text}]" if marked else text
 
 

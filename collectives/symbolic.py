@@ -65,7 +65,8 @@ class SymbolicRun:
         self.chunks_per_part, rest = divmod(self.num_chunks, num_parts)
         if rest:
             raise self.error(
-                f"it divides {num_parts} parts into {self.num_chunks} chunks; expected a multiple"
+                f"it divides the buffer into {self.num_chunks} chunks; expected a multiple of {num_parts}, "
+                "as each rank has an equal part"
             )
         self.num_scratch = algorithm.num_scratch_chunks(world_size)
         self.contents = Contents(world_size)
@@ -165,13 +166,14 @@ class SymbolicRun:
         sender, receiver = self.pending[source], self.pending[destination]
         assert sender is not None
         assert receiver is not None
-        moved = self.is_moved(send.chunk, receive.chunk)
-        if send.num_chunks != receive.num_chunks or moved:
-            what = "the chunks, of which the last may be shorter" if moved else "length"
+        moved = self.problem_of_move(send.chunk, receive.chunk)
+        if moved or send.num_chunks != receive.num_chunks:
             raise self.error(
-                f"the two sides of a message differ in {what}\n"
+                f"the two sides of a message differ in {'the chunks' if moved else 'length'}\n"
                 f"  rank {source}, step {sender.number}: {spell_operation(send)}\n"
-                f"  rank {destination}, step {receiver.number}: {spell_operation(receive)}",
+                f"  rank {destination}, step {receiver.number}: {spell_operation(receive)}"
+                + f"\n  {moved}"
+                * bool(moved),
                 at=(destination, receiver.number),
             )
         receiver.incoming[received.position] = sent.values
@@ -209,16 +211,16 @@ class SymbolicRun:
         for operation in step:
             problem = self.problem_of(rank, operation) or _conflict(operation, written)
             if problem:
-                where = f"rank {rank}, step {number}: {spell_operation(operation)}"
-                raise self.error(f"{where}: {problem}", at=(rank, number))
+                said = f"rank {rank}, step {number}: {problem}\n  {spell_operation(operation)}"
+                raise self.error(said, at=(rank, number))
 
     def problem_of(self, rank: int, operation: Operation) -> str:
         """Return what is wrong with an operation of *rank* by itself, if anything."""
         if isinstance(operation, Local):
-            if self.is_moved(operation.source, operation.chunk):
-                return "moves chunks, of which the last may be shorter"
-            return self.problem_of_range(operation.chunk, operation.num_chunks) or self.problem_of_range(
-                operation.source, operation.num_chunks
+            return (
+                self.problem_of_move(operation.source, operation.chunk)
+                or self.problem_of_range(operation.chunk, operation.num_chunks)
+                or self.problem_of_range(operation.source, operation.num_chunks)
             )
         if not 0 <= operation.peer < self.world_size:
             return f"there is no rank {operation.peer}"
@@ -229,16 +231,23 @@ class SymbolicRun:
     def problem_of_range(self, chunk: int, num_chunks: int) -> str:
         """Return what is wrong with *num_chunks* chunks from *chunk* on, if anything."""
         scratch, end = self.num_chunks, self.num_chunks + self.num_scratch
-        if num_chunks < 1 or chunk < 0 or chunk + num_chunks > end:
+        if num_chunks < 1:
+            return f"num_chunks must be at least 1, got {num_chunks}"
+        if chunk < 0 or chunk + num_chunks > end:
             also = f", and scratch chunks {scratch} to {end - 1}" if self.num_scratch else ""
             return f"out of range, the buffer has chunks 0 to {scratch - 1}{also}"
         if chunk < scratch < chunk + num_chunks:
-            return f"a range lies in the buffer or in scratch, which begins with chunk {scratch}"
+            return (
+                f"half in the buffer, half in scratch, which begins with chunk {scratch}; use two operations"
+            )
         return ""
 
-    def is_moved(self, source: int, chunk: int) -> bool:
-        """Return whether chunks that start at *source* may be longer than those from *chunk* on."""
-        return (source - chunk) % self.chunks_per_part != 0
+    def problem_of_move(self, source: int, chunk: int) -> str:
+        """Return what is wrong with moving chunk *source* to *chunk*, if anything."""
+        if (source - chunk) % self.chunks_per_part == 0:
+            return ""
+        last = "the last of each part" if self.contract.equal_parts else "the last"
+        return f"chunk {source} may not go to chunk {chunk}, as {last} may be shorter than others"
 
     def deadlock(self) -> ProgramError:
         """Return the error that says which ranks wait for what."""
@@ -249,19 +258,19 @@ class SymbolicRun:
                 open_operations[rank].append((position, spell_operation(operation)))
         waiting = [(rank, pending.number) for rank, pending in enumerate(self.pending) if pending]
         lines = [f"deadlock, {len(waiting)} of {self.world_size} ranks wait for messages nobody posts"]
-        lines += [
-            f"  rank {rank}, step {step}: {', '.join(text for _, text in sorted(open_operations[rank]))}"
-            for rank, step in waiting[:8]
-        ]
+        for rank, step in waiting[:8]:
+            texts = [text for _, text in sorted(open_operations[rank])]
+            more = f", … and {len(texts) - 3} more" if len(texts) > 3 else ""
+            lines.append(f"  rank {rank}, step {step}: {', '.join(texts[:3])}{more}")
         if len(waiting) > 8:
             lines.append(f"  … and {len(waiting) - 8} more ranks")
         return self.error("\n".join(lines), at=waiting[0])
 
-    def error(self, text: str, at: tuple[int, int] | None = None) -> ProgramError:
+    def error(self, text: str, at: tuple[int, int] | None = None, *, marked: bool = True) -> ProgramError:
         """Return an error that names algorithm and world size, with the grid around *at*."""
         message = f"{self.algorithm}, {self.contract.name}, world size {self.world_size}: {text}"
         if at is not None:
-            message += "\n" + draw_around(self.algorithm, self.world_size, *at)
+            message += "\n" + draw_around(self.algorithm, self.world_size, *at, marked=marked)
         return ProgramError(message)
 
 
@@ -273,6 +282,6 @@ def _conflict(operation: Operation, written: dict[int, Operation]) -> str:
     if not isinstance(operation, Send):
         for chunk in range(operation.chunk, operation.chunk + operation.num_chunks):
             if chunk in written and not (written[chunk].reduces and operation.reduces):
-                return f"chunk {chunk} is also written by {spell_operation(written[chunk])} in this step"
+                return f"chunk {chunk} is also written by {spell_operation(written[chunk])}"
             written.setdefault(chunk, operation)
     return ""

@@ -123,7 +123,10 @@ def fails(rank: int, world_size: int) -> Any:
         (nobody_sends_back, "rank 0, chunk 1 is never written"),
         (twice, "more than once (since step 2)"),
         (crossed, "the two sides of a message differ in the chunks"),
-        (moved, "Copy(source=0, chunk=1): moves chunks"),
+        (
+            moved,
+            "chunk 0 may not go to chunk 1, as the last may be shorter than others\n  Copy(source=0,",
+        ),
         (never_touched, "chunk 1 is never written"),
         (two_writes, "chunk 0 is also written by RecvReduce(peer=1, chunk=0)"),
         (to_nobody, "there is no rank 2"),
@@ -157,7 +160,7 @@ def reduces_into_nothing(rank: int, world_size: int) -> Any:
 
 
 def test_what_nobody_has_put_there_may_not_be_reduced_with() -> None:
-    with pytest.raises(ProgramError, match="rank 1, chunk 0 holds something that no rank has put there"):
+    with pytest.raises(ProgramError, match="rank 1, chunk 0 holds something undefined, made of a chunk"):
         verify(reduces_into_nothing, 2, collective="broadcast")
 
 
@@ -166,6 +169,48 @@ def test_a_refusal_shows_the_grid_with_the_bad_cell_in_brackets() -> None:
         verify(both_receive_first, 2)
 
     assert str(refusal.value).endswith("        rank 0  rank 1\nstep 0  [0+1]   0+0\nstep 1  0>1     0>0")
+
+
+def test_the_grid_of_an_error_fits_on_a_line_of_100_characters() -> None:
+    def all_to_all_ranks(rank: int, world_size: int) -> Any:
+        for chunk in [*range(world_size)] * 2:
+            others = [peer for peer in range(world_size) if peer != rank]
+            yield tuple(side(peer, chunk) for peer in others for side in (Send, RecvReduce))
+
+    with pytest.raises(ProgramError, match="more than once") as refusal:
+        verify(all_to_all_ranks, 16)
+
+    grid = str(refusal.value).splitlines()[2:]
+    assert max(map(len, grid)) <= 100
+    assert "[0>1 0+1 0>2 0+2 … 26 more]" in "\n".join(grid)
+
+
+def test_where_nothing_was_written_no_cell_of_the_grid_is_marked() -> None:
+    with pytest.raises(ProgramError) as refusal:
+        verify(never_touched, 2)
+
+    assert str(refusal.value).endswith("        rank 0   rank 1\nstep 0  0>1 0+1  0>0 0+0")
+
+
+def test_a_fault_is_shown_although_the_program_fails_a_step_later() -> None:
+    def fails_later(rank: int, world_size: int) -> Any:
+        yield Send(2, 0)
+        raise IndexError
+
+    with pytest.raises(ProgramError, match=r"there is no rank 2\n  Send\(peer=2, chunk=0\)\n"):
+        verify(fails_later, 2)
+
+
+@pytest.mark.parametrize(
+    ("num_chunks", "evidence"), [(0, "into 0 chunks; expected at least 1"), (3, "expected a multiple of 2")]
+)
+def test_a_number_of_chunks_that_cannot_be_is_refused(num_chunks: int, evidence: str) -> None:
+    @algorithm(num_chunks=num_chunks, collective="all_gather")
+    def divided(rank: int, world_size: int) -> Any:
+        yield ()
+
+    with pytest.raises(ProgramError, match=evidence):
+        verify(divided, 2)
 
 
 def test_a_world_size_that_the_program_refuses_is_no_fault_of_the_program() -> None:
@@ -234,9 +279,9 @@ def test_scratch_that_was_not_asked_for_is_refused() -> None:
 @pytest.mark.parametrize(
     ("operation", "evidence"),
     [
-        (Reduce(3, 1, num_chunks=2), "a range lies in the buffer or in scratch, which begins with chunk 2"),
+        (Reduce(3, 1, num_chunks=2), "half in the buffer, half in scratch, which begins with chunk 2"),
         (Copy(4, 0), "out of range, the buffer has chunks 0 to 1, and scratch chunks 2 to 3"),
-        (Reduce(2, 1), "moves chunks, of which the last may be shorter"),
+        (Reduce(2, 1), "chunk 2 may not go to chunk 1, as the last may be shorter than others"),
     ],
 )
 def test_scratch_is_no_part_of_the_buffer(operation: Any, evidence: str) -> None:
@@ -253,7 +298,7 @@ def test_what_is_reduced_out_of_scratch_must_have_been_put_there() -> None:
     def wrong(rank: int, world_size: int) -> Any:
         yield Reduce(1, 0)
 
-    with pytest.raises(ProgramError, match="holds something that no rank has put there"):
+    with pytest.raises(ProgramError, match="holds something undefined, made of a chunk"):
         verify(wrong, 1)
 
 
