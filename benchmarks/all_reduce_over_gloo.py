@@ -8,7 +8,8 @@ compares ours with Gloo's own.  How good the choice of ``auto`` is, one sees wit
     torchrun --nproc-per-node 4 benchmarks/all_reduce_over_gloo.py --algorithms all --baseline auto:table=t
 
 Each pair calls the one and then the other, the order changing from pair to pair, so that both see
-the same weather.  A call takes as long as its slowest rank.  Printed are the median of the ratios
+the same weather.  A call takes as long as its slowest rank; with ``--calls`` it is the mean of several
+that follow each other at once, as in ``testbed bench`` and nccl-tests.  Printed are the median of the ratios
 of a pair, the algorithm's time over the baseline's, and the interval in which that median lies with
 95 % confidence (bootstrap, seeded).
 """
@@ -37,6 +38,9 @@ def main() -> None:
     parser.add_argument("--sizes", default="4K-64M")
     parser.add_argument("--factor", type=int, default=8)
     parser.add_argument("--pairs", type=int, default=30)
+    parser.add_argument(
+        "--calls", type=int, default=1, help="that follow each other, of either side of a pair"
+    )
     args = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -50,7 +54,8 @@ def main() -> None:
         for name, communicator in compared.items():
             try:
                 pairs = [
-                    measure_pair(baseline, communicator, tensor, turn) for turn in range(args.pairs + 2)
+                    measure_pair(baseline, communicator, tensor, args.calls, turn)
+                    for turn in range(args.pairs + 2)
                 ][2:]
             except NotSupportedError as refusal:
                 if dist.get_rank() == 0:
@@ -62,20 +67,21 @@ def main() -> None:
 
 
 def measure_pair(
-    baseline: Communicator, other: Communicator, tensor: torch.Tensor, turn: int
+    baseline: Communicator, other: Communicator, tensor: torch.Tensor, calls: int, turn: int
 ) -> tuple[float, float]:
     """Return the seconds of one call of each, on the slowest rank."""
     order = (baseline, other) if turn % 2 else (other, baseline)
-    seconds = {communicator: measure(communicator, tensor) for communicator in order}
+    seconds = {communicator: measure(communicator, tensor, calls) for communicator in order}
     return seconds[baseline], seconds[other]
 
 
-def measure(communicator: Communicator, tensor: torch.Tensor) -> float:
-    """Return the seconds of one call on the slowest rank."""
+def measure(communicator: Communicator, tensor: torch.Tensor, calls: int) -> float:
+    """Return the mean seconds of *calls* calls on the slowest rank."""
     dist.barrier()
     began = time.perf_counter()
-    communicator.all_reduce(tensor)
-    slowest = torch.tensor([time.perf_counter() - began])
+    for _ in range(calls):
+        communicator.all_reduce(tensor)
+    slowest = torch.tensor([(time.perf_counter() - began) / calls])
     dist.all_reduce(slowest, dist.ReduceOp.MAX)
     return slowest.item()
 
