@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from testbed.contenders import Contender, Refusal
-from testbed.measure import ITEM_SIZES, Row, row, size_of
+from testbed.measure import ITEM_SIZES, Row, row, size_of, turns_of
 from testbed.payload import Payload
 from testbed.report.folder import Method
 from testbed.report.table import Advance, spell_size
@@ -208,10 +208,12 @@ def simulated(
 
 def measured(request: Request, rows: list[Row], refusals: list[Refusal]) -> Result:
     """Return measured *rows* as a result."""
-    turns = ", the algorithms taking turns at each size" if len(request.contenders) > 1 else ""
+    turns = turns_of(request.iterations)
+    alternately = ", the algorithms taking turns at each size" if len(request.contenders) > 1 else ""
     model = (
         f"Measured: {_subject(request, rows)} over {request.transport}, {spell_ranks(request.num_ranks)}; "
-        f"median of {request.iterations} calls of the slowest rank, after {request.warmup}{turns}; "
+        f"{request.iterations} calls of the slowest rank, after {request.warmup}, in {turns} turns, of which "
+        f"the mean call counts and the median turn{alternately}; "
         "payload of integers checked on every rank"
     )
     return Result(rows, ["measured"], [model], refusals)

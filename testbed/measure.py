@@ -34,7 +34,7 @@ ITEM_SIZES = {
 """The types that can be measured, and their bytes."""
 
 MAX_TURNS = 5
-"""In how many turns each of several algorithms makes its calls of a size."""
+"""In how many turns each algorithm makes its calls of a size."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Sample:
-    """What one rank saw of one algorithm at one size: seconds of each call, and wrong elements."""
+    """What one rank saw of one algorithm at one size: mean seconds of a call in each turn, wrong elements."""
 
     algorithm: str
     count: int
@@ -155,7 +155,8 @@ def sample(
 ) -> Iterator[Sample | Refusal]:
     """Yield what this rank sees of each algorithm at each size, size by size.
 
-    The calls of a turn follow each other without a barrier in between, as in nccl-tests.  The
+    The calls of a turn follow each other without a barrier in between and count on average, as in
+    nccl-tests: a median over single calls would hide how often an algorithm is slow.  The
     payload is checked before and after the timed calls, which move zeros.  One of several
     algorithms that refuses what it is to carry out is measured no further.
 
@@ -190,7 +191,7 @@ def sample(
                 yield Refusal(name, str(error))
         payload.clear()
         seconds: dict[str, list[float]] = {name: [] for name in left}
-        num_turns = turns_of(len(communicators), iterations)
+        num_turns = turns_of(iterations)
         for turn in range(num_turns):
             calls = iterations * (turn + 1) // num_turns - iterations * turn // num_turns
             names = list(left)
@@ -198,31 +199,30 @@ def sample(
             for name in names[first:] + names[:first]:
                 visiting(name, count)
                 warm = warmup if turn == 0 else min(warmup, 1)
-                seconds[name] += _time(left[name], payload, calls, warm, device)
+                seconds[name].append(_time(left[name], payload, calls, warm, device))
         for name, communicator in left.items():
             again = payload.count_wrong(communicator)
             yield Sample(name, count, tuple(seconds[name]), wrong[name] + again)
 
 
-def turns_of(num_algorithms: int, iterations: int) -> int:
+def turns_of(iterations: int) -> int:
     """Return in how many turns an algorithm makes its timed calls of a size."""
-    return min(MAX_TURNS, iterations) if num_algorithms > 1 else 1
+    return min(MAX_TURNS, iterations)
 
 
 def _time(
     communicator: Communicator, payload: Payload, calls: int, warmup: int, device: torch.device
-) -> list[float]:
+) -> float:
+    """Return the mean seconds of a call; the calls follow each other."""
     for _ in range(warmup):
         payload.call(communicator)
     communicator.barrier()
     _synchronize(device)
-    seconds = []
+    started = time.perf_counter()
     for _ in range(calls):
-        started = time.perf_counter()
         payload.call(communicator)
-        _synchronize(device)
-        seconds.append(time.perf_counter() - started)
-    return seconds
+    _synchronize(device)
+    return (time.perf_counter() - started) / calls
 
 
 def _synchronize(device: torch.device) -> None:
@@ -237,7 +237,7 @@ def combine(
 ) -> tuple[list[Row], list[Refusal]]:
     """Return the rows of a run, and what was refused, from what each rank saw.
 
-    A call takes as long as its slowest rank; the row's time is the median over the calls.
+    A turn takes as long as its slowest rank; the row's time is the median over the turns.
     """
     rows, refusals = [], []
     for of_ranks in zip(*samples, strict=True):
@@ -246,8 +246,8 @@ def combine(
             refusals.append(first)
             continue
         alike = [own for own in of_ranks if isinstance(own, Sample)]
-        calls = zip(*(own.seconds for own in alike), strict=True)
+        turns = zip(*(own.seconds for own in alike), strict=True)
         wrong = sum(own.wrong for own in alike)
-        taken = median(map(max, calls))
+        taken = median(map(max, turns))
         rows.append(row(collective, first.algorithm, first.count, dtype, len(of_ranks), taken, wrong))
     return rows, refusals

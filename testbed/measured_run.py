@@ -117,7 +117,7 @@ def _samples(
 def _num_visits(request: Request) -> int:
     """Return how often an algorithm has its turn: to be checked, and to be timed."""
     num_algorithms = len(request.contenders)
-    return len(request.counts) * num_algorithms * (1 + turns_of(num_algorithms, request.iterations))
+    return len(request.counts) * num_algorithms * (1 + turns_of(request.iterations))
 
 
 def _visiting(request: Request, advance: Advance) -> Visit:
