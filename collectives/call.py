@@ -53,7 +53,7 @@ class Call:
 
     def channel(self) -> int:
         """Return the channel of this call's messages: 30 bits, the same in every process."""
-        return zlib.crc32(json.dumps(asdict(self)).encode()) & 0x3FFF_FFFF
+        return zlib.crc32(repr(self).encode()) & 0x3FFF_FFFF
 
     def __str__(self) -> str:
         if self.lane is not None:

@@ -12,7 +12,8 @@ long as the chunks of a part, over and over.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,21 @@ class Chunking:
     num_chunks: int
     itemsize: int = 1
     num_parts: int = 1
+    _part: int = field(init=False, repr=False, compare=False)
+    _chunk: int = field(init=False, repr=False, compare=False)
+    _chunks_per_part: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        part = -(-self.count // self.num_parts)
+        chunks_per_part = self.num_chunks // self.num_parts
+        object.__setattr__(self, "_part", part)
+        object.__setattr__(self, "_chunks_per_part", chunks_per_part)
+        object.__setattr__(self, "_chunk", -(-part // chunks_per_part))
+
+    @property
+    def has_empty(self) -> bool:
+        """Whether some chunks have no elements."""
+        return (self._chunks_per_part - 1) * self._chunk >= self._part
 
     @classmethod
     def of(cls, algorithm: Algorithm, world_size: int, count: int, itemsize: int) -> Chunking:
@@ -48,22 +64,19 @@ class Chunking:
         return self._start(chunk), self._start(chunk + num_chunks)
 
     def _start(self, chunk: int) -> int:
-        length = -(-self.count // self.num_parts)
-        chunks_per_part = self.num_chunks // self.num_parts
-        part, place = divmod(chunk, chunks_per_part)
-        return part * length + min(place * -(-length // chunks_per_part), length)
+        part, place = divmod(chunk, self._chunks_per_part)
+        start = place * self._chunk
+        return part * self._part + (start if start < self._part else self._part)
 
     def starts_in_bytes(self, chunks: Any) -> Any:
         """Return where *chunks*, a number or an array, start, in bytes."""
-        length = -(-self.count // self.num_parts)
-        chunks_per_part = self.num_chunks // self.num_parts
-        if chunks_per_part == 1:
-            return chunks * (length * self.itemsize)
-        if np.max(chunks) <= chunks_per_part:  # one part and no scratch, as in most rows of most programs
-            size = -(-length // chunks_per_part) * self.itemsize
-            return np.minimum(chunks * size, length * self.itemsize)
-        part, place = np.divmod(chunks, chunks_per_part)
-        return (part * length + np.minimum(place * -(-length // chunks_per_part), length)) * self.itemsize
+        part_nbytes, chunk_nbytes = self._part * self.itemsize, self._chunk * self.itemsize
+        if self._chunks_per_part == 1:
+            return chunks * part_nbytes
+        if np.max(chunks) <= self._chunks_per_part:  # one part and no scratch, as in most rows
+            return np.minimum(chunks * chunk_nbytes, part_nbytes)
+        part, place = np.divmod(chunks, self._chunks_per_part)
+        return part * part_nbytes + np.minimum(place * chunk_nbytes, part_nbytes)
 
     def nbytes(self, chunk: int, num_chunks: int = 1) -> int:
         """Return the bytes of a range of chunks."""
@@ -89,6 +102,11 @@ class Splits:
     def count(self) -> int:
         """Elements of the buffer."""
         return self.starts[self.num_chunks]
+
+    @property
+    def has_empty(self) -> bool:
+        """Whether some chunks have no elements."""
+        return any(start == stop for start, stop in pairwise(self.starts))
 
     def span(self, chunk: int, num_chunks: int = 1) -> tuple[int, int]:
         """Return the elements ``[start, stop)`` of a range of chunks."""
@@ -171,6 +189,8 @@ class Buffer:
 
     def without_empty(self, step: Step) -> Step:
         """Return *step* without the operations whose range is empty."""
+        if not self.chunking.has_empty:
+            return step
         return tuple(operation for operation in step if self.nbytes(operation))
 
 

@@ -37,6 +37,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
@@ -202,20 +203,23 @@ class Algorithm:
 
     def _arguments_of(self, function: Callable[..., Any]) -> dict[str, Any]:
         """Return the parameters, bound or by default, that *function* names as keywords."""
-        own = inspect.signature(self.program).parameters.values()
-        values = {p.name: p.default for p in own if p.kind is inspect.Parameter.KEYWORD_ONLY}
-        values |= self.parameters
-        wanted = inspect.signature(function).parameters.values()
-        return {p.name: values[p.name] for p in wanted if p.kind is inspect.Parameter.KEYWORD_ONLY}
+        values = {**_keywords_of(self.program), **self.parameters}
+        return {name: values[name] for name in _keywords_of(function)}
 
     def parameter_names(self) -> tuple[str, ...]:
         """Return the names of the program's keyword-only arguments."""
-        signature = inspect.signature(self.program).parameters.values()
-        return tuple(p.name for p in signature if p.kind is inspect.Parameter.KEYWORD_ONLY)
+        return tuple(_keywords_of(self.program))
 
     def __str__(self) -> str:
         bound = ",".join(f"{key}={value}" for key, value in self.parameters.items())
         return f"{self.name}:{bound}" if bound else self.name
+
+
+@lru_cache(maxsize=1024)
+def _keywords_of(function: Callable[..., Any]) -> Mapping[str, Any]:
+    """Return the keyword-only arguments of *function*, with their defaults."""
+    parameters = inspect.signature(function).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
 def algorithm(
