@@ -10,17 +10,18 @@ Only the first execution of a lane may wait, be it for a message or for a peer t
 was started after it advances without waiting, or the ranks could wait for each other in a circle:
 one in a later collective for a peer that is still in an earlier one, and that for the first.
 
-Lanes do not wait for each other.  A message from one rank to another is posted whole when it starts
-and then needs no more of this rank; but collectives have further steps, which peers may need before
-they come to the message.  So whoever waits for a message while collectives are in flight polls both.
+Lanes do not wait for each other, nor do the queues of several communicators.  A message from one
+rank to another is posted whole when it starts and then needs no more of this rank; but collectives
+have further steps, which peers may need before they come to what is waited for here.  So whoever
+waits while collectives are in flight elsewhere polls those too.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Generator
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Generator
+from contextlib import nullcontext, suppress
 from typing import Protocol
 
 from collectives.call import Call, Lane, RecentCalls, Report, raise_again
@@ -59,6 +60,7 @@ class ProgressQueue:
         explain: turns a failure into the error that is raised, given the seconds that it may take.
         grace: how many of a wait's seconds are kept for `explain`.
         watch: entered while a wait lasts.
+        beside: all queues of this rank, this one included, which advance while this one waits.
 
     Attributes:
         wait_until: when the wait in progress gives up, by ``time.monotonic``; None outside of waits.
@@ -70,7 +72,9 @@ class ProgressQueue:
         explain: Callable[[Report, Exception, float], CollectiveError],
         grace: Callable[[float], float] = lambda timeout: 0.0,
         watch: Watch | None = None,
+        beside: Collection[ProgressQueue] = (),
     ) -> None:
+        self.beside = beside
         self.clock = RealClock()
         self.timeout = timeout
         self.explain = explain
@@ -113,20 +117,28 @@ class ProgressQueue:
         """Wait for *work*, and first for all that was started before it in its lane."""
         self.raise_failure()
         deadline = self._give_up_after(timeout)
-        if work.call.lane is not None and None in self.lanes:
+        if self._elsewhere(work):
             self._wait_beside_collectives(work, deadline)
         while not work.finished:
             self._drive_head(work.call.lane, deadline)
             self._forget_finished()
 
     def _wait_beside_collectives(self, work: ProgressWork, deadline: float) -> None:
-        """Wait for a message while collectives are in flight, until the *deadline* or a failure."""
+        """Wait while collectives are in flight elsewhere, until the *deadline* or a failure."""
         with self.watch or nullcontext():
-            while None in self.lanes and not work.finished and time.monotonic() < deadline:
+            while (elsewhere := self._elsewhere(work)) and not work.finished and time.monotonic() < deadline:
                 if self.watch is not None and self.watch.has_ended_it:
                     return
                 self._poll_and_observe()
+                for queue in elsewhere:
+                    with suppress(CollectiveError):  # raised again when that queue is used
+                        queue._poll_and_observe()
                 time.sleep(_PAUSE_SECONDS)
+
+    def _elsewhere(self, work: ProgressWork) -> list[ProgressQueue]:
+        """Return the queues with collectives in flight that a wait for *work* alone would not advance."""
+        queues = {*self.beside, self} - ({self} if work.call.lane is None else set())
+        return [queue for queue in queues if None in queue.lanes]
 
     def _poll_and_observe(self) -> None:
         self.poll()

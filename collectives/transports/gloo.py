@@ -22,6 +22,7 @@ import contextlib
 import os
 import threading
 import time
+import weakref
 import zlib
 from collections.abc import Generator
 from datetime import timedelta
@@ -42,6 +43,10 @@ from collectives.watch import Watch
 _PATTERN_BYTES = 8
 _NEVER_SENT = 1 << 30  # a tag beyond those of messages
 _MAX_SPARE = 4  # pieces of memory that are kept for later messages
+
+
+_QUEUES: weakref.WeakSet[ProgressQueue] = weakref.WeakSet()
+"""Those of all communicators of this process."""
 
 
 class GlooTransport:
@@ -66,7 +71,8 @@ class GlooTransport:
         self.world_size = group.size()
         self.number = number
         watch = Watch(reports.any_failed, reports.break_off, grace(timeout) / 4)
-        self.queue = ProgressQueue(timeout, reports.explain, grace, watch)
+        self.queue = ProgressQueue(timeout, reports.explain, grace, watch, _QUEUES)
+        _QUEUES.add(self.queue)
         self.clock = self.queue.clock
         self.sends: dict[int, list[_Sending]] = {}
         self._spare: list[torch.Tensor] = []

@@ -143,6 +143,24 @@ def _two_on_gloo(rank: int, world_size: int) -> None:
 
 
 @pytest.mark.distributed
+def test_a_wait_for_one_communicator_lets_the_others_go_on(pool: WorkerPool) -> None:
+    assert pool.run(_crosswise_on_gloo, 3) == [(3.0, 3.0)] * 3
+
+
+def _crosswise_on_gloo(rank: int, world_size: int) -> tuple[float, float]:
+    first, second = connect(algorithm="ring", timeout=10), connect(algorithm="ring", timeout=10)
+    a, b = torch.ones(5000), torch.ones(5000)
+    if rank == 0:
+        earlier = first.all_reduce(a, async_op=True)
+        second.all_reduce(b)
+        earlier.wait()
+    else:
+        first.all_reduce(a)
+        second.all_reduce(b)
+    return a[-1].item(), b[-1].item()
+
+
+@pytest.mark.distributed
 def test_native_keeps_the_contract_for_the_dtypes_that_gloo_has(pool: WorkerPool) -> None:
     pool.run(_native_on_gloo, 3)
 
