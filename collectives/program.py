@@ -134,7 +134,7 @@ class Algorithm:
             the program that it names as keywords.
         scratch_for: number of scratch chunks, as a function of the same kind.
         array_form: the program may be called once with ``rank = arange(world_size)``.
-        declared_cost: cost as a function of the same kind, if the author states one.
+        declared_cost: cost as a function of the same kind, if the author states one; None where not.
         parameters: keyword-only arguments of the program that are bound.
     """
 
@@ -144,7 +144,7 @@ class Algorithm:
     chunks_for: Callable[..., int] = field(default=lambda world_size: world_size)
     scratch_for: Callable[..., int] = field(default=lambda world_size: 0)
     array_form: bool = False
-    declared_cost: Callable[..., Cost] | None = None
+    declared_cost: Callable[..., Cost | None] | None = None
     parameters: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     def __call__(self, rank: int, world_size: int, **parameters: Any) -> Iterator[Step]:
@@ -229,7 +229,7 @@ def algorithm(
     num_chunks: int | Callable[..., int] | None = None,
     scratch_chunks: int | Callable[..., int] = 0,
     array_form: bool = False,
-    cost: Callable[..., Cost] | None = None,
+    cost: Callable[..., Cost | None] | None = None,
 ) -> Callable[[Program], Algorithm]:
     """Declare, beside a program, what has to be known to run it (see `Algorithm`).
 

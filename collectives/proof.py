@@ -99,7 +99,7 @@ def verify(
         max_bytes_sent_fraction=float(fraction),
         min_bytes_sent_fraction=float(contract.min_bytes_sent_fraction(world_size)),
         array_form=chosen.array_form,
-        cost_declared=chosen.declared_cost is not None,
+        cost_declared=chosen.cost(world_size) is not None,
     )
 
 

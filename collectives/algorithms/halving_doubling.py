@@ -10,9 +10,12 @@ from typing import Literal, TypeAlias
 from collectives.algorithms.power_of_two import (
     floor_log2,
     folded,
+    folded_all_gather,
+    folded_reduce_scatter,
     is_power_of_two,
     require_power_of_two,
 )
+from collectives.algorithms.recursive_doubling import all_gather_cost, double_all
 from collectives.program import Copy, Cost, Recv, RecvReduce, Send, Step, algorithm
 
 Order: TypeAlias = Literal["far", "near"]
@@ -27,8 +30,9 @@ def _all_reduce_cost(world_size: int) -> Cost:
     return Cost(2 * floor_log2(world_size) + 2 * folds, Fraction(2 * (core - 1), core) + folds)
 
 
-def _half_cost(world_size: int) -> Cost:
-    return Cost(floor_log2(world_size), Fraction(world_size - 1, world_size))
+def _reduce_scatter_cost(world_size: int) -> Cost:
+    folds = not is_power_of_two(world_size)
+    return Cost(floor_log2(world_size) + 2 * folds, Fraction(world_size - 1 + folds, world_size))
 
 
 @algorithm(num_chunks=_core, array_form=True, cost=_all_reduce_cost)
@@ -49,46 +53,49 @@ def halving_doubling(rank: int, world_size: int, *, order: Order = "far") -> Ite
     yield from folded(partial(_halve_and_double, order=order), rank, world_size, _core(world_size))
 
 
-@algorithm(name="halving_doubling", collective="reduce_scatter", array_form=True, cost=_half_cost)
+@algorithm(name="halving_doubling", collective="reduce_scatter", array_form=True, cost=_reduce_scatter_cost)
 def halving_doubling_reduce_scatter(rank: int, world_size: int, *, order: Order = "far") -> Iterator[Step]:
-    """Yield this rank's steps of a recursive-halving reduce-scatter, for powers of two.
+    """Yield this rank's steps of a recursive-halving reduce-scatter.
 
     ``log2 p`` steps, the fewest with one message each, and ``(p-1)/p`` of the buffer sent, the
-    fewest bytes that there can be.
+    fewest bytes that there can be.  Where p is no power of two, ``p - 2^k`` ranks fold their buffer
+    into their neighbour's, and get their chunk from it: two steps more, and one buffer sent by them.
     With ``order="near"`` the halves are contiguous only after the chunks have been put into
     bit-reversed order, so each rank copies its buffer once before, and its own chunk after.
 
-    Source: as `halving_doubling`.
+    Source: as `halving_doubling`; the folding is that of its all-reduce.
 
     Raises:
-        NotSupportedError: *world_size* is no power of two.
+        NotSupportedError: *order* is ``near`` and *world_size* no power of two.
     """
-    require_power_of_two(world_size, "halving_doubling of reduce_scatter", "ring or direct")
-    if order == "near":
-        yield _reverse_bits_of_chunks(world_size)
+    if order == "far":
+        yield from folded_reduce_scatter(partial(_halve, order=order), rank, world_size)
+        return
+    require_power_of_two(world_size, "halving_doubling:order=near of reduce_scatter", "order=far or ring")
+    yield _reverse_bits_of_chunks(world_size)
     yield from _halve(rank, world_size, order)
-    if order == "near":
-        yield (Copy(_position(rank, world_size, order), rank),)
+    yield (Copy(_position(rank, world_size, order), rank),)
 
 
-@algorithm(name="halving_doubling", collective="all_gather", array_form=True, cost=_half_cost)
+@algorithm(name="halving_doubling", collective="all_gather", array_form=True, cost=all_gather_cost)
 def halving_doubling_all_gather(rank: int, world_size: int, *, order: Order = "far") -> Iterator[Step]:
-    """Yield this rank's steps of a recursive-doubling all-gather, for powers of two.
+    """Yield this rank's steps of a recursive-doubling all-gather.
 
-    `halving_doubling_reduce_scatter` backwards, at the same cost: *order* is that of the halving,
-    so ``far`` begins with the nearest partner, which is ``recursive_doubling``.
+    `halving_doubling_reduce_scatter` backwards: *order* is that of the halving, so ``far`` begins
+    with the nearest partner, which is ``recursive_doubling``.
 
-    Source: as `halving_doubling`.
+    Source: as `halving_doubling`; the folding is that of its all-reduce.
 
     Raises:
-        NotSupportedError: *world_size* is no power of two.
+        NotSupportedError: *order* is ``near`` and *world_size* no power of two.
     """
-    require_power_of_two(world_size, "halving_doubling of all_gather", "ring or direct")
-    if order == "near":
-        yield (Copy(rank, _position(rank, world_size, order)),)
+    if order == "far":
+        yield from folded_all_gather(double_all, rank, world_size)
+        return
+    require_power_of_two(world_size, "halving_doubling:order=near of all_gather", "order=far or ring")
+    yield (Copy(rank, _position(rank, world_size, order)),)
     yield from _double(rank, world_size, order)
-    if order == "near":
-        yield _reverse_bits_of_chunks(world_size)
+    yield _reverse_bits_of_chunks(world_size)
 
 
 def _halve_and_double(rank: int, world_size: int, order: Order) -> Iterator[Step]:

@@ -84,9 +84,11 @@ def _num_scratch_chunks(world_size: int, *, ranks_per_node: int, inner: str, out
     return max(*inside, scratch_for(reduce, nodes.count, chunks))
 
 
-def _cost(world_size: int, *, ranks_per_node: int, inner: str, outer: str) -> Cost:
+def _cost(world_size: int, *, ranks_per_node: int, inner: str, outer: str) -> Cost | None:
     nodes = _Nodes.of(world_size, ranks_per_node)
     scatter, reduce, gather = _parts(inner, outer)
+    if len(nodes.sizes) == 2 and not all(_is_even(scatter, gather, size) for size in nodes.sizes):
+        return None  # who is busiest, and last, depends on where in their nodes ranks are
     between = _declared(reduce, nodes.count)
     sent_between = [between.max_bytes_sent_fraction]
     if len(nodes.sizes) == 2:  # the busiest node need not be the one whose ranks carry most
@@ -96,8 +98,8 @@ def _cost(world_size: int, *, ranks_per_node: int, inner: str, outer: str) -> Co
     return Cost(
         between.num_steps + max(down.num_steps + up.num_steps for down, up in inside),
         max(
-            down.max_bytes_sent_fraction + sent / size + up.max_bytes_sent_fraction
-            for (down, up), sent, size in zip(inside, sent_between, nodes.sizes, strict=True)
+            _sent_inside(scatter, gather, size) + sent / size
+            for sent, size in zip(sent_between, nodes.sizes, strict=True)
         ),
     )
 
@@ -107,6 +109,19 @@ def _declared(part: Algorithm, world_size: int) -> Cost:
     if cost is None:
         raise NotSupportedError(f"hierarchical is made of algorithms that declare a cost; {part} does not")
     return cost
+
+
+def _sent_inside(scatter: Algorithm, gather: Algorithm, size: int) -> Fraction:
+    """Return how many buffers the busiest of *size* ranks sends in both, which may be busiest in neither."""
+    if _is_even(scatter, gather, size):
+        return 2 * Fraction(size - 1, size)
+    return max(_sent(scatter, place, size) + _sent(gather, place, size) for place in range(size))
+
+
+def _is_even(scatter: Algorithm, gather: Algorithm, size: int) -> bool:
+    """Return whether in both none of *size* ranks sends more than the least, so that all send that."""
+    sent = {_declared(part, size).max_bytes_sent_fraction for part in (scatter, gather)}
+    return sent == {Fraction(size - 1, size)}
 
 
 def _sent(part: Algorithm, rank: int, world_size: int) -> Fraction:

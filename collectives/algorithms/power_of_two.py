@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,30 +42,109 @@ def folded(program: Program, rank: int, world_size: int, num_chunks: int) -> Ite
     Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations
     in MPICH", IJHPCA 19(1), 2005, on all-reduce; the neighbours are those of MPICH.
     """
-    if is_power_of_two(world_size):
-        yield from program(rank, world_size)
-        return
-    core = 1 << floor_log2(world_size)
-    extra = world_size - core
-    leaves = (rank < 2 * extra) & (rank % 2 == 0)
-    hosts = (rank < 2 * extra) & (rank % 2 == 1)
-    stays = (rank >= 2 * extra) | (rank % 2 == 1)
-    yield (
-        Send(rank + 1, chunk=0, num_chunks=num_chunks, when=leaves),
-        RecvReduce(rank - 1, chunk=0, num_chunks=num_chunks, when=hosts),
-    )
-    for step in program(rank - np.minimum((rank + 1) // 2, extra), core):
-        yield tuple(_among_those_that_stay(operation, extra, stays) for operation in step)
-    yield (
-        Send(rank - 1, chunk=0, num_chunks=num_chunks, when=hosts),
-        Recv(rank + 1, chunk=0, num_chunks=num_chunks, when=leaves),
-    )
+    fold = Fold.of(rank, world_size)
+    if fold.extra:
+        yield fold.to_host(RecvReduce, 0, 0, num_chunks)
+    for step in program(fold.core_rank, fold.core):
+        yield tuple(fold.among_hosts(operation) for operation in step)
+    if fold.extra:
+        yield fold.to_leaf(0, 0, num_chunks)
 
 
-def _among_those_that_stay(operation: Operation, extra: int, stays: bool) -> Operation:
-    """Return *operation* of the ranks numbered anew as one of the ranks as they are."""
-    when = operation.when & stays
-    if isinstance(operation, Local):
-        return replace(operation, when=when)
-    peer: Any = operation.peer + np.minimum(operation.peer + 1, extra)
-    return replace(operation, peer=peer, when=when)
+def folded_reduce_scatter(program: Program, rank: int, world_size: int) -> Iterator[Step]:
+    """Yield this rank's steps of a reduce-scatter for any world size, given one for powers of two.
+
+    As `folded`, but a host works on its leaf's chunk and its own, which lie side by side, and sends
+    the leaf only that: two steps more, and at most one buffer sent.
+    """
+    fold = Fold.of(rank, world_size)
+    if fold.extra:
+        yield fold.to_host(RecvReduce, 0, 0, world_size)
+    for step in program(fold.core_rank, fold.core):
+        yield tuple(fold.on_both_chunks(fold.among_hosts(operation)) for operation in step)
+    if fold.extra:
+        yield fold.to_leaf(rank - 1, rank, 1)
+
+
+def folded_all_gather(program: Program, rank: int, world_size: int) -> Iterator[Step]:
+    """Yield this rank's steps of an all-gather for any world size: `folded_reduce_scatter` backwards."""
+    fold = Fold.of(rank, world_size)
+    if fold.extra:
+        yield fold.to_host(Recv, rank, rank - 1, 1)
+    for step in program(fold.core_rank, fold.core):
+        yield tuple(fold.on_both_chunks(fold.among_hosts(operation)) for operation in step)
+    if fold.extra:
+        yield fold.to_leaf(0, 0, world_size)
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Who stands in for whom: of ``2^k + e`` ranks, the first e odd ones for their left neighbours.
+
+    Attributes:
+        rank: this rank, or all ranks.
+        core: ``2^k``.
+        extra: e.
+    """
+
+    rank: int
+    core: int
+    extra: int
+
+    @classmethod
+    def of(cls, rank: int, world_size: int) -> Fold:
+        """Return the fold of *world_size* ranks as *rank* sees it."""
+        core = 1 << floor_log2(world_size)
+        return cls(rank, core, world_size - core)
+
+    @property
+    def core_rank(self) -> int:
+        """The number of this rank among those that stay."""
+        number: int = self.rank - np.minimum((self.rank + 1) // 2, self.extra)
+        return number
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether another stands in for this rank."""
+        return (self.rank < 2 * self.extra) & (self.rank % 2 == 0)
+
+    @property
+    def is_host(self) -> bool:
+        """Whether this rank stands in for another."""
+        return (self.rank < 2 * self.extra) & (self.rank % 2 == 1)
+
+    def to_host(
+        self, receive: type[Recv] | type[RecvReduce], sent: int, received: int, num_chunks: int
+    ) -> Step:
+        """Return the step in which leaves hand chunks from *sent* on to their hosts."""
+        return (
+            Send(self.rank + 1, sent, num_chunks, when=self.is_leaf),
+            receive(self.rank - 1, received, num_chunks, when=self.is_host),
+        )
+
+    def to_leaf(self, sent: int, received: int, num_chunks: int) -> Step:
+        """Return the step in which hosts hand chunks from *sent* on to their leaves."""
+        return (
+            Send(self.rank - 1, sent, num_chunks, when=self.is_host),
+            Recv(self.rank + 1, received, num_chunks, when=self.is_leaf),
+        )
+
+    def among_hosts(self, operation: Operation) -> Operation:
+        """Return *operation* of the ranks numbered anew as one of the ranks as they are."""
+        stays = (self.rank >= 2 * self.extra) | (self.rank % 2 == 1)
+        when = operation.when & stays
+        if isinstance(operation, Local):
+            return replace(operation, when=when)
+        peer: Any = operation.peer + np.minimum(operation.peer + 1, self.extra)
+        return replace(operation, peer=peer, when=when)
+
+    def on_both_chunks(self, operation: Operation) -> Operation:
+        """Return *operation* with a chunk for each core rank as one with a chunk for each rank."""
+        first = self.first_chunk(operation.chunk)
+        length = self.first_chunk(operation.chunk + operation.num_chunks) - first
+        return replace(operation, chunk=first, num_chunks=length)
+
+    def first_chunk(self, core_chunk: int) -> int:
+        """Return the first chunk of the rank, and its leaf, whose number among those that stay this is."""
+        first: int = core_chunk + np.minimum(core_chunk, self.extra)
+        return first

@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
-from collectives.algorithms.power_of_two import (
-    floor_log2,
-    folded,
-    is_power_of_two,
-    require_power_of_two,
-)
+from collectives.algorithms.power_of_two import Fold, floor_log2, folded, folded_all_gather, is_power_of_two
 from collectives.program import Cost, Recv, RecvReduce, Send, Step, algorithm
 
 
@@ -20,8 +15,12 @@ def exchange_all_cost(world_size: int) -> Cost:
     return Cost(doublings + 2 * folds, Fraction(doublings + folds))
 
 
-def _all_gather_cost(world_size: int) -> Cost:
-    return Cost(floor_log2(world_size), Fraction(world_size - 1, world_size))
+def all_gather_cost(world_size: int) -> Cost:
+    """Return what it costs to double what each rank has, and leaves' parts through their hosts."""
+    fold = Fold.of(0, world_size)
+    doublings, folds = floor_log2(world_size), fold.extra > 0
+    sent_by_rank_1 = sum(int(fold.first_chunk(1 << level)) for level in range(doublings)) + folds * world_size
+    return Cost(doublings + 2 * folds, Fraction(sent_by_rank_1, world_size))
 
 
 @algorithm(num_chunks=1, array_form=True, cost=exchange_all_cost)
@@ -51,20 +50,22 @@ def exchange_all(
         yield Send(peer, chunk=0), RecvReduce(peer, chunk=0)
 
 
-@algorithm(name="recursive_doubling", collective="all_gather", array_form=True, cost=_all_gather_cost)
+@algorithm(name="recursive_doubling", collective="all_gather", array_form=True, cost=all_gather_cost)
 def recursive_doubling_all_gather(rank: int, world_size: int) -> Iterator[Step]:
-    """Yield this rank's steps of a recursive-doubling all-gather, for powers of two.
+    """Yield this rank's steps of a recursive-doubling all-gather.
 
     In step s the ranks whose numbers differ in bit s alone exchange the ``2^s`` chunks that each
     has: ``log2 p`` steps, the fewest with one message each, and ``(p-1)/p`` of the buffer sent, the
-    fewest bytes that there can be.
+    fewest bytes that there can be.  Where p is no power of two, ``p - 2^k`` ranks give their chunk to
+    their neighbour first, and get the whole buffer from it last.
 
-    Source: as `recursive_doubling`, on all-gather.
-
-    Raises:
-        NotSupportedError: *world_size* is no power of two.
+    Source: as `recursive_doubling`, on all-gather; the folding is that of its all-reduce.
     """
-    require_power_of_two(world_size, "recursive_doubling of all_gather", "ring or direct")
+    yield from folded_all_gather(double_all, rank, world_size)
+
+
+def double_all(rank: int, world_size: int) -> Iterator[Step]:
+    """Yield the steps of a rank that exchanges all chunks that it has, twice as many each time."""
     for level in range(floor_log2(world_size)):
         length = 1 << level
         peer = rank ^ length

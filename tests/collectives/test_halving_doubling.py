@@ -22,7 +22,7 @@ def test_either_order_takes_the_fewest_bytes(collective: str, world_size: int) -
 
 
 @pytest.mark.parametrize("world_size", [3, 5, 6, 7, 12, 31, 33])
-def test_other_world_sizes_fold_in_and_out_for_all_reduce_only(world_size: int) -> None:
+def test_other_world_sizes_fold_in_and_out(world_size: int) -> None:
     for order in ("far", "near"):
         algorithm = f"halving_doubling:order={order}"
         below = 1 << world_size.bit_length() - 1
@@ -31,9 +31,12 @@ def test_other_world_sizes_fold_in_and_out_for_all_reduce_only(world_size: int) 
 
         assert folded.num_steps == core.num_steps + 2
         assert folded.max_bytes_sent_fraction == core.max_bytes_sent_fraction + 1
-        for collective in ("reduce_scatter", "all_gather"):
-            with pytest.raises(NotSupportedError, match=r"is for powers of two, got \d+ ranks; use ring"):
-                verify(algorithm, world_size, collective=collective)
+    for collective in ("reduce_scatter", "all_gather"):
+        folded = verify("halving_doubling", world_size, collective=collective)
+
+        assert folded.num_steps == verify("halving_doubling", below, collective=collective).num_steps + 2
+        with pytest.raises(NotSupportedError, match=r"is for powers of two, got \d+ ranks; use order=far"):
+            verify("halving_doubling:order=near", world_size, collective=collective)
 
 
 def test_the_orders_differ_in_who_exchanges_the_largest_messages() -> None:

@@ -49,18 +49,15 @@ def test_every_combination_of_shipped_algorithms_is_proved(inner: str, outer: st
     inner=st.sampled_from(INNER),
     outer=st.sampled_from(OUTER),
 )
-def test_any_world_size_on_nodes_of_any_size_is_proved_or_refused(
+def test_any_world_size_on_nodes_of_any_size_is_proved(
     world_size: int, ranks_per_node: int, inner: str, outer: str
 ) -> None:
     name = f"hierarchical:ranks_per_node={ranks_per_node},inner={inner},outer={outer}"
 
-    try:
-        proof = verify(name, world_size)
-    except NotSupportedError as refusal:
-        assert "for powers of two" in str(refusal)  # noqa: PT017 (most combinations are not refused)
-        assert "; use " in str(refusal)  # noqa: PT017
-    else:
-        assert (proof.cost_declared, proof.array_form) == (True, True)
+    proof = verify(name, world_size)
+
+    assert proof.array_form
+    assert proof.cost_declared or inner == "halving_doubling"
 
 
 @given(world_size=st.integers(2, 32), ranks_per_node=st.integers(1, 9))
@@ -102,10 +99,10 @@ def test_it_beats_the_ring_where_latency_between_nodes_counts() -> None:
 
 
 def test_a_refusal_says_how_many_nodes_there_are_and_what_to_use() -> None:
-    refused = r"hierarchical on 3 nodes of 8, the last of 3: halving_doubling .* got 3 ranks; use ring"
+    refused = r"hierarchical on 3 nodes of 8, the last of 3: swing .* embed ring instead"
 
     with pytest.raises(NotSupportedError, match=refused):
-        verify("hierarchical:ranks_per_node=8,inner=halving_doubling", 19)
+        verify("hierarchical:ranks_per_node=8,inner=swing", 19)
 
 
 @pytest.mark.parametrize("inner", sorted(MOVES_CHUNKS))

@@ -59,14 +59,14 @@ def test_every_row_says_which_engine_gave_it() -> None:
 def test_the_fastest_are_marked_and_who_refuses_is_named() -> None:
     arguments = ["bench", *SIZES, "--collective", "all_gather", "--ranks", "6", "--network", "ethernet-25g"]
 
-    result = CliRunner().invoke(app, [*arguments, "--algorithm", "ring,bruck,recursive_doubling"])
+    result = CliRunner().invoke(app, [*arguments, "--algorithm", "ring,bruck,halving_doubling:order=near"])
 
     assert result.exit_code == 0, result.stderr
     lines = result.stdout.splitlines()
     assert lines[0] == "All-gather on ethernet-25g, 6 ranks, simulated"
     assert [line.split()[0] for line in lines[5:8]] == ["bruck", "ring", "floor"]
     assert "1008 B – 64 KiB  bruck" in result.stdout
-    assert "Left out: recursive_doubling of all_gather is for powers of two" in result.stdout
+    assert "Left out: halving_doubling:order=near of all_gather is for powers of two" in result.stdout
 
 
 def test_what_would_take_long_to_simulate_is_left_out_unless_it_is_named(

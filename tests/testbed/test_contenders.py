@@ -68,16 +68,16 @@ def test_all_may_be_joined_by_others_and_none_is_measured_twice() -> None:
 
 
 def test_those_of_several_that_refuse_the_world_size_are_named_with_their_reason() -> None:
-    contenders, refusals = choose("ring,recursive_doubling", "all_gather", num_ranks=6)
+    contenders, refusals = choose("ring,halving_doubling:order=near", "all_gather", num_ranks=6)
 
     assert names(contenders) == ["ring"]
-    assert [own.algorithm for own in refusals] == ["recursive_doubling"]
+    assert [own.algorithm for own in refusals] == ["halving_doubling:order=near"]
     assert "powers of two" in refusals[0].reason
 
 
 def test_the_only_one_that_is_named_refuses_by_its_own_error() -> None:
     with pytest.raises(NotSupportedError, match="powers of two"):
-        choose("recursive_doubling", "all_gather", num_ranks=6)
+        choose("halving_doubling:order=near", "all_gather", num_ranks=6)
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_the_only_one_that_is_named_refuses_by_its_own_error() -> None:
             "unknown algorithm 'tree' for all_gather",
         ),
         (
-            lambda: choose("recursive_doubling,halving_doubling", "all_gather", num_ranks=3),
+            lambda: choose("halving_doubling:order=near,swing:shape=2x2", "all_gather", num_ranks=3),
             UsageError,
-            "nothing to measure: recursive_doubling .*; halving_doubling",
+            "nothing to measure: halving_doubling:order=near .*; swing",
         ),
     ],
 )
