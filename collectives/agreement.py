@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from collectives.algorithms.tree import tree
 from collectives.call import Call
-from collectives.chunking import Buffer, Chunking
+from collectives.chunking import Buffer
 from collectives.execute import execute
-from collectives.reduction import REDUCE
-from collectives.resolve import resolve_algorithm
 from collectives.transports import Transport
 
 
@@ -21,7 +20,6 @@ class Agreement:
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self.barrier = resolve_algorithm("tree")
 
     def __call__(self, call: Call) -> None:
         """Return when all ranks have made this call.
@@ -30,8 +28,6 @@ class Agreement:
             CollectiveError: some rank has not; the message names it.
         """
         token = torch.zeros(1, dtype=torch.uint8)
-        buffer = Buffer(
-            Chunking(1, self.barrier.num_chunks(self.transport.world_size), 1), token, REDUCE["sum"]
-        )
-        execution = execute(self.barrier, buffer, self.transport, call.channel())
+        buffer = Buffer.for_program(tree, self.transport.world_size, token, 1)
+        execution = execute(tree, buffer, self.transport, call.channel())
         self.transport.start(execution, call).wait()

@@ -73,7 +73,7 @@ def _num_chunks(algorithm: Algorithm, world_size: int, *, channels: int, **param
 
 def _num_scratch_chunks(algorithm: Algorithm, world_size: int, *, channels: int, **parameters: Any) -> int:
     inner = _bound(algorithm, parameters)
-    chunks_per_part = inner.num_chunks(world_size) // _num_parts(inner, world_size)
+    chunks_per_part = inner.num_chunks(world_size) // CONTRACTS[inner.collective].num_parts(world_size)
     return -(-inner.num_scratch_chunks(world_size) // chunks_per_part) * chunks_per_part * channels
 
 
@@ -105,7 +105,7 @@ class _Channel:
         if "root" in program.parameter_names():
             root = program.parameters.get("root", 0)
             program = program.with_parameters(root=int(np.argsort(order)[root]))
-        num_parts = _num_parts(program, world_size)
+        num_parts = CONTRACTS[program.collective].num_parts(world_size)
         chunks_per_part = program.num_chunks(world_size) // num_parts
         return cls(program, order, number, channels, num_parts, chunks_per_part)
 
@@ -147,10 +147,6 @@ def order_of_ranks(world_size: int, channel: int, ranks_per_node: int = 1) -> li
         size = min(ranks_per_node, world_size - first)
         order += [first + (place + channel) % size for place in range(size)]
     return order
-
-
-def _num_parts(algorithm: Algorithm, world_size: int) -> int:
-    return world_size if CONTRACTS[algorithm.collective].equal_parts else 1
 
 
 def _bound(algorithm: Algorithm, parameters: dict[str, Any]) -> Algorithm:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import torch
 
 from collectives.choice import Selector
-from collectives.clock import Clock
 from collectives.communicator import Communicator
 from collectives.native import VENDOR_DTYPES, NativeCommunicator
 from collectives.program_communicator import ProgramCommunicator
@@ -31,22 +30,10 @@ class ChoosingCommunicator:
         self.native = native
         self.programs = programs
         self.selector = selector
+        self.rank = programs.rank
+        self.world_size = programs.world_size
+        self.clock = programs.clock
         self._in_flight: list[Work] = []
-
-    @property
-    def rank(self) -> int:
-        """This rank, from 0."""
-        return self.programs.rank
-
-    @property
-    def world_size(self) -> int:
-        """Number of ranks."""
-        return self.programs.world_size
-
-    @property
-    def clock(self) -> Clock:
-        """The time in which this rank lives."""
-        return self.programs.clock
 
     def all_reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False) -> Work:
         """Reduce *tensor* over all ranks, in place."""

@@ -56,7 +56,7 @@ class Chunking:
     @classmethod
     def of(cls, algorithm: Algorithm, world_size: int, count: int, itemsize: int) -> Chunking:
         """Return how *algorithm* divides *count* elements, on every one of *world_size* ranks."""
-        num_parts = world_size if CONTRACTS[algorithm.collective].equal_parts else 1
+        num_parts = CONTRACTS[algorithm.collective].num_parts(world_size)
         return cls(count, algorithm.num_chunks(world_size), itemsize, num_parts)
 
     def span(self, chunk: int, num_chunks: int = 1) -> tuple[int, int]:

@@ -74,6 +74,10 @@ class Contract:
     min_bytes_sent_fraction: Callable[[int], Fraction]
     equal_parts: bool = False
 
+    def num_parts(self, world_size: int) -> int:
+        """Return of how many parts, each divided into chunks by itself, the buffer consists."""
+        return world_size if self.equal_parts else 1
+
 
 CONTRACTS: Mapping[str, Contract] = {
     contract.name: contract

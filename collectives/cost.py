@@ -22,7 +22,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -31,7 +30,7 @@ from collectives.choice import Choice, Selector, Table, fixed, parse_auto
 from collectives.errors import NotExactError, NotSupportedError
 from collectives.placement import on_nodes
 from collectives.program import Algorithm, Send, Step
-from collectives.rows import Int64Array, rows_of
+from collectives.rows import Int64Array, over_ranks, rows_of
 from sim.topology import Topology
 from sim.units import SECOND, parse_bandwidth
 
@@ -121,8 +120,9 @@ def selector_on(topology: Topology, choice: Choice, hosts: Sequence[int] | None 
 
 @lru_cache(maxsize=64)  # one for all ranks and calls; a topology is compared by identity
 def _cheapest(topology: Topology, places: tuple[int, ...], reduction_bandwidth: str | None) -> Cheapest:
-    bandwidth = reduction_bandwidth and parse_bandwidth(reduction_bandwidth, "reduction_bandwidth")
-    return Cheapest(topology, places, bandwidth or None)
+    if reduction_bandwidth is None:
+        return Cheapest(topology, places)
+    return Cheapest(topology, places, parse_bandwidth(reduction_bandwidth, "reduction_bandwidth"))
 
 
 def linear_cost(
@@ -172,8 +172,8 @@ def _messages(row: Step, num_ranks: int) -> tuple[Int64Array, Int64Array, Int64A
     found = [np.zeros((3, 0), dtype=np.int64)]
     for operation in row:
         if isinstance(operation, Send):
-            ranks = np.flatnonzero(_over_ranks(operation.when, num_ranks))
-            peers, chunks = (_over_ranks(v, num_ranks)[ranks] for v in (operation.peer, operation.num_chunks))
+            ranks = np.flatnonzero(over_ranks(operation.when, num_ranks))
+            peers, chunks = (over_ranks(v, num_ranks)[ranks] for v in (operation.peer, operation.num_chunks))
             found.append(np.stack([ranks, peers, chunks]))
     source, destination, chunks = np.concatenate(found, axis=1)
     return source, destination, chunks
@@ -186,7 +186,3 @@ def _max_reduced(row: Step, num_ranks: int) -> int:
         if operation.reduces:
             reduced += np.where(operation.when, operation.num_chunks, 0)
     return int(reduced.max(initial=0))
-
-
-def _over_ranks(value: Any, num_ranks: int) -> Any:
-    return np.broadcast_to(np.asarray(value), (num_ranks,))

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from collectives.algorithms.tree import tree
 from collectives.call import Call, Lane
 from collectives.choice import Choice, Selector, fixed
 from collectives.chunking import Buffer, Chunking
@@ -19,7 +20,6 @@ from collectives.parts import apart_from, check_exchange, check_root, check_spli
 from collectives.point_to_point import check_peer, message
 from collectives.program import Algorithm
 from collectives.reduction import REDUCE, ReduceOp, check_reduction
-from collectives.resolve import resolve_algorithm
 from collectives.transports import Transport
 from collectives.uneven_exchange import exchange_parts
 from collectives.work import Work
@@ -178,7 +178,7 @@ class ProgramCommunicator:
     def barrier(self) -> None:
         """Return when every rank has called."""
         token = torch.zeros(1, dtype=torch.uint8, device=self.device)
-        self._start("barrier", token, async_op=False, op="sum", algorithm=resolve_algorithm("tree"))
+        self._start("barrier", token, async_op=False, op="sum", algorithm=tree)
 
     def poll(self) -> None:
         """Advance what is in flight as far as it goes without waiting."""

@@ -92,9 +92,11 @@ class Pattern:
         sides = [np.zeros((3, 0), dtype=np.int64)]
         for number, position in enumerate(positions):
             operation = self._row[position]
-            ranks = np.flatnonzero(self._over_ranks(operation.when))
+            ranks = np.flatnonzero(over_ranks(operation.when, self._num_ranks))
             sides.append(
-                np.stack([np.full_like(ranks, number), ranks, self._over_ranks(_peer(operation))[ranks]])
+                np.stack(
+                    [np.full_like(ranks, number), ranks, over_ranks(_peer(operation), self._num_ranks)[ranks]]
+                )
             )
         return np.concatenate(sides, axis=1)
 
@@ -107,8 +109,10 @@ class Pattern:
             sizes[number] = stop - chunking.starts_in_bytes(operation.chunk)
         return sizes
 
-    def _over_ranks(self, value: Any) -> Any:
-        return np.broadcast_to(np.asarray(value), (self._num_ranks,))
+
+def over_ranks(value: Any, num_ranks: int) -> Any:
+    """Return a field of an operation, one value or one for each rank, as an array over the ranks."""
+    return np.broadcast_to(np.asarray(value), (num_ranks,))
 
 
 def _peer(operation: Operation) -> Any:

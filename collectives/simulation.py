@@ -147,23 +147,13 @@ def simulate(
     )
 
 
-def resolve_on(
-    topology: Topology, algorithm: str | Program | Algorithm, collective: str = "all_reduce"
-) -> Algorithm:
-    """Return what *algorithm* means for all ranks of *topology*; it knows which of them share a node.
-
-    Raises:
-        UnknownAlgorithmError, AlgorithmFileError: see `collectives.resolve_algorithm`.
-    """
-    chosen = resolve_algorithm(algorithm, collective)
-    return on_nodes(chosen, topology.ranks_per_node, range(topology.num_ranks))
-
-
 def _chosen(
     topology: Topology, algorithm: str | Program | Algorithm, collective: str, nbytes: int
 ) -> Algorithm:
+    """Return what *algorithm* means for all ranks of *topology*; it knows which of them share a node."""
     if parse_auto(algorithm) is None:
-        return resolve_on(topology, algorithm, collective)
+        resolved = resolve_algorithm(algorithm, collective)
+        return on_nodes(resolved, topology.ranks_per_node, range(topology.num_ranks))
     selected = selector_on(topology, algorithm).select(collective, nbytes)
     assert selected is not None, "on a simulated network there is no native"
     return selected

@@ -61,7 +61,7 @@ class SymbolicRun:
         self.num_chunks = algorithm.num_chunks(world_size)
         if self.num_chunks < 1:
             raise self.error(f"it divides the buffer into {self.num_chunks} chunks; expected at least 1")
-        num_parts = world_size if contract.equal_parts else 1
+        num_parts = contract.num_parts(world_size)
         self.chunks_per_part, rest = divmod(self.num_chunks, num_parts)
         if rest:
             raise self.error(

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
+from collectives.algorithms.direct import direct_all_to_all
 from collectives.call import Call
 from collectives.chunking import Buffer, Splits
 from collectives.errors import MismatchError
 from collectives.execute import execute
 from collectives.program import Algorithm, Copy, Operation, Recv, Send, Step
-from collectives.resolve import resolve_algorithm
 from collectives.transports import Poster
 
 
@@ -46,10 +46,8 @@ def exchange_parts(
     rank, world_size, channel = transport.rank, transport.world_size, call.channel()
     own = list(zip(input_splits, output_splits, strict=True))
     sizes = torch.tensor(own, dtype=torch.int64, device=tensor.device)
-    tell = resolve_algorithm("direct", "all_to_all")
-    yield from execute(
-        tell, Buffer.for_program(tell, world_size, sizes.view(-1), sizes.element_size()), transport, channel
-    )
+    telling = Buffer.for_program(direct_all_to_all, world_size, sizes.view(-1), sizes.element_size())
+    yield from execute(direct_all_to_all, telling, transport, channel)
     told: list[list[int]] = sizes.tolist()
     agreed = [peer for peer in range(world_size) if (told[peer][1], told[peer][0]) == own[peer]]
     starts = tuple(accumulate((*input_splits, *output_splits), initial=0))

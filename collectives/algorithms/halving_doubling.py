@@ -8,6 +8,7 @@ from functools import partial
 from typing import Literal, TypeAlias
 
 from collectives.algorithms.power_of_two import (
+    Fold,
     floor_log2,
     folded,
     folded_all_gather,
@@ -15,7 +16,6 @@ from collectives.algorithms.power_of_two import (
     is_power_of_two,
     require_power_of_two,
 )
-from collectives.algorithms.recursive_doubling import all_gather_cost, double_all
 from collectives.program import Copy, Cost, Recv, RecvReduce, Send, Step, algorithm
 
 Order: TypeAlias = Literal["far", "near"]
@@ -33,6 +33,14 @@ def _all_reduce_cost(world_size: int) -> Cost:
 def _reduce_scatter_cost(world_size: int) -> Cost:
     folds = not is_power_of_two(world_size)
     return Cost(floor_log2(world_size) + 2 * folds, Fraction(world_size - 1 + folds, world_size))
+
+
+def all_gather_cost(world_size: int) -> Cost:
+    """Return what it costs to double what each rank has, and leaves' parts through their hosts."""
+    fold = Fold.of(0, world_size)
+    doublings, folds = floor_log2(world_size), fold.extra > 0
+    sent_by_rank_1 = sum(int(fold.first_chunk(1 << level)) for level in range(doublings)) + folds * world_size
+    return Cost(doublings + 2 * folds, Fraction(sent_by_rank_1, world_size))
 
 
 @algorithm(num_chunks=_core, array_form=True, cost=_all_reduce_cost)
@@ -90,17 +98,17 @@ def halving_doubling_all_gather(rank: int, world_size: int, *, order: Order = "f
         NotSupportedError: *order* is ``near`` and *world_size* no power of two.
     """
     if order == "far":
-        yield from folded_all_gather(double_all, rank, world_size)
+        yield from folded_all_gather(partial(double, order="far"), rank, world_size)
         return
     require_power_of_two(world_size, "halving_doubling:order=near of all_gather", "order=far or ring")
     yield (Copy(rank, _position(rank, world_size, order)),)
-    yield from _double(rank, world_size, order)
+    yield from double(rank, world_size, order)
     yield _reverse_bits_of_chunks(world_size)
 
 
 def _halve_and_double(rank: int, world_size: int, order: Order) -> Iterator[Step]:
     yield from _halve(rank, world_size, order)
-    yield from _double(rank, world_size, order)
+    yield from double(rank, world_size, order)
 
 
 def _halve(rank: int, world_size: int, order: Order) -> Iterator[Step]:
@@ -114,7 +122,8 @@ def _halve(rank: int, world_size: int, order: Order) -> Iterator[Step]:
         first = kept
 
 
-def _double(rank: int, world_size: int, order: Order) -> Iterator[Step]:
+def double(rank: int, world_size: int, order: Order) -> Iterator[Step]:
+    """Yield the steps of a rank that exchanges all chunks that it has, twice as many each time."""
     first, length = _position(rank, world_size, order), 1
     for distance in reversed(_distances(world_size, order)):
         upper = rank // distance % 2

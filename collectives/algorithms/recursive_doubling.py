@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import partial
 
-from collectives.algorithms.power_of_two import Fold, floor_log2, folded, folded_all_gather, is_power_of_two
-from collectives.program import Cost, Recv, RecvReduce, Send, Step, algorithm
+from collectives.algorithms.halving_doubling import all_gather_cost, double
+from collectives.algorithms.power_of_two import floor_log2, folded, folded_all_gather, is_power_of_two
+from collectives.program import Cost, RecvReduce, Send, Step, algorithm
 
 
 def exchange_all_cost(world_size: int) -> Cost:
     """Return what it costs to exchange whole buffers, folded into a power of two."""
     doublings, folds = floor_log2(world_size), not is_power_of_two(world_size)
     return Cost(doublings + 2 * folds, Fraction(doublings + folds))
-
-
-def all_gather_cost(world_size: int) -> Cost:
-    """Return what it costs to double what each rank has, and leaves' parts through their hosts."""
-    fold = Fold.of(0, world_size)
-    doublings, folds = floor_log2(world_size), fold.extra > 0
-    sent_by_rank_1 = sum(int(fold.first_chunk(1 << level)) for level in range(doublings)) + folds * world_size
-    return Cost(doublings + 2 * folds, Fraction(sent_by_rank_1, world_size))
 
 
 @algorithm(num_chunks=1, array_form=True, cost=exchange_all_cost)
@@ -61,16 +55,4 @@ def recursive_doubling_all_gather(rank: int, world_size: int) -> Iterator[Step]:
 
     Source: as `recursive_doubling`, on all-gather; the folding is that of its all-reduce.
     """
-    yield from folded_all_gather(double_all, rank, world_size)
-
-
-def double_all(rank: int, world_size: int) -> Iterator[Step]:
-    """Yield the steps of a rank that exchanges all chunks that it has, twice as many each time."""
-    for level in range(floor_log2(world_size)):
-        length = 1 << level
-        peer = rank ^ length
-        first = rank // length * length
-        yield (
-            Send(peer, first, num_chunks=length),
-            Recv(peer, first ^ length, num_chunks=length),
-        )
+    yield from folded_all_gather(partial(double, order="far"), rank, world_size)
