@@ -1,0 +1,133 @@
+"""What NCCL's own model must know of the machines, and a network of links does not say.
+
+NCCL decides by the generation of the GPUs and by what its search of the topology has found: how many
+channels (parallel rings, trees) it will use, and how many bytes per second one of them carries inside
+a node and between nodes.  It searches anew for each communicator, so one in a single node and one over
+several nodes have other channels, as have those that let NVLink switches reduce (NVLS).
+
+| field | means (in NCCL) | default |
+|---|---|---|
+| ``generation`` | ``volta``, ``ampere``, ``hopper``, ``blackwell`` (compute capability 7, 8, 9, 10 and above) | – |
+| ``one_node`` | channels of rings and trees in one node (``nChannels``, ``bwIntra``, ``bwInter``) | – |
+| ``several_nodes`` | the same over several nodes; none: NCCL is not modelled there | none |
+| ``nvls_one_node`` | channels through switches that reduce (the NVLS graph); none: no NVLink SHARP | none |
+| ``nvls_several_nodes`` | the same over several nodes | none |
+| ``intra_link`` | ``nvlink`` or ``pci``: between the GPUs of a node (``typeIntra``) | ``nvlink`` |
+| ``cpu`` | ``intel``, ``amd`` (both x86) or ``other``: of the host (``cpuVendor``, ``cpuArch``) | ``intel`` |
+| ``net_overhead_ps`` | posting a message to the network card (``getNetOverhead``); -1: the default | 1 us; amd 2 us |
+| ``net_latency_ps`` | that the card's driver declares (``latencyInter``) | 0 |
+| ``ll128`` | LL128 is allowed between GPU and card (``typeInter`` at most PXB; PXN from Hopper on) | yes |
+| ``split_tree`` | a tree enters and leaves a node by different GPUs (pattern is not ``TREE``) | yes |
+| ``collnet`` | a plugin lets the switches between nodes reduce (``collnetEnable``) | no |
+
+Source: NVIDIA/nccl, ``src/graph/tuning.cc`` and ``src/graph/search.cc``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+
+from sim.errors import TopologyError
+from sim.units import Quantity, parse_bandwidth
+
+Generation: TypeAlias = Literal["volta", "ampere", "hopper", "blackwell"]
+IntraLink: TypeAlias = Literal["nvlink", "pci"]
+Cpu: TypeAlias = Literal["intel", "amd", "other"]
+
+
+@dataclass(frozen=True)
+class Channels:
+    """The parallel channels over which NCCL spreads a collective.
+
+    Attributes:
+        count: how many, at least 1.
+        intra_bandwidth: bytes per second of one channel inside a node.
+        inter_bandwidth: bytes per second of one channel between nodes; in one node NCCL sets it to
+            that inside.
+
+    Raises:
+        TopologyError: a count or bandwidth that is not a whole number of at least 1.
+    """
+
+    count: int
+    intra_bandwidth: int
+    inter_bandwidth: int
+
+    def __post_init__(self) -> None:
+        for name in ("count", "intra_bandwidth", "inter_bandwidth"):
+            _whole(getattr(self, name), f"channels: {name}", 1)
+
+    @classmethod
+    def of(cls, count: int, intra_bandwidth: Quantity, inter_bandwidth: Quantity | None = None) -> Channels:
+        """Return channels with bandwidths as people write them, ``"20GB/s"``.
+
+        Args:
+            count: how many.
+            intra_bandwidth: of one channel inside a node.
+            inter_bandwidth: of one channel between nodes; by default that inside.
+
+        Raises:
+            TopologyError: an impossible count.
+            UnitError: a bandwidth that cannot be read.
+        """
+        inside = parse_bandwidth(intra_bandwidth, "intra_bandwidth")
+        between = inside if inter_bandwidth is None else parse_bandwidth(inter_bandwidth, "inter_bandwidth")
+        return cls(count, inside, between)
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """GPUs, hosts and NCCL's channels; the fields are those of the table above.
+
+    Raises:
+        TopologyError: a value that is not allowed; names the field.
+    """
+
+    generation: Generation
+    one_node: Channels
+    several_nodes: Channels | None = None
+    nvls_one_node: Channels | None = None
+    nvls_several_nodes: Channels | None = None
+    intra_link: IntraLink = "nvlink"
+    cpu: Cpu = "intel"
+    net_overhead_ps: int = -1
+    net_latency_ps: int = 0
+    ll128: bool = True
+    split_tree: bool = True
+    collnet: bool = False
+
+    def __post_init__(self) -> None:
+        for name, known in (("generation", Generation), ("intra_link", IntraLink), ("cpu", Cpu)):
+            value = getattr(self, name)
+            if value not in get_args(known):
+                raise TopologyError(
+                    f"hardware: {name}: expected one of {', '.join(get_args(known))}, got {value!r}"
+                )
+        for name in ("one_node", "several_nodes", "nvls_one_node", "nvls_several_nodes"):
+            value = getattr(self, name)
+            if not isinstance(value, Channels) and (value is not None or name == "one_node"):
+                raise TopologyError(f"hardware: {name}: expected Channels, got {value!r}")
+        for name in ("ll128", "split_tree", "collnet"):
+            if not isinstance(getattr(self, name), bool):
+                raise TopologyError(f"hardware: {name}: expected true or false, got {getattr(self, name)!r}")
+        if self.net_overhead_ps == -1:
+            object.__setattr__(self, "net_overhead_ps", 2 * 10**6 if self.cpu == "amd" else 10**6)
+        for name in ("net_overhead_ps", "net_latency_ps"):
+            _whole(getattr(self, name), f"hardware: {name}", 0)
+        if self.generation in ("volta", "ampere") and (self.nvls_one_node or self.nvls_several_nodes):
+            raise TopologyError(
+                f"hardware: nvls channels: {self.generation} has no NVLink SHARP; it begins with hopper"
+            )
+
+    @property
+    def nvls(self) -> bool:
+        """Whether the NVLink switches reduce and multicast."""
+        return self.nvls_one_node is not None or self.nvls_several_nodes is not None
+
+
+def _whole(value: object, what: str, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise TopologyError(f"{what}: expected a whole number of at least {least}, got {value!r}")
