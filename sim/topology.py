@@ -12,15 +12,19 @@ full duplex: the two directions of a cable are two links.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from sim.errors import TopologyError
-from sim.routing import NodesRouting, RingRouting, Routing, SwitchRouting
+from sim.routing import NodesRouting, Routing, SwitchRouting, TorusRouting
 from sim.units import Int64Array, Quantity, parse_bandwidth, parse_time
+
+if TYPE_CHECKING:
+    from sim.hardware import Hardware
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +39,8 @@ class Topology:
         link_bandwidth: bytes per second of each directed link, int64.
         link_latency: picoseconds of each directed link, int64.
         routing: which links a message crosses.
+        hardware: what the GPUs and network cards are, for NCCL's own model; None: unknown.
+        in_network_reduction: whether the switches can reduce and multicast, as NVLink SHARP does.
     """
 
     name: str
@@ -43,6 +49,8 @@ class Topology:
     link_bandwidth: Int64Array = field(repr=False)
     link_latency: Int64Array = field(repr=False)
     routing: Routing
+    hardware: Hardware | None = None
+    in_network_reduction: bool = False
 
     def __post_init__(self) -> None:
         self.link_bandwidth.setflags(write=False)
@@ -75,9 +83,9 @@ class Topology:
         On a tie they go towards the next higher rank.  Arguments and errors as for `switch`.
         """
         ranks = _count(num_ranks, "num_ranks")
-        num_links = {1: 0, 2: 2}.get(ranks, 2 * ranks)
-        kinds = [(num_links, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
-        return cls(name, ranks, 1, *_links(kinds), RingRouting(ranks))
+        routing = TorusRouting((ranks,))
+        kinds = [(routing.num_links, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
+        return cls(name, ranks, 1, *_links(kinds), routing)
 
     @classmethod
     def nodes(
@@ -160,8 +168,8 @@ class Topology:
                 raise TopologyError(f"rank {rank}: {self.name} has ranks 0 to {self.num_ranks - 1}")
         if source == destination:
             raise TopologyError(f"rank {source}: there is no route from a rank to itself")
-        hops = cast(int, self.routing.num_hops(source, destination))
-        return tuple(cast(int, self.routing.hop(source, destination, k)) for k in range(hops))
+        walk = self.routing.walk(int(source), int(destination))
+        return tuple(link for link in cast(Iterator[int], walk) if link >= 0)
 
     def routes(self, sources: npt.ArrayLike, destinations: npt.ArrayLike) -> Int64Array:
         """Return the routes of m pairs of ranks at once.
@@ -184,16 +192,23 @@ class Topology:
         if wrong.any():
             where = int(wrong.argmax())
             self.route(int(first[where]), int(last[where]))
-        hops = np.asarray(self.routing.num_hops(first, last))
-        longest = int(hops.max(initial=0))
-        links = np.full((len(first), longest), -1, dtype=np.int64)
-        for k in range(longest):
-            links[:, k] = np.where(k < hops, self.routing.hop(first, last, k), -1)
-        return links
+        turns = list(self.routing.walk(first, last)) if len(first) else []
+        links = np.full((len(turns), len(first)), -1, dtype=np.int64)
+        pairs, length = np.arange(len(first)), np.zeros(len(first), dtype=np.int64)
+        for turn in turns:
+            links[length, pairs] = turn  # -1 is written over at the next turn
+            length += turn >= 0
+        return links[: int(length.max(initial=0))].T
 
     def digest(self) -> str:
         """Return 16 hexadecimal digits that two networks share only if they behave alike."""
-        parts = (self.num_ranks, self.ranks_per_node, self.routing)
+        parts = (
+            self.num_ranks,
+            self.ranks_per_node,
+            self.routing,
+            self.hardware,
+            self.in_network_reduction,
+        )
         content = repr(parts).encode() + self.link_bandwidth.tobytes() + self.link_latency.tobytes()
         return hashlib.sha256(content).hexdigest()[:16]
 

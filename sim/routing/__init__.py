@@ -1,0 +1,19 @@
+"""Which links a message crosses.
+
+A routing numbers the directed links of a network and says which of them a message crosses between
+any two ranks.  Regular networks do that by formula.  The arithmetic works on one pair of ranks as
+on arrays of them, so each formula stands here once, and routes of thousands of ranks cost no search.
+
+    Routing   what a routing says      SwitchRouting   one switch
+    Wiring    what links connect       TorusRouting    a ring, a grid of rings
+    Cut       where links are few      NodesRouting    nodes with network cards
+"""
+
+from __future__ import annotations
+
+from sim.routing.nodes import NodesRouting
+from sim.routing.protocol import Cut, Ranks, Routing, Wiring
+from sim.routing.switch import SwitchRouting
+from sim.routing.torus import TorusRouting
+
+__all__ = ["Cut", "NodesRouting", "Ranks", "Routing", "SwitchRouting", "TorusRouting", "Wiring"]
