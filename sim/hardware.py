@@ -7,18 +7,19 @@ several nodes have other channels, as have those that let NVLink switches reduce
 
 | field | means (in NCCL) | default |
 |---|---|---|
-| ``generation`` | ``volta``, ``ampere``, ``hopper``, ``blackwell`` (compute capability 7, 8, 9, 10 and above) | – |
+| ``generation`` | ``volta``, ``ampere``, ``hopper``, ``blackwell`` (compute capability 7, 8, 9, 10) | – |
 | ``one_node`` | channels of rings and trees in one node (``nChannels``, ``bwIntra``, ``bwInter``) | – |
 | ``several_nodes`` | the same over several nodes; none: NCCL is not modelled there | none |
 | ``nvls_one_node`` | channels through switches that reduce (the NVLS graph); none: no NVLink SHARP | none |
 | ``nvls_several_nodes`` | the same over several nodes | none |
+| ``collnet`` | channels through switches between nodes that reduce, by a plugin; none: no plugin | none |
 | ``intra_link`` | ``nvlink`` or ``pci``: between the GPUs of a node (``typeIntra``) | ``nvlink`` |
 | ``cpu`` | ``intel``, ``amd`` (both x86) or ``other``: of the host (``cpuVendor``, ``cpuArch``) | ``intel`` |
-| ``net_overhead_ps`` | posting a message to the network card (``getNetOverhead``); -1: the default | 1 us; amd 2 us |
+| ``net_overhead_ps`` | posting a message to the card (``getNetOverhead``); -1: the default | 1 us, amd 2 us |
 | ``net_latency_ps`` | that the card's driver declares (``latencyInter``) | 0 |
-| ``ll128`` | LL128 is allowed between GPU and card (``typeInter`` at most PXB; PXN from Hopper on) | yes |
+| ``ll128`` | LL128 is allowed between GPU and card (``typeInter`` at most PXB, from Hopper PXN) | yes |
 | ``split_tree`` | a tree enters and leaves a node by different GPUs (pattern is not ``TREE``) | yes |
-| ``collnet`` | a plugin lets the switches between nodes reduce (``collnetEnable``) | no |
+| ``same_channels`` | all channels visit the GPUs in one order (``sameChannels``) | yes |
 
 Source: NVIDIA/nccl, ``src/graph/tuning.cc`` and ``src/graph/search.cc``.
 """
@@ -91,13 +92,14 @@ class Hardware:
     several_nodes: Channels | None = None
     nvls_one_node: Channels | None = None
     nvls_several_nodes: Channels | None = None
+    collnet: Channels | None = None
     intra_link: IntraLink = "nvlink"
     cpu: Cpu = "intel"
     net_overhead_ps: int = -1
     net_latency_ps: int = 0
     ll128: bool = True
     split_tree: bool = True
-    collnet: bool = False
+    same_channels: bool = True
 
     def __post_init__(self) -> None:
         for name, known in (("generation", Generation), ("intra_link", IntraLink), ("cpu", Cpu)):
@@ -106,11 +108,11 @@ class Hardware:
                 raise TopologyError(
                     f"hardware: {name}: expected one of {', '.join(get_args(known))}, got {value!r}"
                 )
-        for name in ("one_node", "several_nodes", "nvls_one_node", "nvls_several_nodes"):
+        for name in ("one_node", "several_nodes", "nvls_one_node", "nvls_several_nodes", "collnet"):
             value = getattr(self, name)
             if not isinstance(value, Channels) and (value is not None or name == "one_node"):
                 raise TopologyError(f"hardware: {name}: expected Channels, got {value!r}")
-        for name in ("ll128", "split_tree", "collnet"):
+        for name in ("ll128", "split_tree", "same_channels"):
             if not isinstance(getattr(self, name), bool):
                 raise TopologyError(f"hardware: {name}: expected true or false, got {getattr(self, name)!r}")
         if self.net_overhead_ps == -1:

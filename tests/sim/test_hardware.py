@@ -23,6 +23,7 @@ from sim.hardware import Channels, Hardware
         ({"cpu": 86}, "cpu: expected one of intel, amd, other, got 86"),
         ({"net_overhead_ps": 0.5}, "net_overhead_ps: expected a whole number of at least 0, got 0.5"),
         ({"net_latency_ps": -1}, "net_latency_ps: expected a whole number of at least 0, got -1"),
+        ({"collnet": True}, "collnet: expected Channels, got True"),
         ({"ll128": 1}, "ll128: expected true or false, got 1"),
         ({"generation": "ampere", "nvls_one_node": Channels.of(8, "40GB/s")}, "ampere has no NVLink SHARP"),
     ],
