@@ -15,7 +15,7 @@ several nodes have other channels, as have those that let NVLink switches reduce
 | ``collnet`` | channels through switches between nodes that reduce, by a plugin; none: no plugin | none |
 | ``intra_link`` | ``nvlink`` or ``pci``: between the GPUs of a node (``typeIntra``) | ``nvlink`` |
 | ``cpu`` | ``intel``, ``amd`` (both x86) or ``other``: of the host (``cpuVendor``, ``cpuArch``) | ``intel`` |
-| ``net_overhead_ps`` | posting a message to the card (``getNetOverhead``); -1: the default | 1 us, amd 2 us |
+| ``net_overhead_ps`` | posting a message to the card (``getNetOverhead``); none: by the host | none |
 | ``net_latency_ps`` | that the card's driver declares (``latencyInter``) | 0 |
 | ``ll128`` | LL128 is allowed between GPU and card (``typeInter`` at most PXB, from Hopper PXN) | yes |
 | ``split_tree`` | a tree enters and leaves a node by different GPUs (pattern is not ``TREE``) | yes |
@@ -95,7 +95,7 @@ class Hardware:
     collnet: Channels | None = None
     intra_link: IntraLink = "nvlink"
     cpu: Cpu = "intel"
-    net_overhead_ps: int = -1
+    net_overhead_ps: int | None = None
     net_latency_ps: int = 0
     ll128: bool = True
     split_tree: bool = True
@@ -115,14 +115,20 @@ class Hardware:
         for name in ("ll128", "split_tree", "same_channels"):
             if not isinstance(getattr(self, name), bool):
                 raise TopologyError(f"hardware: {name}: expected true or false, got {getattr(self, name)!r}")
-        if self.net_overhead_ps == -1:
-            object.__setattr__(self, "net_overhead_ps", 2 * 10**6 if self.cpu == "amd" else 10**6)
         for name in ("net_overhead_ps", "net_latency_ps"):
-            _whole(getattr(self, name), f"hardware: {name}", 0)
+            if getattr(self, name) is not None or name == "net_latency_ps":
+                _whole(getattr(self, name), f"hardware: {name}", 0)
         if self.generation in ("volta", "ampere") and (self.nvls_one_node or self.nvls_several_nodes):
             raise TopologyError(
                 f"hardware: nvls channels: {self.generation} has no NVLink SHARP; it begins with hopper"
             )
+
+    @property
+    def posting_ps(self) -> int:
+        """Picoseconds for posting a message to the network card: as given, else 1 us, on AMD 2 us."""
+        if self.net_overhead_ps is not None:
+            return self.net_overhead_ps
+        return 2 * 10**6 if self.cpu == "amd" else 10**6
 
     @property
     def nvls(self) -> bool:

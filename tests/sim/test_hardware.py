@@ -51,9 +51,9 @@ def test_between_nodes_a_channel_is_as_fast_as_inside_unless_said_otherwise() ->
 def test_an_amd_host_needs_twice_as_long_to_post_a_message() -> None:
     channels = Channels.of(8, "20GB/s")
 
-    assert Hardware("ampere", channels).net_overhead_ps == 10**6
-    assert Hardware("ampere", channels, cpu="amd").net_overhead_ps == 2 * 10**6
-    assert Hardware("ampere", channels, cpu="amd", net_overhead_ps=0).net_overhead_ps == 0
+    assert Hardware("ampere", channels).posting_ps == 10**6
+    assert Hardware("ampere", channels, cpu="amd").posting_ps == 2 * 10**6
+    assert Hardware("ampere", channels, cpu="amd", net_overhead_ps=0).posting_ps == 0
 
 
 def test_nvls_is_there_where_it_has_channels() -> None:
