@@ -53,6 +53,11 @@ class Chunking:
         """Whether some chunks have no elements."""
         return (self._chunks_per_part - 1) * self._chunk >= self._part
 
+    @property
+    def is_even(self) -> bool:
+        """Whether all chunks are of one size."""
+        return self._chunk * self._chunks_per_part == self._part
+
     @classmethod
     def of(cls, algorithm: Algorithm, world_size: int, count: int, itemsize: int) -> Chunking:
         """Return how *algorithm* divides *count* elements, on every one of *world_size* ranks."""
@@ -67,6 +72,11 @@ class Chunking:
         part, place = divmod(chunk, self._chunks_per_part)
         start = place * self._chunk
         return part * self._part + (start if start < self._part else self._part)
+
+    @property
+    def num_full(self) -> int:
+        """Number of chunks, from the first on, before one that is shorter."""
+        return self.num_chunks if self.is_even else self._part // self._chunk
 
     def starts_in_bytes(self, chunks: Any) -> Any:
         """Return where *chunks*, a number or an array, start, in bytes."""

@@ -2,31 +2,55 @@
 
 Step k of all ranks is one *row* of messages (`collectives.rows`).  A message starts when both its
 ends have reached the row, waits for the latency of its route, and occupies the links of the route
-until its bytes are through.  As long as no two messages are ever on a link together, that is all
-there is to compute, and the result equals that of the event engine to the picosecond.
+until its bytes are through.  Messages of a row that share a link and take to it together end at times that
+follow from their sizes (`sim.flight`); worked out once, these serve every repetition.  So the result
+equals that of the event engine to the picosecond.
 
 Assumptions, checked for every row; where one does not hold, `NotExactError` names it and no time
-is given: messages match within a row; each link carries one message at a time.
+is given: messages match within a row; those of a row that share a link take to it together; no link
+still carries a message of an earlier row; sharing has symmetry enough to be solved at once.
+
+[Note: in step]  While all ranks are equally far, no message of an earlier row is under way, and a row takes
+what it took the last time: then it costs a few additions, whatever the number of ranks.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from collectives.chunking import Chunking
 from collectives.errors import NotExactError
-from collectives.program import Algorithm
-from collectives.rows import Int64Array, Pattern, rows_of
+from collectives.passage import Passage, together
+from collectives.program import Algorithm, Step
+from collectives.rows import MostlyEqual, Pattern, Sizes, reduced_nbytes, rows_of
+from sim.errors import UnitError
+from sim.pace import Pace, Pauses
 from sim.topology import Topology
-from sim.units import transfer_ps
+from sim.units import Int64Array
+
+_LIMIT_PS = 2**62
 
 
 class Makespan:
-    """Collectives on *topology* in virtual time; links remember until when they are busy."""
+    """Collectives of one communicator in virtual time; links remember until when they are busy.
 
-    def __init__(self, topology: Topology) -> None:
+    Args:
+        topology: the network.
+        hosts: the place of each rank in the topology; by default rank r is at place r.
+        pace: what ranks add to the time of the network.
+    """
+
+    def __init__(
+        self, topology: Topology, hosts: Sequence[int] | Int64Array | None = None, pace: Pace | None = None
+    ) -> None:
         self.topology = topology
+        self.hosts = np.arange(topology.num_ranks) if hosts is None else np.asarray(hosts)
+        self.pace = pace or Pace()
         self._busy_until = np.zeros(topology.num_links + 1, dtype=np.int64)  # the last stands for no link
+        self._num_run = 0
 
     def run(self, algorithm: Algorithm, nbytes: int, start_ps: Int64Array, itemsize: int = 1) -> Int64Array:
         """Return when each rank is done, in picoseconds.
@@ -38,69 +62,83 @@ class Makespan:
             itemsize: bytes of an element.
 
         Raises:
-            NotExactError: messages share a link, or do not match row by row.
+            NotExactError: messages meet in a way that this engine does not solve, or do not match row by
+                row, or a time does not fit into 62 bits.
         """
-        num_ranks = self.topology.num_ranks
+        num_ranks = len(self.hosts)
         chunking = Chunking.of(algorithm, num_ranks, nbytes // itemsize, itemsize)
-        ready = start_ps.copy()
+        pauses = None if self.pace.is_free else Pauses(self.pace, num_ranks, self._num_run)
+        self._num_run += 1
+        ready, latest = together(start_ps), int(start_ps.max(initial=0))
+        passages = _Passages(self.topology, self.hosts, self._busy_until)
         pattern: Pattern | None = None
-        for row in rows_of(algorithm, num_ranks):
-            if pattern is None or not pattern.fits(row):
-                pattern = Pattern(row, num_ranks)
-                flight = _Flight(self.topology, pattern.source, pattern.destination)
-            sizes = pattern.nbytes(row, chunking)
-            moving = sizes > 0
-            if not moving.any():
-                continue
-            if moving.all():
-                flight.advance(ready, self._busy_until, sizes)
-            else:
-                part = _Flight(self.topology, pattern.source[moving], pattern.destination[moving])
-                part.advance(ready, self._busy_until, sizes[moving])
-        return ready
+
+        def reduced_of(row: Step) -> Callable[[], Int64Array]:
+            return partial(reduced_nbytes, row, num_ranks, chunking)
+
+        try:
+            for row in rows_of(algorithm, num_ranks):
+                if pattern is None or not pattern.fits(row):
+                    pattern = Pattern(row, num_ranks)
+                passage, sizes = passages.of(pattern, pattern.nbytes(row, chunking))
+                pause = None if pauses is None else pauses.next_row(passage.num_messages)
+                if pause is not None:
+                    ready = together(ready + pause)
+                    latest += int(pause.max(initial=0))
+                if passage.flight:
+                    ready = passage.advance(ready, sizes, self._busy_until)
+                    latest += passage.longest_ps
+                reducing = None
+                if pauses is not None:
+                    reducing = pauses.reduction_row(partial(reduced_nbytes, row, num_ranks, chunking))
+                if reducing is not None:
+                    ready = together(ready + reducing)
+                    latest += int(reducing.max(initial=0))
+                if latest > _LIMIT_PS:
+                    raise NotExactError("a time beyond 2^62 ps does not fit; use engine='events'")
+        except UnitError as error:
+            raise NotExactError(f"{error}; use engine='events'") from error
+        passages.leave()
+        return np.full(num_ranks, ready, dtype=np.int64) if isinstance(ready, int) else ready
 
 
-class _Flight:
-    """The messages of a row on their way: routes, latencies, bandwidths, durations."""
+class _Passages:
+    """The passage of each row: the last one, as long as the pattern and the messages that move stay."""
 
-    def __init__(self, topology: Topology, source: Int64Array, destination: Int64Array) -> None:
-        links = topology.routes(source, destination)
-        used = links >= 0
-        occupied = links[used]
-        if np.unique(occupied).size != occupied.size:
-            raise NotExactError("two messages of a step share a link; use engine='events'")
-        unlimited = np.iinfo(np.int64).max
-        rates = np.where(used, topology.link_bandwidth[links], unlimited)
-        self.source, self.destination = source, destination
-        self.links = [np.where(column >= 0, column, topology.num_links) for column in links.T]
-        self.latency_ps = np.where(used, topology.link_latency[links], 0).sum(axis=1)
-        self.bandwidth = rates.min(axis=1, initial=unlimited)
-        self.ends_once = _is_unique(source) and _is_unique(destination)
-        self.sizes = np.zeros_like(source)
-        self.durations_ps = np.zeros_like(source)
+    def __init__(self, topology: Topology, hosts: Int64Array, busy_until: Int64Array) -> None:
+        self._topology = topology
+        self._hosts = hosts
+        self._busy_until = busy_until
+        self._pattern: Pattern | None = None
+        self._moving = b""
+        self._passage: Passage | None = None
 
-    def advance(self, ready: Int64Array, busy_until: Int64Array, sizes: Int64Array) -> None:
-        """Let the messages arrive: move *ready* of their ends and *busy_until* of their links."""
-        changed = np.flatnonzero(sizes != self.sizes)  # few: most chunks are of one size
-        if changed.size:
-            self.durations_ps[changed] = transfer_ps(sizes[changed], self.bandwidth[changed])
-            self.sizes = sizes
-        begin = np.maximum(ready[self.source], ready[self.destination]) + self.latency_ps
-        end = begin + self.durations_ps
-        if begin.min() < 0 or end.min() < 0:
-            raise NotExactError("a time beyond 2^63 ps does not fit; use engine='events'")
-        for links in self.links:
-            if (begin < busy_until[links]).any():
-                raise NotExactError("a message meets another one on a link; use engine='events'")
-            busy_until[links] = end
-            busy_until[-1] = 0
-        if self.ends_once:
-            ready[self.source] = end  # no earlier than before, as a message waits for both its ends
-            ready[self.destination] = np.maximum(ready[self.destination], end)
-        else:
-            np.maximum.at(ready, self.source, end)
-            np.maximum.at(ready, self.destination, end)
+    def of(self, pattern: Pattern, nbytes: Sizes) -> tuple[Passage, Sizes]:
+        """Return the passage of the messages of *pattern* that are not empty, and their sizes."""
+        some = _not_empty(nbytes, len(pattern.source))
+        moving = b"" if some is None else b"some" + some.tobytes()
+        if self._passage is None or self._pattern is not pattern or self._moving != moving:
+            self.leave()
+            source, destination = pattern.source, pattern.destination
+            if some is not None:
+                source, destination = source[some], destination[some]
+            self._pattern, self._moving = pattern, moving
+            self._passage = Passage(self._topology, self._hosts, source, destination)
+        if some is None:
+            return self._passage, nbytes
+        sizes = nbytes.over(len(pattern.source)) if isinstance(nbytes, MostlyEqual) else nbytes
+        return self._passage, sizes[some]
+
+    def leave(self) -> None:
+        """Let the links know how long the last passage occupies them."""
+        if self._passage is not None:
+            self._passage.leave(self._busy_until)
 
 
-def _is_unique(ranks: Int64Array) -> bool:
-    return bool(np.unique(ranks).size == ranks.size)
+def _not_empty(nbytes: Sizes, num_messages: int) -> Int64Array | None:
+    """Return which messages are not empty, or None if none is."""
+    if isinstance(nbytes, MostlyEqual):
+        if nbytes.common and all(nbytes.others.values()):
+            return None
+        nbytes = nbytes.over(num_messages)
+    return None if nbytes.all() else np.flatnonzero(nbytes)

@@ -24,11 +24,11 @@ be executed over any transport, proved without data, costed, timed for all ranks
 and drawn, and none of these needs a second description of the algorithm.
 
 **Array form.**  A program whose arithmetic also works when ``rank`` is the array
-``arange(world_size)`` says so (``array_form=True``) and is then called once for the whole
-cluster.  It uses plain operators (``% ^ & //``), never branches on ``rank``, and says with
-``when=`` (a bool, or a mask over ranks) which ranks take part in an operation.  Fields of
-operations are typed as the ``int`` and ``bool`` that they are for one rank; in array form each
-may be an array over ranks instead.
+``arange(world_size)`` (as a `collectives.rank_array.RankArray`) says so (``array_form=True``) and is
+then called once for the whole cluster.  It uses plain operators (``% ^ & //``), never branches on
+``rank``, and says with ``when=`` (a bool, or a mask over ranks) which ranks take part in an
+operation.  Fields of operations are typed as the ``int`` and ``bool`` that they are for one rank; in
+array form each may be an array over ranks instead.
 """
 
 from __future__ import annotations
@@ -41,9 +41,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
-import numpy as np
-
 from collectives.errors import ProgramError
+from collectives.rank_array import RankArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +163,7 @@ class Algorithm:
         """Yield the steps of all ranks at once; requires ``array_form``."""
         if not self.array_form:
             raise ValueError(f"{self.name} has no array form")
-        ranks: Any = np.arange(world_size, dtype=np.int64)
+        ranks: Any = RankArray(world_size)
         for step in self._until_the_end(ranks, world_size):
             yield as_step(step)
 

@@ -7,6 +7,7 @@ rows have the same; from row to row only the chunks move on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, TypeAlias
 
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from collectives.chunking import Chunking
 from collectives.errors import NotExactError
 from collectives.program import Algorithm, Local, Operation, Send, Step
+from collectives.rank_array import RankArray
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
@@ -39,6 +41,30 @@ def rows_of(algorithm: Algorithm, num_ranks: int) -> Iterator[Step]:
             limit = f"more than {MAX_STACKED_OPERATIONS} operations"
             raise NotExactError(f"{algorithm} has no array form and {limit}; use engine='events'")
         yield tuple(_stack(steps))
+
+
+@dataclass
+class MostlyEqual:
+    """Sizes of messages that are one number of bytes but for a few.
+
+    Attributes:
+        common: what most are.
+        others: those of the other messages, by number.
+    """
+
+    common: int
+    others: dict[int, int] = field(default_factory=dict)
+
+    def over(self, num_messages: int) -> Int64Array:
+        """Return the size of each of *num_messages*."""
+        sizes = np.full(num_messages, self.common, dtype=np.int64)
+        for message, nbytes in self.others.items():
+            sizes[message] = nbytes
+        return sizes
+
+
+Sizes: TypeAlias = MostlyEqual | Int64Array
+"""Of the messages of a row, in bytes."""
 
 
 class Pattern:
@@ -65,7 +91,8 @@ class Pattern:
             np.array_equal(self.source, sender[other]) and np.array_equal(self.destination, receiver[other])
         ):
             raise NotExactError("sends and receives do not match step by step; use engine='events'")
-        self._sending, self._receiving = sending[order], receiving[other]
+        self._sent_as = self._message_of(self.source, sending[order], len(self._sends))
+        self._received_as = self._message_of(self.destination, receiving[other], len(self._receives))
 
     def fits(self, row: Step) -> bool:
         """Return whether *row* has this pattern."""
@@ -75,17 +102,22 @@ class Pattern:
             for new, old in zip(row, self._row, strict=True)
         )
 
-    def nbytes(self, row: Step, chunking: Chunking) -> Int64Array:
+    def nbytes(self, row: Step, chunking: Chunking) -> Sizes:
         """Return the size of each message of *row*, which must have this pattern.
 
         Raises:
             NotExactError: the two sides of a message differ in size.
         """
-        sent: Int64Array = self._sizes(row, self._sends, chunking)[self._sending, self.source]
-        received = self._sizes(row, self._receives, chunking)[self._receiving, self.destination]
-        if not np.array_equal(sent, received):
-            raise NotExactError("the two sides of a message differ in size")
-        return sent
+        few_sent = self._few_sizes(row, self._sends, self._sent_as, chunking)
+        few_received = self._few_sizes(row, self._receives, self._received_as, chunking)
+        if few_sent is not None and few_received is not None:
+            if few_sent == few_received:
+                return few_sent
+        else:
+            sent = self._sizes(row, self._sends, self._sent_as, chunking)
+            if np.array_equal(sent, self._sizes(row, self._receives, self._received_as, chunking)):
+                return sent
+        raise NotExactError("the two sides of a message differ in size")
 
     def _sides(self, positions: list[int]) -> Int64Array:
         """Return (operation, rank, peer) of each rank's part in the operations at *positions*."""
@@ -100,14 +132,62 @@ class Pattern:
             )
         return np.concatenate(sides, axis=1)
 
-    def _sizes(self, row: Step, positions: list[int], chunking: Chunking) -> Int64Array:
-        """Return the bytes that each operation at *positions* moves on each rank."""
-        sizes = np.empty((len(positions), self._num_ranks), dtype=np.int64)
-        for number, position in enumerate(positions):
-            operation = row[position]
-            stop = chunking.starts_in_bytes(operation.chunk + operation.num_chunks)
-            sizes[number] = stop - chunking.starts_in_bytes(operation.chunk)
+    def _message_of(self, sides: Int64Array, operations: Int64Array, num_operations: int) -> Int64Array:
+        """Return which message each rank's part in an operation is; for none, one more than there are."""
+        message = np.full((num_operations, self._num_ranks), len(self.source), dtype=np.int64)
+        message[operations, sides] = np.arange(len(self.source))
+        return message
+
+    def _few_sizes(
+        self, row: Step, positions: list[int], messages: Int64Array, chunking: Chunking
+    ) -> MostlyEqual | None:
+        """Return what `_sizes` would, without arrays: where chunks are rotations and most of one size."""
+        lengths = {_length(row[position]) for position in positions}
+        length = lengths.pop() if len(lengths) == 1 else None
+        if length is None:
+            return None
+        sizes = MostlyEqual(chunking.nbytes(0, length))
+        if chunking.is_even:
+            return sizes
+        for position, message in zip(positions, messages, strict=True):
+            chunks: Any = row[position].chunk
+            ranks = chunks.ranks_above(chunking.num_full - length) if isinstance(chunks, RankArray) else None
+            if ranks is None:
+                return None
+            for rank in ranks:
+                number = int(message[rank])
+                if number < len(self.source):
+                    sizes.others[number] = chunking.nbytes(chunks.at(rank), length)
         return sizes
+
+    def _sizes(self, row: Step, positions: list[int], messages: Int64Array, chunking: Chunking) -> Int64Array:
+        """Return the bytes of each message, as the operations at *positions* have them."""
+        sizes = np.zeros(len(self.source) + 1, dtype=np.int64)
+        for position, message in zip(positions, messages, strict=True):
+            chunk, length = np.asarray(row[position].chunk), row[position].num_chunks
+            if _length(row[position]) is None or not chunk.shape:
+                start = chunking.starts_in_bytes(chunk)
+                sizes[message] = chunking.starts_in_bytes(chunk + length) - start
+                continue
+            if len(positions) == 1:
+                sizes.fill(chunking.nbytes(0, length))
+            else:
+                sizes[message] = chunking.nbytes(0, length)
+            last = np.flatnonzero(chunk > chunking.num_full - length)  # few: they reach behind the full ones
+            if last.size:
+                start = chunking.starts_in_bytes(chunk[last])
+                sizes[message[last]] = chunking.starts_in_bytes(chunk[last] + length) - start
+        return sizes[:-1]
+
+
+def reduced_nbytes(row: Step, num_ranks: int, chunking: Chunking) -> Int64Array:
+    """Return how many bytes each rank reduces at the end of *row*, shape (num_ranks,)."""
+    reduced = np.zeros(num_ranks, dtype=np.int64)
+    for operation in row:
+        if operation.reduces:
+            stop = chunking.starts_in_bytes(operation.chunk + operation.num_chunks)
+            reduced += np.where(operation.when, stop - chunking.starts_in_bytes(operation.chunk), 0)
+    return reduced
 
 
 def over_ranks(value: Any, num_ranks: int) -> Any:
@@ -119,8 +199,14 @@ def _peer(operation: Operation) -> Any:
     return operation.source if isinstance(operation, Local) else operation.peer
 
 
+def _length(operation: Operation) -> int | None:
+    """Return how many chunks *operation* moves, if that is one number for all ranks."""
+    length: Any = operation.num_chunks
+    return length if isinstance(length, int) else None
+
+
 def _same(new: Any, old: Any) -> bool:
-    return new is old or np.array_equal(new, old)
+    return new is old or (isinstance(new, RankArray) and new.same_as(old)) or np.array_equal(new, old)
 
 
 def _stack(steps: Iterable[Step]) -> Iterator[Operation]:

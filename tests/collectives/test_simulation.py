@@ -125,17 +125,25 @@ def test_a_ring_over_nodes_that_share_one_nic_is_bound_by_the_slower_part() -> N
     assert run.seconds * 1e9 == pytest.approx(62 * max(4000 + share / 25, 1000 + share / 300), rel=1e-9)
 
 
-def test_messages_that_share_a_link_are_refused_by_makespan_and_left_to_events() -> None:
-    topology = nodes(2, nics_per_node=1)
+def test_messages_that_share_links_in_a_symmetric_way_are_solved_at_once() -> None:
+    swap = resolve_algorithm(everyone_crosses)
 
-    with pytest.raises(NotExactError, match="share a link"):
-        simulate(everyone_crosses, nbytes=16, topology=topology, engine="makespan")
-    assert simulate(everyone_crosses, nbytes=16, topology=topology).engine == "events"
+    ends = Makespan(nodes(2, nics_per_node=1)).run(swap, 16 * 10**6, np.zeros(16, dtype=np.int64))
+
+    assert (ends == 4_000_000 + 8 * 10**6 * 10**12 // 25_000_000_000).all()
 
 
 def everyone_crosses(rank: int, world_size: int) -> Any:
     peer = (rank + world_size // 2) % world_size
     yield Send(peer, 0), RecvReduce(peer, 0)
+
+
+def test_messages_that_meet_one_after_another_are_refused_by_makespan_and_left_to_events() -> None:
+    late_for_one = "double_binary_tree:segments=4"
+
+    with pytest.raises(NotExactError, match="engine='events'"):
+        simulate(late_for_one, nbytes=2**20, topology=switch(32), engine="makespan")
+    assert simulate(late_for_one, nbytes=2**20, topology=switch(32)).engine == "events"
 
 
 def test_a_program_without_an_array_form_is_stacked() -> None:

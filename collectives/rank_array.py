@@ -1,0 +1,143 @@
+"""All ranks as one value, for the array form of programs: what is a rotation stays a formula.
+
+A program of p ranks computes much that few ask for: of the chunks of a ring, a network with equal chunks
+needs none.  So ``rank``, ``rank + 3`` and ``(rank - step) % p`` are kept as what they are, at no cost, and
+become an array, which costs no arithmetic either, only where one is asked for.  Every other
+operation gives the plain NumPy array that it would give on ``np.arange(p)``.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collectives.errors import ProgramError
+
+FEW = 16
+"""Ranks that are looked for by formula; for more, arrays are faster."""
+
+
+class RankArray:
+    """``rank + offset``, or with *turn* ``(rank + turn) % num_ranks + offset``, over all ranks."""
+
+    __slots__ = ("_num_ranks", "_offset", "_turn")
+
+    def __init__(self, num_ranks: int, offset: int = 0, turn: int | None = None) -> None:
+        self._num_ranks = num_ranks
+        self._offset = offset
+        self._turn = turn
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.int64]:
+        turn = (self._turn or 0) % self._num_ranks if self._num_ranks else 0
+        ranks = _twice(self._num_ranks)[turn : turn + self._num_ranks]
+        values = ranks + self._offset if self._offset else ranks
+        return values if dtype is None or values.dtype == dtype else values.astype(dtype)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return getattr(ufunc, method)(*map(_plain, inputs), **options)
+
+    def __add__(self, other: Any) -> Any:
+        if type(other) is int:
+            return RankArray(self._num_ranks, self._offset + other, self._turn)
+        return np.asarray(self) + _plain(other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        if type(other) is int:
+            return RankArray(self._num_ranks, self._offset - other, self._turn)
+        return np.asarray(self) - _plain(other)
+
+    def __mod__(self, other: Any) -> Any:
+        if type(other) is int and other == self._num_ranks:
+            return RankArray(self._num_ranks, 0, ((self._turn or 0) + self._offset) % other)
+        return np.asarray(self) % _plain(other)
+
+    def __eq__(self, other: object) -> Any:
+        if isinstance(other, RankArray) and _form(self) == _form(other):
+            return np.ones(self._num_ranks, dtype=np.bool_)
+        return np.asarray(self) == _plain(other)
+
+    def __ne__(self, other: object) -> Any:
+        return ~(self == other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __bool__(self) -> bool:
+        raise ProgramError(
+            "a program in array form must not branch on rank, which stands for all ranks at once; use when="
+        )
+
+    def __len__(self) -> int:
+        return self._num_ranks
+
+    def __getitem__(self, place: Any) -> Any:
+        return np.asarray(self)[_plain(place)]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(np.asarray(self), name)
+
+    def __repr__(self) -> str:
+        return repr(np.asarray(self))
+
+    def at(self, rank: int) -> int:
+        """Return the value of *rank*."""
+        value = rank if self._turn is None else (rank + self._turn) % self._num_ranks
+        return value + self._offset
+
+    def ranks_above(self, limit: int) -> list[int] | None:
+        """Return the ranks whose value is more than *limit*, or None if they are more than `FEW`."""
+        highest = self._num_ranks - 1 + self._offset
+        if highest - limit > FEW:
+            return None
+        turn = self._offset + (self._turn or 0)
+        return [
+            (value - turn) % self._num_ranks for value in range(max(limit + 1, self._offset), highest + 1)
+        ]
+
+    def same_as(self, other: Any) -> bool:
+        """Return whether *other* is the same formula."""
+        return isinstance(other, RankArray) and _form(self) == _form(other)
+
+
+@lru_cache(maxsize=4)
+def _twice(num_ranks: int) -> npt.NDArray[np.int64]:
+    """Return the ranks two times over; a rotation is a slice of it."""
+    twice = np.tile(np.arange(num_ranks, dtype=np.int64), 2)
+    twice.setflags(write=False)
+    return twice
+
+
+def _form(array: RankArray) -> tuple[int, int, int | None]:
+    return array._num_ranks, array._offset, array._turn
+
+
+def _plain(value: Any) -> Any:
+    return np.asarray(value) if isinstance(value, RankArray) else value
+
+
+def _on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *function* as an operator that works on the plain array."""
+    return lambda self, *others: function(np.asarray(self), *map(_plain, others))
+
+
+def _swapped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *function* as an operator for whose left side this class stands on the right."""
+    return lambda self, other: function(_plain(other), np.asarray(self))
+
+
+for _name in ["mul", "floordiv", "truediv", "pow", "and", "or", "xor", "lshift", "rshift", "matmul"]:
+    _function = getattr(operator, f"__{_name}__")
+    setattr(RankArray, f"__{_name}__", _on_arrays(_function))
+    setattr(RankArray, f"__r{_name}__", _swapped(_function))
+for _name in ("sub", "mod"):
+    setattr(RankArray, f"__r{_name}__", _swapped(getattr(operator, _name)))
+for _name in ["lt", "le", "gt", "ge", "neg", "pos", "invert", "abs"]:
+    setattr(RankArray, f"__{_name}__", _on_arrays(getattr(operator, _name)))

@@ -1,0 +1,175 @@
+"""What ranks add to the time of the network: when they begin, post, and have reduced.
+
+A rank that comes to a step first *pauses*: ``overhead`` for each message of the step that it sends or
+receives, all before any of them starts (as NCCL launches what is between ``ncclGroupStart`` and
+``ncclGroupEnd`` together), and what `Jitter` draws for it.  When the last message of the step has
+arrived, it *reduces* all that it is to reduce, at ``reduction_bandwidth``; then the step is complete.
+A step without messages takes no time but that of its reductions.  A slow rank takes ``factor`` times
+as long for all of this.
+
+Source: the overhead o of LogP, Culler et al., PPoPP 1993; γ of Thakur, Rabenseifner and Gropp,
+IJHPCA 19(1), 2005.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+
+from sim.errors import SimulationError, UnitError
+from sim.units import Int64Array, Quantity, parse_bandwidth, parse_time, transfer_ps
+
+Distribution: TypeAlias = Literal["uniform", "exponential"]
+
+
+class ConditionError(SimulationError, ValueError):
+    """A condition that cannot be, or that does not fit the network or the engine."""
+
+
+@dataclass(frozen=True)
+class Jitter:
+    """A random pause of every rank before every step that it takes part in.
+
+    Attributes:
+        mean: of the pause, ``"1us"`` or seconds.
+        distribution: ``uniform`` from 0 to twice the mean, or ``exponential``.
+        seed: of the generator; the same seed gives the same run.
+    """
+
+    mean: Quantity
+    distribution: Distribution = "uniform"
+    seed: int = 0
+    mean_ps: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mean_ps", parse_time(self.mean, "jitter"))
+        if self.distribution not in get_args(Distribution):
+            known = ", ".join(get_args(Distribution))
+            raise ConditionError(
+                f"jitter: unknown distribution {self.distribution!r}; expected one of {known}"
+            )
+
+    def rows(self, collective: int, num_ranks: int) -> Iterator[Int64Array]:
+        """Yield, for each step of the *collective*-th call, the pause of every rank in picoseconds."""
+        generator = np.random.Generator(np.random.SFC64([self.seed, collective]))
+        while True:
+            if self.distribution == "uniform":
+                yield (generator.random(num_ranks) * (2 * self.mean_ps)).astype(np.int64)
+            else:
+                yield (generator.standard_exponential(num_ranks) * self.mean_ps).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast ranks are at what they do themselves.
+
+    Attributes:
+        overhead_ps: of each message, on either side.
+        reduction_bandwidth: bytes/s, or None: reducing takes no time.
+        factors: how many times as long a rank takes, for the slow ones.
+        delays_ps: how long after the others a rank begins, for the late ones.
+        jitter: random pauses, if any.
+    """
+
+    overhead_ps: int = 0
+    reduction_bandwidth: int | None = None
+    factors: tuple[tuple[int, Fraction], ...] = ()
+    delays_ps: tuple[tuple[int, int], ...] = ()
+    jitter: Jitter | None = None
+
+    @classmethod
+    def of(
+        cls,
+        overhead: Quantity = 0,
+        reduction_bandwidth: Quantity | None = None,
+        jitter: Jitter | None = None,
+    ) -> Pace:
+        """Return the pace of ranks that are all alike, from what people write.
+
+        Raises:
+            UnitError: a quantity that cannot be read.
+        """
+        rate = (
+            None
+            if reduction_bandwidth is None
+            else parse_bandwidth(reduction_bandwidth, "reduction_bandwidth")
+        )
+        return cls(parse_time(overhead, "overhead"), rate, jitter=jitter)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether ranks add nothing to the time of the network, once they have begun."""
+        return not self.overhead_ps and self.reduction_bandwidth is None and self.jitter is None
+
+    def starts_ps(self, num_ranks: int) -> Int64Array:
+        """Return when each rank begins, shape (num_ranks,)."""
+        starts = np.zeros(num_ranks, dtype=np.int64)
+        for rank, delay_ps in self.delays_ps:
+            starts[rank] = delay_ps
+        return starts
+
+    def overheads_ps(self, num_ranks: int) -> Int64Array:
+        """Return what each rank takes for a message, shape (num_ranks,)."""
+        overheads = np.full(num_ranks, self.overhead_ps, dtype=np.int64)
+        for rank, factor in self.factors:
+            overheads[rank] = -(-self.overhead_ps * factor.numerator // factor.denominator)
+        return overheads
+
+    def reduction_bandwidths(self, num_ranks: int) -> Int64Array:
+        """Return the bytes/s at which each rank reduces, shape (num_ranks,).
+
+        Raises:
+            UnitError: reducing takes no time.
+        """
+        if self.reduction_bandwidth is None:
+            raise UnitError("reduction_bandwidth: none is given")
+        rates = np.full(num_ranks, self.reduction_bandwidth, dtype=np.int64)
+        for rank, factor in self.factors:
+            rates[rank] = max(1, self.reduction_bandwidth * factor.denominator // factor.numerator)
+        return rates
+
+
+class Pauses:
+    """The pauses of all ranks in the steps of one call, as rows or one by one; see `Pace`."""
+
+    def __init__(self, pace: Pace, num_ranks: int, collective: int) -> None:
+        self._overheads = pace.overheads_ps(num_ranks) if pace.overhead_ps else None
+        self._rates = None if pace.reduction_bandwidth is None else pace.reduction_bandwidths(num_ranks)
+        self._draws = pace.jitter.rows(collective, num_ranks) if pace.jitter is not None else None
+        self._drawn: list[Int64Array] = []
+
+    def next_row(self, num_messages: Int64Array) -> Int64Array | None:
+        """Return what each rank waits before the next step, in which it has *num_messages*.
+
+        None where nobody waits; ranks without messages do not.
+        """
+        pause = None if self._overheads is None else self._overheads * num_messages
+        if self._draws is not None:
+            drawn = next(self._draws)
+            if not num_messages.all():
+                drawn = np.where(num_messages > 0, drawn, 0)
+            pause = drawn if pause is None else pause + drawn
+        return pause
+
+    def reduction_row(self, nbytes: Callable[[], Int64Array]) -> Int64Array | None:
+        """Return how long each rank reduces its *nbytes*, or None where that takes no time."""
+        return None if self._rates is None else transfer_ps(nbytes(), self._rates)
+
+    def before(self, rank: int, step: int, num_messages: int) -> int:
+        """Return how long *rank* waits before *step*, in which it has *num_messages*."""
+        if not num_messages:
+            return 0
+        pause = 0 if self._overheads is None else int(self._overheads[rank]) * num_messages
+        if self._draws is not None:
+            while len(self._drawn) <= step:
+                self._drawn.append(next(self._draws))
+            pause += int(self._drawn[step][rank])
+        return pause
+
+    def reduction(self, rank: int, nbytes: int) -> int:
+        """Return how long *rank* reduces *nbytes*."""
+        return 0 if self._rates is None else transfer_ps(nbytes, int(self._rates[rank]))
