@@ -3,7 +3,7 @@
 The floor is the larger of two bounds.
 
 *Latency*: what the root (rank 0 where there is none) has must reach the rank farthest from it, or
-for reduce and gather, what that rank has must reach the root.
+for reduce and gather, what that rank has must reach the root; on the quickest path that there is.
 
 *Bandwidth*, over cuts of the network into g groups (each rank alone, each node).  Of n bytes a
 group must take in and give out a certain part, and, where switches neither reduce nor multicast,
@@ -35,6 +35,7 @@ import numpy as np
 
 from collectives.errors import CollectiveError
 from sim.routing import Cut
+from sim.routing.paths import ShortestPaths
 from sim.topology import Topology
 from sim.units import SECOND, Int64Array
 
@@ -63,17 +64,14 @@ def floor_ps(
             default rank r is at place r.
         in_network: whether switches may reduce and multicast, so that only what each group must
             take in and give out counts.
-
-    Raises:
-        TopologyError: a place that does not exist.
     """
     places = np.arange(topology.num_ranks) if hosts is None else np.asarray(hosts, dtype=np.int64)
     if len(places) == 1 or nbytes == 0:
         return 0
-    others = np.delete(places, root)
-    ends = np.full_like(others, places[root]), others
-    links = topology.routes(*(ends[::-1] if collective in ("reduce", "gather") else ends))
-    latency = int(np.where(links >= 0, topology.link_latency[links], 0).sum(axis=1).max())
+    paths = ShortestPaths.of(topology.routing.wiring(), topology.link_latency)
+    if collective in ("reduce", "gather"):
+        paths = paths.reversed()
+    latency = int(paths.distances(int(places[root]))[places].max())
     bounds = [
         bound
         for cut in topology.routing.cuts()

@@ -4,27 +4,47 @@ A topology is data.  Each link has a bandwidth and a latency; a message from one
 pays the latencies of all links on its way and then occupies them together.  Networks are
 full duplex: the two directions of a cable are two links.
 
-    Topology.switch   one non-blocking switch; a link up and a link down for each rank
-    Topology.ring     links between neighbours
-    Topology.nodes    nodes of several ranks with a fast network inside and NICs between them
+    Topology.switch      one non-blocking switch; a link up and a link down for each rank
+    Topology.ring        links between neighbours
+    Topology.torus       links between neighbours in each of several dimensions
+    Topology.nodes       nodes of several ranks with a fast network inside and NICs between them
+    Topology.leaf_spine  a tree of two levels
+    Topology.fat_tree    the k-ary fat tree: three levels of equal switches
+    Topology.graph       any ranks, switches and links
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from sim.errors import TopologyError
-from sim.routing import NodesRouting, Routing, SwitchRouting, TorusRouting
+from sim.parameters import count, ecmp_seed, link_arrays, thinned
+from sim.routing import (
+    DetourRouting,
+    FatTreeRouting,
+    GraphRouting,
+    LeafSpineRouting,
+    LinkSpec,
+    NodesRouting,
+    Routing,
+    SwitchRouting,
+    TorusRouting,
+)
 from sim.units import Int64Array, Quantity, parse_bandwidth, parse_time
 
 if TYPE_CHECKING:
     from sim.hardware import Hardware
+
+Spreading: TypeAlias = Literal["static", "ecmp"]
+
+_BLOCK = 2**14  # pairs that are routed at once, so that they stay in the processor's cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +92,9 @@ class Topology:
             TopologyError: an impossible number of ranks.
             UnitError: a bandwidth or latency that is out of range or cannot be read.
         """
-        ranks = _count(num_ranks, "num_ranks")
+        ranks = count(num_ranks, "num_ranks")
         kinds = [(2 * ranks, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
-        return cls(name, ranks, 1, *_links(kinds), SwitchRouting(ranks))
+        return cls(name, ranks, 1, *link_arrays(kinds), SwitchRouting(ranks))
 
     @classmethod
     def ring(cls, *, num_ranks: int, bandwidth: Quantity, latency: Quantity, name: str = "ring") -> Topology:
@@ -82,10 +102,10 @@ class Topology:
 
         On a tie they go towards the next higher rank.  Arguments and errors as for `switch`.
         """
-        ranks = _count(num_ranks, "num_ranks")
+        ranks = count(num_ranks, "num_ranks")
         routing = TorusRouting((ranks,))
         kinds = [(routing.num_links, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
-        return cls(name, ranks, 1, *_links(kinds), routing)
+        return cls(name, ranks, 1, *link_arrays(kinds), routing)
 
     @classmethod
     def nodes(
@@ -122,13 +142,13 @@ class Topology:
             TopologyError: counts that are not positive or do not fit together.
             UnitError: a bandwidth or latency that is out of range or cannot be read.
         """
-        places = _count(num_nodes, "num_nodes") * _count(ranks_per_node, "ranks_per_node")
-        ranks = places if num_ranks is None else _count(num_ranks, "num_ranks")
+        places = count(num_nodes, "num_nodes") * count(ranks_per_node, "ranks_per_node")
+        ranks = places if num_ranks is None else count(num_ranks, "num_ranks")
         if ranks > places:
             raise TopologyError(
                 f"num_ranks: {ranks} ranks, but {num_nodes} nodes of {ranks_per_node} hold {places}"
             )
-        if ranks_per_node % _count(nics_per_node, "nics_per_node"):
+        if ranks_per_node % count(nics_per_node, "nics_per_node"):
             raise TopologyError(
                 f"nics_per_node: {nics_per_node} does not divide ranks_per_node, {ranks_per_node}; "
                 "each NIC serves equally many ranks"
@@ -140,7 +160,191 @@ class Topology:
         )
         nic = parse_bandwidth(nic_bandwidth, "nic_bandwidth"), parse_time(nic_latency, "nic_latency")
         kinds = [(2 * ranks, *intra), (2 * routing.num_nics, *nic)]
-        return cls(name, ranks, min(ranks, ranks_per_node), *_links(kinds), routing)
+        return cls(name, ranks, min(ranks, ranks_per_node), *link_arrays(kinds), routing)
+
+    @classmethod
+    def torus(
+        cls, *, shape: Sequence[int], bandwidth: Quantity, latency: Quantity, name: str = "torus"
+    ) -> Topology:
+        """Return a grid of ranks that is closed to a ring in each dimension.
+
+        Args:
+            shape: sizes of the dimensions, any number of them; ranks are numbered row by row.
+            bandwidth: of each link and direction.
+            latency: of each link.
+            name: for people.
+
+        Messages go along the first dimension, then the second, and so on; see `TorusRouting`.
+        Errors as for `switch`.
+        """
+        if not isinstance(shape, list | tuple) or not shape:
+            raise TopologyError(
+                f"shape: expected the sizes of the dimensions, such as (4, 4, 4), got {shape!r}"
+            )
+        routing = TorusRouting(tuple(count(size, "shape") for size in shape))
+        kinds = [(routing.num_links, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
+        return cls(name, routing.num_ranks, 1, *link_arrays(kinds), routing)
+
+    @classmethod
+    def leaf_spine(
+        cls,
+        *,
+        num_ranks: int,
+        hosts_per_leaf: int,
+        bandwidth: Quantity,
+        uplink_bandwidth: Quantity,
+        latency: Quantity,
+        num_spines: int = 1,
+        uplink_latency: Quantity | None = None,
+        routing: Spreading = "static",
+        seed: int = 0,
+        name: str = "leaf_spine",
+    ) -> Topology:
+        """Return a tree of two levels: every leaf switch is linked to every spine.
+
+        A path has two links inside a leaf and four to another.  Each rank is a node of its own.
+
+        Args:
+            num_ranks: number of ranks, which fill the leaves in order.
+            hosts_per_leaf: ranks that a leaf has room for.
+            bandwidth: of each rank's link to its leaf, each way.
+            uplink_bandwidth: of the link between a leaf and a spine, each way.
+            latency: of each rank's link.
+            num_spines: number of spines, so also of links up from a leaf.
+            uplink_latency: of the links between leaves and spines; by default *latency*.
+            routing: which spine a message takes: ``static`` by its destination, ``ecmp`` by hash.
+            seed: of the hash.
+            name: for people.
+
+        Raises:
+            TopologyError: counts that are not positive, an unknown routing.
+            UnitError: a bandwidth or latency that is out of range or cannot be read.
+        """
+        tree = LeafSpineRouting(
+            count(num_ranks, "num_ranks"),
+            count(hosts_per_leaf, "hosts_per_leaf"),
+            count(num_spines, "num_spines"),
+            ecmp_seed(routing, "static", seed),
+        )
+        up = latency if uplink_latency is None else uplink_latency
+        kinds = [
+            (2 * num_ranks, parse_bandwidth(bandwidth), parse_time(latency, "latency")),
+            (
+                2 * tree.num_uplinks,
+                parse_bandwidth(uplink_bandwidth, "uplink_bandwidth"),
+                parse_time(up, "uplink_latency"),
+            ),
+        ]
+        return cls(name, tree.num_ranks, 1, *link_arrays(kinds), tree)
+
+    @classmethod
+    def fat_tree(
+        cls,
+        *,
+        k: int,
+        bandwidth: Quantity,
+        latency: Quantity,
+        oversubscription: int | float | Fraction = 1,
+        num_ranks: int | None = None,
+        routing: Spreading = "static",
+        seed: int = 0,
+        name: str = "fat_tree",
+    ) -> Topology:
+        """Return a k-ary fat tree: three levels of switches with k ports, k³/4 ranks.
+
+        A path has two links under one edge switch, four inside a pod, six between pods.
+
+        Args:
+            k: ports of each switch, even.
+            bandwidth: of each rank's link to its edge switch, each way.
+            latency: of each link.
+            oversubscription: what the ranks of an edge switch send at most, over what its links up
+                carry.  Links between switches have *bandwidth* divided by it, so networks that differ
+                in nothing else can be compared on the same ranks.
+            num_ranks: number of ranks, which fill the edge switches in order; by default all places.
+            routing: the way up: ``static`` by destination (d-mod-k), ``ecmp`` by hash.
+            seed: of the hash.
+            name: for people.
+
+        Raises:
+            TopologyError: an odd k, more ranks than places, an oversubscription that is not positive
+                or leaves no bandwidth, an unknown routing.
+            UnitError: a bandwidth or latency that is out of range or cannot be read.
+        """
+        if count(k, "k") % 2:
+            raise TopologyError(f"k: expected an even number of ports, got {k}")
+        places = k**3 // 4
+        ranks = places if num_ranks is None else count(num_ranks, "num_ranks")
+        if ranks > places:
+            raise TopologyError(f"num_ranks: {ranks} ranks, but a fat tree with k = {k} holds {places}")
+        tree = FatTreeRouting(ranks, int(k), ecmp_seed(routing, "static", seed))
+        rate, delay = parse_bandwidth(bandwidth), parse_time(latency, "latency")
+        kinds = [(2 * ranks, rate, delay), (4 * places, thinned(rate, oversubscription), delay)]
+        return cls(name, ranks, 1, *link_arrays(kinds), tree)
+
+    @classmethod
+    def graph(
+        cls,
+        *,
+        ranks: Sequence[str],
+        switches: Sequence[str] = (),
+        links: Sequence[LinkSpec],
+        routes: Mapping[tuple[str, str], Sequence[str]] | None = None,
+        ranks_per_node: int = 1,
+        routing: Literal["shortest", "ecmp"] = "shortest",
+        metric: Literal["hops", "latency"] = "hops",
+        seed: int = 0,
+        name: str = "graph",
+    ) -> Topology:
+        """Return any network.
+
+        Args:
+            ranks: names of the ranks, rank 0 first.
+            switches: names of what else links end at.
+            links: directed links, numbered in this order; a cable that carries both ways is two.
+            routes: for pairs of ranks (source, destination), the names on the way between them; other
+                pairs take a shortest path.
+            ranks_per_node: consecutive ranks that make a node.
+            routing: of several shortest paths, ``shortest`` takes that whose links come first, ``ecmp``
+                one by hash.
+            metric: what a shortest path has least of: ``hops``, or ``latency`` and then hops.
+            seed: of the hash.
+            name: for people.
+
+        Raises:
+            TopologyError: names that are not there or come twice, a rank that cannot reach another, a
+                route over links that do not exist, impossible numbers.
+        """
+        if metric not in ("hops", "latency"):
+            raise TopologyError(f"metric: expected 'hops' or 'latency', got {metric!r}")
+        seed_or_none = ecmp_seed(routing, "shortest", seed)
+        specs = [LinkSpec(*link) for link in links]
+        for spec in specs:
+            what = f"link {spec.tail!r} to {spec.head!r}"
+            count(spec.bandwidth, f"{what}, bytes per second")
+            count(spec.latency, f"{what}, latency in picoseconds", least=0)
+        num_ranks = count(len(ranks), "number of ranks")
+        graph = GraphRouting.of(ranks, switches, specs, routes or {}, metric == "latency", seed_or_none)
+        kinds = [(0, 1, 0), *((1, spec.bandwidth, spec.latency) for spec in specs)]
+        per_node = min(count(ranks_per_node, "ranks_per_node"), num_ranks)
+        return cls(name, num_ranks, per_node, *link_arrays(kinds), graph)
+
+    def without_links(self, links: Collection[int]) -> Topology:
+        """Return this network with routes that avoid *links*; all links keep their numbers.
+
+        Routes that cross none of them stay as they are; see `DetourRouting`.
+
+        Raises:
+            TopologyError: there is no such link, or some ranks are cut off without them.
+        """
+        avoided = {int(link) for link in links}
+        for link in avoided:
+            self.link_name(link)
+        detour = DetourRouting.around(self.routing, avoided)
+        if lost := detour.cut_off(self.num_ranks):
+            names = ", ".join(self.link_name(link) for link in detour.avoided)
+            raise TopologyError(f"{self.name} without {names}: {_listed(lost)} cut off from the other ranks")
+        return replace(self, routing=detour)
 
     @property
     def num_links(self) -> int:
@@ -192,13 +396,25 @@ class Topology:
         if wrong.any():
             where = int(wrong.argmax())
             self.route(int(first[where]), int(last[where]))
-        turns = list(self.routing.walk(first, last)) if len(first) else []
-        links = np.full((len(turns), len(first)), -1, dtype=np.int64)
-        pairs, length = np.arange(len(first)), np.zeros(len(first), dtype=np.int64)
+        blocks = [
+            self._block(first[start : start + _BLOCK], last[start : start + _BLOCK])
+            for start in range(0, len(first), _BLOCK)
+        ]
+        links = np.full((max(map(len, blocks), default=0), len(first)), -1, dtype=np.int64)
+        for number, block in enumerate(blocks):
+            links[: len(block), number * _BLOCK : (number + 1) * _BLOCK] = block
+        return links.T
+
+    def _block(self, sources: Int64Array, destinations: Int64Array) -> Int64Array:
+        """Return the routes of m pairs, at least one, shape (h, m), without the gaps between links."""
+        turns = list(self.routing.walk(sources, destinations))
+        pairs = len(sources)
+        links = np.full(len(turns) * pairs, -1, dtype=np.int64)
+        slot = np.arange(pairs)
         for turn in turns:
-            links[length, pairs] = turn  # -1 is written over at the next turn
-            length += turn >= 0
-        return links[: int(length.max(initial=0))].T
+            links[slot] = turn  # -1 is written over at the next turn
+            slot += pairs * (turn >= 0)
+        return links.reshape(len(turns), pairs)[: slot.max() // pairs]
 
     def digest(self) -> str:
         """Return 16 hexadecimal digits that two networks share only if they behave alike."""
@@ -213,15 +429,7 @@ class Topology:
         return hashlib.sha256(content).hexdigest()[:16]
 
 
-def _links(kinds: list[tuple[int, int, int]]) -> tuple[Int64Array, Int64Array]:
-    """Return bandwidths and latencies of links given as (count, bandwidth, latency)."""
-    counts = [count for count, _, _ in kinds]
-    bandwidth = np.repeat(np.array([kind[1] for kind in kinds], dtype=np.int64), counts)
-    latency = np.repeat(np.array([kind[2] for kind in kinds], dtype=np.int64), counts)
-    return bandwidth, latency
-
-
-def _count(value: int, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise TopologyError(f"{what}: expected a whole number of at least 1, got {value!r}")
-    return int(value)
+def _listed(ranks: list[int]) -> str:
+    """Return *ranks* for people, the first few of many."""
+    few = ", ".join(map(str, ranks[:8]))
+    return f"rank{'s' * (len(ranks) > 1)} {few}{' and more' * (len(ranks) > 8)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
@@ -84,6 +84,12 @@ class Wiring:
     tail: Int64Array
     head: Int64Array
     joins: Int64Array = field(default_factory=_no_joins)
+
+
+def one_pair(routing: Routing, source: int, destination: int) -> Iterator[int]:
+    """Yield what *routing* walks over arrays of one pair."""
+    for links in routing.walk(np.array([source]), np.array([destination])):
+        yield int(cast(Int64Array, links)[0])
 
 
 def rank_names(num_ranks: int) -> list[str]:

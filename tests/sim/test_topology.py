@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
+from math import prod
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import TopologyError, UnitError
+from sim.routing import DetourRouting, TorusRouting
 from sim.topology import Topology
 
 NODES = {
@@ -25,16 +29,85 @@ NODES = {
 LINKS = {"bandwidth": "100Gbps", "latency": "2us"}
 
 
+TREE = {"hosts_per_leaf": 4, "uplink_bandwidth": "200Gbps", **LINKS}
+
+
 @st.composite
-def topologies(draw: st.DrawFn) -> Topology:
-    kind = draw(st.sampled_from(["switch", "ring", "nodes"]))
-    if kind == "nodes":
-        nodes, nics, per_nic = draw(st.tuples(*[st.integers(1, 4)] * 3))
-        shape = {"num_nodes": nodes, "ranks_per_node": nics * per_nic, "nics_per_node": nics}
-        num_ranks = draw(st.integers(1, nodes * nics * per_nic))
-        return Topology.nodes(**{**NODES, **shape, "num_ranks": num_ranks})
-    make = Topology.switch if kind == "switch" else Topology.ring
-    return make(num_ranks=draw(st.integers(1, 20)), **LINKS)
+def nodes_networks(draw: st.DrawFn) -> Topology:
+    nodes, nics, per_nic = draw(st.tuples(*[st.integers(1, 4)] * 3))
+    shape = {"num_nodes": nodes, "ranks_per_node": nics * per_nic, "nics_per_node": nics}
+    num_ranks = draw(st.integers(1, nodes * nics * per_nic))
+    return Topology.nodes(**{**NODES, **shape, "num_ranks": num_ranks})
+
+
+spreading = {"routing": st.sampled_from(["static", "ecmp"]), "seed": st.integers(0, 9)}
+
+
+@st.composite
+def fat_trees(draw: st.DrawFn) -> Topology:
+    k = draw(st.sampled_from([2, 4]))
+    num_ranks = draw(st.integers(1, k**3 // 4))
+    return Topology.fat_tree(k=k, num_ranks=num_ranks, **LINKS, **{n: draw(s) for n, s in spreading.items()})
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Topology:
+    """Any ranks and switches on a ring of cables, with some more links."""
+    ranks = [f"r{n}" for n in range(draw(st.integers(1, 8)))]
+    switches = [f"s{n}" for n in range(draw(st.integers(0, 4)))]
+    vertices = draw(st.permutations([*ranks, *switches]))
+    around = [*pairwise(vertices), (vertices[-1], vertices[0])] if len(vertices) > 1 else []
+    pair = st.tuples(*[st.sampled_from(vertices)] * 2).filter(lambda ends: ends[0] != ends[1])
+    more = draw(st.lists(pair, max_size=12)) if around else []
+    both_ways = [(b, a) for a, b in around] if draw(st.booleans()) else []
+    return Topology.graph(
+        ranks=ranks,
+        switches=switches,
+        links=[(a, b, 10**9, 1000) for a, b in [*around, *more, *both_ways]],
+        routing=draw(st.sampled_from(["shortest", "ecmp"])),
+        seed=draw(st.integers(0, 9)),
+    )
+
+
+KINDS = {
+    "switch": st.builds(
+        Topology.switch, num_ranks=st.integers(1, 20), **{n: st.just(v) for n, v in LINKS.items()}
+    ),
+    "ring": st.builds(
+        Topology.ring, num_ranks=st.integers(1, 20), **{n: st.just(v) for n, v in LINKS.items()}
+    ),
+    "torus": st.builds(
+        Topology.torus,
+        shape=st.lists(st.integers(1, 5), min_size=1, max_size=4).filter(lambda shape: prod(shape) <= 48),
+        **{n: st.just(v) for n, v in LINKS.items()},
+    ),
+    "nodes": nodes_networks(),
+    "leaf_spine": st.builds(
+        Topology.leaf_spine,
+        num_ranks=st.integers(1, 20),
+        hosts_per_leaf=st.integers(1, 6),
+        num_spines=st.integers(1, 4),
+        uplink_bandwidth=st.just("200Gbps"),
+        **spreading,
+        **{n: st.just(v) for n, v in LINKS.items()},
+    ),
+    "fat_tree": fat_trees(),
+    "graph": graphs(),
+}
+
+
+@st.composite
+def detours(draw: st.DrawFn) -> Topology:
+    """Any network without some of its links that it can spare."""
+    topology = draw(st.one_of(*KINDS.values()))
+    for link in draw(st.sets(st.integers(0, max(topology.num_links - 1, 0)), max_size=3)):
+        with suppress(TopologyError):
+            topology = topology.without_links([link])
+    return topology
+
+
+def topologies() -> st.SearchStrategy[Topology]:
+    return st.one_of(*KINDS.values(), detours())
 
 
 def pairs_of(topology: Topology) -> list[tuple[int, int]]:
@@ -64,7 +137,7 @@ def test_a_route_crosses_existing_links_once_and_all_links_are_used(topology):
     used = {link for route in routes for link in route}
     assert used <= set(range(topology.num_links))
     assert len({topology.link_name(link) for link in range(topology.num_links)}) == topology.num_links
-    if topology.name == "ring":
+    if topology.name in ("ring", "torus") and isinstance(topology.routing, TorusRouting):
         assert used == set(range(topology.num_links))
 
 
@@ -165,6 +238,13 @@ def test_routes_that_cannot_be_are_refused(source, destination, said):
         topology.routes([0, source], [1, destination])
 
 
+def square(**how) -> Topology:
+    """Return four ranks a, b, c, d with cables around; across, two ways are equally long."""
+    cables = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
+    links = [(*ends, 10**9, 1000) for cable in cables for ends in (cable, cable[::-1])]
+    return Topology.graph(ranks=["a", "b", "c", "d"], links=links, **how)
+
+
 def test_links_that_do_not_exist_have_no_name():
     with pytest.raises(TopologyError, match="link 8: switch has links 0 to 7"):
         Topology.switch(num_ranks=4, **LINKS).link_name(8)
@@ -176,13 +256,16 @@ def test_a_route_is_a_path_on_the_wiring_and_none_is_shorter(topology):
     assert len(wiring.tail) == len(wiring.head) == topology.num_links
     assert len(set(wiring.names)) == len(wiring.names)
     links = list(zip(wiring.tail.tolist(), wiring.head.tolist(), strict=True))
+    avoided = topology.routing.avoided if isinstance(topology.routing, DetourRouting) else ()
+    usable = [ends for link, ends in enumerate(links) if link not in avoided]
     joins = {tuple(join) for join in wiring.joins.tolist()}
     passed = joins | {(vertex, vertex) for vertex in range(len(wiring.names))}
 
     for source in range(topology.num_ranks):
-        steps = fewest_links(links, joins, source)
+        steps = fewest_links(usable, joins, source)
         for destination in {*range(topology.num_ranks)} - {source}:
             route = topology.route(source, destination)
+            assert not {*route} & {*avoided}
             walk = [(source, source), *(links[link] for link in route), (destination, destination)]
             assert all((before[1], after[0]) in passed for before, after in pairwise(walk))
             assert len(route) == steps[destination]
@@ -205,15 +288,49 @@ def fewest_links(links, joins, source: int) -> dict[int, int]:
 
 
 @given(topologies())
-def test_a_message_leaves_its_group_of_a_cut_and_enters_another_once(topology):
+def test_a_message_between_groups_of_a_cut_crosses_a_link_out_and_a_link_in(topology):
     for cut in topology.routing.cuts():
         group = cut.group_of
         assert group.shape == (topology.num_ranks,)
+        assert len(cut.links_out) == len(cut.links_in) > group.max(initial=-1)
+        for source, destination in pairs_of(topology):
+            route = set(topology.route(source, destination))
+            crosses = group[source] != group[destination]
+            if group[source] >= 0:
+                assert not crosses or route & set(cut.links_out[group[source]].tolist())
+            if group[destination] >= 0:
+                assert not crosses or route & set(cut.links_in[group[destination]].tolist())
+
+
+@given(st.one_of(*(KINDS[name] for name in KINDS if name != "graph")))
+def test_a_message_of_a_regular_network_leaves_its_group_once_and_only_for_another(topology):
+    for cut in topology.routing.cuts():
+        group = cut.group_of
         for source, destination in pairs_of(topology):
             route = set(topology.route(source, destination))
             out = len(route & set(cut.links_out[group[source]].tolist()))
             into = len(route & set(cut.links_in[group[destination]].tolist()))
             assert out == into == (group[source] != group[destination])
+
+
+@given(topologies())
+def test_no_way_leads_out_of_a_group_without_its_links_out_nor_into_it_without_those_in(
+    topology,
+):
+    wiring = topology.routing.wiring()
+    joins = wiring.joins.tolist()
+    links = list(zip(wiring.tail.tolist(), wiring.head.tolist(), strict=True))
+    avoided = {*topology.routing.avoided} if isinstance(topology.routing, DetourRouting) else set()
+
+    for cut in topology.routing.cuts():
+        for number in {*cut.group_of.tolist()} - {-1}:
+            group = set(np.flatnonzero(cut.group_of == number).tolist())
+            for boundary, forward in ((cut.links_out, True), (cut.links_in, False)):
+                barred = {*boundary[number].tolist()} | avoided
+                left = [ends for link, ends in enumerate(links) if link not in barred]
+                ways = [(*way, 0) for way in [*joins, *left]]
+                reached = fewest_links([way[:2] if forward else way[1::-1] for way in ways], [], min(group))
+                assert {rank for rank in reached if rank < topology.num_ranks} <= group
 
 
 def test_no_pairs_have_no_routes():
@@ -230,6 +347,18 @@ def test_a_digest_tells_networks_apart_by_behaviour_and_not_by_name():
         Topology.switch(**{**switch, "bandwidth": "25Gbps"}),
         Topology.nodes(**NODES),
         Topology.nodes(**{**NODES, "nics_per_node": 1}),
+        Topology.torus(shape=(2, 2), **LINKS),
+        Topology.leaf_spine(num_ranks=4, **TREE),
+        Topology.leaf_spine(num_ranks=4, **TREE, num_spines=2),
+        Topology.leaf_spine(num_ranks=4, **TREE, num_spines=2, routing="ecmp"),
+        Topology.leaf_spine(num_ranks=4, **TREE, num_spines=2, routing="ecmp", seed=1),
+        Topology.leaf_spine(num_ranks=4, **TREE, num_spines=2).without_links([8]),
+        Topology.fat_tree(k=4, num_ranks=4, **LINKS),
+        Topology.fat_tree(k=4, num_ranks=4, oversubscription=2, **LINKS),
+        *(square(**how) for how in ({}, {"routing": "ecmp"}, {"routing": "ecmp", "seed": 1})),
+        square(routes={("a", "c"): ["d"]}),
+        square().without_links([0]),
+        replace(Topology.switch(**switch), in_network_reduction=True),
     ]
 
     assert len({topology.digest() for topology in different}) == len(different)
