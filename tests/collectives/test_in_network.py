@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -60,6 +61,18 @@ def test_on_one_switch_a_buffer_passes_once_and_in_an_all_reduce_a_part_more(
     assert in_network_ps(collective, 1001, topology, range(8)) == passes * 600_000 + transfer_ps(
         amount, 10**7 * percent
     )
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 10**9)), min_size=2, max_size=8))
+def test_the_slowest_link_and_the_longest_wires_up_and_down_count(links: list[tuple[int, int]]) -> None:
+    latency, rate = np.array(links * 2, dtype=np.int64).T
+    latency[len(links) :] = latency[: len(links)][::-1] * 3
+    topology = replace(switch(len(links)), link_latency=latency, link_bandwidth=rate)
+
+    time = in_network_ps("reduce_scatter", 10**6, topology, range(len(links)))
+
+    up = max(latency[: len(links)])
+    assert time == up + 3 * up + transfer_ps(10**6, int(min(rate)))
 
 
 def test_over_nodes_parts_are_scattered_in_the_node_go_round_by_the_cards_and_are_gathered() -> None:

@@ -82,6 +82,18 @@ def test_a_wire_that_is_slower_than_nccls_figure_stays_as_it_is(
     )
 
 
+@given(st.sampled_from(PROTOCOLS), st.lists(st.integers(0, 10**6), min_size=4, max_size=12))
+def test_from_every_rank_the_nearest_is_one_hop_away_and_the_others_are_farther_by_their_wires(
+    protocol: NcclProtocol, down: list[int]
+) -> None:
+    flat = Topology.switch(num_ranks=len(down), bandwidth=1, latency=0)
+    seen = with_protocol(replace(flat, link_latency=np.array([*down[::-1], *down], dtype=np.int64)), protocol)
+
+    for rank, far in enumerate(down):
+        source = (rank + 1) % len(down)
+        assert path_ps(seen, source, rank) == hop_latency_ps(protocol, "net") + far - min(down)
+
+
 @given(st.sampled_from(PROTOCOLS), st.integers(1, 10**9))
 def test_a_simulated_ring_pays_both_at_every_step(protocol: NcclProtocol, nbytes: int) -> None:
     network = Topology.switch(num_ranks=4, bandwidth=10**10, latency="1us")
