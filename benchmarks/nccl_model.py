@@ -1,0 +1,143 @@
+"""Compare what NCCL's own model expects, and what switches that reduce allow, with what has been published.
+
+    python benchmarks/nccl_model.py
+
+The measurements (``tests/data/nccl_times.csv``, each with its source) are of nccl-tests, out of place,
+1 KiB and up.  Nothing in the model was fitted to them.  Runs for which an algorithm was forced are
+compared with that algorithm, all others with what the model chooses.  The error is that of the time.
+
+The last table holds the all-reduces of 1 GiB and up in one node against `collectives.in_network`, on links of
+0.79 of NVLink's one-way rate, which is what rings without NVLS reach there.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from statistics import median
+
+from collectives.bandwidth import busbw
+from collectives.in_network import in_network_ps
+from collectives.nccl_model import Prediction, table
+from sim.hardware import Channels, Hardware
+from sim.topology import Topology
+from sim.units import SECOND, format_size
+
+DATA = Path(__file__).parents[1] / "tests" / "data" / "nccl_times.csv"
+
+CLASSES = {"below 64 KiB": 2**16, "to 16 MiB": 2**24 + 1, "above": 2**63}
+
+HARDWARE = {
+    # One node: what NCCL 2.19.4 logged (NVIDIA/nccl issue 1197).  Several: assumed, the largest steps of the
+    # search (src/graph/search.cc) that eight channels find room for in 18 links of 20.6 GB/s, cards of 48.
+    "dgx-h100": Hardware(
+        "hopper",
+        one_node=Channels.of(12, "30GB/s"),
+        several_nodes=Channels.of(8, "45GB/s"),
+        nvls_one_node=Channels.of(8, "40GB/s", "60GB/s"),
+        nvls_several_nodes=Channels.of(8, "40GB/s", "48GB/s"),
+    ),
+    # 12 links of 20 GB/s; cards behind PCIe 4, for which NCCL counts 24 GB/s.
+    "dgx-a100": Hardware(
+        "ampere", one_node=Channels.of(12, "20GB/s"), several_nodes=Channels.of(8, "24GB/s"), cpu="amd"
+    ),
+    # Assumed, as above: 18 links of 40.1 GB/s.
+    "aws-p6-b200": Hardware(
+        "blackwell", one_node=Channels.of(16, "45GB/s"), nvls_one_node=Channels.of(8, "90GB/s")
+    ),
+}
+
+NVLINK = {"dgx-h100": 450 * 10**9, "aws-p6-b200": 900 * 10**9}
+"""One way, from the vendor's data sheets."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A published time beside what the model expects."""
+
+    system: str
+    network: str
+    nbytes: int
+    measured: float
+    predicted: Prediction
+
+    @property
+    def error(self) -> float:
+        """How much longer the prediction is than the measurement, as a fraction of the latter."""
+        return self.predicted.seconds / self.measured - 1
+
+    @property
+    def size_class(self) -> str:
+        """The class of the size."""
+        return next(name for name, end in CLASSES.items() if self.nbytes < end)
+
+
+def comparisons() -> Iterator[Comparison]:
+    """Yield every measurement with its prediction, in the order of the file."""
+    with DATA.open(newline="") as file:
+        for row in csv.DictReader(file):
+            nodes, per_node = int(row["num_nodes"]), int(row["ranks_per_node"])
+            candidates = table(
+                row["collective"],
+                int(row["size_bytes"]),
+                num_nodes=nodes,
+                ranks_per_node=per_node,
+                hardware=HARDWARE[row["network"]],
+            )
+            forced = row["algorithm"]
+            best = min(
+                (one for one in candidates if forced in ("", one.algorithm)), key=lambda one: one.seconds
+            )
+            system = (
+                f"{row['set']}: {row['network']} {nodes} × {per_node}, {row['collective']}"
+                f"{', forced ' + forced if forced else ''}"
+            )
+            yield Comparison(system, row["network"], best.nbytes, float(row["time_us"]) * 1e-6, best)
+
+
+def main() -> None:
+    """Print every row of every system, then the errors by class of size."""
+    summary: list[tuple[str, list[str]]] = []
+    for system, rows in groupby(comparisons(), key=lambda row: row.system):
+        found = list(rows)
+        print(f"\n{system}\n      size  choice               measured   expected     error    busbw GB/s")
+        for row in found:
+            best = row.predicted
+            rate = busbw(best.collective, best.nbytes, row.measured, best.num_ranks) / 1e9
+            print(
+                f"{format_size(row.nbytes):>10}  {best.algorithm + ' ' + best.protocol:<16} "
+                f"{row.measured * 1e6:>9.1f} us {best.seconds * 1e6:>7.1f} us  {100 * row.error:>+6.1f} %  "
+                f"{rate:>6.1f} / {best.busbw / 1e9:.1f}"
+            )
+        summary.append((system, [_errors(found, name) for name in CLASSES]))
+    print(f"\n| system | {' | '.join(CLASSES)} |\n|---|---|---|---|")
+    for system, cells in summary:
+        print(f"| {system} | {' | '.join(cells)} |")
+    print("\n| system | size | measured busbw | in-network busbw | error |\n|---|---|---|---|---|")
+    for row in comparisons():
+        if row.nbytes >= 2**30 and row.predicted.algorithm == "NVLS":
+            _print_in_network(row)
+
+
+def _print_in_network(row: Comparison) -> None:
+    """Print what a switch that reduces allows, as a row of a table."""
+    ranks = row.predicted.num_ranks
+    flat = Topology.switch(num_ranks=ranks, bandwidth=NVLINK[row.network] * 79 // 100, latency="300ns")
+    domain = replace(flat, in_network_reduction=True, hardware=HARDWARE[row.network])
+    allowed = in_network_ps("all_reduce", row.nbytes, domain, range(ranks)) / SECOND
+    rates = [busbw("all_reduce", row.nbytes, time, ranks) / 1e9 for time in (row.measured, allowed)]
+    error = 100 * (allowed / row.measured - 1)
+    print(f"| {row.system} | {format_size(row.nbytes)} | {rates[0]:.1f} | {rates[1]:.1f} | {error:+.1f} % |")
+
+
+def _errors(rows: Iterable[Comparison], size_class: str) -> str:
+    """Return the median error of a class of size, and the worst; empty without a row."""
+    errors = [row.error for row in rows if row.size_class == size_class]
+    return f"{100 * median(errors):+.0f} % (worst {100 * max(errors, key=abs):+.0f} %)" if errors else ""
+
+
+if __name__ == "__main__":
+    main()
