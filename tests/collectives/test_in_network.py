@@ -96,17 +96,32 @@ def test_with_one_rank_in_each_node_it_is_our_ring(collective: str, nbytes: int,
     assert time == simulate("ring", nbytes=nbytes, topology=topology, collective=collective).time_ps
 
 
+def leaves(num_leaves: int, ranks_per_leaf: int, num_spines: int, **fields: Any) -> Topology:
+    flat = Topology.leaf_spine(
+        num_ranks=num_leaves * ranks_per_leaf,
+        hosts_per_leaf=ranks_per_leaf,
+        bandwidth="100Gbps",
+        uplink_bandwidth="200Gbps",
+        latency="2us",
+        num_spines=num_spines,
+    )
+    return replace(flat, **{"in_network_reduction": True, **fields})
+
+
 @st.composite
 def groups(draw: st.DrawFn) -> tuple[Topology, list[int]]:
-    """Return a network that reduces, and places on it: equally many of each node."""
+    """Return a network that reduces, and places on it: equally many of each node or leaf."""
     hardware = draw(st.sampled_from([None, HOPPER, BLACKWELL]))
-    if draw(st.booleans()):
+    kind = draw(st.sampled_from(["switch", "leaves", "nodes"]))
+    if kind == "switch":
         topology = switch(draw(st.integers(1, 12)), rate=draw(st.integers(1, 10**12)), hardware=hardware)
         size = draw(st.integers(1, topology.num_ranks))
         return topology, draw(st.permutations(range(topology.num_ranks)))[:size]
     num_nodes, per_card, cards = draw(st.tuples(*[st.integers(1, 4)] * 3))
     per_node = per_card * cards
     topology = nodes(num_nodes, per_node, cards, hardware=hardware)
+    if kind == "leaves":
+        topology = leaves(num_nodes, per_node, num_spines=cards, hardware=hardware)
     used = draw(st.permutations(range(num_nodes)))[: draw(st.integers(1, num_nodes))]
     size = draw(st.integers(1, per_node))
     hosts = [node * per_node + k for node in used for k in draw(st.permutations(range(per_node)))[:size]]

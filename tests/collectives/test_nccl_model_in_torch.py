@@ -35,6 +35,8 @@ SIZES = [1, 63, 64, 1000, 4096, 2**15 + 1, 2**18, 2**20, 2**23, 10**8, 2**28, 2*
 GENERATIONS = ["volta", "ampere", "hopper", "blackwell"]
 COLLECTIVES = ["all_reduce", "all_gather", "reduce_scatter"]
 
+OF_TORCH = ["_nccl_algo_time", "_nccl_best_algo_time", "_has_nvlink", "_GPU_NCHANNELS", "NCCL_PROTO"]
+
 LIKE_TORCH = replace(
     NCCL_2_30,
     ring_share={**NCCL_2_30.ring_share, "LL128": 120 / 128},
@@ -55,8 +57,8 @@ LIKE_TORCH_BETWEEN_NODES = replace(
 @pytest.fixture(scope="module")
 def torch_model() -> ModuleType:
     module = importlib.import_module("torch._inductor.comm_analysis")
-    if not hasattr(module, "_nccl_algo_time"):
-        pytest.skip("this torch has an older model, of rings with LL alone")
+    if missing := [name for name in OF_TORCH if not hasattr(module, name)]:
+        pytest.skip(f"the model of this torch is built otherwise: it has no {', '.join(missing)}")
     return module
 
 
