@@ -19,6 +19,7 @@ import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import numpy as np
@@ -345,6 +346,22 @@ class Topology:
             names = ", ".join(self.link_name(link) for link in detour.avoided)
             raise TopologyError(f"{self.name} without {names}: {_listed(lost)} cut off from the other ranks")
         return replace(self, routing=detour)
+
+    @classmethod
+    def from_file(cls, path: str | PathLike[str], num_ranks: int | None = None) -> Topology:
+        """Return the network that a TOML file describes, or the preset of that name.
+
+        Args:
+            path: of the file; see ``docs/files.md``.
+            num_ranks: how many, where the file does not say.
+
+        Raises:
+            NetworkFileError: no such file or preset, or it is wrong; names file, line and field.
+            TopologyError: another number of ranks than the file states, or none where it states none.
+        """
+        from sim.network_file import load_network
+
+        return load_network(path).topology(num_ranks)
 
     @property
     def num_links(self) -> int:

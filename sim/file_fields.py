@@ -1,0 +1,76 @@
+"""The kinds of fields that network files are made of, each read and checked in one place.
+
+Errors of `sim.units` become errors of the field, so that whoever reads the file learns its line.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+from fractions import Fraction
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+
+from sim.units import parse_bandwidth, parse_time
+
+
+class Fields(BaseModel):
+    """A table of a network file: no unknown fields, and no silent conversions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class FieldError(ValueError):
+    """A field that is wrong only in view of others.
+
+    Attributes:
+        place: keys from the top down, in an array of tables its number from 0.
+    """
+
+    def __init__(self, place: tuple[str | int, ...], message: str) -> None:
+        super().__init__(message)
+        self.place = place
+
+
+def _read(parse: Callable[[Any, str], int]) -> BeforeValidator:
+    def validate(value: Any) -> int:
+        try:
+            return parse(value, "")
+        except ValueError as error:
+            raise ValueError(str(error).removeprefix(": ")) from None
+
+    return BeforeValidator(validate)
+
+
+_EXAMPLES = {"bandwidth": "100Gbps, 300GB/s, or bytes per second", "time": "2us, 1.5ms, or seconds"}
+
+
+def _schema(what: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": ["string", "number"], "description": _EXAMPLES[what]})
+
+
+Bandwidth: TypeAlias = Annotated[int, _read(parse_bandwidth), _schema("bandwidth")]
+"""In bytes per second."""
+Time: TypeAlias = Annotated[int, _read(parse_time), _schema("time")]
+"""In picoseconds."""
+Efficiency: TypeAlias = Annotated[float, Field(gt=0, le=1)]
+"""The part of a line rate that carries payload."""
+Count: TypeAlias = Annotated[int, Field(ge=1, lt=2**63)]
+
+
+def effective(bandwidth: int, efficiency: float) -> int:
+    """Return *bandwidth* × *efficiency*, exactly and then rounded down, but at least 1 byte/s."""
+    return max(1, math.floor(bandwidth * Fraction(repr(efficiency))))
+
+
+def quantity(latency_ps: int) -> str:
+    """Return *latency_ps* as the constructors of `Topology` read it."""
+    return f"{latency_ps}ps"
+
+
+def nearest(name: object, known: Iterable[str]) -> str:
+    """Return a question whether the nearest of *known* was meant, or nothing if none is near."""
+    matches = get_close_matches(str(name)[:100], list(known)[:10_000], n=1, cutoff=0.5)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""

@@ -1,0 +1,61 @@
+"""The table ``[hardware]`` of a network file: the fields of `sim.hardware.Hardware` as people write them.
+
+Bandwidths and times have units (``intra_bandwidth = "20GB/s"``, ``net_overhead = "1us"``); the channels are
+tables (``one_node = {count = 24, intra_bandwidth = "20GB/s"}``).
+"""
+
+from __future__ import annotations
+
+from sim.file_fields import Bandwidth, Count, Fields, Time
+from sim.hardware import Channels, Cpu, Generation, Hardware, IntraLink
+
+
+class ChannelsTable(Fields):
+    """Parallel channels; by default as fast between nodes as inside."""
+
+    count: Count
+    intra_bandwidth: Bandwidth
+    inter_bandwidth: Bandwidth | None = None
+
+    def channels(self) -> Channels:
+        """Return what the table says."""
+        return Channels(self.count, self.intra_bandwidth, self.inter_bandwidth or self.intra_bandwidth)
+
+
+class HardwareTable(Fields):
+    """See `sim.hardware` for what the fields mean."""
+
+    generation: Generation
+    one_node: ChannelsTable
+    several_nodes: ChannelsTable | None = None
+    nvls_one_node: ChannelsTable | None = None
+    nvls_several_nodes: ChannelsTable | None = None
+    collnet: ChannelsTable | None = None
+    intra_link: IntraLink = "nvlink"
+    cpu: Cpu = "intel"
+    net_overhead: Time | None = None
+    net_latency: Time = 0
+    ll128: bool = True
+    split_tree: bool = True
+    same_channels: bool = True
+
+    def hardware(self) -> Hardware:
+        """Return what the table says.
+
+        Raises:
+            TopologyError: fields that contradict each other.
+        """
+        tables = ("several_nodes", "nvls_one_node", "nvls_several_nodes", "collnet")
+        others = {name: table and table.channels() for name in tables for table in [getattr(self, name)]}
+        return Hardware(
+            self.generation,
+            self.one_node.channels(),
+            **others,
+            intra_link=self.intra_link,
+            cpu=self.cpu,
+            net_overhead_ps=self.net_overhead,
+            net_latency_ps=self.net_latency,
+            ll128=self.ll128,
+            split_tree=self.split_tree,
+            same_channels=self.same_channels,
+        )

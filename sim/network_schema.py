@@ -1,0 +1,292 @@
+"""What a network file may say: one model for each kind of network.
+
+A model holds what is written, in the units of `sim.units`: bandwidths in bytes per second, latencies in
+picoseconds.  Beside each bandwidth stands an efficiency: the part of the line rate that is left for
+payload (headers, flow control, protocol), 1 unless the file says otherwise; links get the product.
+
+Every kind says how many ranks it has (``size``, None for any number), about how many links it would
+need (so that what is too large is refused before it is built), and makes its topology.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field, TypeAdapter
+
+from sim.file_fields import Bandwidth, Count, Efficiency, Fields, Time, effective, quantity
+from sim.graph_file import (
+    LinkClass,
+    LinkTable,
+    NodeTable,
+    RouteTable,
+    Vertices,
+    count_links,
+    count_ranks,
+    link_specs,
+)
+from sim.hardware_file import HardwareTable
+from sim.topology import Topology
+
+Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
+Paths: TypeAlias = Literal["static", "ecmp"]
+
+
+class Common(Fields):
+    """What networks of all kinds have in common."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    description: str = ""
+    source: str = ""
+    in_network_reduction: bool = False
+    hardware: HardwareTable | None = None
+
+
+class AnySize(Common):
+    """A network of any number of ranks, unless the file says how many."""
+
+    num_ranks: Count | None = None
+
+    @property
+    def size(self) -> int | None:
+        """Number of ranks, or None for any number."""
+        return self.num_ranks
+
+
+class Switch(AnySize):
+    """All ranks on one non-blocking switch."""
+
+    kind: Literal["switch"]
+    bandwidth: Bandwidth
+    efficiency: Efficiency = 1.0
+    latency: Time
+
+    def num_links(self, num_ranks: int) -> int:
+        """Return the number of directed links for *num_ranks* ranks."""
+        return 2 * num_ranks
+
+    def topology(self, num_ranks: int, name: str) -> Topology:
+        """Return the network for *num_ranks* ranks."""
+        return Topology.switch(
+            num_ranks=num_ranks,
+            bandwidth=effective(self.bandwidth, self.efficiency),
+            latency=quantity(self.latency),
+            name=name,
+        )
+
+
+class Ring(AnySize):
+    """Links between neighbours."""
+
+    kind: Literal["ring"]
+    bandwidth: Bandwidth
+    efficiency: Efficiency = 1.0
+    latency: Time
+
+    def num_links(self, num_ranks: int) -> int:
+        """Return the number of directed links for *num_ranks* ranks."""
+        return 2 * num_ranks
+
+    def topology(self, num_ranks: int, name: str) -> Topology:
+        """Return the network for *num_ranks* ranks."""
+        return Topology.ring(
+            num_ranks=num_ranks,
+            bandwidth=effective(self.bandwidth, self.efficiency),
+            latency=quantity(self.latency),
+            name=name,
+        )
+
+
+class Nodes(AnySize):
+    """Nodes of several ranks with a fast network inside and network cards between them."""
+
+    kind: Literal["nodes"]
+    ranks_per_node: Count
+    intra_bandwidth: Bandwidth
+    intra_efficiency: Efficiency = 1.0
+    intra_latency: Time
+    nics_per_node: Count
+    nic_bandwidth: Bandwidth
+    nic_efficiency: Efficiency = 1.0
+    nic_latency: Time
+
+    def num_links(self, num_ranks: int) -> int:
+        """Return the largest number of directed links for *num_ranks* ranks."""
+        return 4 * num_ranks
+
+    def topology(self, num_ranks: int, name: str) -> Topology:
+        """Return the network for *num_ranks* ranks."""
+        return Topology.nodes(
+            num_nodes=max(1, -(-num_ranks // self.ranks_per_node)),
+            ranks_per_node=self.ranks_per_node,
+            intra_bandwidth=effective(self.intra_bandwidth, self.intra_efficiency),
+            intra_latency=quantity(self.intra_latency),
+            nics_per_node=self.nics_per_node,
+            nic_bandwidth=effective(self.nic_bandwidth, self.nic_efficiency),
+            nic_latency=quantity(self.nic_latency),
+            num_ranks=num_ranks,
+            name=name,
+        )
+
+
+class LeafSpine(AnySize):
+    """Two levels: hosts on leaves, and every leaf on every spine."""
+
+    kind: Literal["leaf_spine"]
+    hosts_per_leaf: Count
+    bandwidth: Bandwidth
+    efficiency: Efficiency = 1.0
+    latency: Time
+    num_spines: Count = 1
+    uplink_bandwidth: Bandwidth
+    uplink_efficiency: Efficiency = 1.0
+    uplink_latency: Time | None = None
+    routing: Paths = "static"
+    seed: Seed = 0
+
+    def num_links(self, num_ranks: int) -> int:
+        """Return the number of directed links for *num_ranks* ranks."""
+        return 2 * num_ranks - 2 * (-num_ranks // self.hosts_per_leaf) * self.num_spines
+
+    def topology(self, num_ranks: int, name: str) -> Topology:
+        """Return the network for *num_ranks* ranks."""
+        return Topology.leaf_spine(
+            num_ranks=num_ranks,
+            hosts_per_leaf=self.hosts_per_leaf,
+            bandwidth=effective(self.bandwidth, self.efficiency),
+            latency=quantity(self.latency),
+            num_spines=self.num_spines,
+            uplink_bandwidth=effective(self.uplink_bandwidth, self.uplink_efficiency),
+            uplink_latency=quantity(self.latency if self.uplink_latency is None else self.uplink_latency),
+            routing=self.routing,
+            seed=self.seed,
+            name=name,
+        )
+
+
+class Torus(Common):
+    """A grid that closes in each of its dimensions."""
+
+    kind: Literal["torus"]
+    shape: list[Count] = Field(min_length=1, max_length=16)
+    bandwidth: Bandwidth
+    efficiency: Efficiency = 1.0
+    latency: Time
+
+    @property
+    def size(self) -> int | None:
+        """Number of ranks."""
+        return math.prod(self.shape)
+
+    def num_links(self, num_ranks: int) -> int:
+        """Return the largest number of directed links."""
+        return 2 * len(self.shape) * num_ranks
+
+    def topology(self, num_ranks: int, name: str) -> Topology:
+        """Return the network."""
+        return Topology.torus(
+            shape=tuple(self.shape),
+            bandwidth=effective(self.bandwidth, self.efficiency),
+            latency=quantity(self.latency),
+            name=name,
+        )
+
+
+class FatTree(Common):
+    """Three levels of equal switches with k ports."""
+
+    kind: Literal["fat_tree"]
+    k: Count = Field(multiple_of=2)
+    num_ranks: Count | None = None
+    bandwidth: Bandwidth
+    efficiency: Efficiency = 1.0
+    latency: Time
+    oversubscription: Annotated[float, Field(gt=0, le=1e9)] = 1.0
+    routing: Paths = "static"
+    seed: Seed = 0
+
+    @property
+    def size(self) -> int | None:
+        """Number of ranks: as the file says, or else as many as the tree has room for."""
+        return self.num_ranks or self.k**3 // 4
+
+    def num_links(self, num_ranks: int) -> int:
+        """Return the number of directed links: of the hosts, and of two levels of k³/4 cables."""
+        return 2 * num_ranks + self.k**3
+
+    def topology(self, num_ranks: int, name: str) -> Topology:
+        """Return the network for *num_ranks* ranks."""
+        return Topology.fat_tree(
+            k=self.k,
+            num_ranks=num_ranks,
+            bandwidth=effective(self.bandwidth, self.efficiency),
+            latency=quantity(self.latency),
+            oversubscription=self.oversubscription,
+            routing=self.routing,
+            seed=self.seed,
+            name=name,
+        )
+
+
+class Graph(Common):
+    """Any graph: nodes and links by name."""
+
+    kind: Literal["graph"]
+    ranks_per_node: Count = 1
+    routing: Literal["shortest", "ecmp"] = "shortest"
+    metric: Literal["hops", "latency"] = "hops"
+    seed: Seed = 0
+    classes: dict[str, LinkClass] = Field(default={}, alias="class")
+    nodes: list[NodeTable] = Field(min_length=1, alias="node")
+    links: list[LinkTable] = Field(default=[], alias="link")
+    routes: list[RouteTable] = Field(default=[], alias="route")
+
+    @property
+    def size(self) -> int | None:
+        """Number of ranks."""
+        return count_ranks(self.nodes)
+
+    def num_links(self, num_ranks: int) -> int:
+        """Return the number of directed links."""
+        return count_links(self.links)
+
+    def topology(self, num_ranks: int, name: str) -> Topology:
+        """Return the network."""
+        vertices = Vertices.of(self.nodes)
+        links = link_specs(self.links, self.classes, [*vertices.ranks, *vertices.switches])
+        return Topology.graph(
+            ranks=vertices.ranks,
+            switches=vertices.switches,
+            links=list(links),
+            routes={(route.tail, route.head): route.via for route in self.routes},
+            ranks_per_node=self.ranks_per_node,
+            routing=self.routing,
+            metric=self.metric,
+            seed=self.seed,
+            name=name,
+        )
+
+
+AnyNetwork: TypeAlias = Switch | Ring | Nodes | LeafSpine | Torus | FatTree | Graph
+KINDS: Mapping[str, type[AnyNetwork]] = {
+    "switch": Switch,
+    "ring": Ring,
+    "nodes": Nodes,
+    "leaf_spine": LeafSpine,
+    "torus": Torus,
+    "fat_tree": FatTree,
+    "graph": Graph,
+}
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of network files."""
+    described: TypeAdapter[Any] = TypeAdapter(Annotated[AnyNetwork, Field(discriminator="kind")])
+    return {"title": "Network", **described.json_schema(by_alias=True)}
+
+
+if __name__ == "__main__":  # writes what docs/network.schema.json holds
+    print(json.dumps(json_schema(), indent=1))
