@@ -58,11 +58,15 @@ class DetourRouting:
         return ShortestPaths.of(self.wiring(), avoided=self.avoided)
 
     def cut_off(self, num_ranks: int) -> list[int]:
-        """Return the ranks, the fewer part of all, that are not connected with the others both ways."""
-        unreached, unreaching = self.paths.strangers(num_ranks)
-        lost = np.union1d(unreached, unreaching)
-        rest = np.setdiff1d(np.arange(num_ranks), lost)
-        return [int(rank) for rank in min(lost, rest, key=len)]
+        """Return the ranks that are not connected both ways with most others, in ascending order."""
+        lost = unseen = np.arange(num_ranks)
+        for _ in range(len(self.avoided) + 1):  # each link can have cut off the rank that was tried
+            strangers = np.union1d(*self.paths.strangers(int(unseen[0]), num_ranks))
+            lost = min(lost, strangers, key=len)
+            unseen = np.intersect1d(unseen, strangers)
+            if 2 * len(lost) <= num_ranks or not len(unseen):
+                break
+        return [int(rank) for rank in lost]
 
     def link_name(self, link: int) -> str:
         """Return the name of *link* in the whole network."""

@@ -84,7 +84,7 @@ class GraphRouting:
             length += np.array(latencies, dtype=np.int64) * len(names)  # hops decide between equals
         static = _static_routes(ranks, number, tail, head, routes)
         routing = cls(len(ranks), names, tail, head, length, ecmp_seed, static)
-        unreached, unreaching = routing._paths.strangers(len(ranks))
+        unreached, unreaching = routing._paths.strangers(0, len(ranks))
         if pairs := [*((0, rank) for rank in unreached), *((rank, 0) for rank in unreaching)]:
             here, there = (names[rank] for rank in pairs[0])
             raise TopologyError(f"{here!r} cannot reach {there!r}: no links lead there")

@@ -75,9 +75,9 @@ class ShortestPaths:
             frontier = np.unique(head)
         return distance
 
-    def strangers(self, num_ranks: int) -> tuple[Int64Array, Int64Array]:
-        """Return the ranks that rank 0 cannot reach, and those that cannot reach rank 0."""
-        ways = self.distances(0), self._to(0)
+    def strangers(self, rank: int, num_ranks: int) -> tuple[Int64Array, Int64Array]:
+        """Return the ranks that *rank* cannot reach, and those that cannot reach it."""
+        ways = self.distances(rank), self._to(rank)
         unreached, unreaching = (np.flatnonzero(way[:num_ranks] == UNREACHABLE) for way in ways)
         return unreached, unreaching
 

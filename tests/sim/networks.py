@@ -2,37 +2,94 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import pairwise
+from math import prod
 from typing import Any
 
 from hypothesis import strategies as st
 
+from sim.errors import TopologyError
 from sim.topology import Topology
 
 LATENCIES = st.sampled_from(["0s", "1ps", "500ns", "2us"])
+KINDS = ("switch", "ring", "torus", "nodes", "leaf_spine", "fat_tree", "graph")
 
 
 @st.composite
 def networks(
-    draw: st.DrawFn, bandwidth: st.SearchStrategy[int] | None = None, max_ranks: int = 12
+    draw: st.DrawFn,
+    bandwidth: st.SearchStrategy[int] | None = None,
+    max_ranks: int = 12,
+    kinds: tuple[str, ...] = KINDS,
 ) -> Topology:
     """Draw a network of at most *max_ranks* ranks whose links have *bandwidth* (bytes/s)."""
     bandwidth = bandwidth or st.integers(1, 10**12)
-    kind = draw(st.sampled_from(["switch", "ring", "nodes"]))
+    kind = draw(st.sampled_from(kinds))
     if kind == "nodes":
-        nics, per_nic = draw(st.tuples(st.integers(1, 2), st.integers(1, 2)))
-        num_nodes = draw(st.integers(1, max(1, max_ranks // (nics * per_nic))))
-        return Topology.nodes(
-            num_nodes=num_nodes,
-            ranks_per_node=nics * per_nic,
-            intra_bandwidth=draw(bandwidth),
-            intra_latency=draw(LATENCIES),
-            nics_per_node=nics,
-            nic_bandwidth=draw(bandwidth),
-            nic_latency=draw(LATENCIES),
-            num_ranks=draw(st.integers(1, min(max_ranks, num_nodes * nics * per_nic))),
-        )
-    make: Any = Topology.switch if kind == "switch" else Topology.ring
-    topology: Topology = make(
-        num_ranks=draw(st.integers(1, max_ranks)), bandwidth=draw(bandwidth), latency=draw(LATENCIES)
+        return _nodes(draw, bandwidth, max_ranks)
+    if kind == "graph":
+        return _graph(draw, bandwidth, max_ranks)
+    shape: dict[str, Any] = {"num_ranks": draw(st.integers(1, max_ranks))}
+    if kind == "torus":
+        shape = {"shape": draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))}
+        while prod(shape["shape"]) > max_ranks:
+            shape["shape"].pop()
+        shape["shape"] = shape["shape"] or [max_ranks]
+    elif kind == "leaf_spine":
+        shape |= {"hosts_per_leaf": draw(st.integers(1, 6)), "num_spines": draw(st.integers(1, 3))}
+        shape |= {"uplink_bandwidth": draw(bandwidth), "uplink_latency": draw(LATENCIES)}
+    elif kind == "fat_tree":
+        k = draw(st.sampled_from([2, 4, 6]))
+        shape = {"k": k, "num_ranks": min(k**3 // 4, max_ranks)}
+    if kind in ("leaf_spine", "fat_tree"):
+        shape |= {"routing": draw(st.sampled_from(["static", "ecmp"])), "seed": draw(st.integers(0, 9))}
+    topology: Topology = getattr(Topology, kind)(bandwidth=draw(bandwidth), latency=draw(LATENCIES), **shape)
+    return topology
+
+
+def _nodes(draw: st.DrawFn, bandwidth: st.SearchStrategy[int], max_ranks: int) -> Topology:
+    nics, per_nic = draw(st.tuples(st.integers(1, 2), st.integers(1, 2)))
+    num_nodes = draw(st.integers(1, max(1, max_ranks // (nics * per_nic))))
+    return Topology.nodes(
+        num_nodes=num_nodes,
+        ranks_per_node=nics * per_nic,
+        intra_bandwidth=draw(bandwidth),
+        intra_latency=draw(LATENCIES),
+        nics_per_node=nics,
+        nic_bandwidth=draw(bandwidth),
+        nic_latency=draw(LATENCIES),
+        num_ranks=draw(st.integers(1, min(max_ranks, num_nodes * nics * per_nic))),
     )
+
+
+def _graph(draw: st.DrawFn, bandwidth: st.SearchStrategy[int], max_ranks: int) -> Topology:
+    """Draw ranks and switches around a ring of one-way or two-way cables, and some links across."""
+    ranks = [f"r{n}" for n in range(draw(st.integers(1, max_ranks)))]
+    switches = [f"s{n}" for n in range(draw(st.integers(0, 4)))]
+    around = draw(st.permutations([*ranks, *switches]))
+    ends = [*pairwise(around), (around[-1], around[0])] if len(around) > 1 else []
+    if draw(st.booleans()):
+        ends += [(head, tail) for tail, head in ends]
+    if ends:
+        number = st.integers(0, len(around) - 1)
+        across = draw(st.lists(st.tuples(number, number), max_size=12))
+        ends += [(around[a], around[b]) for a, b in across if a != b]
+    delay = st.sampled_from([0, 1, 500_000, 2_000_000])
+    return Topology.graph(
+        ranks=ranks,
+        switches=switches,
+        links=[(tail, head, draw(bandwidth), draw(delay)) for tail, head in ends],
+        routing=draw(st.sampled_from(["shortest", "ecmp"])),
+        seed=draw(st.integers(0, 9)),
+    )
+
+
+@st.composite
+def detours(draw: st.DrawFn, max_ranks: int = 12) -> Topology:
+    """Draw a network without some of its links, as far as it can spare them."""
+    topology = draw(networks(max_ranks=max_ranks))
+    for link in draw(st.sets(st.integers(0, max(topology.num_links - 1, 0)), max_size=3)):
+        with suppress(TopologyError):
+            topology = topology.without_links([link])
     return topology

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
-from math import prod
 
 import numpy as np
 import pytest
@@ -16,6 +14,7 @@ from hypothesis import strategies as st
 from sim.errors import TopologyError, UnitError
 from sim.routing import DetourRouting, TorusRouting
 from sim.topology import Topology
+from tests.sim.networks import KINDS, detours, networks
 
 NODES = {
     "num_nodes": 2,
@@ -32,82 +31,8 @@ LINKS = {"bandwidth": "100Gbps", "latency": "2us"}
 TREE = {"hosts_per_leaf": 4, "uplink_bandwidth": "200Gbps", **LINKS}
 
 
-@st.composite
-def nodes_networks(draw: st.DrawFn) -> Topology:
-    nodes, nics, per_nic = draw(st.tuples(*[st.integers(1, 4)] * 3))
-    shape = {"num_nodes": nodes, "ranks_per_node": nics * per_nic, "nics_per_node": nics}
-    num_ranks = draw(st.integers(1, nodes * nics * per_nic))
-    return Topology.nodes(**{**NODES, **shape, "num_ranks": num_ranks})
-
-
-spreading = {"routing": st.sampled_from(["static", "ecmp"]), "seed": st.integers(0, 9)}
-
-
-@st.composite
-def fat_trees(draw: st.DrawFn) -> Topology:
-    k = draw(st.sampled_from([2, 4]))
-    num_ranks = draw(st.integers(1, k**3 // 4))
-    return Topology.fat_tree(k=k, num_ranks=num_ranks, **LINKS, **{n: draw(s) for n, s in spreading.items()})
-
-
-@st.composite
-def graphs(draw: st.DrawFn) -> Topology:
-    """Any ranks and switches on a ring of cables, with some more links."""
-    ranks = [f"r{n}" for n in range(draw(st.integers(1, 8)))]
-    switches = [f"s{n}" for n in range(draw(st.integers(0, 4)))]
-    vertices = draw(st.permutations([*ranks, *switches]))
-    around = [*pairwise(vertices), (vertices[-1], vertices[0])] if len(vertices) > 1 else []
-    pair = st.tuples(*[st.sampled_from(vertices)] * 2).filter(lambda ends: ends[0] != ends[1])
-    more = draw(st.lists(pair, max_size=12)) if around else []
-    both_ways = [(b, a) for a, b in around] if draw(st.booleans()) else []
-    return Topology.graph(
-        ranks=ranks,
-        switches=switches,
-        links=[(a, b, 10**9, 1000) for a, b in [*around, *more, *both_ways]],
-        routing=draw(st.sampled_from(["shortest", "ecmp"])),
-        seed=draw(st.integers(0, 9)),
-    )
-
-
-KINDS = {
-    "switch": st.builds(
-        Topology.switch, num_ranks=st.integers(1, 20), **{n: st.just(v) for n, v in LINKS.items()}
-    ),
-    "ring": st.builds(
-        Topology.ring, num_ranks=st.integers(1, 20), **{n: st.just(v) for n, v in LINKS.items()}
-    ),
-    "torus": st.builds(
-        Topology.torus,
-        shape=st.lists(st.integers(1, 5), min_size=1, max_size=4).filter(lambda shape: prod(shape) <= 48),
-        **{n: st.just(v) for n, v in LINKS.items()},
-    ),
-    "nodes": nodes_networks(),
-    "leaf_spine": st.builds(
-        Topology.leaf_spine,
-        num_ranks=st.integers(1, 20),
-        hosts_per_leaf=st.integers(1, 6),
-        num_spines=st.integers(1, 4),
-        uplink_bandwidth=st.just("200Gbps"),
-        **spreading,
-        **{n: st.just(v) for n, v in LINKS.items()},
-    ),
-    "fat_tree": fat_trees(),
-    "graph": graphs(),
-}
-
-
-@st.composite
-def detours(draw: st.DrawFn) -> Topology:
-    """Any network without some of its links that it can spare."""
-    topology = draw(st.one_of(*KINDS.values()))
-    for link in draw(st.sets(st.integers(0, max(topology.num_links - 1, 0)), max_size=3)):
-        with suppress(TopologyError):
-            topology = topology.without_links([link])
-    return topology
-
-
 def topologies() -> st.SearchStrategy[Topology]:
-    return st.one_of(*KINDS.values(), detours())
+    return st.one_of(networks(max_ranks=20), detours(max_ranks=16))
 
 
 def pairs_of(topology: Topology) -> list[tuple[int, int]]:
@@ -302,7 +227,7 @@ def test_a_message_between_groups_of_a_cut_crosses_a_link_out_and_a_link_in(topo
                 assert not crosses or route & set(cut.links_in[group[destination]].tolist())
 
 
-@given(st.one_of(*(KINDS[name] for name in KINDS if name != "graph")))
+@given(networks(max_ranks=20, kinds=KINDS[:-1]))
 def test_a_message_of_a_regular_network_leaves_its_group_once_and_only_for_another(topology):
     for cut in topology.routing.cuts():
         group = cut.group_of
