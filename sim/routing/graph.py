@@ -136,8 +136,7 @@ class GraphRouting:
         tails, first = np.unique(self.tail, return_index=True)
         beside = vertices.copy()
         beside[tails] = self.head[first]
-        group = np.where((vertices < self.num_ranks) & (beside >= self.num_ranks), beside, vertices)
-        group -= self.num_ranks
+        group = np.where(vertices < self.num_ranks, beside, vertices) - self.num_ranks
         cuts = [self._cut("switch", np.maximum(group, -1), len(vertices) - self.num_ranks)]
         return [*cuts, self._cut("rank", np.where(vertices < self.num_ranks, vertices, -1), self.num_ranks)]
 

@@ -183,6 +183,20 @@ def test_latency_counts_on_the_quickest_path_though_no_route_takes_it():
     assert floor_ps("broadcast", 1, Topology.graph(ranks=["a", "b"], links=links)) == 10**9
 
 
+def test_latency_counts_away_from_the_root_or_towards_it():
+    graph = Topology.graph(ranks=["a", "b"], links=[("a", "b", 10**9, 10**5), ("b", "a", 10**9, 10**6)])
+
+    assert [floor_ps(collective, 1, graph) for collective in ROOTED] == [10**5, 10**6, 10**6, 10**5]
+
+
+def test_links_out_of_a_switch_bound_nothing_that_ranks_elsewhere_exchange():
+    slow = [("z", "s", 10**9, 0), ("s", "z", 10**9, 0), ("x", "s", 10**9, 0), ("s", "x", 1, 0)]
+    beside = [("x", "y", 10**9, 0), ("y", "x", 10**9, 0)]
+    graph = Topology.graph(ranks=["x", "y", "z"], switches=["s"], links=beside + slow)
+
+    assert floor_ps("broadcast", 1000, graph) == 10**6
+
+
 def test_the_bisection_of_a_torus_bounds_an_all_to_all():
     ring = Topology.ring(num_ranks=16, **LINKS)
     each = 12_500_000  # 1 ms at the rate of a link

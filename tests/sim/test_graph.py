@@ -41,6 +41,13 @@ def test_by_latency_a_longer_way_may_be_the_shortest():
     assert names(diamond(metric="latency"), 0, 2) == ["a to s", "s to u", "u to t", "t to c"]
 
 
+def test_one_picosecond_counts_for_more_than_any_number_of_links():
+    links = [("a", "s", 1, 1), ("s", "t", 1, 1), ("t", "b", 1, 0), ("a", "b", 1, 3), ("b", "a", 1, 0)]
+    topology = Topology.graph(ranks=["a", "b"], switches=["s", "t"], links=links, metric="latency")
+
+    assert names(topology, 0, 1) == ["a to s", "s to t", "t to b"]
+
+
 def test_of_equal_latencies_the_way_with_fewer_links_is_taken():
     links = [("a", "s", 1, 0), ("s", "b", 1, 5), ("a", "b", 1, 5), ("b", "a", 1, 0)]
     topology = Topology.graph(ranks=["a", "b"], switches=["s"], links=links, metric="latency")
