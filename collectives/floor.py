@@ -132,9 +132,9 @@ def _bandwidth_bounds(
             for side in (links_out, links_in)
         ),
     )
-    kinds = Counter(map(_Group._make, zip(*(column.tolist() for column in columns), strict=True)))
+    kinds = Counter(zip(*(column.tolist() for column in columns), strict=True))
     together = 0
-    for kind, count in kinds.items():
+    for kind, count in ((_Group(*kind), count) for kind, count in kinds.items()):
         out, into = _crossing(collective, nbytes, num_ranks, kind)
         yield out * SECOND // kind.rate_out
         yield into * SECOND // kind.rate_in

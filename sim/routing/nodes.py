@@ -32,6 +32,11 @@ class NodesRouting:
         return -(-self.num_ranks // self.ranks_per_node)
 
     @property
+    def nics_per_node(self) -> int:
+        """Number of NICs of a full node."""
+        return self.ranks_per_node // self.ranks_per_nic
+
+    @property
     def num_nics(self) -> int:
         """Number of NICs that some rank uses."""
         return -(-self.num_ranks // self.ranks_per_nic)
@@ -50,11 +55,12 @@ class NodesRouting:
         if link < 2 * self.num_ranks:
             return f"rank {link % self.num_ranks} {'down' if link >= self.num_ranks else 'up'}"
         down, nic = divmod(link - 2 * self.num_ranks, self.num_nics)
-        return f"{self._nic_name(nic)} {'down' if down else 'up'}"
+        node, nic = divmod(nic, self.nics_per_node)
+        return f"node {node} NIC {nic} {'down' if down else 'up'}"
 
-    def _nic_name(self, nic: int) -> str:
-        node, nic = divmod(nic, self.ranks_per_node // self.ranks_per_nic)
-        return f"node {node} NIC {nic}"
+    def _nic_names(self) -> list[str]:
+        nics = range(self.nics_per_node)
+        return [f"node {node} NIC {nic}" for node in range(self.num_nodes) for nic in nics][: self.num_nics]
 
     def wiring(self) -> Wiring:
         """Return ranks, ``node 0 switch`` and so on, ``node 0 NIC 0 out`` and ``… in``, and ``switch``.
@@ -70,7 +76,7 @@ class NodesRouting:
         names = (
             *rank_names(self.num_ranks),
             *(f"node {node} switch" for node in range(self.num_nodes)),
-            *(f"{self._nic_name(nic)} {way}" for way in ("out", "in") for nic in range(self.num_nics)),
+            *(f"{nic} {way}" for way in ("out", "in") for nic in self._nic_names()),
             "switch",
         )
         own_nic = ranks // self.ranks_per_nic
@@ -86,8 +92,7 @@ class NodesRouting:
     def cuts(self) -> list[Cut]:
         """Return the cuts around each node and around each rank."""
         ranks = np.arange(self.num_ranks)
-        nics_per_node = self.ranks_per_node // self.ranks_per_nic
-        nics = np.arange(self.num_nodes * nics_per_node).reshape(self.num_nodes, nics_per_node)
+        nics = np.arange(self.num_nodes * self.nics_per_node).reshape(self.num_nodes, self.nics_per_node)
         up = np.where(nics < self.num_nics, 2 * self.num_ranks + nics, -1)
         own_nic = 2 * self.num_ranks + ranks // self.ranks_per_nic
         out = np.stack([ranks, own_nic], axis=1)
