@@ -30,6 +30,9 @@ def can_do_without(algorithm: Algorithm) -> bool:
 def on_nodes(algorithm: Algorithm, ranks_per_node: int, ranks: Sequence[int]) -> Algorithm:
     """Return *algorithm* for a group whose members are *ranks*, if it asks for nodes.
 
+    A program takes consecutive members for a node.  Where neighbours are on different nodes, as
+    placed round-robin, it is told nodes of one rank.
+
     Args:
         algorithm: returned as it is where it does not ask.
         ranks_per_node: ranks of the world that fill a node, in order.
