@@ -1,4 +1,4 @@
-"""A network drawn with characters: a tree of its parts, or the grid of a torus.
+"""A network drawn with characters: a tree of its parts, the grid of a torus, or who is linked to whom.
 
 Parts that repeat are drawn twice and then counted, so the sketch of a large network stays on the screen.
 """
@@ -19,6 +19,7 @@ from testbed.report.network_layers import Part, drawn_wiring, levels, parts, spe
 MAX_ALIKE = 3
 """So many parts beside each other are drawn; of more, the first two and the last."""
 MAX_GRID = 8
+MAX_NEIGHBOURS = 24
 
 
 def sketch(topology: Topology) -> str:
@@ -26,6 +27,8 @@ def sketch(topology: Topology) -> str:
     if isinstance(topology.routing, TorusRouting):
         return "\n".join(_grid(topology.routing.shape))
     wiring = drawn_wiring(topology.routing.wiring())
+    if len(wiring.names) == topology.num_ranks:
+        return "\n".join(_neighbours(wiring))
     drawing = _Tree(topology, wiring)
     lines = [line for part in parts(wiring, topology.num_ranks) for line in drawing.lines(part)]
     return "\n".join(lines)
@@ -46,10 +49,24 @@ def _grid(shape: Sequence[int]) -> Iterator[str]:
             yield (" " * (4 if closing else 0) + bars).rstrip()
     if shown_rows < rows:
         yield f"{' ' * (4 if closing else 0)}{'⋮':>{width}}   ({rows} rows)"
-    if columns > 2 or rows > 2:
-        yield "Rows and columns close: ┄ goes on at the other end." if rows > 2 else "The ends meet."
+    closed = [name for name, size in (("Rows", columns), ("columns", rows)) if size > 2]
+    if closed:
+        yield f"{' and '.join(closed).capitalize()} close: ┄ goes on at the other end."
     if np.prod(layers) > 1:
         yield f"The first of {int(np.prod(layers))} layers ({' x '.join(map(str, shape))})."
+
+
+def _neighbours(wiring: Wiring) -> Iterator[str]:
+    """Yield a line for each rank of a network without switches: to which others it has links."""
+    shown = min(len(wiring.names), MAX_NEIGHBOURS)
+    width = max(map(len, wiring.names[:shown]))
+    for rank in range(shown):
+        heads = sorted(set(wiring.head[wiring.tail == rank].tolist()))
+        yield f"{wiring.names[rank]:{width}} ─ {spell_names([wiring.names[head] for head in heads])}".rstrip(
+            " ─"
+        )
+    if shown < len(wiring.names):
+        yield f"… {len(wiring.names) - shown} more"
 
 
 class _Tree:
