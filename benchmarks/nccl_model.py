@@ -6,15 +6,15 @@ The measurements (``tests/data/nccl_times.csv``, each with its source) are of nc
 1 KiB and up.  Nothing in the model was fitted to them.  Runs for which an algorithm was forced are
 compared with that algorithm, all others with what the model chooses.  The error is that of the time.
 
-The last table holds the all-reduces of 1 GiB and up in one node against `collectives.in_network`, on links of
-0.79 of NVLink's one-way rate, which is what rings without NVLS reach there.
+Networks and what NCCL uses on them are the presets.  The last table holds the all-reduces of 1 GiB and up in
+one node against `collectives.in_network`.
 """
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import median
@@ -22,36 +22,12 @@ from statistics import median
 from collectives.bandwidth import busbw
 from collectives.in_network import in_network_ps
 from collectives.nccl_model import Prediction, table
-from sim.hardware import Channels, Hardware
-from sim.topology import Topology
+from sim import Topology, load_network
 from sim.units import SECOND, format_size
 
 DATA = Path(__file__).parents[1] / "tests" / "data" / "nccl_times.csv"
 
 CLASSES = {"below 64 KiB": 2**16, "to 16 MiB": 2**24 + 1, "above": 2**63}
-
-HARDWARE = {
-    # One node: what NCCL 2.19.4 logged (NVIDIA/nccl issue 1197).  Several: assumed, the largest steps of the
-    # search (src/graph/search.cc) that eight channels find room for in 18 links of 20.6 GB/s, cards of 48.
-    "dgx-h100": Hardware(
-        "hopper",
-        one_node=Channels.of(12, "30GB/s"),
-        several_nodes=Channels.of(8, "45GB/s"),
-        nvls_one_node=Channels.of(8, "40GB/s", "60GB/s"),
-        nvls_several_nodes=Channels.of(8, "40GB/s", "48GB/s"),
-    ),
-    # 12 links of 20 GB/s; cards behind PCIe 4, for which NCCL counts 24 GB/s.
-    "dgx-a100": Hardware(
-        "ampere", one_node=Channels.of(12, "20GB/s"), several_nodes=Channels.of(8, "24GB/s"), cpu="amd"
-    ),
-    # Assumed, as above: 18 links of 40.1 GB/s.
-    "aws-p6-b200": Hardware(
-        "blackwell", one_node=Channels.of(16, "45GB/s"), nvls_one_node=Channels.of(8, "90GB/s")
-    ),
-}
-
-NVLINK = {"dgx-h100": 450 * 10**9, "aws-p6-b200": 900 * 10**9}
-"""One way, from the vendor's data sheets."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +35,7 @@ class Comparison:
     """A published time beside what the model expects."""
 
     system: str
-    network: str
+    network: Topology
     nbytes: int
     measured: float
     predicted: Prediction
@@ -80,12 +56,14 @@ def comparisons() -> Iterator[Comparison]:
     with DATA.open(newline="") as file:
         for row in csv.DictReader(file):
             nodes, per_node = int(row["num_nodes"]), int(row["ranks_per_node"])
+            network = load_network(row["network"]).topology(nodes * per_node)
+            assert network.hardware is not None, f"{row['network']} says what NCCL uses on it"
             candidates = table(
                 row["collective"],
                 int(row["size_bytes"]),
                 num_nodes=nodes,
                 ranks_per_node=per_node,
-                hardware=HARDWARE[row["network"]],
+                hardware=network.hardware,
             )
             forced = row["algorithm"]
             best = min(
@@ -95,7 +73,7 @@ def comparisons() -> Iterator[Comparison]:
                 f"{row['set']}: {row['network']} {nodes} × {per_node}, {row['collective']}"
                 f"{', forced ' + forced if forced else ''}"
             )
-            yield Comparison(system, row["network"], best.nbytes, float(row["time_us"]) * 1e-6, best)
+            yield Comparison(system, network, best.nbytes, float(row["time_us"]) * 1e-6, best)
 
 
 def main() -> None:
@@ -125,9 +103,7 @@ def main() -> None:
 def _print_in_network(row: Comparison) -> None:
     """Print what a switch that reduces allows, as a row of a table."""
     ranks = row.predicted.num_ranks
-    flat = Topology.switch(num_ranks=ranks, bandwidth=NVLINK[row.network] * 79 // 100, latency="300ns")
-    domain = replace(flat, in_network_reduction=True, hardware=HARDWARE[row.network])
-    allowed = in_network_ps("all_reduce", row.nbytes, domain, range(ranks)) / SECOND
+    allowed = in_network_ps("all_reduce", row.nbytes, row.network, range(ranks)) / SECOND
     rates = [busbw("all_reduce", row.nbytes, time, ranks) / 1e9 for time in (row.measured, allowed)]
     error = 100 * (allowed / row.measured - 1)
     print(f"| {row.system} | {format_size(row.nbytes)} | {rates[0]:.1f} | {rates[1]:.1f} | {error:+.1f} % |")

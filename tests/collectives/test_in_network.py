@@ -14,7 +14,7 @@ from collectives.errors import NotSupportedError
 from collectives.floor import floor_ps
 from collectives.in_network import ONE_SWITCH, SEVERAL_SWITCHES, in_network_ps
 from collectives.simulation import simulate
-from sim import Topology
+from sim import Topology, load_network
 from sim.hardware import Channels, Hardware
 from sim.placement import neighbourhoods
 from sim.units import transfer_ps
@@ -154,21 +154,21 @@ def test_from_five_ranks_on_a_switch_that_reduces_beats_the_ring_at_large_sizes(
 
 
 @pytest.mark.parametrize(
-    ("hardware", "num_gpus", "line_rate", "nbytes", "microseconds"),
+    ("preset", "num_gpus", "nbytes", "microseconds"),
     [  # published all-reduce times; see docs/nccl_model.md
-        (HOPPER, 8, 450, 17179869184, 62239),
-        (BLACKWELL, 8, 900, 17179869184, 35551.4),
-        (BLACKWELL, 4, 900, 8589934592, 19424),
+        ("dgx-h100", 8, 17179869184, 62239),
+        ("aws-p6-b200", 8, 17179869184, 35551.4),
+        ("gb200-nvl72", 4, 8589934592, 19424),
     ],
 )
-def test_measured_all_reduces_of_one_nvlink_domain_are_met_within_six_percent(
-    hardware: Hardware, num_gpus: int, line_rate: int, nbytes: int, microseconds: float
+def test_on_the_presets_measured_all_reduces_of_one_nvlink_domain_are_met_within_five_percent(
+    preset: str, num_gpus: int, nbytes: int, microseconds: float
 ) -> None:
-    payload = line_rate * 10**9 * 79 // 100  # what rings in a node reach of the one-way rate, without NVLS
+    topology = load_network(preset).topology(num_gpus)
 
-    time = in_network_ps("all_reduce", nbytes, switch(num_gpus, payload, hardware=hardware), range(num_gpus))
+    time = in_network_ps("all_reduce", nbytes, topology, range(num_gpus))
 
-    assert time / 1e6 == pytest.approx(microseconds, rel=0.06)
+    assert time / 1e6 == pytest.approx(microseconds, rel=0.05)
 
 
 def test_one_rank_or_no_bytes_take_no_time() -> None:
