@@ -37,7 +37,7 @@ class Passage:
     ) -> None:
         num_ranks = len(hosts)
         self.source, self.destination = source, destination
-        self.flight = Flight(topology, hosts[source], hosts[destination])
+        self.flight = Flight.between(topology, hosts[source], hosts[destination])
         self.num_messages: Int64Array = np.bincount(source, minlength=num_ranks) + np.bincount(
             destination, minlength=num_ranks
         )

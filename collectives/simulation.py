@@ -8,44 +8,28 @@ the real transports carry out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Literal, TypeAlias, TypeVar
 
-import numpy as np
 import simpy
 
 from collectives.bandwidth import algbw, busbw
-from collectives.choice import Choice, Fixed, Selector, parse_auto
-from collectives.chunking import Buffer, Chunking
+from collectives.choice import Fixed, parse_auto
 from collectives.cost import selector_on
 from collectives.errors import NotExactError, ProgramError
-from collectives.execute import execute
 from collectives.floor import check_floor, floor_ps
-from collectives.makespan import Makespan
 from collectives.placement import on_nodes
 from collectives.program import Algorithm, Program
 from collectives.proof import verify
+from collectives.queues import EngineName, Span, collective_queue, run_until
 from collectives.resolve import resolve_algorithm
-from collectives.transports.simulated import SimulatedExchange, SimulatedPort
-from sim.network import Network
-from sim.stream import Stream
 from sim.topology import Topology
 from sim.units import to_seconds
 
-EngineName: TypeAlias = Literal["makespan", "events"]
 Engine: TypeAlias = Literal["auto", "makespan", "events"]
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """From the first rank's start to the last rank's end, in picoseconds."""
-
-    start_ps: int
-    end_ps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,109 +158,3 @@ def with_engine(engine: Engine, attempt: Callable[[EngineName], T]) -> tuple[T, 
             if engine == "makespan":
                 raise
     return attempt("events"), "events"
-
-
-class CollectiveQueue(Protocol):
-    """The collectives of one communicator of all ranks, one after another, in virtual time."""
-
-    def submit(self, nbytes: int) -> simpy.Event:
-        """Let every rank start a collective now, after those before it.
-
-        The event fires when the last rank is done; its value is a `Span`.
-        """
-
-
-def collective_queue(
-    env: simpy.Environment,
-    topology: Topology,
-    algorithm: Choice | Selector,
-    collective: str = "all_reduce",
-    *,
-    engine: EngineName,
-    itemsize: int = 1,
-) -> CollectiveQueue:
-    """Return a queue of *collective* on *topology*; see `simulate` for the arguments and the model."""
-    kind = MakespanQueue if engine == "makespan" else EventQueue
-    selector = algorithm if isinstance(algorithm, Selector) else selector_on(topology, algorithm)
-
-    def select(nbytes: int) -> Algorithm:
-        selected = selector.select(collective, nbytes)
-        assert selected is not None, "in virtual time there is no native"
-        return selected
-
-    return kind(env, topology, select, itemsize)
-
-
-def run_until(env: simpy.Environment, event: simpy.Event) -> Any:
-    """Run *env* until *event* has fired and return its value.
-
-    Raises:
-        ProgramError: nothing is left to happen, so that it will never fire.
-    """
-    try:
-        return env.run(until=event)
-    except RuntimeError as error:
-        if event.triggered:
-            raise
-        raise ProgramError("deadlock in virtual time; verify() shows which ranks wait for what") from error
-
-
-class MakespanQueue:
-    """Collectives evaluated when they are submitted, all ranks at once."""
-
-    def __init__(
-        self, env: simpy.Environment, topology: Topology, select: Callable[[int], Algorithm], itemsize: int
-    ) -> None:
-        self.env = env
-        self.select = select
-        self.itemsize = itemsize
-        self.makespan = Makespan(topology)
-        self.free_ps = np.zeros(topology.num_ranks, dtype=np.int64)
-
-    def submit(self, nbytes: int) -> simpy.Event:
-        """Let every rank start a collective now, after those before it."""
-        now = int(self.env.now)
-        start = np.maximum(self.free_ps, now)
-        self.free_ps = self.makespan.run(self.select(nbytes), nbytes, start, self.itemsize)
-        span = Span(int(start.min()), int(self.free_ps.max()))
-        return self.env.timeout(span.end_ps - now, value=span)
-
-
-class EventQueue:
-    """Collectives as one SimPy process per rank."""
-
-    def __init__(
-        self, env: simpy.Environment, topology: Topology, select: Callable[[int], Algorithm], itemsize: int
-    ) -> None:
-        self.env = env
-        self.select = select
-        self.itemsize = itemsize
-        self.exchange = SimulatedExchange(Network(env, topology))
-        self.ports = [SimulatedPort(self.exchange, rank) for rank in range(topology.num_ranks)]
-        self.streams = [Stream(env) for _ in self.ports]
-        self.num_submitted = 0
-
-    def submit(self, nbytes: int) -> simpy.Event:
-        """Let every rank start a collective now, after those before it."""
-        channel = self.num_submitted
-        self.num_submitted += 1
-        algorithm = self.select(nbytes)
-        count = nbytes // self.itemsize
-        buffer = Buffer(Chunking.of(algorithm, len(self.ports), count, self.itemsize))
-        done = [
-            stream.submit(partial(self._run, algorithm, port, buffer, channel))
-            for port, stream in zip(self.ports, self.streams, strict=True)
-        ]
-        return self.env.process(self._gather(done))
-
-    def _run(
-        self, algorithm: Algorithm, port: SimulatedPort, buffer: Buffer, channel: int
-    ) -> Generator[simpy.Event, Any, int]:
-        start_ps = int(self.env.now)
-        yield from execute(algorithm, buffer, port, channel)
-        return start_ps
-
-    def _gather(self, done: list[simpy.Process]) -> Generator[simpy.Event, Any, Span]:
-        yield self.env.all_of(done)
-        starts: list[Any] = [process.value for process in done]
-        return Span(min(starts), int(self.env.now))

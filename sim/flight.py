@@ -39,7 +39,7 @@ _REMEMBERED = 16
 
 
 class Flight:
-    """Messages from *source* to *destination* places of *topology*, on their routes.
+    """Messages between places of a network, on their routes; `between` makes one.
 
     Attributes:
         source: int64 of shape (m,).
@@ -49,16 +49,60 @@ class Flight:
         shares: whether two of the messages share a link.
     """
 
-    def __init__(self, topology: Topology, source: Int64Array, destination: Int64Array) -> None:
-        links = topology.routes(source, destination)
-        used = links >= 0
+    def __init__(
+        self,
+        source: Int64Array,
+        destination: Int64Array,
+        links: Int64Array,
+        latency_ps: Int64Array,
+        bandwidth: Int64Array,
+    ) -> None:
         self.source, self.destination = source, destination
-        self.links: Int64Array = np.where(used, links, topology.num_links)
-        self.latency_ps: Int64Array = np.where(used, topology.link_latency[links], 0).sum(axis=1)
-        self._bandwidth = np.append(topology.link_bandwidth, np.iinfo(np.int64).max)
-        self._narrowest = self._bandwidth[self.links].min(axis=1, initial=np.iinfo(np.int64).max)
-        self.shares = bool((np.bincount(links[used]) > 1).any())
+        self.links = links
+        self.latency_ps = latency_ps
+        self._bandwidth = bandwidth  # of each link; the last stands for no link, and is unlimited
+        self._narrowest: Int64Array = bandwidth[links].min(axis=1, initial=bandwidth[-1])
+        self.shares = bool((np.bincount(links[links < len(bandwidth) - 1]) > 1).any())
         self._known: OrderedDict[bytes, Int64Array | None] = OrderedDict()
+
+    @classmethod
+    def between(cls, topology: Topology, source: Int64Array, destination: Int64Array) -> Flight:
+        """Return the flight from *source* to *destination* places, on the routes of *topology*.
+
+        Raises:
+            TopologyError: a place that does not exist, or one that sends to itself.
+        """
+        routes = topology.routes(source, destination)
+        used = routes >= 0
+        latency_ps: Int64Array = np.where(used, topology.link_latency[routes], 0).sum(axis=1)
+        bandwidth = np.append(topology.link_bandwidth, np.iinfo(np.int64).max)
+        return cls(source, destination, np.where(used, routes, topology.num_links), latency_ps, bandwidth)
+
+    def select(self, messages: Int64Array) -> Flight:
+        """Return the flight of some of the *messages*."""
+        return Flight(
+            self.source[messages],
+            self.destination[messages],
+            self.links[messages],
+            self.latency_ps[messages],
+            self._bandwidth,
+        )
+
+    @cached_property
+    def ends(self) -> list[tuple[int, int]]:
+        """Source and destination of each message."""
+        return list(zip(self.source.tolist(), self.destination.tolist(), strict=True))
+
+    @cached_property
+    def by_latency(self) -> list[tuple[int, Int64Array, Flight]]:
+        """The messages of each latency: that latency, their numbers, and the flight that they are."""
+        latencies = np.unique(self.latency_ps).tolist()
+        if len(latencies) == 1:
+            return [(latencies[0], np.arange(len(self)), self)]
+        numbers = [np.flatnonzero(self.latency_ps == latency_ps) for latency_ps in latencies]
+        return [
+            (latency_ps, some, self.select(some)) for latency_ps, some in zip(latencies, numbers, strict=True)
+        ]
 
     def __len__(self) -> int:
         return len(self.source)

@@ -11,6 +11,9 @@ others, get new rates.  A flow ends, and frees its links, at the first whole pic
 its last byte is through; flows that end together are delivered in the order in which they were
 sent.
 
+Messages that are launched together as a `sim.flight.Flight` stay together as a `sim.batch.Batch` for as
+long as nobody else comes to their links; then, and where they are few, they are flows like all others.
+
 [Note: fixed point]  Shares such as a third of a link are fractions.  Rates are ints in units of
 2**-256 bytes/s, rounded down, so the end of a flow comes out late by far less than 2**-96 ps, and
 that much is taken off before it is rounded up.  The result is the exact one, unless the exact end
@@ -29,14 +32,18 @@ import numpy as np
 import simpy
 from simpy.events import EventPriority
 
+from sim.batch import Arrived, Batch
 from sim.errors import UnitError
+from sim.flight import Flight
+from sim.fluid import FRACTION_BITS, amount, end_ps
 from sim.sharing import max_min_rates
 from sim.topology import Topology
-from sim.units import SECOND, Int64Array
+from sim.units import Int64Array
+
+MIN_BATCH = 12
+"""Messages from which on a flight is a batch."""
 
 _AFTER_ALL_ELSE = EventPriority(9)  # SimPy's own are 0 and 1; later means larger
-_FRACTION_BITS = 256  # of rates, see [Note: fixed point]
-_TRUSTED_BITS = 96  # of durations in picoseconds
 _IN_ORDER_SENT = attrgetter("number")
 
 
@@ -61,14 +68,28 @@ class _Flow:
 
     __slots__ = ("done", "end_ps", "number", "path", "rate", "rest", "since_ps")
 
-    def __init__(self, number: int, path: _Path, nbytes: int, done: simpy.Event) -> None:
+    def __init__(self, number: int, path: _Path, rest: int, done: simpy.Event | _Member) -> None:
         self.number = number
         self.path = path
-        self.rest = nbytes * SECOND << _FRACTION_BITS
+        self.rest = rest
         self.rate = 0
         self.since_ps = 0
         self.end_ps = -1
         self.done = done
+
+
+class _Member:
+    """What a flow tells its end that was launched with others; stands where others have an event."""
+
+    __slots__ = ("arrived", "ended", "number")
+
+    def __init__(self, arrived: Arrived, number: int, ended: dict[Arrived, list[int]]) -> None:
+        self.arrived = arrived
+        self.number = number
+        self.ended = ended
+
+    def succeed(self) -> None:
+        self.ended.setdefault(self.arrived, []).append(self.number)
 
 
 class _Settle(simpy.Event):
@@ -95,7 +116,7 @@ class Network:
         """
         self.env = env
         self.topology = topology
-        self._capacity = [bandwidth << _FRACTION_BITS for bandwidth in topology.link_bandwidth.tolist()]
+        self._capacity = [bandwidth << FRACTION_BITS for bandwidth in topology.link_bandwidth.tolist()]
         self._latency_ps: list[int] = topology.link_latency.tolist()
         self._on_link: list[set[_Flow]] = [set() for _ in self._capacity]
         self._paths: dict[tuple[int, int], _Path] = {}
@@ -104,6 +125,15 @@ class Network:
         self._ending: dict[int, list[_Flow]] = {}
         self._end_times: list[int] = []
         self._settling: set[int] = set()
+        self._num_active = 0
+        self._departing: dict[int, list[Batch]] = {}
+        self._batch_ends: dict[int, list[Batch]] = {}
+        self._batch_on = np.zeros(topology.num_links + 1, dtype=np.int64)  # the last stands for no link
+        self._batches: dict[int, Batch] = {}
+        self._num_batches = 0
+        self._ended: dict[Arrived, list[int]] = {}
+        self._flown: tuple[Flight | None, int | Int64Array] = None, 0
+        self._flown_bytes = np.zeros(topology.num_links + 1, dtype=np.int64)
 
     def transfer(self, source: int, destination: int, nbytes: int) -> simpy.Event:
         """Send *nbytes* from rank *source* to rank *destination*, now.
@@ -123,21 +153,71 @@ class Network:
             return self.env.timeout(path.latency_ps)
         path.bytes_sent += nbytes
         self._num_flows += 1
-        flow = _Flow(self._num_flows, path, nbytes, simpy.Event(self.env))
-        start_ps = int(self.env.now) + path.latency_ps
-        if start_ps not in self._starting:
-            self._starting[start_ps] = []
+        done = simpy.Event(self.env)
+        self._start_after_latency(_Flow(self._num_flows, path, amount(nbytes), done))
+        return done
+
+    def launch(
+        self,
+        flight: Flight,
+        nbytes: int | Int64Array,
+        arrived: Arrived,
+        messages: Int64Array | None = None,
+    ) -> None:
+        """Send the messages of *flight*, or some of them, now.
+
+        Args:
+            flight: messages between places of this network's topology.
+            nbytes: of every message sent, or of each, shape (m,); at least 1.
+            arrived: called with the numbers of messages whose last byte has just arrived, or with None
+                for all that were sent; once or more, until all have.
+            messages: the numbers of those to be sent, shape (m,); None: all.
+        """
+        if len(flight if messages is None else messages) < MIN_BATCH:
+            numbers = list(range(len(flight))) if messages is None else messages.tolist()
+            sizes = [nbytes] * len(numbers) if isinstance(nbytes, int) else nbytes.tolist()
+            for number, size in zip(numbers, sizes, strict=True):
+                flow = self._member(flight, number, amount(size), _Member(arrived, number, self._ended))
+                flow.path.bytes_sent += size
+                self._start_after_latency(flow)
+            return
+        some = flight if messages is None else flight.select(messages)
+        self._account(some, nbytes)
+        for latency_ps, numbers, part in some.by_latency:
+            all_of_them = part is some
+            sizes = nbytes if all_of_them or isinstance(nbytes, int) else nbytes[numbers]
+            names = messages if all_of_them else numbers if messages is None else messages[numbers]
+            start_ps = int(self.env.now) + latency_ps
+            self._departing.setdefault(start_ps, []).append(Batch(part, sizes, names, arrived))
             self._settle_at(start_ps)
-        self._starting[start_ps].append(flow)
-        return flow.done
 
     @property
     def link_bytes(self) -> Int64Array:
         """Bytes of all messages sent so far over each link, delivered or under way."""
-        total = np.zeros(len(self._capacity), dtype=np.int64)
+        self._account(None, 0)
+        total = self._flown_bytes[:-1].copy()
         for path in self._paths.values():
             total[list(path.links)] += path.bytes_sent
         return total
+
+    def _account(self, flight: Flight | None, nbytes: int | Int64Array) -> None:
+        """Count what crosses each link; a flight that repeats is counted when another one comes."""
+        last, total = self._flown
+        if last is flight:
+            self._flown = flight, total + nbytes
+            return
+        if last is not None:
+            flown = np.broadcast_to(np.asarray(total), (len(last),))
+            for links in last.links.T:
+                np.add.at(self._flown_bytes, links, flown)
+        self._flown = flight, nbytes
+
+    def _start_after_latency(self, flow: _Flow) -> None:
+        start_ps = int(self.env.now) + flow.path.latency_ps
+        if start_ps not in self._starting:
+            self._starting[start_ps] = []
+            self._settle_at(start_ps)
+        self._starting[start_ps].append(flow)
 
     def _find_path(self, source: int, destination: int) -> _Path:
         links = self.topology.route(index(source), index(destination))
@@ -160,16 +240,92 @@ class Network:
         ended = {flow for flow in self._ending.pop(now, ()) if flow.end_ps == now}
         for flow in sorted(ended, key=_IN_ORDER_SENT):
             flow.end_ps = -1
+            self._num_active -= 1
             for link in flow.path.links:
                 self._on_link[link].remove(flow)
             changed.update(flow.path.links)
             flow.done.succeed()
+        landed = self._land_batches(now)
         for flow in self._starting.pop(now, ()):
-            for link in flow.path.links:
-                self._on_link[link].add(flow)
-            changed.update(flow.path.links)
+            self._put_on_links(flow, now, changed)
+        for batch in self._departing.pop(now, ()):
+            self._depart(batch, now, changed)
         self._share(changed, now)
         self._await_next_end()
+        for arrived, numbers in landed:
+            arrived(numbers)
+
+    def _land_batches(self, now: int) -> list[tuple[Arrived, Int64Array | None]]:
+        """Return what was launched with others and ends now; free the links of batches that are through."""
+        landed: list[tuple[Arrived, Int64Array | None]] = []
+        if self._ended:
+            landed += [(arrived, np.array(numbers)) for arrived, numbers in self._ended.items()]
+            self._ended.clear()
+        for batch in self._batch_ends.pop(now, ()):
+            if batch.ends_ps is not None:
+                landed.append((batch.arrived, batch.ended_at(now)))
+                if batch.last_end_ps == now:
+                    self._free(batch)
+        return landed
+
+    def _depart(self, batch: Batch, now: int, changed: set[int]) -> None:
+        """Let *batch* take to its links: together if they are free, else as single flows."""
+        if len(batch.flight) >= MIN_BATCH and self._links_are_free(batch.flight) and batch.take_off(now):
+            self._num_batches += 1
+            self._batches[self._num_batches] = batch
+            self._batch_on[batch.flight.links] = self._num_batches
+            self._batch_on[-1] = 0
+            for end in batch.end_times():
+                self._batch_ends.setdefault(end, []).append(batch)
+                self._settle_at(end)
+            return
+        sizes = np.broadcast_to(np.asarray(batch.nbytes), (len(batch.flight),)).tolist()
+        for message, nbytes in enumerate(sizes):
+            self._put_on_links(self._of_batch(batch, message, amount(nbytes)), now, changed)
+
+    def _links_are_free(self, flight: Flight) -> bool:
+        """Return whether neither batches nor flows are on the links of *flight*."""
+        if self._batches and self._batch_on[flight.links].any():
+            return False
+        return not self._num_active or not any(
+            self._on_link[link]
+            for links in flight.links.tolist()
+            for link in links
+            if link < len(self._on_link)
+        )
+
+    def _dissolve(self, batch: Batch, changed: set[int]) -> None:
+        """Make flows of what is left of *batch*, each at the rate that it has."""
+        now = int(self.env.now)
+        self._free(batch)
+        for message, rate, rest, since in batch.left_at(now, self._capacity):
+            flow = self._of_batch(batch, message, rest)
+            self._put_on_links(flow, now, changed)
+            self._set_rate(flow, rate, since)
+        batch.ends_ps = None
+
+    def _free(self, batch: Batch) -> None:
+        number = int(self._batch_on[batch.flight.links[0, 0]])
+        self._batch_on[batch.flight.links] = 0
+        del self._batches[number]
+
+    def _of_batch(self, batch: Batch, message: int, rest: int) -> _Flow:
+        member = _Member(batch.arrived, batch.number(message), self._ended)
+        return self._member(batch.flight, message, rest, member)
+
+    def _member(self, flight: Flight, message: int, rest: int, done: _Member) -> _Flow:
+        source, destination = flight.ends[message]
+        path = self._paths.get((source, destination)) or self._find_path(source, destination)
+        self._num_flows += 1
+        return _Flow(self._num_flows, path, rest, done)
+
+    def _put_on_links(self, flow: _Flow, now: int, changed: set[int]) -> None:
+        for link in flow.path.links:
+            if self._batches and (number := int(self._batch_on[link])):
+                self._dissolve(self._batches[number], changed)
+            self._on_link[link].add(flow)
+        self._num_active += 1
+        changed.update(flow.path.links)
 
     def _share(self, changed: set[int], now: int) -> None:
         """Give new rates to the flows that share links, directly or not, with *changed* ones."""
@@ -209,7 +365,7 @@ class Network:
         flow.rest -= flow.rate * (now - flow.since_ps)
         flow.rate = rate
         flow.since_ps = now
-        flow.end_ps = now - ((rate >> _TRUSTED_BITS) - flow.rest) // rate
+        flow.end_ps = end_ps(now, flow.rest, rate)
         if flow.end_ps not in self._ending:
             self._ending[flow.end_ps] = []
             heappush(self._end_times, flow.end_ps)

@@ -13,12 +13,14 @@ IJHPCA 19(1), 2005.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
+import numpy.typing as npt
+import simpy
 
 from sim.errors import SimulationError, UnitError
 from sim.units import Int64Array, Quantity, parse_bandwidth, parse_time, transfer_ps
@@ -53,9 +55,9 @@ class Jitter:
                 f"jitter: unknown distribution {self.distribution!r}; expected one of {known}"
             )
 
-    def rows(self, collective: int, num_ranks: int) -> Iterator[Int64Array]:
-        """Yield, for each step of the *collective*-th call, the pause of every rank in picoseconds."""
-        generator = np.random.Generator(np.random.SFC64([self.seed, collective]))
+    def draws(self, call: int, num_ranks: int) -> Iterator[Int64Array]:
+        """Yield the pauses of all ranks, in picoseconds, in the *call*-th collective of a communicator."""
+        generator = np.random.Generator(np.random.SFC64([self.seed, call]))
         while True:
             if self.distribution == "uniform":
                 yield (generator.random(num_ranks) * (2 * self.mean_ps)).astype(np.int64)
@@ -100,6 +102,14 @@ class Pace:
         )
         return cls(parse_time(overhead, "overhead"), rate, jitter=jitter)
 
+    def with_slow(self, factors: Mapping[int, Fraction]) -> Pace:
+        """Return this pace with ranks that take so many times as long for what they do themselves."""
+        return replace(self, factors=tuple(sorted(factors.items())))
+
+    def with_late(self, delays_ps: Mapping[int, int]) -> Pace:
+        """Return this pace with ranks that begin so much later than the others."""
+        return replace(self, delays_ps=tuple(sorted(delays_ps.items())))
+
     @property
     def is_free(self) -> bool:
         """Whether ranks add nothing to the time of the network, once they have begun."""
@@ -134,42 +144,85 @@ class Pace:
 
 
 class Pauses:
-    """The pauses of all ranks in the steps of one call, as rows or one by one; see `Pace`."""
+    """The pauses of all ranks in the steps of one call; see `Pace`.
 
-    def __init__(self, pace: Pace, num_ranks: int, collective: int) -> None:
+    A rank's n-th pause is for the n-th step that it takes part in, whichever way it is asked for.
+    """
+
+    def __init__(self, pace: Pace, num_ranks: int, call: int) -> None:
         self._overheads = pace.overheads_ps(num_ranks) if pace.overhead_ps else None
         self._rates = None if pace.reduction_bandwidth is None else pace.reduction_bandwidths(num_ranks)
-        self._draws = pace.jitter.rows(collective, num_ranks) if pace.jitter is not None else None
-        self._drawn: list[Int64Array] = []
+        self._draws = pace.jitter.draws(call, num_ranks) if pace.jitter is not None else None
+        self._drawn: list[Int64Array] = []  # those that some rank has yet to take, from the first such on
+        self._num_forgotten = 0
+        self._num_taken = np.zeros(num_ranks, dtype=np.int64)
 
     def next_row(self, num_messages: Int64Array) -> Int64Array | None:
-        """Return what each rank waits before the next step, in which it has *num_messages*.
+        """Return what each rank waits before its next step, in which it has *num_messages*.
 
-        None where nobody waits; ranks without messages do not.
+        None where nobody waits; ranks without messages take no part in the step and do not.
         """
         pause = None if self._overheads is None else self._overheads * num_messages
         if self._draws is not None:
-            drawn = next(self._draws)
-            if not num_messages.all():
-                drawn = np.where(num_messages > 0, drawn, 0)
+            drawn = self._take(num_messages > 0)
             pause = drawn if pause is None else pause + drawn
+        return pause
+
+    def before(self, rank: int, num_messages: int) -> int:
+        """Return how long *rank* waits before its next step, in which it has *num_messages*."""
+        if not num_messages:
+            return 0
+        pause = 0 if self._overheads is None else int(self._overheads[rank]) * num_messages
+        if self._draws is not None:
+            pause += int(self._row(int(self._num_taken[rank]))[rank])
+            self._num_taken[rank] += 1
         return pause
 
     def reduction_row(self, nbytes: Callable[[], Int64Array]) -> Int64Array | None:
         """Return how long each rank reduces its *nbytes*, or None where that takes no time."""
         return None if self._rates is None else transfer_ps(nbytes(), self._rates)
 
-    def before(self, rank: int, step: int, num_messages: int) -> int:
-        """Return how long *rank* waits before *step*, in which it has *num_messages*."""
-        if not num_messages:
-            return 0
-        pause = 0 if self._overheads is None else int(self._overheads[rank]) * num_messages
-        if self._draws is not None:
-            while len(self._drawn) <= step:
-                self._drawn.append(next(self._draws))
-            pause += int(self._drawn[step][rank])
-        return pause
-
     def reduction(self, rank: int, nbytes: int) -> int:
         """Return how long *rank* reduces *nbytes*."""
         return 0 if self._rates is None else transfer_ps(nbytes, int(self._rates[rank]))
+
+    def _take(self, takes: npt.NDArray[np.bool_]) -> Int64Array:
+        """Return the next pause of each rank that *takes* one, and 0 for the others."""
+        assert self._draws is not None
+        if not self._drawn and takes.all():  # all ranks have taken equally many
+            self._num_forgotten += 1
+            self._num_taken += 1
+            return next(self._draws)
+        ranks = np.flatnonzero(takes)
+        taken = np.zeros(len(takes), dtype=np.int64)
+        for number in np.unique(self._num_taken[ranks]).tolist():
+            there = ranks[self._num_taken[ranks] == number]
+            taken[there] = self._row(number)[there]
+        self._num_taken[ranks] += 1
+        behind = int(self._num_taken.min()) - self._num_forgotten
+        del self._drawn[:behind]
+        self._num_forgotten += behind
+        return taken
+
+    def _row(self, number: int) -> Int64Array:
+        assert self._draws is not None
+        while self._num_forgotten + len(self._drawn) <= number:
+            self._drawn.append(next(self._draws))
+        return self._drawn[number - self._num_forgotten]
+
+
+def call_after(
+    env: simpy.Environment, delays_ps: Int64Array, ranks: Int64Array, then: Callable[[Int64Array], None]
+) -> None:
+    """Call *then* with *ranks*, each after its delay; at once with those that have none."""
+    if not delays_ps.any():
+        if len(ranks):
+            then(ranks)
+        return
+    for delay_ps in np.unique(delays_ps).tolist():
+        some = ranks[delays_ps == delay_ps]
+        if delay_ps:
+            event = env.timeout(delay_ps, value=some)
+            event.callbacks.append(lambda fired: then(fired.value))
+        else:
+            then(some)

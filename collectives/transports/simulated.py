@@ -21,6 +21,7 @@ from collectives.program import Local, Send, Step
 from collectives.render import spell_operation
 from sim.cluster import RankThread
 from sim.network import Network
+from sim.pace import Pauses
 from sim.stream import Stream
 from sim.trace import Trace
 
@@ -87,23 +88,39 @@ class SimulatedPort:
         self.world_size = len(exchange.hosts)
         self.current: _StepInFlight | None = None
         self.step = -1
+        self.pauses: Pauses | None = None
 
-    def begin(self) -> None:
-        """Number the steps of the next program from 0."""
-        self.current, self.step = None, -1
+    def begin(self, pauses: Pauses | None = None) -> None:
+        """Number the steps of the next program from 0; *pauses* are what ranks add to their time."""
+        self.current, self.step, self.pauses = None, -1, pauses
 
     def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
         """Start all operations of *step*; the event fires when all are complete."""
         self.step += 1
-        in_flight = self.current = _StepInFlight(self.exchange.network.env, step, buffer)
-        for position, operation in enumerate(step):
+        env = self.exchange.network.env
+        in_flight = self.current = _StepInFlight(env, step, buffer)
+        pause_ps = 0
+        if self.pauses is not None:
+            pause_ps = self.pauses.before(self.rank, in_flight.remaining)
+            reduced = sum(buffer.nbytes(operation) for operation in step if operation.reduces)
+            in_flight.reducing_ps = self.pauses.reduction(self.rank, reduced)
+        if pause_ps:
+            env.timeout(pause_ps).callbacks.append(lambda _: self._offer(in_flight, channel))
+        else:
+            self._offer(in_flight, channel)
+        return in_flight.done
+
+    def _offer(self, in_flight: _StepInFlight, channel: int) -> None:
+        """Let peers find the messages of a step; without any, it is complete."""
+        if not in_flight.remaining:
+            in_flight.complete()
+        for position, operation in enumerate(in_flight.step):
             if isinstance(operation, Send):
                 self.exchange.sends[self.rank, operation.peer, channel].append((in_flight, position))
                 self.exchange.match(self.rank, operation.peer, channel)
             elif not isinstance(operation, Local):
                 self.exchange.receives[operation.peer, self.rank, channel].append((in_flight, position))
                 self.exchange.match(operation.peer, self.rank, channel)
-        return in_flight.done
 
     def drain(self, channel: int) -> None:
         """Return None: a step is complete when its sends are."""
@@ -219,9 +236,10 @@ class SimulatedWork:
 class _StepInFlight:
     """A step that has been posted; ``done`` fires when all its operations are complete."""
 
-    __slots__ = ("buffer", "done", "incoming", "remaining", "step", "unmatched")
+    __slots__ = ("buffer", "done", "env", "incoming", "reducing_ps", "remaining", "step", "unmatched")
 
     def __init__(self, env: simpy.Environment, step: Step, buffer: Buffer) -> None:
+        self.env = env
         self.step = step
         self.buffer = buffer
         self.incoming: dict[int, Any] = {
@@ -231,16 +249,22 @@ class _StepInFlight:
         }
         self.unmatched = {n for n in range(len(step)) if n not in self.incoming}
         self.remaining = len(self.unmatched)
+        self.reducing_ps = 0
         self.done = simpy.Event(env)
-        if not self.remaining:
-            self.finish()
 
     def complete_one(self, _: simpy.Event) -> None:
         self.remaining -= 1
         if not self.remaining:
+            self.complete()
+
+    def complete(self) -> None:
+        """Reduce what has arrived, which may take time; then the step is done."""
+        if self.reducing_ps:
+            self.env.timeout(self.reducing_ps).callbacks.append(self.finish)
+        else:
             self.finish()
 
-    def finish(self) -> None:
+    def finish(self, _: simpy.Event | None = None) -> None:
         if self.buffer.data is not None:
             land(self.step, self.buffer, self.incoming)
         self.done.succeed()

@@ -28,15 +28,9 @@ import simpy
 from collectives.cost import selector_on
 from collectives.floor import check_floor, floor_ps
 from collectives.program import Algorithm
+from collectives.queues import CollectiveQueue, EngineName, collective_queue, run_until
 from collectives.resolve import resolve_algorithm
-from collectives.simulation import (
-    CollectiveQueue,
-    Engine,
-    EngineName,
-    collective_queue,
-    run_until,
-    with_engine,
-)
+from collectives.simulation import Engine, with_engine
 from ddp.bucketing import assign_buckets, bucket_limits
 from ddp.overlap import Strategy, resolve_strategy
 from ddp.profile import Profile

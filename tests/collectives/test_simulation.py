@@ -22,7 +22,7 @@ from collectives.algorithms import ALGORITHMS
 from collectives.contracts import CONTRACTS
 from collectives.floor import BelowFloorError, check_floor
 from collectives.makespan import Makespan
-from collectives.simulation import collective_queue, run_until
+from collectives.queues import collective_queue, run_until
 from sim import Topology
 
 GIB = 2**30

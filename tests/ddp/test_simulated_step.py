@@ -178,7 +178,7 @@ def test_a_network_on_which_messages_share_links_is_simulated_by_events() -> Non
     )
     profile = Profile.uniform(num_buckets=2, bucket_bytes=MIB, seconds_per_bucket=0.0001)
 
-    step = simulate_step(profile, topology=shared, algorithm=recursive_doubling)
+    step = simulate_step(profile, topology=shared, algorithm="double_binary_tree:segments=8")
 
     assert step.engine == "events"
 

@@ -24,7 +24,7 @@ def networks(
     kinds: tuple[str, ...] = KINDS,
 ) -> Topology:
     """Draw a network of at most *max_ranks* ranks whose links have *bandwidth* (bytes/s)."""
-    bandwidth = bandwidth or st.integers(1, 10**12)
+    bandwidth = st.integers(1, 10**12) if bandwidth is None else bandwidth
     kind = draw(st.sampled_from(kinds))
     if kind == "nodes":
         return _nodes(draw, bandwidth, max_ranks)

@@ -47,7 +47,7 @@ def flights(draw: st.DrawFn) -> tuple[Topology, Flight, list[int]]:
     size = st.just(usual) | st.integers(0, 10**6) if draw(st.booleans()) else st.just(usual)
     sizes = draw(st.lists(size, min_size=len(pairs), max_size=len(pairs)))
     source, destination = np.array(pairs).T
-    return topology, Flight(topology, source, destination), sizes
+    return topology, Flight.between(topology, source, destination), sizes
 
 
 @given(flights())
@@ -79,7 +79,7 @@ def all_pairs(num_ranks: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_an_all_to_all_whose_last_part_is_shorter_ends_in_two_phases() -> None:
-    flight = Flight(switch(64), *all_pairs(64))
+    flight = Flight.between(switch(64), *all_pairs(64))
     sizes = np.where(flight.destination == 63, 500_000, 1_000_000)
 
     durations = flight.durations_ps(sizes)
@@ -93,20 +93,20 @@ def test_messages_without_symmetry_have_no_common_answer() -> None:
     sizes = np.arange(1, 2 * MAX_CLASSES)
     zeros = np.zeros_like(sizes)
 
-    assert Flight(switch(2), zeros, zeros + 1).durations_ps(sizes) is None
+    assert Flight.between(switch(2), zeros, zeros + 1).durations_ps(sizes) is None
 
 
 @pytest.mark.parametrize("num_ranks", [2, 9])
 def test_messages_that_share_no_link_take_to_them_whenever_they_like(num_ranks: int) -> None:
     ring = np.arange(num_ranks)
-    flight = Flight(switch(num_ranks), ring, (ring + 1) % num_ranks)
+    flight = Flight.between(switch(num_ranks), ring, (ring + 1) % num_ranks)
 
     assert not flight.shares
     assert flight.is_together(ring)
 
 
 def test_messages_on_one_link_are_together_only_at_one_time() -> None:
-    flight = Flight(switch(3), np.array([0, 0, 1]), np.array([1, 2, 2]))
+    flight = Flight.between(switch(3), np.array([0, 0, 1]), np.array([1, 2, 2]))
 
     assert flight.is_together(np.array([5, 5, 5]))
     assert not flight.is_together(np.array([5, 6, 6]))
