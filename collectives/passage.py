@@ -64,8 +64,12 @@ class Passage:
         if isinstance(ready, int):
             if not self._together:
                 raise NotExactError(_ONE_AFTER_ANOTHER)
-            self._ends = None
-            return ready + self._completion(nbytes)
+            completion = self._completion(nbytes)
+            # Where all are through at once, whatever comes next finds the links free.
+            self._ends = None if isinstance(completion, int) else ready + self._taken(nbytes)
+            if self.flight.shares:
+                self.leave(busy_until)
+            return ready + completion
         return self._advance_each(ready, self._taken(nbytes), busy_until)
 
     def _advance_each(self, ready: Int64Array, taken: Int64Array, busy_until: Int64Array) -> Times:

@@ -186,3 +186,12 @@ def test_ranks_may_be_anywhere() -> None:
     (span,) = spans("makespan", nodes, resolve_algorithm("ring"), [2**25], hosts=np.array(dealt))
 
     assert span.end_ps == 62 * (4_000_000 + 8 * transfer_ps(2**20, 25_000_000_000))
+
+
+def test_messages_that_set_out_together_and_end_apart_still_hold_up_later_ones() -> None:
+    tree = Topology.leaf_spine(num_ranks=6, hosts_per_leaf=3, bandwidth=2, uplink_bandwidth=1, latency="0s")
+    swing = resolve_algorithm("swing", "reduce_scatter")
+
+    assert spans("events", tree, swing, [6]) == spans("ranks", tree, swing, [6])
+    with pytest.raises(NotExactError, match="meets one of an earlier step"):
+        spans("makespan", tree, swing, [6])
