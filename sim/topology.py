@@ -38,14 +38,13 @@ from sim.routing import (
     SwitchRouting,
     TorusRouting,
 )
+from sim.routing.table import route_table
 from sim.units import Int64Array, Quantity, parse_bandwidth, parse_time
 
 if TYPE_CHECKING:
     from sim.hardware import Hardware
 
 Spreading: TypeAlias = Literal["static", "ecmp"]
-
-_BLOCK = 2**14  # pairs that are routed at once, so that they stay in the processor's cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,7 +343,9 @@ class Topology:
         detour = DetourRouting.around(self.routing, avoided)
         if lost := detour.cut_off(self.num_ranks):
             names = ", ".join(self.link_name(link) for link in detour.avoided)
-            raise TopologyError(f"{self.name} without {names}: {_listed(lost)} cut off from the other ranks")
+            few = ", ".join(map(str, lost[:8])) + " and more" * (len(lost) > 8)
+            ranks = f"rank{'s' * (len(lost) > 1)} {few}"
+            raise TopologyError(f"{self.name} without {names}: {ranks} cut off from the other ranks")
         return replace(self, routing=detour)
 
     @classmethod
@@ -413,25 +414,7 @@ class Topology:
         if wrong.any():
             where = int(wrong.argmax())
             self.route(int(first[where]), int(last[where]))
-        blocks = [
-            self._block(first[start : start + _BLOCK], last[start : start + _BLOCK])
-            for start in range(0, len(first), _BLOCK)
-        ]
-        links = np.full((max(map(len, blocks), default=0), len(first)), -1, dtype=np.int64)
-        for number, block in enumerate(blocks):
-            links[: len(block), number * _BLOCK : (number + 1) * _BLOCK] = block
-        return links.T
-
-    def _block(self, sources: Int64Array, destinations: Int64Array) -> Int64Array:
-        """Return the routes of m pairs, at least one, shape (h, m), without the gaps between links."""
-        turns = list(self.routing.walk(sources, destinations))
-        pairs = len(sources)
-        links = np.full(len(turns) * pairs, -1, dtype=np.int64)
-        slot = np.arange(pairs)
-        for turn in turns:
-            links[slot] = turn  # -1 is written over at the next turn
-            slot += pairs * (turn >= 0)
-        return links.reshape(len(turns), pairs)[: slot.max() // pairs]
+        return route_table(self.routing, first, last)
 
     def digest(self) -> str:
         """Return 16 hexadecimal digits that two networks share only if they behave alike."""
@@ -444,9 +427,3 @@ class Topology:
         )
         content = repr(parts).encode() + self.link_bandwidth.tobytes() + self.link_latency.tobytes()
         return hashlib.sha256(content).hexdigest()[:16]
-
-
-def _listed(ranks: list[int]) -> str:
-    """Return *ranks* for people, the first few of many."""
-    few = ", ".join(map(str, ranks[:8]))
-    return f"rank{'s' * (len(ranks) > 1)} {few}{' and more' * (len(ranks) > 8)}"

@@ -40,7 +40,9 @@ class DetourRouting:
     def walk(self, source: Ranks, destination: Ranks) -> Iterator[Ranks]:
         """Yield the links of the usual route, or else of the detour."""
         if not isinstance(source, np.ndarray):
-            yield from one_pair(self, source, cast(int, destination))
+            usual = [*cast(Iterator[int], self.base.walk(source, destination))]
+            passable = set(usual).isdisjoint(self.avoided)
+            yield from usual if passable else one_pair(self, source, cast(int, destination))
             return
         destination = cast(Int64Array, destination)
         turns = [np.asarray(turn) for turn in self.base.walk(source, destination)]

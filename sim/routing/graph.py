@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import NamedTuple, cast
 
@@ -93,7 +93,7 @@ class GraphRouting:
     def walk(self, source: Ranks, destination: Ranks) -> Iterator[Ranks]:
         """Yield the links of the static route or the shortest path."""
         if not isinstance(source, np.ndarray):
-            yield from one_pair(self, source, cast(int, destination))
+            yield from self._route(source, cast(int, destination))
             return
         destination = cast(Int64Array, destination)
         given = self._given(source, destination)
@@ -112,6 +112,13 @@ class GraphRouting:
             return {}
         pairs = enumerate(zip(source.tolist(), destination.tolist(), strict=True))
         return {index: self.static[pair] for index, pair in pairs if pair in self.static}
+
+    @cached_property
+    def _route(self) -> Callable[[int, int], tuple[int, ...]]:
+        """Routes of single pairs, kept, as a search takes a while."""
+        return lru_cache(maxsize=2**16)(
+            lambda source, destination: tuple(one_pair(self, source, destination))
+        )
 
     @cached_property
     def _paths(self) -> ShortestPaths:

@@ -12,8 +12,10 @@ from sim.routing.hashing import spread
 from sim.routing.protocol import Wiring
 from sim.units import Int64Array
 
-UNREACHABLE = np.iinfo(np.int64).max
-"""The distance where there is no way."""
+UNREACHABLE = 2**62
+"""The distance where there is no way; longer than any way."""
+
+_AT_ONCE = 2**17  # distances that are sought together, so that they stay in the processor's cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,25 +61,33 @@ class ShortestPaths:
         return ShortestPaths(self.num_vertices, *ends, self.length[order], self.link[order])
 
     def distances(self, start: int) -> Int64Array:
-        """Return the length of the shortest way from *start* to each vertex, or `UNREACHABLE`.
+        """Return the length of the shortest way from *start* to each vertex, or `UNREACHABLE`."""
+        distance: Int64Array = self._search(np.array([start]))[0]
+        return distance
 
-        Each round goes on from the vertices that the one before has brought nearer.
+    def _search(self, starts: Int64Array) -> Int64Array:
+        """Return the distances from each of u vertices, shape (u, num_vertices).
+
+        Each round goes on from what the one before has brought nearer, for all *starts* together.
         """
-        distance = np.full(self.num_vertices, UNREACHABLE, dtype=np.int64)
-        distance[start] = 0
-        frontier = np.array([start])
+        width = self.num_vertices
+        distance = np.full(len(starts) * width, UNREACHABLE, dtype=np.int64)
+        frontier = np.arange(len(starts)) * width + starts
+        distance[frontier] = 0
         while len(frontier):
-            edges, owner = self._edges_of(frontier)
-            head, reached = self.head[edges], distance[frontier[owner]] + self.length[edges]
+            vertices = frontier % width
+            edges, owner = self._edges_of(vertices)
+            head = (frontier - vertices)[owner] + self.head[edges]
+            reached = distance[frontier[owner]] + self.length[edges]
             nearer = reached < distance[head]
             head = head[nearer]
             np.minimum.at(distance, head, reached[nearer])
             frontier = np.unique(head)
-        return distance
+        return distance.reshape(len(starts), width)
 
     def strangers(self, rank: int, num_ranks: int) -> tuple[Int64Array, Int64Array]:
         """Return the ranks that *rank* cannot reach, and those that cannot reach it."""
-        ways = self.distances(rank), self._to(rank)
+        ways = self.distances(rank), self._backwards.distances(rank)
         unreached, unreaching = (np.flatnonzero(way[:num_ranks] == UNREACHABLE) for way in ways)
         return unreached, unreaching
 
@@ -92,7 +102,7 @@ class ShortestPaths:
         ends, row = np.unique(destination, return_inverse=True)
         if not len(ends):
             return
-        distance = np.stack([self._to(int(end)) for end in ends])
+        distance = self._to(ends)
         at = source.copy()
         while len(going := np.flatnonzero(at != destination)):
             here = at[going]
@@ -110,11 +120,25 @@ class ShortestPaths:
             at[going] = self.head[taken]
             yield links
 
-    def _to(self, destination: int) -> Int64Array:
-        """Return how far each vertex is from *destination*."""
-        if destination not in self._distances:
-            self._distances[destination] = self._backwards.distances(destination)
-        return self._distances[destination]
+    def _to(self, destinations: Int64Array) -> Int64Array:
+        """Return how far each vertex is from each of u destinations, shape (u, num_vertices).
+
+        All ways to a vertex with one edge into it pass where that comes from, so that the search,
+        which is kept, serves all ranks on one switch.
+        """
+        back = self._backwards
+        first = back._first_edge[destinations]
+        only = back._first_edge[destinations + 1] - first == 1
+        before, last = destinations.copy(), np.zeros_like(destinations)
+        before[only], last[only] = back.head[first[only]], back.length[first[only]]
+        wanted = np.array([end for end in np.unique(before).tolist() if end not in self._distances])
+        at_once = max(1, _AT_ONCE // self.num_vertices)
+        for number in range(0, len(wanted), at_once):
+            batch = wanted[number : number + at_once]
+            self._distances.update(zip(batch.tolist(), back._search(batch), strict=True))
+        distance = np.stack([self._distances[end] for end in before.tolist()]) + last[:, None]
+        distance[np.arange(len(destinations)), destinations] = 0
+        return distance
 
     @cached_property
     def _backwards(self) -> ShortestPaths:
