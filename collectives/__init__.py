@@ -22,10 +22,12 @@ if TYPE_CHECKING:
         ProgramError,
         UnknownAlgorithmError,
     )
+    from collectives.job import Job
     from collectives.program import Algorithm, Copy, Cost, Recv, RecvReduce, Reduce, Send, Step, algorithm
     from collectives.proof import Proof, verify
     from collectives.resolve import algorithm_names, resolve_algorithm
-    from collectives.simulation import Run, simulate
+    from collectives.run import Run
+    from collectives.simulation import simulate, simulate_jobs
 
 __version__ = "0.1.0"
 
@@ -42,10 +44,12 @@ _NAMES = {
         "ProgramError",
         "UnknownAlgorithmError",
     ),
+    "job": ("Job",),
     "program": ("Algorithm", "Copy", "Cost", "Recv", "RecvReduce", "Reduce", "Send", "Step", "algorithm"),
     "proof": ("Proof", "verify"),
     "resolve": ("algorithm_names", "resolve_algorithm"),
-    "simulation": ("Run", "simulate"),
+    "run": ("Run",),
+    "simulation": ("simulate", "simulate_jobs"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 
@@ -57,6 +61,7 @@ __all__ = [
     "Communicator",
     "Copy",
     "Cost",
+    "Job",
     "MismatchError",
     "NotExactError",
     "NotSupportedError",
@@ -74,6 +79,7 @@ __all__ = [
     "connect",
     "resolve_algorithm",
     "simulate",
+    "simulate_jobs",
     "verify",
 ]
 

@@ -163,6 +163,7 @@ def predict_on(
     hosts: Sequence[int],
     collective: str,
     nbytes: int,
+    algorithm: NcclAlgorithm | None = None,
     constants: Constants = NCCL_2_30,
 ) -> Prediction:
     """Return what NCCL would choose for ranks at places of *topology*; see `predict`.
@@ -172,11 +173,13 @@ def predict_on(
         hosts: the place of each rank of the group.
         collective: one of `nccl_terms.COLLECTIVES`.
         nbytes: size of the buffer, as nccl-tests counts it.
+        algorithm: the only one that it may choose, if any.
         constants: the model's numbers.
 
     Raises:
         NotSupportedError: the topology does not say what its hardware is; the nodes have different
-            numbers of ranks, or their ranks do not follow each other; or as for `predict`.
+            numbers of ranks, or their ranks do not follow each other; NCCL would not consider
+            *algorithm*; or as for `predict`.
     """
     what = f"NCCL's model on {topology.name}"
     if topology.hardware is None:
@@ -195,7 +198,7 @@ def predict_on(
         raise NotSupportedError(
             f"{what}: the ranks of a node do not follow each other; the model is for placement 'packed'"
         )
-    return predict(
+    candidates = table(
         collective,
         nbytes,
         num_nodes=len(sizes),
@@ -203,3 +206,8 @@ def predict_on(
         hardware=topology.hardware,
         constants=constants,
     )
+    allowed = [one for one in candidates if algorithm in (None, one.algorithm)]
+    if not allowed:
+        known = ", ".join(dict.fromkeys(one.algorithm for one in candidates))
+        raise NotSupportedError(f"{what}: NCCL does not consider {algorithm} here; it considers {known}")
+    return min(allowed, key=lambda prediction: prediction.seconds)

@@ -116,7 +116,7 @@ class Pattern:
         else:
             sent = self._sizes(row, self._sends, self._sent_as, chunking)
             if np.array_equal(sent, self._sizes(row, self._receives, self._received_as, chunking)):
-                return sent
+                return MostlyEqual(int(sent[0])) if sent.size and (sent == sent[0]).all() else sent
         raise NotExactError("the two sides of a message differ in size")
 
     def _sides(self, positions: list[int]) -> Int64Array:

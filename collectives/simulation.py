@@ -1,72 +1,53 @@
 """How long a collective takes on a network that need not exist.
 
-Two engines, one answer: ``makespan`` evaluates all ranks at once where messages never share a
-link, ``events`` runs every message through `sim.Network` and knows sharing.  Where both apply
-they agree to the picosecond.  Both run the very programs that `collectives.proof` proves and
-the real transports carry out.
+Two engines, one answer: ``makespan`` evaluates all ranks at once where every step's sharing can be solved
+at once, ``events`` runs every message through `sim.Network`.  Where both apply they agree to the picosecond.
+Both run the very programs that `collectives.proof` proves and the real transports carry out.
+
+Two more ways are formulas, and say so in the result: ``model="nccl"`` is what NCCL itself expects
+(`collectives.nccl_model`), and the algorithm ``nvls`` is reduction in the switches
+(`collectives.in_network`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import simpy
 
-from collectives.bandwidth import algbw, busbw
-from collectives.choice import Fixed, parse_auto
-from collectives.cost import selector_on
-from collectives.errors import NotExactError, ProgramError
-from collectives.floor import check_floor, floor_ps
-from collectives.placement import on_nodes
+from collectives.errors import NotExactError, NotSupportedError, ProgramError
+from collectives.floor import floor_ps
+from collectives.job import Job, PlacedJob
 from collectives.program import Algorithm, Program
 from collectives.proof import verify
 from collectives.queues import EngineName, Span, collective_queue, run_until
-from collectives.resolve import resolve_algorithm
+from collectives.run import Run
+from sim.network import Network
+from sim.pace import Jitter
+from sim.placement import Placement
 from sim.topology import Topology
-from sim.units import to_seconds
+from sim.units import SECOND, Quantity
 
 Engine: TypeAlias = Literal["auto", "makespan", "events"]
+Model: TypeAlias = Literal["links", "nccl"]
+Protocol: TypeAlias = Literal["LL", "LL128", "Simple"]
+
+NVLS = "nvls"
+"""The algorithm that is no program: switches reduce and multicast."""
+
+_NCCL_NAMES = {
+    "ring": "Ring",
+    "tree": "Tree",
+    "double_binary_tree": "Tree",
+    "pat": "PAT",
+    NVLS: "NVLS",
+    "auto": None,
+    "native": None,
+}
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A simulated collective.
-
-    Attributes:
-        seconds: until the last rank is done.
-        floor_seconds: below which no algorithm can be on this network (see `collectives.floor`).
-        engine: ``makespan`` or ``events``.
-        algorithm: name and parameters; what ``auto`` has chosen.
-        collective: what was computed.
-        nbytes: size of the buffer, as nccl-tests counts it.
-        num_ranks: number of ranks.
-        time_ps: the exact result, of which *seconds* is the nearest float.
-        topology: name of the network.
-    """
-
-    seconds: float
-    floor_seconds: float
-    engine: str
-    algorithm: str
-    collective: str
-    nbytes: int
-    num_ranks: int
-    time_ps: int
-    topology: str
-
-    @property
-    def algbw(self) -> float:
-        """Algorithm bandwidth in bytes/s, as nccl-tests defines it."""
-        return algbw(self.nbytes, self.seconds)
-
-    @property
-    def busbw(self) -> float:
-        """Bus bandwidth in bytes/s, as nccl-tests defines it."""
-        return busbw(self.collective, self.nbytes, self.seconds, self.num_ranks)
 
 
 def simulate(
@@ -77,70 +58,90 @@ def simulate(
     collective: str = "all_reduce",
     engine: Engine = "auto",
     itemsize: int = 1,
+    placement: Placement = "packed",
+    overhead: Quantity = 0,
+    reduction_bandwidth: Quantity | None = None,
+    protocol: Protocol | None = None,
+    jitter: Jitter | None = None,
+    model: Model = "links",
 ) -> Run:
     """Predict the time of one collective in which all ranks start together.
 
     Model: a message waits for its path's latency, then shares the bandwidth of its links fairly
-    (max-min); no protocol overhead, no cost of the reduction itself.  See ``docs/modelling.md``.
+    (max-min).  See ``docs/modelling.md``.
 
     Args:
         algorithm: a name, ``FILE.py:FUNCTION``, a program or an `Algorithm`; its parameter
             ``ranks_per_node``, if it has one that is not given, is that of *topology*.  Or ``auto``:
-            that which costs least on *topology* (see `collectives.cost`), or is fastest in a table.
+            that which costs least on *topology* (see `collectives.cost`), or is fastest in a table.  Or
+            ``nvls``: reduction in the switches, by a closed form.
         nbytes: size of the buffer, as nccl-tests counts it.
-        topology: the network; every one of its ranks takes part.
+        topology: the network.
         collective: for names and bare programs.
         engine: ``auto`` takes *makespan* where it is exact, else *events*.
         itemsize: bytes of an element; chunks hold whole elements.
+        placement: where the ranks are: ``packed``, ``round_robin``, or a place for each rank.
+        overhead: of each message, on either side (see `sim.pace`).
+        reduction_bandwidth: at which a rank reduces; None: reducing takes no time.
+        protocol: of NCCL, for what it leaves of a link and its latency (see `collectives.protocol`).
+        jitter: random pauses of all ranks.
+        model: ``links``, or ``nccl`` for what NCCL expects, by a closed form: of its *algorithm* of that
+            name, or of what it would choose (``auto``).
 
     Raises:
         ProgramError: the program deadlocks.
-        NotExactError: ``engine="makespan"``, and messages share a link.
-        ValueError: sizes are negative or do not fit.
+        NotExactError: ``engine="makespan"``, and it cannot give the exact time.
+        NotSupportedError: the model does not apply to what was asked.
+        ValueError: sizes are negative or do not fit, or a quantity or placement cannot be.
     """
-    chosen = _chosen(topology, algorithm, collective, nbytes)
-    if nbytes < 0 or itemsize < 1 or nbytes % itemsize:
-        raise ValueError(
-            f"nbytes must be a multiple of itemsize and not negative, got {nbytes} and {itemsize}"
-        )
+    if protocol is not None:
+        from collectives.protocol import with_protocol
 
-    def attempt(name: EngineName) -> Span:
-        env = simpy.Environment(initial_time=0)
-        selector = Fixed({chosen.collective: chosen})
-        queue = collective_queue(env, topology, selector, chosen.collective, engine=name, itemsize=itemsize)
-        span: Span = run_until(env, queue.submit(nbytes))
-        return span
-
-    try:
-        span, used = with_engine(engine, attempt)
-    except ProgramError:
-        verify(chosen, topology.num_ranks)  # shows which ranks wait for what
-        raise
-    floor = floor_ps(chosen.collective, nbytes, topology, root=chosen.parameters.get("root", 0))
-    check_floor(span.end_ps, floor, f"{chosen} on {topology.name}, {nbytes} bytes")
-    return Run(
-        seconds=to_seconds(span.end_ps),
-        floor_seconds=to_seconds(floor),
-        engine=used,
-        algorithm=str(chosen),
-        collective=chosen.collective,
-        nbytes=nbytes,
-        num_ranks=topology.num_ranks,
-        time_ps=span.end_ps,
-        topology=topology.name,
+        topology = with_protocol(topology, protocol)
+    job = Job(
+        algorithm,
+        nbytes,
+        collective=collective,
+        placement=placement,
+        itemsize=itemsize,
+        overhead=overhead,
+        reduction_bandwidth=reduction_bandwidth,
     )
+    placed = job.on(topology)
+    placed = replace(placed, pace=replace(placed.pace, jitter=jitter))
+    if model not in ("links", "nccl"):
+        raise ValueError(f"model must be 'links' or 'nccl', got {model!r}")
+    if model == "nccl":
+        return _as_nccl_expects(placed)
+    if algorithm == NVLS:
+        return _in_the_switches(placed)
+    span, used = with_engine(engine, lambda name: _attempt(placed, name))
+    return Run.of(placed, span.end_ps, engine=used)
 
 
-def _chosen(
-    topology: Topology, algorithm: str | Program | Algorithm, collective: str, nbytes: int
-) -> Algorithm:
-    """Return what *algorithm* means for all ranks of *topology*; it knows which of them share a node."""
-    if parse_auto(algorithm) is None:
-        resolved = resolve_algorithm(algorithm, collective)
-        return on_nodes(resolved, topology.ranks_per_node, range(topology.num_ranks))
-    selected = selector_on(topology, algorithm).select(collective, nbytes)
-    assert selected is not None, "on a simulated network there is no native"
-    return selected
+def simulate_jobs(jobs: Sequence[Job], *, topology: Topology) -> list[Run]:
+    """Predict several collectives on one network at once; jobs may share ranks, and share links.
+
+    Each is a communicator of its own: jobs of the same ranks do not wait for each other.  All messages
+    run through one `sim.Network` (``engine="events"``).
+
+    Returns:
+        A result for each job, from its own start to its own end.
+
+    Raises:
+        ProgramError: a program deadlocks.
+        ValueError: there is no job; or as for `simulate`.
+    """
+    if not jobs:
+        raise ValueError("jobs: expected at least one Job, got none")
+    env = simpy.Environment(initial_time=0)
+    network = Network(env, topology)
+    placed = [job.on(topology) for job in jobs]
+    spans: list[Span] = run_until(env, env.process(_all_of(env, network, placed)))
+    return [
+        Run.of(one, span.end_ps - span.start_ps, engine="events", start_ps=span.start_ps)
+        for one, span in zip(placed, spans, strict=True)
+    ]
 
 
 def with_engine(engine: Engine, attempt: Callable[[EngineName], T]) -> tuple[T, EngineName]:
@@ -158,3 +159,76 @@ def with_engine(engine: Engine, attempt: Callable[[EngineName], T]) -> tuple[T, 
             if engine == "makespan":
                 raise
     return attempt("events"), "events"
+
+
+def _attempt(placed: PlacedJob, engine: EngineName) -> Span:
+    env = simpy.Environment(initial_time=0)
+    try:
+        span: Span = run_until(env, _submit(env, placed, engine))
+    except ProgramError:
+        verify(placed.algorithm, len(placed.hosts))  # shows which ranks wait for what
+        raise
+    return span
+
+
+def _submit(
+    env: simpy.Environment, placed: PlacedJob, engine: EngineName, network: Network | None = None
+) -> simpy.Event:
+    queue = collective_queue(
+        env,
+        placed.topology,
+        placed.selector,
+        placed.algorithm.collective,
+        engine=engine,
+        itemsize=placed.job.itemsize,
+        hosts=placed.hosts,
+        pace=placed.pace,
+        network=network,
+    )
+    return queue.submit(placed.job.nbytes)
+
+
+def _all_of(env: simpy.Environment, network: Network, jobs: Sequence[PlacedJob]) -> Any:
+    """Start every job at its time; return their spans."""
+
+    def one(placed: PlacedJob) -> Any:
+        yield env.timeout(placed.start_ps)
+        return (yield _submit(env, placed, "events", network))
+
+    running = [env.process(one(placed)) for placed in jobs]
+    yield env.all_of(running)
+    return [process.value for process in running]
+
+
+def _as_nccl_expects(placed: PlacedJob) -> Run:
+    from collectives.nccl_model import predict_on
+
+    job, name = placed.job, str(placed.job.algorithm)
+    if not isinstance(job.algorithm, str) or name not in _NCCL_NAMES:
+        known = ", ".join(_NCCL_NAMES)
+        raise NotSupportedError(f'model="nccl" knows of no algorithm {name}; expected one of {known}')
+    wanted: Any = _NCCL_NAMES[name]
+    best = predict_on(placed.topology, placed.hosts, job.collective, job.nbytes, wanted)
+    in_switches = best.algorithm.startswith(("NVLS", "CollNet"))
+    floor = floor_ps(job.collective, job.nbytes, placed.topology, 0, placed.hosts, in_network=in_switches)
+    time_ps = round(best.seconds * SECOND)
+    if time_ps < floor:
+        raise NotSupportedError(
+            f"NCCL's model expects {best.seconds:.3g} s of {best.algorithm}, less than the links of "
+            f"{placed.topology.name} allow: its [hardware] and its links do not describe one system"
+        )
+    what = f"{best.algorithm}/{best.protocol}"
+    return Run.of(placed, time_ps, engine="closed form", model="nccl", floor=floor, algorithm=what)
+
+
+def _in_the_switches(placed: PlacedJob) -> Run:
+    from collectives.in_network import in_network_ps
+
+    job = placed.job
+    if not placed.pace.is_free:
+        raise NotSupportedError(
+            "nvls is a closed form without overhead, reduction and jitter; leave them out"
+        )
+    time_ps = in_network_ps(job.collective, job.nbytes, placed.topology, placed.hosts)
+    floor = floor_ps(job.collective, job.nbytes, placed.topology, 0, placed.hosts, in_network=True)
+    return Run.of(placed, time_ps, engine="closed form", floor=floor, algorithm=NVLS)

@@ -21,16 +21,20 @@ from sim.errors import (
     UnitError,
 )
 from sim.network import Network
+from sim.pace import ConditionError, Jitter
 from sim.stream import Stream
 from sim.topology import Topology
 from sim.trace import Trace
+from sim.transfers import transfer_times
 
 if TYPE_CHECKING:
     from sim.network_file import load_network, preset_names
 
 __all__ = [
     "Cluster",
+    "ConditionError",
     "DeadlockError",
+    "Jitter",
     "Network",
     "NetworkFileError",
     "RankError",
@@ -42,6 +46,7 @@ __all__ = [
     "UnitError",
     "load_network",
     "preset_names",
+    "transfer_times",
 ]
 
 

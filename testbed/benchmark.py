@@ -15,7 +15,7 @@ from testbed.report.table import Advance, spell_size
 
 if TYPE_CHECKING:
     from collectives.program import Algorithm
-    from collectives.simulation import Run
+    from collectives.run import Run
     from sim import Topology
 
 MAX_MESSAGES = 500_000

@@ -1,0 +1,84 @@
+"""What a simulated collective has taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from collectives.bandwidth import algbw, busbw
+from collectives.job import PlacedJob
+from sim.units import to_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A simulated collective.
+
+    Attributes:
+        seconds: from the start of its first rank until its last rank is done.
+        floor_seconds: below which no algorithm can be on this network (see `collectives.floor`).
+        engine: ``makespan`` or ``events``, or ``closed form`` where a formula was evaluated.
+        model: of the time: ``links`` or ``nccl``.
+        algorithm: name and parameters; what ``auto`` has chosen.
+        collective: what was computed.
+        nbytes: size of the buffer, as nccl-tests counts it.
+        num_ranks: number of ranks.
+        start_ps: when its first rank began.
+        time_ps: the exact result, of which *seconds* is the nearest float.
+        topology: name of the network.
+    """
+
+    seconds: float
+    floor_seconds: float
+    engine: str
+    model: str
+    algorithm: str
+    collective: str
+    nbytes: int
+    num_ranks: int
+    start_ps: int
+    time_ps: int
+    topology: str
+    _placed: PlacedJob = field(repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        placed: PlacedJob,
+        time_ps: int,
+        *,
+        engine: str,
+        start_ps: int = 0,
+        model: str = "links",
+        floor: int | None = None,
+        algorithm: str | None = None,
+    ) -> Run:
+        """Return the result of *placed*, checked against its floor unless one is given.
+
+        Raises:
+            BelowFloorError: *time_ps* lies below the floor.
+        """
+        floor = placed.check(time_ps) if floor is None else floor
+        return cls(
+            seconds=to_seconds(time_ps),
+            floor_seconds=to_seconds(floor),
+            engine=engine,
+            model=model,
+            algorithm=algorithm or str(placed.algorithm),
+            collective=placed.job.collective if algorithm else placed.algorithm.collective,
+            nbytes=placed.job.nbytes,
+            num_ranks=len(placed.hosts),
+            start_ps=start_ps,
+            time_ps=time_ps,
+            topology=placed.topology.name,
+            _placed=placed,
+        )
+
+    @property
+    def algbw(self) -> float:
+        """Algorithm bandwidth in bytes/s, as nccl-tests defines it."""
+        return algbw(self.nbytes, self.seconds)
+
+    @property
+    def busbw(self) -> float:
+        """Bus bandwidth in bytes/s, as nccl-tests defines it."""
+        return busbw(self.collective, self.nbytes, self.seconds, self.num_ranks)
