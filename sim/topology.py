@@ -11,6 +11,7 @@ full duplex: the two directions of a cable are two links.
     Topology.leaf_spine  a tree of two levels
     Topology.fat_tree    the k-ary fat tree: three levels of equal switches
     Topology.graph       any ranks, switches and links
+    Topology.from_file   any of these, as a TOML file or preset describes it
 """
 
 from __future__ import annotations

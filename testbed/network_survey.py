@@ -1,9 +1,10 @@
 """What a designer asks of a network first: its links, how far ranks are apart, and where it is narrow.
 
-Distances are those of the routes that messages take.  The bisection bandwidth is the largest flow from
-one half of the ranks to the other (by networkx), over the links that some route has: for the halves by
-rank number and for those that the network itself names (a torus, along each dimension), the smallest of
-these.  No other halves are looked for, so a graph that is narrow elsewhere may have less.
+Distances are those of the routes that messages take, over samples where ranks are many.  The bisection
+bandwidth is the largest flow from one half of the ranks to the other (by networkx), over the links that
+some route has: for the halves by rank number and for those that the network itself names (a torus, along
+each dimension), the smallest of these.  No other halves are looked for, so a graph that is narrow
+elsewhere may have less.
 """
 
 from __future__ import annotations
@@ -14,12 +15,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from sim.routing import DetourRouting, GraphRouting
 from sim.topology import Topology
 from sim.units import Int64Array
 
 MAX_PAIRS = 1 << 18
 """Routes of more pairs of ranks than this are sampled."""
-MAX_FLOW_LINKS = 30_000
+SAMPLED_DESTINATIONS = 63
+"""Then as many ranks are destinations besides rank 0: paths on a graph are searched for each destination."""
+MAX_EDGES = 1 << 25
+"""On a graph so few pairs are taken that no more edges are looked at for one step of all."""
+MAX_FLOW_LINKS = 300_000
 """Between halves that more links than this join, parallel ones counted once, no flow is computed."""
 
 
@@ -128,13 +134,24 @@ def pairs_of(topology: Topology) -> Pairs:
         sources, destinations = np.divmod(np.arange(ranks * ranks), ranks)
         method = "over all pairs of ranks"
     else:
-        chosen = np.random.default_rng(0).integers(ranks, size=(2, MAX_PAIRS))
-        others = np.arange(ranks)
-        sources = np.concatenate([np.zeros_like(others), others, chosen[0]])
-        destinations = np.concatenate([others, np.zeros_like(others), chosen[1]])
-        method = f"over rank 0 and every other, both ways, and {MAX_PAIRS} random pairs"
+        random = np.random.default_rng(0)
+        many = min(MAX_PAIRS, MAX_EDGES // _widest(topology))
+        near = np.arange(ranks) if ranks <= many else random.integers(ranks, size=many)
+        others = random.integers(1, ranks, SAMPLED_DESTINATIONS)
+        sources = np.concatenate([near, random.integers(ranks, size=many)])
+        destinations = np.concatenate([np.zeros_like(near), np.resize(others, many)])
+        method = f"of {len(sources)} pairs: all ranks to rank 0, and random ones to {len(others)} others"
+        if len(near) < ranks:
+            method = f"of {len(sources)} random pairs to rank 0 and {len(others)} others"
     different = sources != destinations
     return Pairs(topology.routes(sources[different], destinations[different]), complete, method)
+
+
+def _widest(topology: Topology) -> int:
+    """Return through how many edges a route is searched at the widest vertex, 1 where none is searched."""
+    if not isinstance(topology.routing, GraphRouting | DetourRouting):
+        return 1
+    return max(1, int(np.bincount(topology.routing.wiring().tail).max(initial=0)))
 
 
 def diameter(topology: Topology, pairs: Pairs) -> Diameter:

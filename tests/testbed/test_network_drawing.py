@@ -57,7 +57,12 @@ def test_a_picture_that_nobody_could_read_is_refused(tmp_path: Path) -> None:
 def test_every_rank_is_in_exactly_one_part(topology: Topology) -> None:
     found = parts(topology.routing.wiring(), topology.num_ranks)
 
-    assert [rank for part in found for rank in part.ranks()] == list(range(topology.num_ranks))
+    assert sorted(rank for part in found for rank in part.ranks()) == list(range(topology.num_ranks))
+
+
+@given(networks())
+def test_any_network_can_be_sketched_on_a_screen(topology: Topology) -> None:
+    assert 0 < len(sketch(topology).splitlines()) < 60
 
 
 @pytest.mark.parametrize("name", ["nodes", "leaves", "fat tree", "graph"])

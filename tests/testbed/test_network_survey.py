@@ -52,6 +52,19 @@ def test_the_diameter_of_a_large_torus_is_found_among_samples() -> None:
     assert diameter(topology, pairs_of(topology)).hops == 24
 
 
+@given(networks())
+def test_no_bisection_is_above_what_half_of_the_ranks_can_send(topology: Topology) -> None:
+    """As a bound from above: the capacity of all links out of the first half's ranks, and into the second's."""
+    found, ranks = flow(topology), topology.num_ranks
+    wiring = topology.routing.wiring()
+    if len(wiring.joins) or ranks == 1:
+        return
+
+    half = (ranks + 1) // 2
+    assert found is not None
+    assert 0 < found <= int(topology.link_bandwidth[wiring.tail < half].astype(object).sum())
+
+
 @given(st.integers(2, 40), RATE)
 def test_half_of_the_ranks_on_a_switch_can_send_to_the_other_half(num_ranks: int, rate: int) -> None:
     assert flow(Topology.switch(num_ranks=num_ranks, bandwidth=rate, **LINK)) == num_ranks // 2 * rate
