@@ -21,6 +21,7 @@ O(|A| log₂ |V|)", Theoretical Computer Science 19, 1982.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -28,7 +29,7 @@ from functools import cached_property
 import numpy as np
 
 from sim.crossing import Crossings
-from sim.fluid import Classes, class_durations_ps
+from sim.fluid import Classes, amount, class_durations_ps
 from sim.topology import Topology
 from sim.units import Int64Array, transfer_ps
 
@@ -151,11 +152,36 @@ class Flight:
     def _shared_ps(self, sizes: Int64Array) -> Int64Array | None:
         if self._round is not None and self._round.fits(sizes):
             return transfer_ps(sizes * self._round.num_flows, self._round.bandwidth)
-        classes = Classes.of(self.links, self.crossings, self._bandwidth, sizes, MAX_CLASSES)
+        classes = self.classes(sizes)
         if classes is None:
             return None
         durations: Int64Array = np.array(class_durations_ps(classes), dtype=np.int64)[classes.class_of]
         return durations
+
+    def classes(self, sizes: Int64Array) -> Classes | None:
+        """Return the classes of messages of these *sizes*, or None if they are too many."""
+        distinct, labels = np.unique(sizes, return_inverse=True)
+        return self.classes_of(labels, [amount(nbytes) for nbytes in distinct.tolist()])
+
+    def classes_of(self, labels: Int64Array, amounts: Sequence[int]) -> Classes | None:
+        """Return the classes of messages of which different *amounts* are left, or None if too many.
+
+        Args:
+            labels: which of the amounts is left of each message, shape (m,).
+            amounts: as `sim.fluid.amount` counts.
+        """
+        return Classes.of(self.links, self.crossings, self._bandwidth, labels, amounts, MAX_CLASSES)
+
+    def joined(self, other: Flight) -> Flight:
+        """Return the flight of these messages and, numbered on, those of *other* on the same network."""
+        longest, no_link = max(self.links.shape[1], other.links.shape[1]), len(self._bandwidth) - 1
+        return Flight(
+            np.concatenate([self.source, other.source]),
+            np.concatenate([self.destination, other.destination]),
+            np.concatenate([_padded(flight.links, longest, no_link) for flight in (self, other)]),
+            np.concatenate([self.latency_ps, other.latency_ps]),
+            self._bandwidth,
+        )
 
 
 @dataclass(frozen=True)
@@ -202,3 +228,7 @@ def _order_shares(bandwidth: Int64Array, num_flows: Int64Array) -> tuple[Int64Ar
     at_place = dict(sorted(zip(shares, pairs, strict=True)))
     places = {share: place for place, share in enumerate(at_place)}
     return np.array([places[share] for share in shares], dtype=np.int64)[key_of], list(at_place.values())
+
+
+def _padded(links: Int64Array, length: int, no_link: int) -> Int64Array:
+    return np.pad(links, ((0, 0), (0, length - links.shape[1])), constant_values=no_link)

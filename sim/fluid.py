@@ -8,8 +8,9 @@ problem with a million flows is as small as its number of classes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,13 +43,13 @@ class Classes:
 
     Attributes:
         class_of: the class of each flow, shape (m,).
-        nbytes: the size of a flow of each class.
+        amounts: what is left of a flow of each class, as `amount` counts.
         bandwidth: bytes/s of a link of each class.
         flows_on_link: for each class of links, how many flows of each class one of them carries.
     """
 
     class_of: Int64Array
-    nbytes: Sequence[int]
+    amounts: Sequence[int]
     bandwidth: Sequence[int]
     flows_on_link: Sequence[dict[int, int]]
 
@@ -58,7 +59,8 @@ class Classes:
         links: Int64Array,
         crossings: Crossings,
         bandwidth: Int64Array,
-        sizes: Int64Array,
+        labels: Int64Array,
+        amounts: Sequence[int],
         max_classes: int,
     ) -> Classes | None:
         """Return the coarsest classes of flows over *links*, or None if they are more than *max_classes*.
@@ -67,7 +69,8 @@ class Classes:
             links: of each flow, shape (m, h), padded with ``len(bandwidth) - 1``.
             crossings: of links by flows.
             bandwidth: of each link, and of no link.
-            sizes: bytes of each flow, shape (m,).
+            labels: which of *amounts* is left of each flow, shape (m,).
+            amounts: different numbers.
             max_classes: of flows.
         """
         names, starts = crossings.links, crossings.starts
@@ -75,7 +78,7 @@ class Classes:
         local[names] = np.arange(len(names))
         ways = local[links]
         link_class = np.unique(bandwidth[names], return_inverse=True)[1]
-        flow_class = np.unique(sizes, return_inverse=True)[1]
+        flow_class = labels
         found = (0, 0)
         while found != (found := (int(flow_class.max()) + 1, int(link_class.max()) + 1)):
             if found[0] > max_classes:
@@ -94,7 +97,10 @@ class Classes:
             carried, times = np.unique(there, return_counts=True)
             flows_on_link.append(dict(zip(carried.tolist(), times.tolist(), strict=True)))
         classes = cls(
-            flow_class, sizes[first_flow].tolist(), bandwidth[names[first_link]].tolist(), flows_on_link
+            flow_class,
+            [amounts[label] for label in labels[first_flow].tolist()],
+            bandwidth[names[first_link]].tolist(),
+            flows_on_link,
         )
         classes._check(ways[first_flow], link_class)
         return classes
@@ -110,23 +116,48 @@ class Classes:
                 assert times * num_flows[flow] == carried * num_links[link], "classes are not equitable"
 
 
+class Left(NamedTuple):
+    """What is left of a flow: *rest* at *since_ps*, when it got its *rate*."""
+
+    rest: int
+    rate: int
+    since_ps: int
+
+    def at(self, time_ps: int) -> int:
+        """Return what is left at *time_ps*, if the rate stays."""
+        return self.rest - self.rate * (time_ps - self.since_ps)
+
+
 def class_durations_ps(classes: Classes) -> list[int]:
     """Return the picoseconds after which the flows of each class end, all beginning at once."""
+    durations = [0] * len(classes.amounts)
+    for _, ends in _phases(classes):
+        first = min(ends.values())
+        for flow, end in ends.items():
+            if end == first:
+                durations[flow] = end
+    return durations
+
+
+def class_left(classes: Classes, elapsed_ps: int) -> dict[int, Left]:
+    """Return what is left of the flows of each class that has not ended *elapsed_ps* after the beginning."""
+    for left, ends in _phases(classes):
+        if min(ends.values()) > elapsed_ps:
+            return left
+    return {}
+
+
+def _phases(classes: Classes) -> Iterator[tuple[dict[int, Left], dict[int, int]]]:
+    """Yield, for each time between two ends, what is left of each class and when it would end."""
     now = 0
-    ends = [0] * len(classes.nbytes)
-    rest = {flow: amount(nbytes) for flow, nbytes in enumerate(classes.nbytes) if nbytes}
+    rest = {flow: amount for flow, amount in enumerate(classes.amounts) if amount}
     while rest:
         rates = _max_min(classes, rest)
-        upcoming = {flow: end_ps(now, left, rates[flow]) for flow, left in rest.items()}
-        first = min(upcoming.values())
-        for flow, end in upcoming.items():
-            if end == first:
-                ends[flow] = end
-                del rest[flow]
-            else:
-                rest[flow] -= rates[flow] * (first - now)
-        now = first
-    return ends
+        left = {flow: Left(amount, rates[flow], now) for flow, amount in rest.items()}
+        ends = {flow: end_ps(now, amount, rates[flow]) for flow, amount in rest.items()}
+        yield left, ends
+        now = min(ends.values())
+        rest = {flow: left[flow].at(now) for flow, end in ends.items() if end > now}
 
 
 def _max_min(classes: Classes, active: dict[int, int]) -> dict[int, int]:

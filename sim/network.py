@@ -11,8 +11,8 @@ others, get new rates.  A flow ends, and frees its links, at the first whole pic
 its last byte is through; flows that end together are delivered in the order in which they were
 sent.
 
-Messages that are launched together as a `sim.flight.Flight` stay together as a `sim.batch.Batch` for as
-long as nobody else comes to their links; then, and where they are few, they are flows like all others.
+Messages that are launched together as a `sim.flight.Flight` stay together as long as they can
+(`sim.batches`); then, and where they are few, they are flows like all others.
 
 [Note: fixed point]  Shares such as a third of a link are fractions.  Rates are ints in units of
 2**-256 bytes/s, rounded down, so the end of a flow comes out late by far less than 2**-96 ps, and
@@ -24,7 +24,7 @@ nothing but the input.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from operator import attrgetter, index
 
@@ -32,16 +32,14 @@ import numpy as np
 import simpy
 from simpy.events import EventPriority
 
-from sim.batch import Arrived, Batch
+from sim.batch import Arrived, Batch, Part, Single
+from sim.batches import MIN_BATCH, Batches
 from sim.errors import UnitError
 from sim.flight import Flight
-from sim.fluid import FRACTION_BITS, amount, end_ps
+from sim.fluid import FRACTION_BITS, Left, amount, end_ps
 from sim.sharing import max_min_rates
 from sim.topology import Topology
 from sim.units import Int64Array
-
-MIN_BATCH = 12
-"""Messages from which on a flight is a batch."""
 
 _AFTER_ALL_ELSE = EventPriority(9)  # SimPy's own are 0 and 1; later means larger
 _IN_ORDER_SENT = attrgetter("number")
@@ -127,10 +125,7 @@ class Network:
         self._settling: set[int] = set()
         self._num_active = 0
         self._departing: dict[int, list[Batch]] = {}
-        self._batch_ends: dict[int, list[Batch]] = {}
-        self._batch_on = np.zeros(topology.num_links + 1, dtype=np.int64)  # the last stands for no link
-        self._batches: dict[int, Batch] = {}
-        self._num_batches = 0
+        self._batches = Batches(self._capacity, self._settle_at)
         self._ended: dict[Arrived, list[int]] = {}
         self._flown: tuple[Flight | None, int | Int64Array] = None, 0
         self._flown_bytes = np.zeros(topology.num_links + 1, dtype=np.int64)
@@ -177,18 +172,21 @@ class Network:
             numbers = list(range(len(flight))) if messages is None else messages.tolist()
             sizes = [nbytes] * len(numbers) if isinstance(nbytes, int) else nbytes.tolist()
             for number, size in zip(numbers, sizes, strict=True):
-                flow = self._member(flight, number, amount(size), _Member(arrived, number, self._ended))
+                source, destination = flight.ends[number]
+                left = Left(amount(size), 0, 0)
+                flow = self._flow(Single(source, destination, arrived, number, left))
                 flow.path.bytes_sent += size
                 self._start_after_latency(flow)
             return
         some = flight if messages is None else flight.select(messages)
         self._account(some, nbytes)
-        for latency_ps, numbers, part in some.by_latency:
-            all_of_them = part is some
-            sizes = nbytes if all_of_them or isinstance(nbytes, int) else nbytes[numbers]
-            names = messages if all_of_them else numbers if messages is None else messages[numbers]
+        for latency_ps, members, part in some.by_latency:
+            everything = part is some
+            sizes_there = nbytes if everything or isinstance(nbytes, int) else nbytes[members]
+            names = messages if everything else members if messages is None else messages[members]
             start_ps = int(self.env.now) + latency_ps
-            self._departing.setdefault(start_ps, []).append(Batch(part, sizes, names, arrived))
+            batch = Batch(part, [Part(arrived, names, 0, len(part))], start_ps, sizes_there)
+            self._departing.setdefault(start_ps, []).append(batch)
             self._settle_at(start_ps)
 
     @property
@@ -245,84 +243,46 @@ class Network:
                 self._on_link[link].remove(flow)
             changed.update(flow.path.links)
             flow.done.succeed()
-        landed = self._land_batches(now)
+        landed = self._batches.land(now)
+        if self._ended:
+            landed += [(arrived, np.array(numbers)) for arrived, numbers in self._ended.items()]
+            self._ended.clear()
         for flow in self._starting.pop(now, ()):
-            self._put_on_links(flow, now, changed)
-        for batch in self._departing.pop(now, ()):
-            self._depart(batch, now, changed)
+            self._put_on_links(flow, changed)
+        if now in self._departing:
+            departing = self._departing.pop(now)
+            self._go_alone(self._batches.depart(departing, self._has_no_flow), changed)
         self._share(changed, now)
         self._await_next_end()
         for arrived, numbers in landed:
             arrived(numbers)
 
-    def _land_batches(self, now: int) -> list[tuple[Arrived, Int64Array | None]]:
-        """Return what was launched with others and ends now; free the links of batches that are through."""
-        landed: list[tuple[Arrived, Int64Array | None]] = []
-        if self._ended:
-            landed += [(arrived, np.array(numbers)) for arrived, numbers in self._ended.items()]
-            self._ended.clear()
-        for batch in self._batch_ends.pop(now, ()):
-            if batch.ends_ps is not None:
-                landed.append((batch.arrived, batch.ended_at(now)))
-                if batch.last_end_ps == now:
-                    self._free(batch)
-        return landed
-
-    def _depart(self, batch: Batch, now: int, changed: set[int]) -> None:
-        """Let *batch* take to its links: together if they are free, else as single flows."""
-        if len(batch.flight) >= MIN_BATCH and self._links_are_free(batch.flight) and batch.take_off(now):
-            self._num_batches += 1
-            self._batches[self._num_batches] = batch
-            self._batch_on[batch.flight.links] = self._num_batches
-            self._batch_on[-1] = 0
-            for end in batch.end_times():
-                self._batch_ends.setdefault(end, []).append(batch)
-                self._settle_at(end)
-            return
-        sizes = np.broadcast_to(np.asarray(batch.nbytes), (len(batch.flight),)).tolist()
-        for message, nbytes in enumerate(sizes):
-            self._put_on_links(self._of_batch(batch, message, amount(nbytes)), now, changed)
-
-    def _links_are_free(self, flight: Flight) -> bool:
-        """Return whether neither batches nor flows are on the links of *flight*."""
-        if self._batches and self._batch_on[flight.links].any():
-            return False
+    def _has_no_flow(self, flight: Flight) -> bool:
+        """Return whether no flow is on the links of *flight*."""
+        on_link = self._on_link
         return not self._num_active or not any(
-            self._on_link[link]
-            for links in flight.links.tolist()
-            for link in links
-            if link < len(self._on_link)
+            on_link[link] for links in flight.links.tolist() for link in links if link < len(on_link)
         )
 
-    def _dissolve(self, batch: Batch, changed: set[int]) -> None:
-        """Make flows of what is left of *batch*, each at the rate that it has."""
-        now = int(self.env.now)
-        self._free(batch)
-        for message, rate, rest, since in batch.left_at(now, self._capacity):
-            flow = self._of_batch(batch, message, rest)
-            self._put_on_links(flow, now, changed)
-            self._set_rate(flow, rate, since)
-        batch.ends_ps = None
+    def _go_alone(self, singles: Iterable[Single], changed: set[int]) -> None:
+        """Make flows of messages that leave a batch; they have a rate unless they begin now."""
+        for single in list(singles):
+            flow = self._flow(single)
+            self._put_on_links(flow, changed)
+            if single.left.rate:
+                self._set_rate(flow, single.left.rate, single.left.since_ps)
 
-    def _free(self, batch: Batch) -> None:
-        number = int(self._batch_on[batch.flight.links[0, 0]])
-        self._batch_on[batch.flight.links] = 0
-        del self._batches[number]
-
-    def _of_batch(self, batch: Batch, message: int, rest: int) -> _Flow:
-        member = _Member(batch.arrived, batch.number(message), self._ended)
-        return self._member(batch.flight, message, rest, member)
-
-    def _member(self, flight: Flight, message: int, rest: int, done: _Member) -> _Flow:
-        source, destination = flight.ends[message]
-        path = self._paths.get((source, destination)) or self._find_path(source, destination)
+    def _flow(self, single: Single) -> _Flow:
+        ends = single.source, single.destination
         self._num_flows += 1
-        return _Flow(self._num_flows, path, rest, done)
+        path = self._paths.get(ends) or self._find_path(*ends)
+        done = _Member(single.arrived, single.number, self._ended)
+        return _Flow(self._num_flows, path, single.left.rest, done)
 
-    def _put_on_links(self, flow: _Flow, now: int, changed: set[int]) -> None:
+    def _put_on_links(self, flow: _Flow, changed: set[int]) -> None:
         for link in flow.path.links:
-            if self._batches and (number := int(self._batch_on[link])):
-                self._dissolve(self._batches[number], changed)
+            if self._batches:
+                self._go_alone(self._batches.disturb(link, int(self.env.now)), changed)
             self._on_link[link].add(flow)
         self._num_active += 1
         changed.update(flow.path.links)

@@ -84,7 +84,10 @@ def test_all_engines_agree_to_the_picosecond(case: Case) -> None:
     except NotSupportedError:
         reject()
 
-    with mock.patch("sim.network.MIN_BATCH", 2), mock.patch("collectives.row_execution.FEW", 3):
+    with ExitStack() as stack:
+        for name, value in (("sim.network.MIN_BATCH", 2), ("sim.batches.MIN_BATCH", 2)):
+            stack.enter_context(mock.patch(name, value))
+        stack.enter_context(mock.patch("collectives.row_execution.FEW", 3))
         assert spans("events", topology, chosen, calls, **options) == expected
     try:
         makespan = spans("makespan", topology, chosen, calls, **options)

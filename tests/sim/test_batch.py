@@ -92,7 +92,7 @@ def test_messages_launched_together_arrive_as_those_sent_one_by_one(
 ) -> None:
     topology, launches = case
 
-    with mock.patch("sim.network.MIN_BATCH", 2):
+    with mock.patch("sim.network.MIN_BATCH", 2), mock.patch("sim.batches.MIN_BATCH", 2):
         arrivals = together(topology, launches)
 
     assert arrivals == one_by_one(topology, launches)
