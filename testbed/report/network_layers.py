@@ -74,7 +74,7 @@ def parts(wiring: Wiring, num_ranks: int) -> list[Part]:
 
     level = levels(wiring, num_ranks)
     ends = np.concatenate([np.stack([wiring.tail, wiring.head], axis=1), wiring.joins])
-    upper = level[ends].max(axis=1, initial=0)
+    upper = level[ends].max(axis=1, initial=1)
     joined = UnionFind(range(len(wiring.names)))
     found = [Part(0, [rank], first_rank=rank) for rank in range(num_ranks)]
     for height in range(1, int(level.max()) + 1):

@@ -82,6 +82,8 @@ class _Tree:
     def lines(self, part: Part) -> Iterator[str]:
         """Yield the part's own line, then its parts, indented."""
         yield self._name(part)
+        if part.level == 0:
+            return
         rows: list[list[str]] = []
         if all(below.level == 0 for below in part.parts):
             ranks = [below.top[0] for below in part.parts]

@@ -32,6 +32,7 @@ NETWORKS = {
     "leaves": Topology.leaf_spine(num_ranks=30, hosts_per_leaf=4, uplink_bandwidth=1, num_spines=3, **LINK),
     "fat tree": Topology.fat_tree(k=8, **LINK),
     "graph": load_network(ROOT / "examples" / "cluster.toml").topology(),
+    "unused switch": Topology.graph(ranks=["a", "b"], switches=["s"], links=PIPE),
     "no switch": Topology.graph(ranks=["a", "b"], links=PIPE),
 }
 

@@ -54,7 +54,6 @@ def test_the_diameter_of_a_large_torus_is_found_among_samples() -> None:
 
 @given(networks())
 def test_no_bisection_is_above_what_half_of_the_ranks_can_send(topology: Topology) -> None:
-    """As a bound from above: the capacity of all links out of the first half's ranks, and into the second's."""
     found, ranks = flow(topology), topology.num_ranks
     wiring = topology.routing.wiring()
     if len(wiring.joins) or ranks == 1:
