@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sim import Topology
 
 MAX_MESSAGES = 500_000
-"""Messages of one call up to which ``all`` simulates an algorithm one by one: some 20 seconds."""
+"""Messages of one call up to which ``all`` simulates an algorithm one by one: some ten seconds."""
 
 STEPS_PER_MESSAGE = 10
 """How many steps of a rank take as long to simulate as a message, though it may have nothing to do."""

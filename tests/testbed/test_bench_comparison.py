@@ -49,10 +49,10 @@ def test_a_collective_may_be_written_as_prose_has_it() -> None:
 
 
 def test_every_row_says_which_engine_gave_it() -> None:
-    document = bench_json("--ranks", "6", "--algorithm", "ring,direct")
+    document = bench_json("--ranks", "16", "--algorithm", "ring,double_binary_tree")
 
     engines = {own["algorithm"]: own["engine"] for own in document["rows"]}
-    assert engines == {"ring": "makespan", "direct": "events"}
+    assert engines == {"ring": "makespan", "double_binary_tree": "events"}
     assert "engines makespan and events" in document["model"]
 
 
@@ -75,10 +75,10 @@ def test_what_would_take_long_to_simulate_is_left_out_unless_it_is_named(
     monkeypatch.setattr(benchmark, "MAX_MESSAGES", 100)
 
     document = bench_json("--ranks", "16", "--algorithm", "all")
-    named = bench_json("--ranks", "16", "--algorithm", "direct")
+    named = bench_json("--ranks", "16", "--algorithm", "double_binary_tree")
 
     refused = {own["algorithm"]: own["reason"] for own in document["refused"]}
-    assert "--algorithm all,direct" in refused["direct"]
+    assert "--algorithm all,double_binary_tree" in refused["double_binary_tree"]
     assert "ring" not in refused
     assert len(named["rows"]) == 2
 
