@@ -211,3 +211,34 @@ def _pairs(link: LinkTable, place: tuple[str | int, ...]) -> Iterator[tuple[str,
             (*place, "pairs"), f'"each" of {len(tails)} names cannot go with one of {len(heads)}'
         )
     return zip(tails, heads, strict=True)
+
+
+def static_routes(
+    routes: Sequence[RouteTable], vertices: Vertices, links: Sequence[LinkSpec]
+) -> dict[tuple[str, str], list[str]]:
+    """Return the names between the two ends of each static route.
+
+    Raises:
+        FieldError: ends that are no two ranks, a pair that has a route already, an unknown node on the
+            way, or no link between two that follow each other.
+    """
+    ranks, joined = frozenset(vertices.ranks), {(link.tail, link.head) for link in links}
+    known = [*vertices.ranks, *vertices.switches]
+    found: dict[tuple[str, str], list[str]] = {}
+    for number, route in enumerate(routes):
+        place = ("route", number)
+        for end, name in (("from", route.tail), ("to", route.head)):
+            if name not in ranks:
+                raise FieldError((*place, end), f"there is no rank {name!r}{nearest(name, vertices.ranks)}")
+        if route.tail == route.head or (route.tail, route.head) in found:
+            what = "from a rank to itself" if route.tail == route.head else "that there is already"
+            raise FieldError((*place, "to"), f"a route {what}: {route.tail!r} to {route.head!r}")
+        for tail, head in itertools.pairwise((route.tail, *route.via, route.head)):
+            if (tail, head) not in joined:
+                unknown = next((name for name in (tail, head) if name not in known), None)
+                said = f"there is no link from {tail!r} to {head!r}"
+                if unknown is not None:
+                    said = f"unknown node {unknown!r}{nearest(unknown, known)}"
+                raise FieldError((*place, "via"), said)
+        found[route.tail, route.head] = route.via
+    return found

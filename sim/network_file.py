@@ -102,7 +102,7 @@ class NetworkDescription:
         if size is not None and ranks != size:
             raise TopologyError(
                 f"num_ranks: the network {self.name} has {_spell(size)} ranks, not {_spell(ranks)}; its file "
-                "states its size"
+                "states its size, so ask for that"
             )
         limits = (("ranks", ranks, MAX_RANKS), ("directed links", self.fields.num_links(ranks), MAX_LINKS))
         for what, wanted, limit in limits:

@@ -27,6 +27,7 @@ from sim.graph_file import (
     count_links,
     count_ranks,
     link_specs,
+    static_routes,
 )
 from sim.hardware_file import HardwareTable
 from sim.topology import Topology
@@ -256,12 +257,12 @@ class Graph(Common):
     def topology(self, num_ranks: int, name: str) -> Topology:
         """Return the network."""
         vertices = Vertices.of(self.nodes)
-        links = link_specs(self.links, self.classes, [*vertices.ranks, *vertices.switches])
+        links = list(link_specs(self.links, self.classes, [*vertices.ranks, *vertices.switches]))
         return Topology.graph(
             ranks=vertices.ranks,
             switches=vertices.switches,
-            links=list(links),
-            routes={(route.tail, route.head): route.via for route in self.routes},
+            links=links,
+            routes=static_routes(self.routes, vertices, links),
             ranks_per_node=self.ranks_per_node,
             routing=self.routing,
             metric=self.metric,

@@ -125,7 +125,31 @@ def test_several_names_at_both_ends_are_paired_as_the_link_says(pairs, ends):
         ("duplex", "duplx", r"line 22: link 2, duplx: unknown field \(did you mean 'duplex'\?\)"),
         ("bandwidth = 7", 'bandwidth = "7 apples"', "line 19: link 2, bandwidth: cannot read '7 apples'"),
         ("duplex = false", 'duplex = false\n[[node]]\nname = "lonely"', "lonely"),
-        ("duplex = false", 'duplex = false\n[[route]]\nfrom = "h0"\nto = "h1"\nvia = ["s1"]', "h0.*s1"),
+        (
+            "duplex = false",
+            'duplex = false\n[[route]]\nfrom = "h0"\nto = "h1"\nvia = ["s1"]',
+            r"line 26: route 1, via: there is no link from 'h0' to 's1'",
+        ),
+        (
+            "duplex = false",
+            'duplex = false\n[[route]]\nfrom = "h0"\nto = "h1"\nvia = ["s0", "s2"]',
+            r"line 26: route 1, via: unknown node 's2' \(did you mean 's1'\?\)",
+        ),
+        (
+            "duplex = false",
+            'duplex = false\n[[route]]\nfrom = "h0"\nto = "s1"',
+            "line 25: route 1, to: there is no rank 's1'",
+        ),
+        (
+            "duplex = false",
+            'duplex = false\n[[route]]\nfrom = "h0"\nto = "h0"',
+            "route 1, to: a route from a rank to itself",
+        ),
+        (
+            "duplex = false",
+            "duplex = false" + '\n[[route]]\nfrom = "h0"\nto = "h1"\nvia = ["s0"]' * 2,
+            "route 2, to: a route that there is already: 'h0' to 'h1'",
+        ),
     ],
 )
 def test_what_is_wrong_in_a_graph_is_named_with_its_line(old, new, said):
