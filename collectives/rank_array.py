@@ -22,7 +22,54 @@ FEW = 16
 """Ranks that are looked for by formula; for more, arrays are faster."""
 
 
-class RankArray:
+class LazyArray:
+    """A value over all ranks that becomes an array when it takes part in arithmetic, or is asked for."""
+
+    __slots__ = ()
+    __hash__ = None  # type: ignore[assignment]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.int64]:
+        raise NotImplementedError
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return getattr(ufunc, method)(*map(_plain, inputs), **options)
+
+    def __bool__(self) -> bool:
+        raise ProgramError(
+            "a program in array form must not branch on rank, which stands for all ranks at once; use when="
+        )
+
+    def __len__(self) -> int:
+        return len(np.asarray(self))
+
+    def __getitem__(self, place: Any) -> Any:
+        return np.asarray(self)[_plain(place)]
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(np.asarray(self), name)
+
+    def __repr__(self) -> str:
+        return repr(np.asarray(self))
+
+
+class Deferred(LazyArray):
+    """What *compute* returns, worked out at the first time that somebody asks."""
+
+    __slots__ = ("_compute", "_value")
+
+    def __init__(self, compute: Callable[[], Any]) -> None:
+        self._compute = compute
+        self._value: npt.NDArray[np.int64] | None = None
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[np.int64]:
+        if self._value is None:
+            self._value = np.asarray(self._compute())
+        return self._value if dtype is None else self._value.astype(dtype, copy=False)
+
+
+class RankArray(LazyArray):
     """``rank + offset``, or with *turn* ``(rank + turn) % num_ranks + offset``, over all ranks."""
 
     __slots__ = ("_num_ranks", "_offset", "_turn")
@@ -37,9 +84,6 @@ class RankArray:
         ranks = _twice(self._num_ranks)[turn : turn + self._num_ranks]
         values = ranks + self._offset if self._offset else ranks
         return values if dtype is None or values.dtype == dtype else values.astype(dtype)
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        return getattr(ufunc, method)(*map(_plain, inputs), **options)
 
     def __add__(self, other: Any) -> Any:
         if type(other) is int:
@@ -65,27 +109,6 @@ class RankArray:
 
     def __ne__(self, other: object) -> Any:
         return ~(self == other)
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __bool__(self) -> bool:
-        raise ProgramError(
-            "a program in array form must not branch on rank, which stands for all ranks at once; use when="
-        )
-
-    def __len__(self) -> int:
-        return self._num_ranks
-
-    def __getitem__(self, place: Any) -> Any:
-        return np.asarray(self)[_plain(place)]
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(np.asarray(self), name)
-
-    def __repr__(self) -> str:
-        return repr(np.asarray(self))
 
     def at(self, rank: int) -> int:
         """Return the value of *rank*."""
@@ -120,7 +143,7 @@ def _form(array: RankArray) -> tuple[int, int, int | None]:
 
 
 def _plain(value: Any) -> Any:
-    return np.asarray(value) if isinstance(value, RankArray) else value
+    return np.asarray(value) if isinstance(value, LazyArray) else value
 
 
 def _on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -133,11 +156,12 @@ def _swapped(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda self, other: function(_plain(other), np.asarray(self))
 
 
-for _name in ["mul", "floordiv", "truediv", "pow", "and", "or", "xor", "lshift", "rshift", "matmul"]:
+_ARITHMETIC = "add sub mod mul floordiv truediv pow and or xor lshift rshift matmul"
+_WITHOUT_SWAPPED = "lt le gt ge eq ne neg pos invert abs"
+
+for _name in _ARITHMETIC.split(" "):
     _function = getattr(operator, f"__{_name}__")
-    setattr(RankArray, f"__{_name}__", _on_arrays(_function))
-    setattr(RankArray, f"__r{_name}__", _swapped(_function))
-for _name in ("sub", "mod"):
-    setattr(RankArray, f"__r{_name}__", _swapped(getattr(operator, _name)))
-for _name in ["lt", "le", "gt", "ge", "neg", "pos", "invert", "abs"]:
-    setattr(RankArray, f"__{_name}__", _on_arrays(getattr(operator, _name)))
+    setattr(LazyArray, f"__r{_name}__", _swapped(_function))
+    setattr(LazyArray, f"__{_name}__", _on_arrays(_function))
+for _name in _WITHOUT_SWAPPED.split(" "):
+    setattr(LazyArray, f"__{_name}__", _on_arrays(getattr(operator, _name)))

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Any, Protocol
 
 import numpy as np
 
 from collectives.errors import NotSupportedError
-from collectives.program import Algorithm, Local, Operation, Step, Transfer, as_step
+from collectives.program import Algorithm, Local, Operation, Step, as_step
+from collectives.rank_array import Deferred, LazyArray
 
 
 class Members(Protocol):
@@ -77,25 +79,50 @@ def embed(
             of a larger world may be of different lengths.
     """
     own_chunks = program.num_chunks(group.size)
-    width = num_chunks // own_chunks
+    width = _as_one(num_chunks) // own_chunks
+    ends = _Ends(group)
 
-    def place(chunk: int) -> int:
+    def place(chunk: Any) -> Any:
         return chunk // own_chunks * of + first_chunk + chunk % own_chunks * width
 
     for step in program(group.index, group.size):
         placed: list[Operation] = []
         for operation in as_step(step):
-            other_end: Any = group.rank_of(operation.peer) if isinstance(operation, Transfer) else None
             if isinstance(operation, Local):
                 if np.any((operation.source - operation.chunk) % own_chunks):
                     raise NotSupportedError(
                         f"{program} for {program.collective} moves chunks about; embed ring instead"
                     )
-                other_end = place(operation.source)
-            taking_part = operation.when & when
-            length = operation.num_chunks * width
-            placed.append(type(operation)(other_end, place(operation.chunk), length, taking_part))
+                first: Any = place(operation.source)
+            else:
+                first = ends.of(operation.peer)
+            taking_part = when if operation.when is True else operation.when & when
+            chunk: Any = operation.chunk
+            over_ranks = isinstance(chunk, np.ndarray | LazyArray)
+            chunk = Deferred(partial(place, chunk)) if over_ranks else place(chunk)
+            placed.append(type(operation)(first, chunk, operation.num_chunks * width, taking_part))
         yield tuple(placed)
+
+
+class _Ends:
+    """Which ranks of the larger world peers are; those that a program keeps are looked up once."""
+
+    def __init__(self, group: Members) -> None:
+        self._group = group
+        self._known: dict[int, tuple[Any, Any]] = {}
+
+    def of(self, peer: Any) -> Any:
+        """Return which rank *peer* of the group is; for the same object, the same."""
+        if id(peer) not in self._known:
+            if len(self._known) >= 8:
+                self._known.clear()
+            self._known[id(peer)] = peer, self._group.rank_of(peer)
+        return self._known[id(peer)][1]
+
+
+def _as_one(number: Any) -> Any:
+    """Return *number*, which in array form is one for each rank, as one where they are all equal."""
+    return int(number[0]) if isinstance(number, np.ndarray) and (number == number[0]).all() else number
 
 
 def scratch_for(program: Algorithm, group_size: int, of: int) -> int:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.errors import ProgramError
-from collectives.rank_array import RankArray
+from collectives.rank_array import Deferred, RankArray
 
 OPERATORS = ["add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lt", "le", "gt", "ge", "eq", "ne"]
 
@@ -73,3 +73,14 @@ def test_it_mixes_with_arrays_and_indexes_tables() -> None:
 def test_a_program_that_branches_on_it_is_told_so() -> None:
     with pytest.raises(ProgramError, match="must not branch on rank"):
         bool(RankArray(3))
+
+
+def test_what_is_deferred_is_worked_out_once_and_only_if_asked_for() -> None:
+    asked: list[int] = []
+    deferred: Any = Deferred(lambda: asked.append(1) or np.arange(3))
+
+    assert asked == []
+    assert (deferred + 1 == [1, 2, 3]).all()
+    assert (2 - deferred).tolist() == [2, 1, 0]
+    assert np.asarray(deferred)[deferred].tolist() == [0, 1, 2]
+    assert asked == [1]
