@@ -25,7 +25,7 @@ from collectives.program import Algorithm
 from collectives.rank_by_rank import RankByRank
 from collectives.row_execution import RowExecution
 from collectives.rows import Pattern, rows_of
-from collectives.transports.simulated import SimulatedExchange
+from collectives.transports.simulated import Observer, SimulatedExchange
 from sim.network import Network
 from sim.pace import Pace, Pauses, call_after
 from sim.topology import Topology
@@ -70,6 +70,7 @@ def collective_queue(
     hosts: Sequence[int] | Int64Array | None = None,
     pace: Pace | None = None,
     network: Network | None = None,
+    observer: Observer | None = None,
 ) -> CollectiveQueue:
     """Return a queue of *collective* among ranks at *hosts*; by default rank r is at place r of *topology*.
 
@@ -83,6 +84,7 @@ def collective_queue(
         hosts: the place of each rank in the topology.
         pace: what ranks add to the time of the network.
         network: for *events*, that of *topology* which other queues use too; by default one of its own.
+        observer: for *events*, is told of every step and message.
     """
     places = None if hosts is None else [int(host) for host in hosts]
     selector = algorithm if isinstance(algorithm, Selector) else selector_on(topology, algorithm, places)
@@ -94,7 +96,7 @@ def collective_queue(
 
     if engine == "makespan":
         return MakespanQueue(env, Makespan(topology, hosts, pace), select, itemsize)
-    return EventQueue(network or Network(env, topology), select, itemsize, hosts, pace)
+    return EventQueue(network or Network(env, topology), select, itemsize, hosts, pace, observer)
 
 
 def run_until(env: simpy.Environment, event: simpy.Event) -> Any:
@@ -142,6 +144,7 @@ class EventQueue:
         itemsize: int,
         hosts: Sequence[int] | Int64Array | None = None,
         pace: Pace | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self._network = network
         self._select = select
@@ -149,6 +152,7 @@ class EventQueue:
         self._hosts = np.arange(network.topology.num_ranks) if hosts is None else np.asarray(hosts)
         self._pace = pace or Pace()
         self._exchange = SimulatedExchange(network, self._hosts.tolist())
+        self._exchange.observer = observer
         self._calls: list[_Call] = []
         self._num_done = np.zeros(len(self._hosts), dtype=np.int64)  # calls that each rank is through with
 
@@ -160,7 +164,7 @@ class EventQueue:
         pauses = None if self._pace.is_free else Pauses(self._pace, num_ranks, number)
         finished = partial(self._note_finished, number)
         execution: Execution
-        if matches_by_rows(algorithm, num_ranks, chunking):
+        if self._exchange.observer is None and matches_by_rows(algorithm, num_ranks, chunking):
             execution = RowExecution(self._network, self._hosts, algorithm, chunking, pauses, finished)
         else:
             execution = RankByRank(self._exchange, algorithm, chunking, pauses, number, finished)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from collectives.bandwidth import algbw, busbw
+from collectives.errors import NotSupportedError
 from collectives.job import PlacedJob
+from collectives.links import Links, Traffic
+from collectives.observation import Observation
+from sim.trace import Trace
 from sim.units import to_seconds
 
+_CLOSED_FORM = "closed form"
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Run:
     """A simulated collective.
 
@@ -39,6 +46,7 @@ class Run:
     time_ps: int
     topology: str
     _placed: PlacedJob = field(repr=False, compare=False)
+    _observation: Observation | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -51,6 +59,7 @@ class Run:
         model: str = "links",
         floor: int | None = None,
         algorithm: str | None = None,
+        observation: Observation | None = None,
     ) -> Run:
         """Return the result of *placed*, checked against its floor unless one is given.
 
@@ -71,6 +80,7 @@ class Run:
             time_ps=time_ps,
             topology=placed.topology.name,
             _placed=placed,
+            _observation=observation,
         )
 
     @property
@@ -82,3 +92,32 @@ class Run:
     def busbw(self) -> float:
         """Bus bandwidth in bytes/s, as nccl-tests defines it."""
         return busbw(self.collective, self.nbytes, self.seconds, self.num_ranks)
+
+    @cached_property
+    def links(self) -> Links:
+        """Bytes and utilisation of each link; for how long it was saturated, of a run that was observed.
+
+        Only this collective's bytes are counted; saturated is a link by all that cross it.
+
+        Raises:
+            NotSupportedError: a formula knows of no links.
+        """
+        if self.engine == _CLOSED_FORM:
+            raise NotSupportedError(
+                f"links: the time of {self.algorithm} is a closed form, which says nothing of single links"
+            )
+        seen = self._observation
+        saturated_ps = None if seen is None else seen.recorder.saturated_ps
+        nbytes = Traffic.of(self._placed).link_bytes
+        return Links(self._placed.topology, nbytes, self.time_ps, saturated_ps)
+
+    @cached_property
+    def trace(self) -> Trace:
+        """What each rank did when, and how full each link was (see `collectives.observation`).
+
+        Raises:
+            NotSupportedError: the run was not observed.
+        """
+        if self._observation is None:
+            raise NotSupportedError("trace: nothing was recorded; simulate with observe=True")
+        return self._observation.trace(self.start_ps + self.time_ps)

@@ -20,6 +20,7 @@ import simpy
 from collectives.errors import NotExactError, NotSupportedError, ProgramError
 from collectives.floor import floor_ps
 from collectives.job import Job, PlacedJob
+from collectives.observation import Observation
 from collectives.program import Algorithm, Program
 from collectives.proof import verify
 from collectives.queues import EngineName, Span, collective_queue, run_until
@@ -27,6 +28,7 @@ from collectives.run import Run
 from sim.network import Network
 from sim.pace import Jitter
 from sim.placement import Placement
+from sim.recorder import Recorder
 from sim.topology import Topology
 from sim.units import SECOND, Quantity
 
@@ -64,6 +66,7 @@ def simulate(
     protocol: Protocol | None = None,
     jitter: Jitter | None = None,
     model: Model = "links",
+    observe: bool = False,
 ) -> Run:
     """Predict the time of one collective in which all ranks start together.
 
@@ -87,6 +90,7 @@ def simulate(
         jitter: random pauses of all ranks.
         model: ``links``, or ``nccl`` for what NCCL expects, by a closed form: of its *algorithm* of that
             name, or of what it would choose (``auto``).
+        observe: record every message, for `Run.trace` and the times of `Run.links`; takes *events*.
 
     Raises:
         ProgramError: the program deadlocks.
@@ -111,19 +115,32 @@ def simulate(
     placed = replace(placed, pace=replace(placed.pace, jitter=jitter))
     if model not in ("links", "nccl"):
         raise ValueError(f"model must be 'links' or 'nccl', got {model!r}")
+    if observe and (engine == "makespan" or model == "nccl" or algorithm == NVLS):
+        raise NotSupportedError(
+            "observe: messages are seen by engine='events' alone, not by makespan or a closed form; "
+            "leave observe out, or take events and model='links'"
+        )
     if model == "nccl":
         return _as_nccl_expects(placed)
     if algorithm == NVLS:
         return _in_the_switches(placed)
-    span, used = with_engine(engine, lambda name: _attempt(placed, name))
-    return Run.of(placed, span.end_ps, engine=used)
+    observation = Observation(placed, Recorder(placed.topology)) if observe else None
+    span, used = with_engine(
+        "events" if observe else engine, lambda name: _attempt(placed, name, observation)
+    )
+    return Run.of(placed, span.end_ps, engine=used, observation=observation)
 
 
-def simulate_jobs(jobs: Sequence[Job], *, topology: Topology) -> list[Run]:
+def simulate_jobs(jobs: Sequence[Job], *, topology: Topology, observe: bool = False) -> list[Run]:
     """Predict several collectives on one network at once; jobs may share ranks, and share links.
 
     Each is a communicator of its own: jobs of the same ranks do not wait for each other.  All messages
     run through one `sim.Network` (``engine="events"``).
+
+    Args:
+        jobs: the collectives, at least one.
+        topology: the network.
+        observe: as for `simulate`; links are saturated by the messages of all jobs together.
 
     Returns:
         A result for each job, from its own start to its own end.
@@ -135,12 +152,14 @@ def simulate_jobs(jobs: Sequence[Job], *, topology: Topology) -> list[Run]:
     if not jobs:
         raise ValueError("jobs: expected at least one Job, got none")
     env = simpy.Environment(initial_time=0)
-    network = Network(env, topology)
+    recorder = Recorder(topology) if observe else None
+    network = Network(env, topology, recorder)
     placed = [job.on(topology) for job in jobs]
-    spans: list[Span] = run_until(env, env.process(_all_of(env, network, placed)))
+    seen = [None if recorder is None else Observation(one, recorder) for one in placed]
+    spans: list[Span] = run_until(env, env.process(_all_of(env, network, placed, seen)))
     return [
-        Run.of(one, span.end_ps - span.start_ps, engine="events", start_ps=span.start_ps)
-        for one, span in zip(placed, spans, strict=True)
+        Run.of(one, span.end_ps - span.start_ps, engine="events", start_ps=span.start_ps, observation=watched)
+        for one, span, watched in zip(placed, spans, seen, strict=True)
     ]
 
 
@@ -161,10 +180,11 @@ def with_engine(engine: Engine, attempt: Callable[[EngineName], T]) -> tuple[T, 
     return attempt("events"), "events"
 
 
-def _attempt(placed: PlacedJob, engine: EngineName) -> Span:
+def _attempt(placed: PlacedJob, engine: EngineName, seen: Observation | None) -> Span:
     env = simpy.Environment(initial_time=0)
+    network = None if seen is None else Network(env, placed.topology, seen.recorder)
     try:
-        span: Span = run_until(env, _submit(env, placed, engine))
+        span: Span = run_until(env, _submit(env, placed, engine, network, seen))
     except ProgramError:
         verify(placed.algorithm, len(placed.hosts))  # shows which ranks wait for what
         raise
@@ -172,7 +192,11 @@ def _attempt(placed: PlacedJob, engine: EngineName) -> Span:
 
 
 def _submit(
-    env: simpy.Environment, placed: PlacedJob, engine: EngineName, network: Network | None = None
+    env: simpy.Environment,
+    placed: PlacedJob,
+    engine: EngineName,
+    network: Network | None = None,
+    seen: Observation | None = None,
 ) -> simpy.Event:
     queue = collective_queue(
         env,
@@ -184,18 +208,21 @@ def _submit(
         hosts=placed.hosts,
         pace=placed.pace,
         network=network,
+        observer=seen,
     )
     return queue.submit(placed.job.nbytes)
 
 
-def _all_of(env: simpy.Environment, network: Network, jobs: Sequence[PlacedJob]) -> Any:
+def _all_of(
+    env: simpy.Environment, network: Network, jobs: Sequence[PlacedJob], seen: Sequence[Observation | None]
+) -> Any:
     """Start every job at its time; return their spans."""
 
-    def one(placed: PlacedJob) -> Any:
+    def one(placed: PlacedJob, observation: Observation | None) -> Any:
         yield env.timeout(placed.start_ps)
-        return (yield _submit(env, placed, "events", network))
+        return (yield _submit(env, placed, "events", network, observation))
 
-    running = [env.process(one(placed)) for placed in jobs]
+    running = [env.process(one(*job)) for job in zip(jobs, seen, strict=True)]
     yield env.all_of(running)
     return [process.value for process in running]
 

@@ -37,6 +37,7 @@ from sim.batches import MIN_BATCH, Batches
 from sim.errors import UnitError
 from sim.flight import Flight
 from sim.fluid import FRACTION_BITS, Left, amount, end_ps
+from sim.recorder import Recorder
 from sim.sharing import max_min_rates
 from sim.topology import Topology
 from sim.units import Int64Array
@@ -105,15 +106,17 @@ class _Settle(simpy.Event):
 class Network:
     """The links of a topology in the virtual time of a SimPy environment, in picoseconds."""
 
-    def __init__(self, env: simpy.Environment, topology: Topology) -> None:
+    def __init__(self, env: simpy.Environment, topology: Topology, recorder: Recorder | None = None) -> None:
         """Build the network.
 
         Args:
             env: its time must be an int, in picoseconds.
             topology: the network to be.
+            recorder: is told how much each link carries when; then no messages stay together.
         """
         self.env = env
         self.topology = topology
+        self.recorder = recorder
         self._capacity = [bandwidth << FRACTION_BITS for bandwidth in topology.link_bandwidth.tolist()]
         self._latency_ps: list[int] = topology.link_latency.tolist()
         self._on_link: list[set[_Flow]] = [set() for _ in self._capacity]
@@ -168,7 +171,7 @@ class Network:
                 for all that were sent; once or more, until all have.
             messages: the numbers of those to be sent, shape (m,); None: all.
         """
-        if len(flight if messages is None else messages) < MIN_BATCH:
+        if self.recorder is not None or len(flight if messages is None else messages) < MIN_BATCH:
             numbers = list(range(len(flight))) if messages is None else messages.tolist()
             sizes = [nbytes] * len(numbers) if isinstance(nbytes, int) else nbytes.tolist()
             for number, size in zip(numbers, sizes, strict=True):
@@ -238,6 +241,8 @@ class Network:
         ended = {flow for flow in self._ending.pop(now, ()) if flow.end_ps == now}
         for flow in sorted(ended, key=_IN_ORDER_SENT):
             flow.end_ps = -1
+            if self.recorder is not None:
+                self.recorder.note(flow.path.links, flow.rest, flow.rate, 0, now)
             self._num_active -= 1
             for link in flow.path.links:
                 self._on_link[link].remove(flow)
@@ -322,7 +327,10 @@ class Network:
         """Change the rate of *flow* and with it its end, unless it has this rate already."""
         if flow.rate == rate:
             return
-        flow.rest -= flow.rate * (now - flow.since_ps)
+        carried = flow.rate * (now - flow.since_ps)
+        if self.recorder is not None:
+            self.recorder.note(flow.path.links, carried, flow.rate, rate, now)
+        flow.rest -= carried
         flow.rate = rate
         flow.since_ps = now
         flow.end_ps = end_ps(now, flow.rest, rate)

@@ -7,13 +7,19 @@ order everywhere.  Real and simulated runs write the same format, so they can be
 Times are written as exact decimals, and the bytes of a file depend only on what was recorded, not
 on the order in which threads recorded it.
 
-Source: Google, "Trace Event Format", events ``X``, ``i`` and ``M``.
+Counters, such as how full a link is, belong to a group, which is shown as a process of its own after the
+ranks.  Arrows lead from a span of one rank to one of another.
+
+Source: Google, "Trace Event Format", events ``X``, ``i``, ``C``, ``s``, ``f`` and ``M``.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -24,7 +30,8 @@ import numpy as np
 SCHEMA = 1
 """Version of the metadata and of what ranks and lanes mean."""
 
-_FIRST_LANES = ("compute", "communication")
+_FIRST_LANES = ("compute", "communication", "steps", "send", "receive")
+_FIRST_GROUP = 1 << 30  # the process number of the first group of counters, beyond those of ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +49,41 @@ class Span:
     args: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A value from *time_ps* on, until the next one of that name; *millionths* of one *unit*."""
+
+    group: str
+    name: str
+    time_ps: int
+    unit: str
+    millionths: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """Leads from the span that begins at *time_ps* on one rank and lane to that on another."""
+
+    number: int
+    tail: tuple[int, str]
+    head: tuple[int, str]
+    time_ps: int
+
+
 class Trace:
     """Spans and instants of all ranks; may be pickled, and extended by another rank's.
 
     Attributes:
         spans: what has been recorded, in the order of recording.
+        counts: values of counters.
+        arrows: between spans.
         metadata: what a reader should know, such as the model and the network; JSON values.
     """
 
     def __init__(self, metadata: Mapping[str, Any] | None = None) -> None:
         self.spans: list[Span] = []
+        self.counts: list[Count] = []
+        self.arrows: list[Arrow] = []
         self.metadata = dict(metadata or {})
 
     def span(self, rank: int, lane: str, name: str, start_ps: int, end_ps: int, **args: Any) -> None:
@@ -70,6 +102,17 @@ class Trace:
         """Record that *name* happened at *time_ps* (picoseconds)."""
         self.spans.append(Span(rank, lane, name, time_ps, None, args))
 
+    def counter(self, group: str, name: str, time_ps: int, unit: str, millionths: int) -> None:
+        """Record that counter *name* of *group* has so many millionths of a *unit* from *time_ps* on."""
+        self.counts.append(Count(group, name, time_ps, unit, millionths))
+
+    def arrow(self, number: int, tail: tuple[int, str], head: tuple[int, str], time_ps: int) -> None:
+        """Record an arrow between the spans that begin at *time_ps* on two ranks' lanes.
+
+        *number* tells it apart from all others; there must be such spans.
+        """
+        self.arrows.append(Arrow(number, tail, head, time_ps))
+
     def extend(self, spans: Iterable[Span]) -> None:
         """Add the spans of another trace, whose times have the same zero."""
         self.spans.extend(spans)
@@ -84,18 +127,37 @@ class Trace:
         for rank, tid, lane in sorted({(span.rank, tids[span.lane], span.lane) for span in self.spans}):
             events.append(_name("thread_name", {"pid": rank, "tid": tid}, {"name": lane}))
             events.append(_name("thread_sort_index", {"pid": rank, "tid": tid}, {"sort_index": tid}))
+        groups = {group: _FIRST_GROUP + n for n, group in enumerate(sorted({c.group for c in self.counts}))}
+        for group, pid in groups.items():
+            events.append(_name("process_name", {"pid": pid}, {"name": group}))
+            events.append(_name("process_sort_index", {"pid": pid}, {"sort_index": pid}))
         events.extend(_event(span, tids[span.lane]) for span in sorted(self.spans, key=_order))
+        for arrow in sorted(self.arrows, key=lambda arrow: arrow.number):
+            events.append(_arrow_end(arrow, '"ph":"s"', arrow.tail, tids))
+            events.append(_arrow_end(arrow, '"ph":"f","bp":"e"', arrow.head, tids))
+        counts = sorted(self.counts, key=lambda count: (count.group, _natural(count.name), count.time_ps))
+        events.extend(_count(count, groups[count.group]) for count in counts)
         about = _dump({"schema": SCHEMA, **self.metadata})
         body = ",\n".join(events)
         return f'{{"displayTimeUnit":"ns","otherData":{about},"traceEvents":[\n{body}\n]}}\n'
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write `to_json` to *path*.
+        """Write `to_json` to *path*, whole or not at all.
 
         Raises:
-            OSError: the file cannot be written.
+            OSError: the file cannot be written; what was there before stays.
         """
-        Path(path).write_bytes(self.to_json().encode())
+        path = Path(path)
+        partial = path.with_name(f".{path.name}.partial") if path.is_file() or not path.exists() else path
+        try:
+            partial.write_bytes(self.to_json().encode())
+            if partial is not path:
+                partial.replace(path)
+        except OSError as error:
+            if partial is not path:
+                with suppress(OSError):
+                    partial.unlink()
+            raise OSError(error.errno or errno.EIO, error.strerror, str(path)) from error
 
 
 def _event(span: Span, tid: int) -> str:
@@ -105,6 +167,19 @@ def _event(span: Span, tid: int) -> str:
         f'{{"name":{_dump(span.name)},"cat":{_dump(span.lane)},{kind},"ts":{_microseconds(span.start_ps)},'
         f'{duration}"pid":{span.rank},"tid":{tid},"args":{_dump(span.args)}}}'
     )
+
+
+def _arrow_end(arrow: Arrow, kind: str, end: tuple[int, str], tids: Mapping[str, int]) -> str:
+    return (
+        f'{{"name":"message","cat":"message",{kind},"id":{arrow.number},"ts":{_microseconds(arrow.time_ps)},'
+        f'"pid":{end[0]},"tid":{tids[end[1]]}}}'
+    )
+
+
+def _count(count: Count, pid: int) -> str:
+    value = f"{{{_dump(count.unit)}:{_microseconds(count.millionths)}}}"  # six decimals, as times have
+    when = _microseconds(count.time_ps)
+    return f'{{"name":{_dump(count.name)},"ph":"C","ts":{when},"pid":{pid},"args":{value}}}'
 
 
 def _name(name: str, where: Mapping[str, int], args: Mapping[str, Any]) -> str:
@@ -117,12 +192,19 @@ def _order(span: Span) -> tuple[Any, ...]:
     return span.rank, _lane_order(span.lane), span.start_ps, -end_ps, span.name, _dump(span.args)
 
 
-def _lane_order(lane: str) -> tuple[int, str]:
-    return (_FIRST_LANES.index(lane) if lane in _FIRST_LANES else len(_FIRST_LANES), lane)
+def _lane_order(lane: str) -> tuple[Any, ...]:
+    kind = lane.rstrip("0123456789 ")
+    return (_FIRST_LANES.index(kind) if kind in _FIRST_LANES else len(_FIRST_LANES), _natural(lane))
+
+
+def _natural(name: str) -> tuple[Any, ...]:
+    """Sort ``send 2`` before ``send 10``."""
+    parts = re.split(r"([0-9]+)", name)
+    return (*((part, int(number)) for part, number in zip(parts[::2], [*parts[1::2], -1], strict=True)), name)
 
 
 def _microseconds(time_ps: int) -> str:
-    """Return picoseconds as an exact decimal number of microseconds."""
+    """Return picoseconds as an exact decimal number of microseconds, or millionths as one of wholes."""
     whole, rest = divmod(abs(time_ps), 10**6)
     return f"{'-' if time_ps < 0 else ''}{whole}.{rest:06d}"
 

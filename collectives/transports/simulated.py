@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Generator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import simpy
 
@@ -26,6 +26,25 @@ from sim.stream import Stream
 from sim.trace import Trace
 
 
+class Observer(Protocol):
+    """Sees what the ranks of a group do in virtual time; changes nothing."""
+
+    def posted(self, rank: int, step: int, pause_ps: int, reducing_ps: int, done: simpy.Event) -> None:
+        """Note that *rank* has come to *step*: pauses, then exchanges, then reduces, then is *done*."""
+
+    def matched(
+        self, ranks: tuple[int, int], steps: tuple[int, int], nbytes: int, arrival: simpy.Event
+    ) -> None:
+        """Note that a message sets out now, both sides having posted it.
+
+        Args:
+            ranks: source and destination.
+            steps: of the source and of the destination.
+            nbytes: its size.
+            arrival: fires when its last byte has arrived.
+        """
+
+
 class SimulatedExchange:
     """Where the ranks of one group meet: messages posted and not yet matched.
 
@@ -36,6 +55,7 @@ class SimulatedExchange:
     Attributes:
         reports: the last call of each rank, for the error of a deadlock.
         waiting: the calls that ranks wait for, by rank.
+        observer: is told of every step and message, if there is one.
     """
 
     def __init__(self, network: Network, hosts: Sequence[int] | None = None) -> None:
@@ -47,6 +67,7 @@ class SimulatedExchange:
         )
         self.reports: dict[int, Report] = {}
         self.waiting: dict[int, Call] = {}
+        self.observer: Observer | None = None
 
     def verdict(self) -> str:
         """Return whom the ranks wait for in vain, once nothing can happen any more; nothing if none waits."""
@@ -75,6 +96,8 @@ class SimulatedExchange:
         nbytes = sender.buffer.nbytes(operation)
         arrival = self.network.transfer(self.hosts[source], self.hosts[destination], nbytes)
         assert arrival.callbacks is not None
+        if self.observer is not None:
+            self.observer.matched((source, destination), (sender.number, receiver.number), nbytes, arrival)
         arrival.callbacks.append(receiver.complete_one)
         arrival.callbacks.append(sender.complete_one)
 
@@ -98,12 +121,16 @@ class SimulatedPort:
         """Start all operations of *step*; the event fires when all are complete."""
         self.step += 1
         env = self.exchange.network.env
-        in_flight = self.current = _StepInFlight(env, step, buffer)
+        in_flight = self.current = _StepInFlight(env, self.step, step, buffer)
         pause_ps = 0
         if self.pauses is not None:
             pause_ps = self.pauses.before(self.rank, in_flight.remaining)
             reduced = sum(buffer.nbytes(operation) for operation in step if operation.reduces)
             in_flight.reducing_ps = self.pauses.reduction(self.rank, reduced)
+        if self.exchange.observer is not None:
+            self.exchange.observer.posted(
+                self.rank, self.step, pause_ps, in_flight.reducing_ps, in_flight.done
+            )
         if pause_ps:
             env.timeout(pause_ps).callbacks.append(lambda _: self._offer(in_flight, channel))
         else:
@@ -236,10 +263,21 @@ class SimulatedWork:
 class _StepInFlight:
     """A step that has been posted; ``done`` fires when all its operations are complete."""
 
-    __slots__ = ("buffer", "done", "env", "incoming", "reducing_ps", "remaining", "step", "unmatched")
+    __slots__ = (
+        "buffer",
+        "done",
+        "env",
+        "incoming",
+        "number",
+        "reducing_ps",
+        "remaining",
+        "step",
+        "unmatched",
+    )
 
-    def __init__(self, env: simpy.Environment, step: Step, buffer: Buffer) -> None:
+    def __init__(self, env: simpy.Environment, number: int, step: Step, buffer: Buffer) -> None:
         self.env = env
+        self.number = number
         self.step = step
         self.buffer = buffer
         self.incoming: dict[int, Any] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -111,3 +112,44 @@ def test_an_empty_trace_is_a_trace():
 def test_a_span_that_ends_before_it_begins_is_refused():
     with pytest.raises(ValueError, match="span 'x' of rank 3 ends at 4 ps, but begins at 5 ps"):
         Trace().span(3, "compute", "x", 5, 4)
+
+
+def test_a_full_disk_is_an_error_that_names_the_file_and_keeps_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "trace.json"
+    path.write_text("before")
+
+    def full(self, content):
+        with open(self, "wb") as file:
+            file.write(content[:1])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        Trace().save(path)
+
+    assert caught.value.filename == str(path)
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_trace_may_go_to_what_is_no_file():
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"):
+        Trace().save("/dev/full")
+
+
+@given(SPANS, st.randoms(use_true_random=False))
+def test_counters_and_arrows_come_in_one_order_however_they_were_recorded(spans, random):
+    traces = []
+    for order in (list(range(8)), random.sample(range(8), 8)):
+        trace = trace_of(spans)
+        for number in order:
+            trace.counter("links", f"link {number}", number % 2, "%", 10**6 * number + 1)
+            trace.arrow(number, (0, "A"), (1, "A"), 5)
+        trace.span(0, "A", "x", 5, 6)
+        trace.span(1, "A", "x", 5, 6)
+        traces.append(trace.to_json())
+
+    assert traces[0] == traces[1]
+    counts = [e for e in json.loads(traces[0], parse_float=Decimal)["traceEvents"] if e["ph"] == "C"]
+    assert [e["name"] for e in counts] == [f"link {number}" for number in range(8)]
+    assert [e["args"]["%"] for e in counts] == [number + Decimal("0.000001") for number in range(8)]
