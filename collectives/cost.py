@@ -1,11 +1,12 @@
 """What a collective costs on a network, estimated without simulating it: α, β, γ and contention.
 
-All ranks take step k together.  A step lasts as long as the largest latency of its messages, plus
-what its busiest link needs for the bytes of all messages that cross it, plus what its busiest rank
-needs to reduce what it receives:
+All ranks take step k together.  A step lasts as long as the overhead of the rank with most messages,
+plus the largest latency of its messages, plus what its busiest link needs for the bytes of all messages
+that cross it, plus what its busiest rank needs to reduce what it receives:
 
-    T(n) = Σ_steps ( max α  +  n · max over links (share of n on the link / bandwidth)
-                            +  n · max over ranks (share of n reduced) · γ )
+    T(n) = Σ_steps ( max over ranks (messages) · o  +  max α
+                     +  n · max over links (share of n on the link / bandwidth)
+                     +  n · max over ranks (share of n reduced) · γ )
 
 That is linear in n, so it is worked out once for an algorithm and a network.  It equals the
 simulated time where ranks do stay in step and no two messages of a step are unequal, as for a ring on a
@@ -20,19 +21,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from collectives.algorithms import ALGORITHMS
 from collectives.choice import Choice, Selector, Table, fixed, parse_auto
+from collectives.chunking import Chunking
 from collectives.errors import NotExactError, NotSupportedError
 from collectives.placement import on_nodes
-from collectives.program import Algorithm, Send, Step
-from collectives.rows import Int64Array, over_ranks, rows_of
+from collectives.program import Algorithm
+from collectives.rows import MostlyEqual, Pattern, Sizes, reduced_nbytes, rows_of
+from sim.pace import Pace
 from sim.topology import Topology
-from sim.units import SECOND, parse_bandwidth
+from sim.units import SECOND, Int64Array, parse_bandwidth
 
 MAX_MESSAGES = 4_000_000
 """Messages of one collective up to which its cost is worked out."""
@@ -61,18 +65,15 @@ class Cheapest:
     Args:
         topology: the network.
         hosts: the place of each rank of the group in the topology; by default rank r is at r.
-        reduction_bandwidth: bytes/s at which a rank reduces; None: reducing costs no time.
+        pace: what ranks add to the time of the network: overhead (o) and reduction (γ) count.
     """
 
     def __init__(
-        self,
-        topology: Topology,
-        hosts: Sequence[int] | None = None,
-        reduction_bandwidth: int | None = None,
+        self, topology: Topology, hosts: Sequence[int] | None = None, pace: Pace | None = None
     ) -> None:
         self.topology = topology
         self.hosts = range(topology.num_ranks) if hosts is None else hosts
-        self.reduction_bandwidth = reduction_bandwidth
+        self.pace = pace or Pace()
         self._costs: dict[str, list[tuple[LinearCost, Algorithm]]] = {}
 
     def select(self, collective: str, nbytes: int) -> Algorithm:
@@ -94,11 +95,13 @@ class Cheapest:
                 continue
             candidate = on_nodes(shipped, self.topology.ranks_per_node, self.hosts)
             with suppress(NotSupportedError, NotExactError):
-                yield linear_cost(candidate, self.topology, self.hosts, self.reduction_bandwidth), candidate
+                yield linear_cost(candidate, self.topology, self.hosts, self.pace), candidate
 
 
-def selector_on(topology: Topology, choice: Choice, hosts: Sequence[int] | None = None) -> Selector:
-    """Return what *choice* means for ranks at *hosts* of *topology*; by default all ranks.
+def selector_on(
+    topology: Topology, choice: Choice, hosts: Sequence[int] | None = None, pace: Pace | None = None
+) -> Selector:
+    """Return what *choice* means for ranks at *hosts* of *topology*, which work at *pace*; by default all.
 
     Raises:
         UnknownAlgorithmError, AlgorithmFileError: see `collectives.choice.fixed`.
@@ -115,21 +118,23 @@ def selector_on(topology: Topology, choice: Choice, hosts: Sequence[int] | None 
         return fixed(choice).bound(bind)
     if auto.table is not None:
         return Table(auto.table, len(places), bind=bind).without_native()
-    return _cheapest(topology, places, auto.reduction_bandwidth)
+    pace = pace or Pace()
+    if auto.reduction_bandwidth is not None:
+        rate = parse_bandwidth(auto.reduction_bandwidth, "reduction_bandwidth")
+        pace = replace(pace, reduction_bandwidth=rate)
+    return _cheapest(topology, places, pace)
 
 
 @lru_cache(maxsize=64)  # one for all ranks and calls; a topology is compared by identity
-def _cheapest(topology: Topology, places: tuple[int, ...], reduction_bandwidth: str | None) -> Cheapest:
-    if reduction_bandwidth is None:
-        return Cheapest(topology, places)
-    return Cheapest(topology, places, parse_bandwidth(reduction_bandwidth, "reduction_bandwidth"))
+def _cheapest(topology: Topology, places: tuple[int, ...], pace: Pace) -> Cheapest:
+    return Cheapest(topology, places, pace)
 
 
 def linear_cost(
     algorithm: Algorithm,
     topology: Topology,
     hosts: Sequence[int] | None = None,
-    reduction_bandwidth: int | None = None,
+    pace: Pace | None = None,
 ) -> LinearCost:
     """Return what *algorithm* costs on *topology*.
 
@@ -137,52 +142,64 @@ def linear_cost(
         algorithm: the program of every rank.
         topology: the network.
         hosts: the place of each rank of the group in the topology; by default rank r is at r.
-        reduction_bandwidth: bytes/s at which a rank reduces, 1/γ; None: reducing costs no time.
+        pace: what ranks add to the time of the network: overhead and reduction count.
 
     Raises:
-        NotExactError: it sends more than `MAX_MESSAGES` messages, or has no array form and is too
-            long to be stacked.
+        NotExactError: it sends more than `MAX_MESSAGES` messages, has no array form and is too
+            long to be stacked, or its sends and receives do not match row by row.
         NotSupportedError: the program refuses this number of ranks.
     """
+    pace = pace or Pace()
     places = np.arange(topology.num_ranks) if hosts is None else np.asarray(hosts)
-    num_chunks = algorithm.num_chunks(len(places))
+    num_ranks, num_chunks = len(places), algorithm.num_chunks(len(places))
+    in_chunks = Chunking.of(algorithm, num_ranks, num_chunks, 1)
     latency_ps, busy, reduced, num_messages = 0, 0.0, 0, 0
-    for row in rows_of(algorithm, len(places)):
-        source, destination, chunks = _messages(row, len(places))
-        num_messages += len(source)
+    crowd: _Crowd | None = None
+    for row in rows_of(algorithm, num_ranks):
+        if crowd is None or not crowd.pattern.fits(row):
+            crowd = _Crowd(Pattern(row, num_ranks), topology, places)
+        num_messages += len(crowd.pattern.source)
         if num_messages > MAX_MESSAGES:
             raise NotExactError(
-                f"{algorithm} sends more than {MAX_MESSAGES} messages among {len(places)} ranks"
+                f"{algorithm} sends more than {MAX_MESSAGES} messages among {num_ranks} ranks"
             )
-        if len(source):
-            links = topology.routes(places[source], places[destination])
-            used = links >= 0
-            latencies = np.where(used, topology.link_latency[links], 0).sum(axis=1)
-            latency_ps += int(latencies.max())
-            weights = np.broadcast_to(chunks[:, None], links.shape)[used]
-            load = np.bincount(links[used], weights=weights, minlength=topology.num_links)
-            busy += float((load / topology.link_bandwidth).max())
-        reduced += _max_reduced(row, len(places))
-    gamma = reduced / reduction_bandwidth if reduction_bandwidth else 0.0
+        latency_ps += crowd.latency_ps + crowd.most_messages * pace.overhead_ps
+        busy += crowd.busy(crowd.pattern.nbytes(row, in_chunks))
+        if pace.reduction_bandwidth is not None:
+            reduced += int(reduced_nbytes(row, num_ranks, in_chunks).max(initial=0))
+    gamma = reduced / pace.reduction_bandwidth if pace.reduction_bandwidth else 0.0
     return LinearCost(latency_ps / SECOND, (busy + gamma) / num_chunks)
 
 
-def _messages(row: Step, num_ranks: int) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Return source, destination and number of chunks of every message that *row* sends."""
-    found = [np.zeros((3, 0), dtype=np.int64)]
-    for operation in row:
-        if isinstance(operation, Send):
-            ranks = np.flatnonzero(over_ranks(operation.when, num_ranks))
-            peers, chunks = (over_ranks(v, num_ranks)[ranks] for v in (operation.peer, operation.num_chunks))
-            found.append(np.stack([ranks, peers, chunks]))
-    source, destination, chunks = np.concatenate(found, axis=1)
-    return source, destination, chunks
+class _Crowd:
+    """The messages of rows of one pattern on the links.
 
+    Attributes:
+        pattern: who sends to whom.
+        latency_ps: the largest of a message.
+        most_messages: that a rank sends and receives.
+    """
 
-def _max_reduced(row: Step, num_ranks: int) -> int:
-    """Return how many chunks the busiest rank reduces in *row*."""
-    reduced = np.zeros(num_ranks, dtype=np.int64)
-    for operation in row:
-        if operation.reduces:
-            reduced += np.where(operation.when, operation.num_chunks, 0)
-    return int(reduced.max(initial=0))
+    def __init__(self, pattern: Pattern, topology: Topology, places: Int64Array) -> None:
+        self.pattern = pattern
+        self.latency_ps = self.most_messages = 0
+        self._busiest = 0.0
+        self._bandwidth = topology.link_bandwidth
+        if not len(pattern.source):
+            return
+        self._links = topology.routes(places[pattern.source], places[pattern.destination])
+        self._used = self._links >= 0
+        self.latency_ps = int(np.where(self._used, topology.link_latency[self._links], 0).sum(axis=1).max())
+        self.most_messages = int(np.bincount(np.concatenate([pattern.source, pattern.destination])).max())
+        self._busiest = self._load(np.ones(len(pattern.source)))
+
+    def busy(self, chunks: Sizes) -> float:
+        """Return what the busiest link needs for messages of so many *chunks*, for each byte of a chunk."""
+        if isinstance(chunks, MostlyEqual):
+            return self._busiest * chunks.common
+        return self._load(chunks) if len(chunks) else 0.0
+
+    def _load(self, weights: Any) -> float:
+        crossing = np.broadcast_to(weights[:, None], self._links.shape)[self._used]
+        load = np.bincount(self._links[self._used], weights=crossing, minlength=len(self._bandwidth))
+        return float((load / self._bandwidth).max())

@@ -93,7 +93,8 @@ class PlacedJob:
         if parse_auto(wanted) is None:
             return on_nodes(resolve_algorithm(wanted, collective), self.topology.ranks_per_node, self.hosts)
         assert isinstance(wanted, str)
-        selected = selector_on(self.topology, wanted, self.hosts).select(collective, self.job.nbytes)
+        selector = selector_on(self.topology, wanted, self.hosts, self.pace)
+        selected = selector.select(collective, self.job.nbytes)
         assert selected is not None, "on a simulated network there is no native"
         return selected
 

@@ -87,7 +87,9 @@ def collective_queue(
         observer: for *events*, is told of every step and message.
     """
     places = None if hosts is None else [int(host) for host in hosts]
-    selector = algorithm if isinstance(algorithm, Selector) else selector_on(topology, algorithm, places)
+    selector = (
+        algorithm if isinstance(algorithm, Selector) else selector_on(topology, algorithm, places, pace)
+    )
 
     def select(nbytes: int) -> Algorithm:
         selected = selector.select(collective, nbytes)

@@ -17,6 +17,7 @@ from collectives.cost import Cheapest, linear_cost
 from collectives.virtual import run_virtual
 from ddp import load_profile, simulate_step
 from sim import Topology
+from sim.pace import Pace
 
 TOPOLOGIES = st.builds(
     lambda build, ranks, bandwidth, latency: build(
@@ -83,10 +84,23 @@ def test_small_and_large_buffers_get_different_algorithms() -> None:
 def test_reducing_costs_what_the_busiest_rank_reduces() -> None:
     topology = Topology.switch(num_ranks=4, bandwidth="100Gbps", latency="2us")
     ring = resolve_algorithm("ring")
-    free, slow = (linear_cost(ring, topology, reduction_bandwidth=gamma) for gamma in (None, 10**9))
+    free, slow = (
+        linear_cost(ring, topology, pace=Pace.of(reduction_bandwidth=gamma)) for gamma in (None, 10**9)
+    )
 
     assert (slow.per_byte - free.per_byte) * 10**9 == pytest.approx(3 / 4)
     assert slow.latency == free.latency == 6 * 4e-6
+
+
+def test_with_overhead_direct_no_longer_wins_with_small_messages() -> None:
+    topology = Topology.switch(num_ranks=64, bandwidth="100Gbps", latency="2us")
+
+    free = simulate("auto", nbytes=4096, topology=topology)
+    paid = simulate("auto", nbytes=4096, topology=topology, overhead="1us")
+
+    direct = simulate("direct", nbytes=4096, topology=topology, overhead="1us")
+    assert free.algorithm == "direct" != paid.algorithm
+    assert direct.time_ps > 2 * paid.time_ps
 
 
 def test_a_group_pays_for_the_links_between_its_own_hosts() -> None:
