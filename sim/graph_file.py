@@ -35,6 +35,9 @@ from pydantic import AfterValidator, Field
 from sim.file_fields import Bandwidth, Efficiency, FieldError, Fields, Time, effective, nearest
 from sim.routing.graph import LinkSpec
 
+MAX_NODES = 1 << 21
+"""The most ranks and switches."""
+
 _RANGE = re.compile(r"\[(\d{1,9})-(\d{1,9})\]")
 
 
@@ -130,13 +133,18 @@ class Vertices:
         """Return the names of all nodes.
 
         Raises:
-            FieldError: a range is empty, a name stands there twice, or there is no rank.
+            FieldError: too many nodes, a range is empty, a name stands there twice, or there is no rank.
         """
         vertices = cls([], [])
         seen: set[str] = set()
         for number, node in enumerate(nodes):
-            names = expand(node.name)
             place = ("node", number, "name")
+            total = len(seen) + count_names(node.name)
+            if total > MAX_NODES:
+                raise FieldError(
+                    place, f"with {node.name!r} there are {total} nodes; expected at most {MAX_NODES}"
+                )
+            names = expand(node.name)
             if not names:
                 raise FieldError(
                     place, f"the range in {node.name!r} is empty; the smaller number comes first"

@@ -39,7 +39,9 @@ from sim.topology import Topology
 MAX_RANKS = 1 << 20
 """The most ranks of a network in a file."""
 MAX_LINKS = 1 << 23
-"""The most directed links."""
+"""The most directed links of a regular network."""
+MAX_GRAPH_LINKS = 1 << 20
+"""The most directed links of a graph, which are held one by one."""
 TABLES: Mapping[str | int, type[Fields]] = {
     "class": LinkClass,
     "hardware": HardwareTable,
@@ -91,7 +93,8 @@ class NetworkDescription:
 
         Raises:
             TopologyError: an impossible number of ranks, more than 2**20 of them or more than 2**23
-                directed links, another number than the file states, or none where it states none.
+                directed links (of a graph 2**20), another number than the file states, or none where it
+                states none.
         """
         size = self.fields.size
         ranks = size if num_ranks is None else num_ranks
@@ -104,7 +107,8 @@ class NetworkDescription:
                 f"num_ranks: the network {self.name} has {_spell(size)} ranks, not {_spell(ranks)}; its file "
                 "states its size, so ask for that"
             )
-        limits = (("ranks", ranks, MAX_RANKS), ("directed links", self.fields.num_links(ranks), MAX_LINKS))
+        most = MAX_GRAPH_LINKS if self.kind == "graph" else MAX_LINKS
+        limits = (("ranks", ranks, MAX_RANKS), ("directed links", self.fields.num_links(ranks), most))
         for what, wanted, limit in limits:
             if wanted > limit:
                 raise TopologyError(

@@ -107,6 +107,11 @@ def test_several_names_at_both_ends_are_paired_as_the_link_says(pairs, ends):
         ("bandwidth = 100\n", "", "line 11: link 1, bandwidth: this field is missing"),
         ("latency = 0\n", "", "link 1, latency: this field is missing"),
         ('"h[0-3]"\n[[', '"h[3-0]"\n[[', "line 8: node 1, name: the range in 'h.3-0.' is empty"),
+        (
+            '"s[0-1]"',
+            '"s[0-99999999]"',
+            "line 10: node 2, name: .*there are 100000004 nodes; .* most 2097152",
+        ),
         ('"s[0-1]"', '"h1"', "line 10: node 2, name: there are two nodes 'h1'"),
         ('"h[0-3]"\n[[', '"h [0-3]"\n[[', "line 8: node 1, name: 'h .0-3.' is no name; expected one such as"),
         ('"h[0-3]"\n[[', '"h[0-3]"\nkind = "switch"\n[[', 'node: .*needs a node of kind "rank"'),
@@ -120,7 +125,7 @@ def test_several_names_at_both_ends_are_paired_as_the_link_says(pairs, ends):
         (
             'to = "s0"\nclass',
             'to = "s[0-9999999]"\npairs = "all"\nclass',
-            "would have 80000001 directed links; expected at most 8388608",
+            "would have 80000001 directed links; expected at most 1048576",
         ),
         ("duplex", "duplx", r"line 22: link 2, duplx: unknown field \(did you mean 'duplex'\?\)"),
         ("bandwidth = 7", 'bandwidth = "7 apples"', "line 19: link 2, bandwidth: cannot read '7 apples'"),
