@@ -91,8 +91,7 @@ def network(
 def _num_ranks(description: NetworkDescription, ranks: int | None) -> int | None:
     if ranks is not None or description.num_ranks is not None:
         return ranks
-    per_node = description.topology(1).ranks_per_node
-    return max(DEFAULT_RANKS, 2 * getattr(description.fields, "ranks_per_node", per_node))
+    return max(DEFAULT_RANKS, 2 * getattr(description.fields, "ranks_per_node", 1))
 
 
 def _list(as_json: bool) -> None:
