@@ -21,7 +21,7 @@ from statistics import median
 
 from collectives.bandwidth import busbw
 from collectives.in_network import in_network_ps
-from collectives.nccl_model import Prediction, table
+from collectives.nccl.model import Prediction, table
 from sim import Topology, load_network
 from sim.units import SECOND, format_size
 

@@ -25,7 +25,7 @@ all_gather the last two.  A ring's step takes the largest latency of a path plus
 needs.  NCCL lets the three overlap (NVLSTree), so with large sizes this is slower by up to a factor of
 two.  Broadcast and reduce are not modelled over several switches.
 
-Left out: NCCL's software (25 us per call, see `collectives.nccl_model`), and what a switch needs to reduce.
+Left out: NCCL's software (25 us per call, see `collectives.nccl.model`), and what a switch needs to reduce.
 
 Sources: NVIDIA/nccl, ``src/device/all_reduce.h`` (which rank reads and writes what) and
 ``src/graph/tuning.cc`` (``nvlsEfficiency``); Klenk et al., "An In-Network Architecture for Accelerating
@@ -41,7 +41,7 @@ from fractions import Fraction
 import numpy as np
 
 from collectives.errors import NotSupportedError
-from collectives.nccl_constants import NCCL_2_30
+from collectives.nccl.constants import NCCL_2_30
 from sim.placement import neighbourhoods
 from sim.topology import Topology
 from sim.units import Int64Array, transfer_ps

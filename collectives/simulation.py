@@ -5,7 +5,7 @@ at once, ``events`` runs every message through `sim.Network`.  Where both apply 
 Both run the very programs that `collectives.proof` proves and the real transports carry out.
 
 Two more ways are formulas, and say so in the result: ``model="nccl"`` is what NCCL itself expects
-(`collectives.nccl_model`), and the algorithm ``nvls`` is reduction in the switches
+(`collectives.nccl.model`), and the algorithm ``nvls`` is reduction in the switches
 (`collectives.in_network`).
 """
 
@@ -86,7 +86,7 @@ def simulate(
         placement: where the ranks are: ``packed``, ``round_robin``, or a place for each rank.
         overhead: of each message, on either side (see `sim.pace`).
         reduction_bandwidth: at which a rank reduces; None: reducing takes no time.
-        protocol: of NCCL, for what it leaves of a link and its latency (see `collectives.protocol`).
+        protocol: of NCCL, for what it leaves of a link and its latency (see `collectives.nccl.protocol`).
         jitter: random pauses of all ranks.
         model: ``links``, or ``nccl`` for what NCCL expects, by a closed form: of its *algorithm* of that
             name, or of what it would choose (``auto``).
@@ -99,7 +99,7 @@ def simulate(
         ValueError: sizes are negative or do not fit, or a quantity or placement cannot be.
     """
     if protocol is not None:
-        from collectives.protocol import with_protocol
+        from collectives.nccl.protocol import with_protocol
 
         topology = with_protocol(topology, protocol)
     job = Job(
@@ -228,7 +228,7 @@ def _all_of(
 
 
 def _as_nccl_expects(placed: PlacedJob) -> Run:
-    from collectives.nccl_model import predict_on
+    from collectives.nccl.model import predict_on
 
     job, name = placed.job, str(placed.job.algorithm)
     if not isinstance(job.algorithm, str) or name not in _NCCL_NAMES:

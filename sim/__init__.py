@@ -28,7 +28,7 @@ from sim.trace import Trace
 from sim.transfers import transfer_times
 
 if TYPE_CHECKING:
-    from sim.network_file import load_network, preset_names
+    from sim.files.description import load_network, preset_names
 
 __all__ = [
     "Cluster",
@@ -53,7 +53,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load what reads network files only when it is asked for, as it brings pydantic along."""
     if name in ("load_network", "preset_names"):
-        from sim import network_file
+        from sim.files import description
 
-        return getattr(network_file, name)
+        return getattr(description, name)
     raise AttributeError(f"module 'sim' has no attribute {name!r}")

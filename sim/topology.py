@@ -361,7 +361,7 @@ class Topology:
             NetworkFileError: no such file or preset, or it is wrong; names file, line and field.
             TopologyError: another number of ranks than the file states, or none where it states none.
         """
-        from sim.network_file import load_network
+        from sim.files.description import load_network
 
         return load_network(path).topology(num_ranks)
 

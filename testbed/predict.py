@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ddp import Profile
-    from sim.network_file import NetworkDescription
+    from sim.files.description import NetworkDescription
 
 STRATEGY_TITLES = {"after_backward": "no overlap", "wait_free": "overlap"}
 """How strategies are headed in tables and legends; one that is not here goes by its name."""

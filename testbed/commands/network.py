@@ -16,7 +16,7 @@ from testbed.report.table import print_json, stdout_console, table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sim.network_file import NetworkDescription
+    from sim.files.description import NetworkDescription
     from sim.topology import Topology
 
 EXAMPLES = """\b

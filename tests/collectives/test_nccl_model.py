@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.errors import NotSupportedError
-from collectives.nccl_constants import NCCL_2_30
-from collectives.nccl_model import Prediction, predict, predict_on, table
-from collectives.nccl_terms import COLLECTIVES
+from collectives.nccl.constants import NCCL_2_30
+from collectives.nccl.model import Prediction, predict, predict_on, table
+from collectives.nccl.terms import COLLECTIVES
 from sim import Topology
 from sim.hardware import Channels, Hardware
 

@@ -27,8 +27,8 @@ from types import ModuleType
 
 import pytest
 
-from collectives.nccl_constants import NCCL_2_30, Constants
-from collectives.nccl_model import Prediction, table
+from collectives.nccl.constants import NCCL_2_30, Constants
+from collectives.nccl.model import Prediction, table
 from sim.hardware import Channels, Hardware
 
 SIZES = [1, 63, 64, 1000, 4096, 2**15 + 1, 2**18, 2**20, 2**23, 10**8, 2**28, 2**29, 2**30, 2**33]
@@ -179,6 +179,6 @@ def test_torch_chooses_the_same_and_calls_it_the_same_time_in_one_node(
 
 
 def test_the_model_needs_no_torch() -> None:
-    code = "import sys, collectives.nccl_model; sys.exit('torch' in sys.modules)"
+    code = "import sys, collectives.nccl.model; sys.exit('torch' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

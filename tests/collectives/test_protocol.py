@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collectives.errors import NotSupportedError
-from collectives.nccl_constants import PROTOCOLS, NcclProtocol
-from collectives.protocol import PAYLOAD, hop_latency_ps, with_protocol
+from collectives.nccl.constants import PROTOCOLS, NcclProtocol
+from collectives.nccl.protocol import PAYLOAD, hop_latency_ps, with_protocol
 from collectives.simulation import simulate
 from sim import Topology
 from sim.hardware import Channels, Hardware

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sim import load_network, preset_names
 from sim.errors import NetworkFileError, TopologyError
-from sim.network_file import parse_network
+from sim.files.description import parse_network
 from sim.topology import Topology
 
 SWITCH = """

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from sim import preset_names
 from sim.errors import NetworkFileError
-from sim.network_file import parse_network
-from sim.network_schema import KINDS
+from sim.files.description import parse_network
+from sim.files.schema import KINDS
 
 ROOT = Path(__file__).parents[2]
 FILES = [(ROOT / "examples" / "cluster.toml").read_text()] + [

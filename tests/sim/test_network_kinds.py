@@ -9,10 +9,10 @@ import pytest
 
 from sim import load_network
 from sim.errors import NetworkFileError, TopologyError
+from sim.files.description import parse_network
+from sim.files.hardware_table import HardwareTable
+from sim.files.schema import KINDS, json_schema
 from sim.hardware import Channels, Hardware
-from sim.hardware_file import HardwareTable
-from sim.network_file import parse_network
-from sim.network_schema import KINDS, json_schema
 from sim.topology import Topology
 
 ROOT = Path(__file__).parents[2]
@@ -152,5 +152,5 @@ def test_all_kinds_are_documented():
 
 
 def test_the_json_schema_of_the_documentation_is_that_of_the_models():
-    """To renew it: ``python -m sim.network_schema > docs/network.schema.json``."""
+    """To renew it: ``python -m sim.files.schema > docs/network.schema.json``."""
     assert json.loads((ROOT / "docs" / "network.schema.json").read_text()) == json_schema()

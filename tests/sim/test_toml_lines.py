@@ -7,7 +7,7 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.toml_lines import key_lines, line_of
+from sim.files.toml_lines import key_lines, line_of
 
 TEXT = '''
 a = 1  # [x] = 3

@@ -6,7 +6,7 @@ tables (``one_node = {count = 24, intra_bandwidth = "20GB/s"}``).
 
 from __future__ import annotations
 
-from sim.file_fields import Bandwidth, Count, Fields, Time
+from sim.files.fields import Bandwidth, Count, Fields, Time
 from sim.hardware import Channels, Cpu, Generation, Hardware, IntraLink
 
 

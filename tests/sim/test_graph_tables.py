@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import NetworkFileError
-from sim.graph_file import count_names, expand
-from sim.network_file import parse_network
+from sim.files.description import parse_network
+from sim.files.graph_tables import count_names, expand
 
 GRAPH = """
 schema = 1

@@ -9,7 +9,7 @@
     latency = "2us"
 
 Quantities are as in `sim.units`; bare numbers are bytes per second and seconds.  The fields of each kind
-stand in `sim.network_schema`.  The files in ``sim/presets`` are known by their names.
+stand in `sim.files.schema`.  The files in ``sim/presets`` are known by their names.
 
 Whatever is wrong comes out as a `NetworkFileError` that names file, line and field.
 """
@@ -29,11 +29,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from sim.errors import NetworkFileError, TopologyError
-from sim.file_fields import FieldError, Fields, nearest
-from sim.graph_file import LinkClass, LinkTable, NodeTable, RouteTable
-from sim.hardware_file import ChannelsTable, HardwareTable
-from sim.network_schema import KINDS, AnyNetwork
-from sim.toml_lines import Place, key_lines, line_of
+from sim.files.fields import FieldError, Fields, nearest
+from sim.files.graph_tables import LinkClass, LinkTable, NodeTable, RouteTable
+from sim.files.hardware_table import ChannelsTable, HardwareTable
+from sim.files.schema import KINDS, AnyNetwork
+from sim.files.toml_lines import Place, key_lines, line_of
 from sim.topology import Topology
 
 MAX_RANKS = 1 << 20

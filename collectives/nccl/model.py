@@ -5,7 +5,7 @@ at each call takes the pair for which
 
     time = latency + size / bandwidth
 
-is least.  This is that model with NCCL's own constants (`collectives.nccl_constants`) for the channels
+is least.  This is that model with NCCL's own constants (`collectives.nccl.constants`) for the channels
 that its search of the topology has found (`sim.hardware`): closed forms, fitted by NVIDIA to its systems.
 It knows no link, no other traffic and no skew between ranks, and gives no schedule.  Use it to compare
 with what the simulator says, or to know what stock NCCL would choose.
@@ -30,8 +30,8 @@ from itertools import groupby
 
 from collectives.bandwidth import algbw, busbw
 from collectives.errors import NotSupportedError
-from collectives.nccl_constants import NCCL_2_30, Constants, NcclAlgorithm, NcclProtocol
-from collectives.nccl_terms import COLLECTIVES, Call
+from collectives.nccl.constants import NCCL_2_30, Constants, NcclAlgorithm, NcclProtocol
+from collectives.nccl.terms import COLLECTIVES, Call
 from sim.hardware import Hardware
 from sim.topology import Topology
 
@@ -171,7 +171,7 @@ def predict_on(
     Args:
         topology: says how many ranks share a node, and the hardware.  Its links are not looked at.
         hosts: the place of each rank of the group.
-        collective: one of `nccl_terms.COLLECTIVES`.
+        collective: one of `collectives.nccl.terms.COLLECTIVES`.
         nbytes: size of the buffer, as nccl-tests counts it.
         algorithm: the only one that it may choose, if any.
         constants: the model's numbers.

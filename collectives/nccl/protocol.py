@@ -10,7 +10,7 @@ protocol: copy, fence, flag and wire.  `with_protocol` makes a message between t
 class take exactly that before its bytes flow: what the wire does not take already is added, as overhead of
 the host, to the link on which a message leaves its rank or network card.  A pair that is farther apart
 takes more by its further links; a wire that is slower than NCCL's figure stays as it is.  Not included is
-what NCCL takes once per call (7 to 14 us, ``base_latency`` in `collectives.nccl_constants`).
+what NCCL takes once per call (7 to 14 us, ``base_latency`` in `collectives.nccl.constants`).
 
 Ranks that share a node are joined by the links that the hardware names, else by NVLink; where each node is
 one rank, all links are of the class net.  Ranks that forward for others (ring, torus) would pay at every
@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.errors import NotSupportedError
-from collectives.nccl_constants import NCCL_2_30, LinkClass, NcclProtocol
+from collectives.nccl.constants import NCCL_2_30, LinkClass, NcclProtocol
 from sim.routing import Wiring
 from sim.topology import Topology
 

@@ -32,7 +32,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
-from sim.file_fields import Bandwidth, Efficiency, FieldError, Fields, Time, effective, nearest
+from sim.files.fields import Bandwidth, Efficiency, FieldError, Fields, Time, effective, nearest
 from sim.routing.graph import LinkSpec
 
 MAX_NODES = 1 << 21

@@ -1,6 +1,6 @@
 """The terms of NCCL's own model: what it considers for a call, and the latency and bandwidth of each.
 
-In microseconds and 10⁹ bytes per second, as in the source.  `collectives.nccl_model` says what is assumed.
+In microseconds and 10⁹ bytes per second, as in the source.  `collectives.nccl.model` says what is assumed.
 
 Source: NVIDIA/nccl 2.30, ``ncclTopoTuneModel`` and ``ncclTopoGetAlgoTime`` in ``src/graph/tuning.cc``,
 ``updateCollCostTable`` in ``src/enqueue.cc``, ``ncclNvlsInit`` in ``src/transport/nvls.cc``.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from collectives.nccl_constants import (
+from collectives.nccl.constants import (
     ALGORITHMS,
     PROTOCOLS,
     ByGeneration,

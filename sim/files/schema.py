@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from sim.file_fields import Bandwidth, Count, Efficiency, Fields, Time, effective, quantity
-from sim.graph_file import (
+from sim.files.fields import Bandwidth, Count, Efficiency, Fields, Time, effective, quantity
+from sim.files.graph_tables import (
     LinkClass,
     LinkTable,
     NodeTable,
@@ -29,7 +29,7 @@ from sim.graph_file import (
     link_specs,
     static_routes,
 )
-from sim.hardware_file import HardwareTable
+from sim.files.hardware_table import HardwareTable
 from sim.topology import Topology
 
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
