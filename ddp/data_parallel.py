@@ -21,7 +21,8 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from collectives.connection import connect
-from ddp.drivers.torch import SpanRecorder, TorchDriver
+from ddp.drivers.timeline import SpanRecorder
+from ddp.drivers.torch import TorchDriver
 from ddp.errors import DDPError, NotSupportedError
 from ddp.overlap import Strategy, resolve_strategy
 from ddp.replication import broadcast_from_first, describe, verify_same

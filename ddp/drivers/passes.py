@@ -1,0 +1,121 @@
+"""Which backward pass is reduced, and when its gradients are ready: the side of autograd.
+
+A backward pass is reduced if it comes through the outputs of a forward pass that asked for it.  So
+one of the bare module, or inside ``no_sync``, accumulates locally; one that reaches no parameter
+(a generator trained through a frozen discriminator) reduces nothing; and re-entrant checkpoints,
+which run backward passes of their own inside, do not end the outer one.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch.autograd import Variable
+from torch.nn import Parameter
+
+from ddp.drivers.timeline import Timeline
+
+NO_PASS = -1
+
+
+class PassListener(Protocol):
+    """Who is told of the passes that are reduced."""
+
+    def gradient_ready(self, index: int) -> None:
+        """The gradient of parameter *index* has been accumulated."""
+
+    def backward_ended(self) -> None:
+        """The pass is over: no further gradient will come."""
+
+    def pass_abandoned(self) -> None:
+        """An exception ended the pass; what it has started counts for nothing."""
+
+
+class Passes:
+    """Watches the forward and backward passes of one module.
+
+    Args:
+        parameters: by name; their indices count in this order.
+        listener: is told of gradients and ends.  It is not kept alive.
+        timeline: is told what was computed.
+    """
+
+    def __init__(self, parameters: dict[str, Parameter], listener: PassListener, timeline: Timeline) -> None:
+        self._names = list(parameters)
+        self._listener: PassListener = weakref.proxy(listener)
+        self._timeline = timeline
+        self._reducing_pass: int | None = None
+        self._expected = False
+        handles = [
+            parameter.register_post_accumulate_grad_hook(_weak(self, Passes._on_gradient, index))
+            for index, parameter in enumerate(parameters.values())
+        ]
+        weakref.finalize(self, _remove, handles)
+
+    def forward_begins(self) -> bool:
+        """Take note of a forward pass; return whether it is outside any backward pass."""
+        outside_backward = torch._C._current_graph_task_id() == NO_PASS
+        if outside_backward and self._reducing_pass is not None:
+            self._abandon()
+        return outside_backward
+
+    def forward_ended(self, outputs: Sequence[torch.Tensor] | None) -> None:
+        """Take note of the end; reduce in backward passes that come through *outputs*.
+
+        None: the next backward pass accumulates locally.  No outputs that need a gradient: the
+        next backward pass that reaches a parameter is meant.
+        """
+        self._timeline.computed("forward")
+        differentiable = [output for output in outputs or () if output.grad_fn is not None]
+        self._expected = outputs is not None and torch.is_grad_enabled() and not differentiable
+        for output in differentiable:
+            output.register_hook(_weak(self, Passes._on_output))
+
+    def _on_output(self) -> None:
+        """Reduce in the backward pass that runs now."""
+        running_pass = torch._C._current_graph_task_id()
+        if self._reducing_pass == running_pass:
+            return
+        if self._reducing_pass is not None:
+            self._abandon()
+        self._reducing_pass = running_pass
+        self._expected = False
+        Variable._execution_engine.queue_callback(self._on_backward_end)
+        self._timeline.resume()
+
+    def _on_gradient(self, index: int) -> None:
+        self._timeline.computed(f"gradient:{self._names[index]}")
+        if self._expected:
+            self._on_output()
+        if self._reducing_pass is not None:
+            self._listener.gradient_ready(index)
+        self._timeline.resume()
+
+    def _on_backward_end(self) -> None:
+        self._timeline.computed("backward")
+        self._listener.backward_ended()
+        self._reducing_pass = None
+
+    def _abandon(self) -> None:
+        self._reducing_pass = None
+        self._listener.pass_abandoned()
+
+
+def _weak(passes: Passes, method: Callable[..., None], *arguments: Any) -> Callable[[object], None]:
+    """Return a hook that calls *method*, but does not keep the passes, and so the buckets, alive."""
+    reference = weakref.ref(passes)
+
+    def hook(_: object) -> None:
+        living = reference()
+        if living is not None:
+            method(living, *arguments)
+
+    return hook
+
+
+def _remove(handles: Iterable[Any]) -> None:
+    for handle in handles:
+        handle.remove()
