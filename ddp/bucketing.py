@@ -22,20 +22,22 @@ DEFAULT_CAP_MB = 25.0
 DEFAULT_FIRST_BUCKET_BYTES = MIB
 
 
-def bucket_limits(bucket_cap_mb: float | None) -> tuple[int, ...]:
-    """Return the limits, in bytes, of the first bucket and of all later ones.
+def bucket_limits(
+    bucket_cap_mb: float | None, bucket_cap_mb_list: Sequence[float] | None = None
+) -> tuple[int, ...]:
+    """Return the limits, in bytes, of the first bucket, the second and so on; the last one repeats.
 
     By default the first bucket is small, so that communication starts early; a cap that the user
-    chose holds for every bucket.
+    chose holds for every bucket.  As in torch, a list that is not empty wins over the one cap.
 
     Raises:
-        BucketingError: the cap is not a positive number.
+        BucketingError: a cap is not a positive number.
     """
+    if bucket_cap_mb_list:
+        return tuple(_limit("bucket_cap_mb_list", cap) for cap in bucket_cap_mb_list)
     if bucket_cap_mb is None:
         return (DEFAULT_FIRST_BUCKET_BYTES, int(DEFAULT_CAP_MB * MIB))
-    if not (math.isfinite(bucket_cap_mb) and bucket_cap_mb * MIB >= 1):
-        raise BucketingError(f"bucket_cap_mb must be a positive number of MiB, got {bucket_cap_mb!r}")
-    return (int(bucket_cap_mb * MIB),)
+    return (_limit("bucket_cap_mb", bucket_cap_mb),)
 
 
 def assign_buckets(
@@ -77,6 +79,12 @@ def assign_buckets(
             num_closed[key] = position + 1
     buckets = closed + list(open_buckets.values())
     return sorted(buckets, key=min) if order is None else buckets
+
+
+def _limit(name: str, cap_mb: float) -> int:
+    if not (math.isfinite(cap_mb) and cap_mb * MIB >= 1):
+        raise BucketingError(f"{name} must be a positive number of MiB, got {cap_mb!r}")
+    return int(cap_mb * MIB)
 
 
 def _check(

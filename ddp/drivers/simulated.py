@@ -19,7 +19,7 @@ computation do not slow each other down; the optimizer costs nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,6 +133,7 @@ def simulate_step(
     topology: Topology,
     strategy: str | Strategy = "wait_free",
     bucket_cap_mb: float | None = 25,
+    bucket_cap_mb_list: Sequence[float] | None = None,
     algorithm: str | Callable[..., Any] | Algorithm = "ring",
     engine: Engine = "auto",
 ) -> StepRun:
@@ -143,6 +144,7 @@ def simulate_step(
         topology: the network; with one rank there is no communication.
         strategy: an overlap strategy or its name.
         bucket_cap_mb: see `ddp.bucketing.bucket_limits`; None is torch's default.
+        bucket_cap_mb_list: of the first bucket, the second and so on; wins over *bucket_cap_mb*.
         algorithm: of all-reduce; a name, a program, ``FILE.py:FUNCTION``, or ``auto`` for each bucket's size.
         engine: see `collectives.simulation.simulate`.
 
@@ -156,7 +158,7 @@ def simulate_step(
     buckets = assign_buckets(
         [gradient.nbytes for gradient in profile.gradients],
         [gradient.dtype for gradient in profile.gradients],
-        bucket_limits(bucket_cap_mb),
+        bucket_limits(bucket_cap_mb, bucket_cap_mb_list),
         order,
     )
     itemsize = math.gcd(*(g.nbytes // g.numel for g in profile.gradients if g.numel)) or 1

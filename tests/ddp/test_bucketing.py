@@ -83,10 +83,17 @@ def test_the_first_bucket_is_small_only_by_default() -> None:
     assert bucket_limits(0.5) == (MIB // 2,)
 
 
+def test_a_list_of_caps_wins_over_the_one_cap() -> None:
+    assert bucket_limits(10, [4, 0.5, 64]) == (4 * MIB, MIB // 2, 64 * MIB)
+    assert bucket_limits(10, []) == (10 * MIB,)
+
+
 @pytest.mark.parametrize("cap", [0, -1, float("nan"), float("inf"), 1e-9])
 def test_a_cap_that_is_not_a_positive_number_is_refused(cap: float) -> None:
     with pytest.raises(BucketingError, match="bucket_cap_mb must be a positive number"):
         bucket_limits(cap)
+    with pytest.raises(BucketingError, match="bucket_cap_mb_list must be a positive number"):
+        bucket_limits(None, [1, cap])
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,14 @@ def test_a_network_on_which_messages_share_links_is_simulated_by_events() -> Non
     assert step.engine == "events"
 
 
+def test_a_list_of_caps_decides_the_size_of_each_bucket_and_its_last_one_repeats() -> None:
+    profile = Profile.uniform(num_buckets=8, bucket_bytes=MIB, seconds_per_bucket=0.001)
+
+    step = simulate_step(profile, topology=SWITCH_64, bucket_cap_mb_list=[1, 3, 2])
+
+    assert [bucket.nbytes for bucket in step.buckets] == [MIB, 3 * MIB, 2 * MIB, 2 * MIB]
+
+
 def test_arguments_that_are_wrong_are_refused_by_name() -> None:
     profile = Profile.uniform(num_buckets=1, bucket_bytes=4, seconds_per_bucket=1.0)
 
