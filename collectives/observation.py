@@ -69,9 +69,9 @@ class Observation:
         num_messages = Traffic.of(placed).num_messages
         if num_messages > MAX_MESSAGES:
             raise NotSupportedError(
-                f"observe: {placed.algorithm} on {len(placed.hosts)} ranks sends {num_messages} messages, "
-                f"more than the {MAX_MESSAGES} that are recorded; take fewer ranks, or leave observe out: "
-                "bytes and utilisation of links need none of it"
+                f"too many messages to record: {placed.algorithm} on {len(placed.hosts)} ranks sends "
+                f"{num_messages}, and at most {MAX_MESSAGES} are kept; take fewer ranks (bytes and "
+                "utilisation of links are known without)"
             )
         self.placed = placed
         self.recorder = recorder

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from testbed.errors import UsageError
+
+if TYPE_CHECKING:
+    from sim.placement import Placement
 
 MAX_RANKS = 1 << 20
 
@@ -19,8 +23,8 @@ def parse_rank_powers(text: str) -> list[int]:
     return _parse_list(text, _powers_of_two)
 
 
-def parse_sizes(text: str, factor: int = 2) -> list[int]:
-    """Return the message sizes, in bytes, that *text* lists.
+def parse_sizes(text: str, factor: int = 2, option: str = "--sizes") -> list[int]:
+    """Return the message sizes, in bytes, that *text*, the value of *option*, lists.
 
     ``4K-64M`` is 4 KiB, then *factor* times more each time, up to 64 MiB; ``4K,1M`` is a list.
 
@@ -35,17 +39,45 @@ def parse_sizes(text: str, factor: int = 2) -> list[int]:
     sizes: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        size = parse_size(first, what="--sizes")
+        size = parse_size(first, what=option)
         if not dash:
             sizes.append(size)
             continue
-        end = parse_size(last, what="--sizes")
+        end = parse_size(last, what=option)
         if not 0 < size <= end:
-            raise UsageError(f"--sizes {part}: a range goes from a size above 0 to one that is no smaller")
+            raise UsageError(f"{option} {part}: a range goes from a size above 0 to one that is no smaller")
         while size <= end:
             sizes.append(size)
             size *= factor
     return sizes
+
+
+def parse_placement(text: str) -> Placement:
+    """Return the placement of ranks that *text* names, or lists in its order: ``0,8,1,9``, ``0-7,16-23``.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    if text == "packed":
+        return "packed"
+    if text == "round_robin":
+        return "round_robin"
+    places: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UsageError(
+                f"--placement {text}: expected packed, round_robin or a place for each rank, such as 0,8,1,9 "
+                "or 0-7,16-23"
+            )
+        low, high = int(first), int(last) if dash else int(first)
+        if high < low or high >= MAX_RANKS:
+            raise UsageError(
+                f"--placement {text}: expected places 0 to {MAX_RANKS - 1}, the smaller first, "
+                f"got {part.strip()}"
+            )
+        places.extend(range(low, high + 1))
+    return tuple(places)
 
 
 def _powers_of_two(low: int, high: int) -> list[int]:

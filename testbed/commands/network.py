@@ -71,7 +71,7 @@ def network(
 
         check_plot(plot)
     description = load_network(name)
-    topology = description.topology(_num_ranks(description, ranks))
+    topology = description.topology(default_ranks(description, ranks))
     found = _facts(description, topology)
     if plot is not None:
         from testbed.report.network_plot import plot_network
@@ -88,7 +88,8 @@ def network(
         console.print(f"\nDrawn in {plot}.", markup=False, soft_wrap=True)
 
 
-def _num_ranks(description: NetworkDescription, ranks: int | None) -> int | None:
+def default_ranks(description: NetworkDescription, ranks: int | None) -> int | None:
+    """Return *ranks*, or where the file does not say how many, 64, or two nodes if that is more."""
     if ranks is not None or description.num_ranks is not None:
         return ranks
     return max(DEFAULT_RANKS, 2 * getattr(description.fields, "ranks_per_node", 1))

@@ -8,6 +8,7 @@ are.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,29 +39,76 @@ def plot_network(topology: Topology, path: Path, *, note: str) -> None:
         OSError: *path* cannot be written.
     """
     check_plot(path)
-    wiring = drawn_wiring(topology.routing.wiring())
-    if len(wiring.names) > MAX_VERTICES:
+    sheet = Sheet.of(topology)
+    _draw_links(sheet)
+    sheet.draw_vertices()
+    legend: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.01), "handlelength": 3.4}
+    if sheet.panel.get_legend_handles_labels()[0]:
+        sheet.panel.legend(**legend, frameon=False, labelcolor=INK, fontsize=9, ncols=2)
+    annotate(sheet.figure, f"{topology.name}, {topology.num_ranks} ranks", note, 150)
+    save(sheet.figure, path)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """An empty picture of a network, on which each vertex has its place.
+
+    Attributes:
+        topology: the network.
+        wiring: its vertices, as people see them, and where each link goes.
+        places: where each vertex stands, shape (vertices, 2).
+        figure: of matplotlib.
+        panel: its only one.
+    """
+
+    topology: Topology
+    wiring: Wiring
+    places: Positions
+    figure: Any
+    panel: Any
+
+    @classmethod
+    def of(cls, topology: Topology) -> Sheet:
+        """Return the sheet.
+
+        Raises:
+            UsageError: the network has more vertices than a picture holds.
+        """
+        check_drawable(topology)
+        wiring = drawn_wiring(topology.routing.wiring())
+        level = levels(wiring, topology.num_ranks)
+        places = _places(topology, wiring, level)
+        width, height = np.ptp(places, axis=0)
+        wide = isinstance(topology.routing, TorusRouting) or not (level > 0).any()
+        figure = new_figure(9.5 if wide else 12.0, 9.0 if wide else 6.5)
+        panel = figure.subplots()
+        panel.axis("off")
+        panel.margins(0.06, 0.1)
+        if wide and width and height:
+            panel.set_aspect("equal")
+        return cls(topology, wiring, places, figure, panel)
+
+    def line(self, tail: int, head: int) -> list[Positions]:
+        """Return a straight line from *tail* to *head*, or where a torus closes, a stub at either end."""
+        return _lines(self.topology, tail, head, self.places)
+
+    def draw_vertices(self) -> None:
+        """Draw ranks as dots and switches as squares, with their names where there is room."""
+        _draw_vertices(self.panel, self.topology, self.wiring, self.places)
+
+
+def check_drawable(topology: Topology) -> None:
+    """Check that a picture has room for *topology*.
+
+    Raises:
+        UsageError: it has more vertices.
+    """
+    num_vertices = len(drawn_wiring(topology.routing.wiring()).names)
+    if num_vertices > MAX_VERTICES:
         raise UsageError(
-            f"cannot plot {topology.name}: {len(wiring.names)} ranks and switches are too many for "
+            f"cannot plot {topology.name}: {num_vertices} ranks and switches are too many for "
             f"a picture; expected at most {MAX_VERTICES} (for networks of any size, --ranks says how many)"
         )
-    level = levels(wiring, topology.num_ranks)
-    places = _places(topology, wiring, level)
-    width, height = np.ptp(places, axis=0)
-    wide = isinstance(topology.routing, TorusRouting) or not (level > 0).any()
-    figure = new_figure(9.5 if wide else 12.0, 9.0 if wide else 6.5)
-    panel = figure.subplots()
-    panel.axis("off")
-    panel.margins(0.06, 0.1)
-    if wide and width and height:
-        panel.set_aspect("equal")
-    _draw_links(panel, topology, wiring, places)
-    _draw_vertices(panel, topology, wiring, places)
-    legend: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.01), "handlelength": 3.4}
-    if panel.get_legend_handles_labels()[0]:
-        panel.legend(**legend, frameon=False, labelcolor=INK, fontsize=9, ncols=2)
-    annotate(figure, f"{topology.name}, {topology.num_ranks} ranks", note, 150)
-    save(figure, path)
 
 
 def _places(topology: Topology, wiring: Wiring, level: npt.NDArray[np.int64]) -> Positions:
@@ -131,10 +179,11 @@ def _spring(wiring: Wiring) -> Positions:
     return np.array([layout[vertex] for vertex in range(len(wiring.names))]).reshape(-1, 2)
 
 
-def _draw_links(panel: Any, topology: Topology, wiring: Wiring, places: Positions) -> None:
+def _draw_links(sheet: Sheet) -> None:
     """Draw each class of links, the slowest last."""
     from matplotlib.collections import LineCollection
 
+    panel, topology, wiring, places = sheet.panel, sheet.topology, sheet.wiring, sheet.places
     kinds, kind = np.unique(
         np.stack([topology.link_bandwidth, topology.link_latency], axis=1), axis=0, return_inverse=True
     )
@@ -150,7 +199,7 @@ def _draw_links(panel: Any, topology: Topology, wiring: Wiring, places: Position
         }
         label = f"{format_bandwidth(bandwidth)}, {format_time(latency)} ({len(mine)} links)"
         both = {tuple(sorted(pair)) for pair in mine.tolist() if (pair[1], pair[0]) in ways}
-        lines = [line for tail, head in sorted(both) for line in _lines(topology, tail, head, places)]
+        lines = [line for tail, head in sorted(both) for line in sheet.line(tail, head)]
         shown = label if number < MAX_CLASSES else None
         panel.add_collection(LineCollection(lines, zorder=1, **style, label=shown))
         for tail, head in mine.tolist():
@@ -182,6 +231,8 @@ def _draw_vertices(panel: Any, topology: Topology, wiring: Wiring, places: Posit
     panel.scatter(*places[ranks:].T, s=1.3 * size, color="white", edgecolor=INK, marker="s", zorder=3)
     if len(places) > MAX_LABELS:
         return
+    from matplotlib.patheffects import withStroke
+
     beside = np.unique(places[ranks:].round(6)[:, 1], return_counts=True)[1].max(initial=0)
     for vertex, name in enumerate(wiring.names):
         text = name.removeprefix("rank ")
@@ -197,4 +248,6 @@ def _draw_vertices(panel: Any, topology: Topology, wiring: Wiring, places: Posit
         else:
             offset = (0, -10)
             style |= {"fontsize": 6.0 if ranks > 24 else 8.0}
+        if style["color"] == INK:
+            style["path_effects"] = [withStroke(linewidth=2.0, foreground="white")]  # over lines, too
         panel.annotate(text, places[vertex], offset, textcoords="offset points", zorder=4, **style)

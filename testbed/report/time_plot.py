@@ -32,7 +32,7 @@ def plot_times(rows: Sequence[Row], path: Path, *, title: str, note: str) -> Non
     panel.set_xscale("log", base=2)
     panel.set_yscale("log")
     names = sorted({row.algorithm for row in rows} - {NATIVE})
-    styles = {name: _style(number) for number, name in enumerate(names)}
+    styles = {name: line_style(number) for number, name in enumerate(names)}
     styles[NATIVE] = {"color": INK, "linewidth": 2.4, "marker": "o", "markersize": 4.5}
     lines = {
         name: sorted(
@@ -48,7 +48,7 @@ def plot_times(rows: Sequence[Row], path: Path, *, title: str, note: str) -> Non
     sizes = sorted({row.size_bytes for row in rows})
     step = -(-len(sizes) // MAX_TICKS)
     panel.set_xticks(sizes[::step], [spell_size(size) for size in sizes[::step]])
-    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _tick(value)))
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, _: time_tick(value)))
     dress(panel)
     panel.set_xlabel("size of the buffer", color=INK)
     panel.set_ylabel("time of a call", color=INK)
@@ -59,13 +59,13 @@ def plot_times(rows: Sequence[Row], path: Path, *, title: str, note: str) -> Non
     save(figure, path)
 
 
-def _tick(value: float) -> str:
+def time_tick(value: float) -> str:
     """Return a time without digits that say nothing."""
     number, unit = seconds(value).split()
     return f"{float(number):g} {unit}"
 
 
-def _style(number: int) -> dict[str, Any]:
+def line_style(number: int) -> dict[str, Any]:
     """Return the look of a line: neighbours differ in colour and marker, others in dash and marker."""
     turn, place = divmod(number, len(COLOURS))
     return {

@@ -183,7 +183,7 @@ def test_too_many_messages_are_refused_before_they_are_sent() -> None:
 
     with (
         mock.patch.object(Network, "transfer", side_effect=AssertionError),
-        pytest.raises(NotSupportedError, match="on 256 ranks sends 130560 messages, more than the 50000"),
+        pytest.raises(NotSupportedError, match="ring on 256 ranks sends 130560, and at most 50000"),
     ):
         simulate("ring", nbytes=2**20, topology=large, observe=True)
 

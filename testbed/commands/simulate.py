@@ -1,0 +1,290 @@
+"""``testbed simulate``: how long collectives take on a network, and what they put on its links."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from testbed.arguments import MAX_RANKS, parse_placement, parse_sizes
+from testbed.commands.network import default_ranks
+from testbed.errors import UsageError, reporting_errors
+from testbed.report.folder import check_writable, document
+from testbed.report.table import print_json, progress, seconds, spell_size, stdout_console
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from testbed.simulation import Request, Simulated
+
+EXAMPLES = """\b
+Examples:
+  testbed simulate ring,halving_doubling --network dgx-h100 --ranks 64 --nbytes 1M
+  testbed simulate hierarchical --network dgx-h100 --links --plot load.png
+  testbed simulate ring tree swing --nbytes 4K-1G --plot sizes.png
+  testbed simulate auto --model nccl --network dgx-a100 --nbytes 1K,1M,1G
+"""
+
+DEFAULT_NETWORK = "switch-100g"
+
+
+class Engine(StrEnum):
+    """How the links model is evaluated."""
+
+    AUTO = "auto"
+    MAKESPAN = "makespan"
+    EVENTS = "events"
+
+
+class Model(StrEnum):
+    """What a time follows from."""
+
+    LINKS = "links"
+    NCCL = "nccl"
+
+
+class Protocol(StrEnum):
+    """NCCL's protocols."""
+
+    LL = "LL"
+    LL128 = "LL128"
+    SIMPLE = "Simple"
+
+
+@reporting_errors
+def simulate(
+    algorithm: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="ALGORITHM...",
+            help="Names, name:key=value, FILE.py:FUNCTION, FILE.xml; auto: the cheapest; nvls: by the "
+            "switches; all: those that ship. Several are compared.",
+        ),
+    ],
+    network: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="A preset (testbed network) or a network file.")
+    ] = DEFAULT_NETWORK,
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MAX_RANKS,
+            help="Places of the network, where its file does not say; by default 64 or two nodes.",
+        ),
+    ] = None,
+    nbytes: Annotated[
+        str,
+        typer.Option(metavar="SIZES", help="Of the buffer: 64M, a list 4K,1M, or 4K-1G (times --factor)."),
+    ] = "64M",
+    factor: Annotated[int, typer.Option(metavar="N", help="Step of a range of sizes.")] = 2,
+    collective: Annotated[str, typer.Option(metavar="NAME", help="What is carried out.")] = "all_reduce",
+    placement: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME|LIST", help="packed, round_robin, or the place of each rank: 0,8,1,9 or 0-7,16-23."
+        ),
+    ] = "packed",
+    engine: Annotated[
+        Engine, typer.Option(help="auto: makespan where it is exact, else events.")
+    ] = Engine.AUTO,
+    model: Annotated[
+        Model, typer.Option(help="links: messages share links; nccl: what NCCL expects.")
+    ] = Model.LINKS,
+    protocol: Annotated[
+        Protocol | None, typer.Option(help="Of NCCL: what it leaves of a link, and its latency.")
+    ] = None,
+    overhead: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Of each message, on either side, such as 1us.")
+    ] = None,
+    reduction_bandwidth: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="At which a rank reduces, such as 200GB/s; else at no cost."),
+    ] = None,
+    jitter: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Mean of a random pause of each rank before each step.")
+    ] = None,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the jitter.")] = 0,
+    links: Annotated[
+        bool,
+        typer.Option("--links", help="List the links that were used most, those that are alike in one line."),
+    ] = False,
+    all_links: Annotated[
+        bool, typer.Option("--all-links", help="List all links that were used, each by itself.")
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write what happened when, for https://ui.perfetto.dev."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Draw time over size, or for one run the load on the network's picture."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Predict how long a collective takes on a network, and see where its time goes.
+
+    One algorithm at one size is told in full; several are compared, with the bottleneck of each.
+    """
+    from sim import load_network
+    from testbed.simulation import Request, entries_of
+
+    description = load_network(network)
+    topology = description.topology(default_ranks(description, ranks))
+    where = parse_placement(placement)
+    num_ranks = topology.num_ranks if isinstance(where, str) else len(where)
+    collective = collective.replace("-", "_")
+    entries = entries_of(algorithm, collective, num_ranks, topology.ranks_per_node, model.value)
+    sizes = tuple(dict.fromkeys(parse_sizes(nbytes, factor, "--nbytes")))
+    request = Request(
+        entries, sizes, collective, topology, where, engine.value, model.value,
+        links=links or all_links, observe=trace is not None,
+        options={
+            "protocol": None if protocol is None else protocol.value,
+            "overhead": overhead or 0,
+            "reduction_bandwidth": reduction_bandwidth,
+            "jitter": _jitter(jitter, seed),
+        },
+    )  # fmt: skip
+    _check_outputs(request, trace, plot)
+    results = _simulate(request, as_json=as_json, all_links=all_links)
+    if trace is not None:
+        results[0].run.trace.save(trace)
+    if plot is not None:
+        _plot(request, results, plot)
+    _report(request, results, as_json=as_json, all_links=all_links)
+    if not as_json:
+        console = stdout_console()
+        for said, path in (("Trace, for https://ui.perfetto.dev", trace), ("Plot", plot)):
+            if path is not None:
+                console.print(f"{said}: {path}", markup=False, soft_wrap=True)
+
+
+def _jitter(mean: str | None, seed: int) -> Any:
+    from sim.pace import Jitter
+
+    return None if mean is None else Jitter(mean, seed=seed)
+
+
+def _check_outputs(request: Request, trace: Path | None, plot: Path | None) -> None:
+    """Check, before any work is done, that what was asked for can be written."""
+    runs = len(request.entries) * len(request.sizes)
+    if trace is not None:
+        if runs > 1:
+            raise UsageError(
+                f"--trace is of one run, but {runs} are asked for: name one algorithm and one size"
+            )
+        check_writable(trace)
+    if plot is None:
+        return
+    from testbed.report.figure import check_plot
+
+    check_plot(plot)
+    if len(request.sizes) > 1:
+        return
+    if runs > 1:
+        raise UsageError(
+            "--plot with one size draws the load of one algorithm: name one, or give sizes such as "
+            "--nbytes 4K-1G for time and bus bandwidth"
+        )
+    if request.model == "nccl" or request.entries[0].algorithm == "nvls":
+        raise UsageError("--plot with one size draws the load of links, of which a closed form says nothing")
+    from testbed.report.network_plot import check_drawable
+
+    check_drawable(request.topology)
+
+
+def _simulate(request: Request, *, as_json: bool, all_links: bool) -> list[Simulated]:
+    """Simulate; when interrupted, report what there is."""
+    from testbed.simulation import simulated
+
+    results: list[Simulated] = []
+    try:
+        with progress(len(request.entries) * len(request.sizes)) as advance:
+            results.extend(simulated(request, advance, watched=sys.stderr.isatty()))
+    except KeyboardInterrupt:
+        if results:
+            _report(request, results, as_json=as_json, all_links=all_links, interrupted=True)
+        raise
+    return results
+
+
+def _report(
+    request: Request,
+    results: list[Simulated],
+    *,
+    as_json: bool,
+    all_links: bool,
+    interrupted: bool = False,
+) -> None:
+    topology = request.topology
+    if as_json:
+        from testbed.report.simulated import MODELS
+
+        print_json(
+            document(
+                method="closed form" if request.model == "nccl" else "simulated",
+                model=MODELS[request.model],
+                seed=None if request.options["jitter"] is None else request.options["jitter"].seed,
+                topologies={topology.name: topology.digest()},
+                placement=request.placement
+                if isinstance(request.placement, str)
+                else list(request.placement),
+                interrupted=interrupted,
+                rows=[own.as_json(with_links=request.links) for own in results],
+            )
+        )
+        return
+    from testbed.report.simulated import assumptions, comparison, facts_of, title
+
+    console = stdout_console()
+    console.print(title(request, results), style="bold", markup=False, soft_wrap=True)
+    console.print()
+    if len(results) == 1:
+        for name, text in facts_of(results[0]).items():
+            console.print(f"{name:10}  {text}", markup=False, soft_wrap=True)
+    else:
+        console.print(comparison(results))
+    for own in results if request.links else ():
+        _print_links(console, own, alone=len(results) == 1, everything=all_links)
+    console.print(f"\n{assumptions(request)}", style="dim", markup=False)
+
+
+def _print_links(console: Console, own: Simulated, *, alone: bool, everything: bool) -> None:
+    from testbed.report.simulated import links_table
+
+    heading = "" if alone else f"{own.name}, {spell_size(own.run.nbytes)}"
+    console.print()
+    if heading:
+        console.print(heading, style="bold", markup=False)
+    if not own.has_links:
+        console.print("A closed form says nothing of single links.")
+        return
+    shown, note = links_table(own, everything=everything)
+    console.print(shown)
+    if note:
+        console.print(f"{note[0].upper()}{note[1:]}.", style="dim", markup=False)
+
+
+def _plot(request: Request, results: list[Simulated], path: Path) -> None:
+    from testbed.report.simulated import assumptions, title
+
+    if len(request.sizes) > 1:
+        from testbed.report.size_plot import plot_sizes
+
+        plot_sizes(results, path, title=title(request, results), note=assumptions(request))
+        return
+    from testbed.report.load_plot import plot_load
+
+    run = results[0].run
+    fullest = run.links.bottleneck
+    what = "" if fullest is None else f"Fullest: {fullest.name}, {100 * fullest.utilisation:.1f} %. "
+    note = (
+        f"{what}Either half of a line is what leaves the end that it is at. Utilisation: bytes over what "
+        f"the link could have carried in {seconds(run.seconds)}."
+    )
+    plot_load(run.links, path, title=title(request, results), note=note)

@@ -1,0 +1,179 @@
+"""Simulated collectives on a terminal: one as a list of facts, several side by side, and their links."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+from testbed.report.network_layers import spell_names
+from testbed.report.table import percent, seconds, spell_size, table
+
+if TYPE_CHECKING:
+    from collectives.links import LinkUse
+    from testbed.simulation import Request, Simulated
+
+MODELS = {
+    "links": "a message waits for the latency of its way, then shares its links max-min",
+    "nccl": "what NCCL 2.30 itself expects, without the links",
+}
+"""What a time follows from, in words."""
+
+TOP = 20
+"""Links that are shown unless all are asked for."""
+
+_NAMES = 36
+_BAR = 12
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def facts_of(own: Simulated) -> dict[str, str]:
+    """Return what is known of a run, in words, by name."""
+    run = own.run
+    facts = {"time": seconds(run.seconds)}
+    if run.algorithm != own.name:
+        facts["chosen"] = run.algorithm
+    if own.above_floor is not None:
+        facts["floor"] = f"{seconds(run.floor_seconds)}; the time is {own.above_floor:.2f} times that"
+    facts["algbw"] = _bandwidth(run.algbw)
+    facts["busbw"] = _bandwidth(run.busbw)
+    facts["engine"] = run.engine
+    if own.has_links and (fullest := run.links.bottleneck):
+        full = (
+            ""
+            if fullest.saturated_seconds is None
+            else f", saturated for {seconds(fullest.saturated_seconds)}"
+        )
+        facts["bottleneck"] = (
+            f"{fullest.name}, {percent(fullest.utilisation)} of {_bandwidth(fullest.bandwidth)}{full}"
+        )
+    return facts
+
+
+def comparison(results: Sequence[Simulated]) -> Table:
+    """Return a line for each run; of each size the fastest is bold."""
+    least: dict[int, int] = {}
+    for own in results:
+        least[own.run.nbytes] = min(own.run.time_ps, least.get(own.run.nbytes, own.run.time_ps))
+    several_sizes = len(least) > 1
+    rows = []
+    for number, own in enumerate(results):
+        run, bottleneck = own.run, own.run.links.bottleneck if own.has_links else None
+        best = run.time_ps == least[run.nbytes] and len(results) > len(least)
+        first = number == 0 or results[number - 1].run.nbytes != run.nbytes
+        cells = [
+            *([spell_size(run.nbytes) if first else ""] if several_sizes else []),
+            escape(own.name),
+            escape("" if bottleneck is None else bottleneck.name),
+            "–" if bottleneck is None else percent(bottleneck.utilisation),
+            seconds(run.seconds),
+            "–" if own.above_floor is None else f"{own.above_floor:.2f}",
+            f"{run.algbw / 1e9:.2f}",
+            f"{run.busbw / 1e9:.2f}",
+            run.engine,
+        ]
+        rows.append([f"[bold]{cell}[/bold]" if best and cell else cell for cell in cells])
+    heads = (
+        "algorithm\n", "bottleneck\n", "used\n", "time\n", "time /\nfloor", "algbw\n(GB/s)", "busbw\n(GB/s)",
+        "engine\n",
+    )  # fmt: skip
+    lead = ("size\n",) if several_sizes else ()
+    return table((*lead, *heads), rows, text_columns=2 + len(lead))
+
+
+def links_table(own: Simulated, *, everything: bool) -> tuple[Table, str]:
+    """Return the links of a run, the fullest first, and a note on those that are not shown.
+
+    Links that are alike in all figures stand in one line, unless *everything* is wanted.
+    """
+    links = own.run.links
+    busiest = links.busiest
+    groups: dict[object, list[LinkUse]] = {}
+    for link in busiest:
+        use = links[link]
+        alike = use.name if everything else (use.nbytes, use.bandwidth, use.saturated_seconds)
+        groups.setdefault(alike, []).append(use)
+    shown = list(groups.values())[: None if everything else TOP]
+    result = table(
+        ("link", "", "", "used", "saturated", "bytes", "bandwidth"),
+        [_cells(alike) for alike in shown],
+        text_columns=3,
+    )
+    notes = []
+    if left := len(busiest) - sum(map(len, shown)):
+        notes.append(f"{left} more links carry something: --all-links")
+    if idle := len(links) - len(busiest):
+        notes.append(f"nothing crosses {idle} of {len(links)} links")
+    if links.saturated_ps is None:
+        notes.append("how long links were full is not recorded by makespan, nor of very many messages")
+    return result, "; ".join(notes)
+
+
+def _cells(alike: Sequence[LinkUse]) -> list[str]:
+    use, full = alike[0], alike[0].saturated_seconds
+    return [
+        escape(_names(alike)),
+        "" if len(alike) == 1 else f"×{len(alike)}",
+        _bar(use.utilisation),
+        percent(use.utilisation),
+        "–" if full is None else seconds(full),
+        spell_size(use.nbytes),
+        _bandwidth(use.bandwidth),
+    ]
+
+
+def _names(alike: Sequence[LinkUse]) -> str:
+    """Return the names of links, runs of numbers drawn together, and not more than fit."""
+    named = spell_names([use.name for use in alike]).split(", ")
+    shown = named[:1]
+    for name in named[1:]:
+        if len(", ".join([*shown, name])) > _NAMES:
+            return f"{', '.join(shown)}, …"
+        shown.append(name)
+    return ", ".join(shown)
+
+
+def _bar(part: float) -> str:
+    """Return a bar of *part* of its full length, to an eighth of a character."""
+    eighths = round(min(part, 1.0) * _BAR * 8)
+    whole, rest = divmod(eighths, 8)
+    return f"{'█' * whole}{_EIGHTHS[rest].strip()}".ljust(_BAR)
+
+
+def _bandwidth(bandwidth: float) -> str:
+    from sim.units import format_bandwidth
+
+    return format_bandwidth(round(bandwidth))
+
+
+def title(request: Request, results: Sequence[Simulated]) -> str:
+    """Return what was simulated where, in a line."""
+    run, topology = results[0].run, request.topology
+    by = f" by {results[0].name}" if len(request.entries) == 1 else ""
+    size = f" of {spell_size(run.nbytes)}" if len(request.sizes) == 1 else ""
+    ranks = f"{run.num_ranks} rank{'s' * (run.num_ranks != 1)}"
+    placed = {"packed": "", "round_robin": ", round robin"}
+    where = placed[request.placement] if isinstance(request.placement, str) else ", placed by a list"
+    return f"{run.collective.replace('_', '-').capitalize()}{size}{by} on {topology.name}, {ranks}{where}"
+
+
+def assumptions(request: Request) -> str:
+    """Return what the figures assume."""
+    options = request.options
+    floor = "Floor: what no algorithm goes below on these links."
+    if request.model == "nccl":
+        return f"Closed form: {MODELS['nccl']}. {floor}"
+    added = ["reducing costs no time"]
+    if options["reduction_bandwidth"]:
+        added = [f"ranks reduce at {options['reduction_bandwidth']}"]
+    if options["protocol"]:
+        added.append(f"protocol {options['protocol']}")
+    if options["overhead"]:
+        added.append(f"overhead of {options['overhead']} per message and side")
+    if jitter := options["jitter"]:
+        added.append(f"jitter of {jitter.mean}, seed {jitter.seed}")
+    if any(entry.name == "nvls" for entry in request.entries):
+        added.append("nvls is a closed form")
+    return f"Simulated: {MODELS['links']}; {'; '.join(added)}. {floor}"

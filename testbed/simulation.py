@@ -1,0 +1,195 @@
+"""Simulated collectives for the command line: who, at which sizes, under what; one run after another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Literal
+
+from testbed.contenders import choose_contenders, split_names
+from testbed.errors import UsageError
+from testbed.report.table import Advance, spell_size
+
+if TYPE_CHECKING:
+    from collectives.program import Algorithm
+    from collectives.run import Run
+    from sim.placement import Placement
+    from sim.topology import Topology
+
+_SHOWN_EVERY = 0.2  # seconds between two words on how far a run is
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An algorithm that is to be simulated.
+
+    Attributes:
+        name: as it was written.
+        algorithm: what that means; the name itself where only a model knows.
+    """
+
+    name: str
+    algorithm: str | Algorithm
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be simulated.
+
+    Attributes:
+        entries: the algorithms.
+        sizes: bytes of the buffer, as nccl-tests counts it.
+        collective: what is carried out.
+        topology: the network.
+        placement: where the ranks are.
+        engine: ``auto``, ``makespan`` or ``events``.
+        model: ``links`` or ``nccl``.
+        links: whether it matters how long links were saturated.
+        observe: whether every message is to be recorded, for a trace.
+        options: further arguments of `collectives.simulate`.
+    """
+
+    entries: tuple[Entry, ...]
+    sizes: tuple[int, ...]
+    collective: str
+    topology: Topology
+    placement: Placement
+    engine: Literal["auto", "makespan", "events"]
+    model: Literal["links", "nccl"]
+    links: bool
+    observe: bool
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A run, and who was meant by what name."""
+
+    name: str
+    run: Run
+
+    @property
+    def above_floor(self) -> float | None:
+        """How many times the floor the time is; None where nothing has to be sent."""
+        return self.run.seconds / self.run.floor_seconds if self.run.floor_seconds else None
+
+    @property
+    def has_links(self) -> bool:
+        """Whether it is known what crossed which link."""
+        return self.run.engine != "closed form"
+
+    def as_json(self, *, with_links: bool) -> dict[str, Any]:
+        """Return the run as JSON types; figures are in seconds and bytes per second."""
+        run = self.run
+        bottleneck = run.links.bottleneck if self.has_links else None
+        return {
+            "algorithm": self.name,
+            "chosen": run.algorithm,
+            "collective": run.collective,
+            "nbytes": run.nbytes,
+            "ranks": run.num_ranks,
+            "seconds": run.seconds,
+            "time_ps": run.time_ps,
+            "algbw": run.algbw,
+            "busbw": run.busbw,
+            "floor_seconds": run.floor_seconds,
+            "above_floor": self.above_floor,
+            "engine": run.engine,
+            "model": run.model,
+            "bottleneck": None if bottleneck is None else asdict(bottleneck),
+            **({"links": run.links.rows() if self.has_links else None} if with_links else {}),
+        }
+
+
+def entries_of(
+    texts: Sequence[str], collective: str, num_ranks: int, ranks_per_node: int, model: str
+) -> tuple[Entry, ...]:
+    """Return the algorithms that *texts* name, each a name or several with commas between.
+
+    Raises:
+        UsageError, UnknownAlgorithmError, NotSupportedError: see `choose_contenders`; several that are
+            named must all run on *num_ranks*.
+    """
+    from collectives.simulation import NVLS
+
+    names = list(dict.fromkeys(name for text in texts for name in split_names(text)))
+    if model == "nccl":
+        return tuple(Entry(name, name) for name in names)
+    programs = [name for name in names if name != NVLS]
+    found: dict[str, Entry] = {NVLS: Entry(NVLS, NVLS)}
+    if programs:
+        contenders, refusals = choose_contenders(
+            ",".join(programs), collective, num_ranks,
+            ranks_per_node=ranks_per_node, native=False, transport="sim",
+        )  # fmt: skip
+        if named := [own for own in refusals if own.algorithm in programs]:
+            raise UsageError(str(named[0]))
+        found |= {own.name: Entry(own.name, own.algorithm or own.name) for own in contenders}
+    ordered = [name for name in names if name in found]
+    return tuple(found[name] for name in [*ordered, *(n for n in found if n not in names and n != NVLS)])
+
+
+def simulated(request: Request, advance: Advance, *, watched: bool) -> Iterator[Simulated]:
+    """Simulate every algorithm at every size, size by size; tell *advance* if somebody is watching."""
+    done = 0
+    for nbytes in request.sizes:
+        for entry in request.entries:
+            what = f"{entry.name}, {spell_size(nbytes)}"
+            advance(what, completed=done)
+            algorithm = entry.algorithm
+            if watched and not isinstance(algorithm, str):
+                algorithm = _counted(algorithm, what, advance, done)
+            yield Simulated(entry.name, _run(request, algorithm, nbytes))
+            done += 1
+
+
+def _run(request: Request, algorithm: str | Algorithm, nbytes: int) -> Run:
+    from collectives import NotExactError, simulate
+
+    observe = request.observe or (request.links and _can_observe(request, algorithm, nbytes))
+    try:
+        return simulate(
+            algorithm,
+            nbytes=nbytes,
+            topology=request.topology,
+            collective=request.collective,
+            engine=request.engine,
+            placement=request.placement,
+            model=request.model,
+            observe=observe,
+            **request.options,
+        )
+    except NotExactError as error:
+        raise UsageError(f"--engine makespan: {error}") from None
+
+
+def _can_observe(request: Request, algorithm: str | Algorithm, nbytes: int) -> bool:
+    from collectives import Job
+    from collectives.links import Traffic
+    from collectives.observation import MAX_MESSAGES
+    from collectives.simulation import NVLS
+
+    if request.engine == "makespan" or request.model == "nccl" or algorithm == NVLS:
+        return False
+    job = Job(algorithm, nbytes, collective=request.collective, placement=request.placement)
+    return Traffic.of(job.on(request.topology)).num_messages <= MAX_MESSAGES
+
+
+def _counted(algorithm: Algorithm, what: str, advance: Advance, done: int) -> Algorithm:
+    """Return *algorithm* as one that tells *advance* how many steps were taken so far."""
+    program: Callable[..., Iterator[Any]] = algorithm.program
+    steps, next_at = 0, time.monotonic() + _SHOWN_EVERY
+
+    @wraps(program)
+    def counted(*args: Any, **kwargs: Any) -> Iterator[Any]:
+        nonlocal steps, next_at
+        for step in program(*args, **kwargs):
+            steps += 1
+            if time.monotonic() >= next_at:
+                next_at = time.monotonic() + _SHOWN_EVERY
+                advance(f"{what}: {steps} steps", completed=done)
+            yield step
+
+    return replace(algorithm, program=counted)
