@@ -1,7 +1,7 @@
 """A profile: what a training step computes, and when each gradient becomes ready.
 
 A profile is a small JSON file.  It is recorded from real iterations (`ddp.record`), derived from
-a model's arithmetic (``ddp/profiles/resnet50.json``), or written by hand:
+a model's arithmetic (those in ``ddp/profiles/``), or written by hand:
 
     {"schema": 1, "name": "two layers", "source": "by hand", "device": "none",
      "forward_seconds": 0.001, "backward_seconds": 0.002,
@@ -16,6 +16,7 @@ the beginning of the backward pass.  What the loss costs belongs to ``forward_se
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Mapping
 from importlib import resources
 from os import PathLike
@@ -141,12 +142,15 @@ class Profile(_Strict):
         return charges
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the profile to *path* as JSON.
+        """Write the profile to *path* as JSON, a line per gradient.
 
         Raises:
             OSError: the file cannot be written.
         """
-        Path(path).write_text(self.model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
+        fields = self.model_dump(by_alias=True, mode="json")
+        gradients = ",\n  ".join(json.dumps(gradient) for gradient in fields.pop("gradients"))
+        head = json.dumps(fields, indent=1).removesuffix("\n}")
+        Path(path).write_text(f'{head},\n "gradients": [\n  {gradients}\n ]\n}}\n', encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Profile:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.derive_profiles import MODELS, derive
 from ddp.errors import ProfileError
 from ddp.profile import Gradient, Profile, bundled_profiles, load_profile
 
@@ -132,16 +132,61 @@ def test_an_unknown_profile_is_refused_with_the_nearest_name() -> None:
         load_profile("resnet_50")
 
 
-def test_resnet50_has_its_161_parameter_tensors() -> None:
-    profile = load_profile("resnet50")
+@pytest.mark.parametrize(
+    ("name", "num_tensors", "num_elements", "dtype"),
+    [
+        ("resnet50", 161, 25_557_032, "float32"),
+        ("bert-large", 391, 335_141_888, "float32"),
+        ("gpt2-xl", 580, 1_557_611_200, "float32"),
+        ("llama3-8b", 291, 8_030_261_248, "bfloat16"),
+    ],
+)
+def test_a_bundled_profile_has_the_parameters_of_its_reference_model(
+    name: str, num_tensors: int, num_elements: int, dtype: str
+) -> None:
+    profile = load_profile(name)
 
-    assert "resnet50" in bundled_profiles()
-    assert len(profile.gradients) == 161
-    assert sum(gradient.numel for gradient in profile.gradients) == 25_557_032
-    assert profile.ready_order()[0] == 160
+    assert len(profile.gradients) == num_tensors
+    assert sum(gradient.numel for gradient in profile.gradients) == num_elements
+    assert {gradient.dtype for gradient in profile.gradients} == {dtype}
+    assert {gradient.nbytes // gradient.numel for gradient in profile.gradients} == {
+        2 if dtype == "bfloat16" else 4
+    }
 
 
-def test_the_bundled_resnet50_is_what_its_script_derives() -> None:
-    script = Path(__file__).parents[2] / "benchmarks" / "derive_resnet50_profile.py"
+def test_the_bundled_profiles_are_what_their_script_derives() -> None:
+    assert sorted(MODELS) == sorted(bundled_profiles())
+    for name, model in MODELS.items():
+        assert load_profile(name) == derive(model)
 
-    assert load_profile("resnet50") == runpy.run_path(str(script))["derive"]()
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_gradients_of_a_bundled_profile_are_ready_from_the_last_layer_to_the_first(name: str) -> None:
+    profile, model = load_profile(name), MODELS[name]
+
+    ready = {gradient.name: gradient.ready_ps for gradient in profile.gradients}
+    in_order = [ready[tensor] for layer in model.layers for tensor, _ in layer.tensors]
+
+    assert in_order == sorted(in_order, reverse=True)
+    assert in_order[0] == profile.backward_ps
+
+
+def test_a_bundled_profile_takes_the_time_of_the_rate_that_it_states() -> None:
+    for name, model in MODELS.items():
+        expected = model.batch / model.samples_per_second
+        assert load_profile(name).compute_seconds == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_tied_head_of_gpt2_makes_its_largest_gradient_ready_last() -> None:
+    profile = load_profile("gpt2-xl")
+
+    assert profile.gradients[profile.ready_order()[-1]].name == "transformer.wte.weight"
+
+
+def test_a_saved_profile_has_a_line_per_gradient(tmp_path: Path) -> None:
+    load_profile("resnet50").save(tmp_path / "p.json")
+
+    lines = (tmp_path / "p.json").read_text().splitlines()
+
+    assert sum('"ready_seconds"' in line for line in lines) == 161
+    assert len(lines) < 175
