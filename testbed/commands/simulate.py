@@ -244,13 +244,14 @@ def _report(
     console = stdout_console()
     console.print(title(request, results), style="bold", markup=False, soft_wrap=True)
     console.print()
-    if len(results) == 1:
+    alone = len(request.entries) * len(request.sizes) == 1
+    if alone:
         for name, text in facts_of(results[0]).items():
             console.print(f"{name:10}  {text}", markup=False, soft_wrap=True)
     else:
         console.print(comparison(results))
     for own in results if request.links else ():
-        _print_links(console, own, alone=len(results) == 1, everything=all_links)
+        _print_links(console, own, alone=alone, everything=all_links)
     console.print(f"\n{assumptions(request)}", style="dim", markup=False)
 
 

@@ -34,7 +34,7 @@ def facts_of(own: Simulated) -> dict[str, str]:
     run = own.run
     facts = {"time": seconds(run.seconds)}
     if run.algorithm != own.name:
-        facts["chosen"] = run.algorithm
+        facts["chosen" if own.name.startswith("auto") else "in full"] = run.algorithm
     if own.above_floor is not None:
         facts["floor"] = f"{seconds(run.floor_seconds)}; the time is {own.above_floor:.2f} times that"
     facts["algbw"] = _bandwidth(run.algbw)
