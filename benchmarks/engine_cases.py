@@ -1,0 +1,177 @@
+"""What the benchmark of the engines runs, how long each may take, and what other simulators took.
+
+Peers were measured by us, on one machine with 2 cores, on the same work: LogGOPSim 76451de, ASTRA-sim
+518bd51 (its analytical backends without and with contention), SimGrid 3.32 (S4U, model CM02 with
+``TCP-gamma:0`` and ``crosstraffic:0``).  Wall seconds, the best of several runs; what LogGOPSim's generator
+of input takes is not in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from anchors import ANCHORS, GIB, MIB, Anchor, switch, two_rings_on_a_switch
+
+from collectives import Job, simulate, simulate_jobs
+from sim import Jitter, Topology
+
+JITTER = {"jitter": Jitter("1us")}
+NOT_EVEN = 7777
+"""Bytes on top of a size that divides."""
+
+
+@dataclass(frozen=True)
+class Peers:
+    """Wall seconds of other simulators; None: not run, or not able to."""
+
+    loggopsim: float | None = None
+    astra: float | None = None
+    astra_contention: float | None = None
+    simgrid: float | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """Something to be timed.
+
+    Attributes:
+        engine: that runs it, or ``routes``.
+        name: what it is, for people.
+        run: does it, and returns the simulated picoseconds, or None where there are none.
+        form: returns them by the closed form; None: there is none.
+        limit: seconds that it is to stay below; None: no goal was set.
+        peers: what others took.
+    """
+
+    engine: Literal["makespan", "events", "routes"]
+    name: str
+    run: Callable[[], int | None]
+    form: Callable[[], int] | None = None
+    limit: float | None = None
+    peers: Peers = Peers()
+
+    @property
+    def title(self) -> str:
+        """A name that no other case has."""
+        return f"{self.engine}: {self.name}"
+
+
+def _anchored(
+    engine: Literal["makespan", "events"],
+    name: str,
+    n: int,
+    limit: float | None = None,
+    peers: Peers = Peers(),
+    *,
+    nbytes: int | None = None,
+    note: str = "",
+    **options: Any,
+) -> Case:
+    anchor: Anchor = ANCHORS[name]
+    size = nbytes or anchor.nbytes(n)
+
+    def run() -> int:
+        given = {**anchor.options, **options}
+        return simulate(
+            anchor.algorithm, nbytes=size, topology=anchor.topology(n), engine=engine, **given
+        ).time_ps
+
+    form = None if options else lambda: anchor.time_ps(n, size)
+    return Case(engine, f"{name}, N = {n}{note}", run, form, limit, peers)
+
+
+def _two_rings(n: int) -> Case:
+    def run() -> int:
+        return max(run.time_ps for run in simulate_jobs([Job("ring", GIB)] * 2, topology=switch(n)))
+
+    return Case("events", f"two rings, N = {n}", run, lambda: two_rings_on_a_switch(n, GIB))
+
+
+def _double_tree(n: int, limit: float) -> Case:
+    def run() -> int:
+        algorithm = "double_binary_tree:segments=16"
+        return simulate(algorithm, nbytes=64 * MIB, topology=switch(n), engine="events").time_ps
+
+    return Case("events", f"double_binary_tree, 16 segments, N = {n}", run, limit=limit)
+
+
+def _routes(name: str, build: Callable[[], Topology]) -> Case:
+    def run() -> None:
+        """Build the network, and route a shift by one and a million random pairs."""
+        topology = build()
+        ranks = np.arange(topology.num_ranks)
+        topology.routes(ranks, np.roll(ranks, 1))
+        source = np.random.default_rng(0).integers(0, topology.num_ranks, 10**6)
+        topology.routes(source, (source + 1 + source[::-1] % (topology.num_ranks - 1)) % topology.num_ranks)
+
+    return Case("routes", name, run, limit=1.0)
+
+
+SW_256 = Peers(0.06, 0.15, 0.22, 0.30)
+SW_1024 = Peers(1.38, 3.0, 4.8, 7.0)
+SW_4096 = Peers(50, 96, 113, 238)
+HIER_1024 = Peers(astra=0.59, simgrid=1.19)
+HIER_4096 = Peers(astra=10.8, simgrid=34.5)
+
+CASES = [
+    _anchored("makespan", "sw", 256, None, SW_256),
+    _anchored("makespan", "sw", 1024, 0.1, SW_1024),
+    _anchored("makespan", "sw", 4096, 0.5, SW_4096),
+    _anchored("makespan", "sw", 16_384, 5),
+    _anchored("makespan", "sw", 16_384, 5, nbytes=GIB + NOT_EVEN, note=", does not divide"),
+    _anchored("makespan", "sw", 16_384, 5, note=", jitter", **JITTER),
+    _anchored("makespan", "H-hier", 1024, None, HIER_1024),
+    _anchored("makespan", "H-hier", 4096, 0.1, HIER_4096),
+    _anchored("makespan", "stride", 256, None, Peers(simgrid=0.33)),
+    _anchored("makespan", "a2a", 256, None, Peers(simgrid=2.0)),
+    _anchored("makespan", "tree rhd", 1024, None, Peers(simgrid=0.61)),
+    _anchored("events", "sw", 256, 0.1, SW_256),
+    _anchored("events", "sw", 1024, 0.6, SW_1024),
+    _anchored("events", "sw", 4096, 3, SW_4096),
+    _anchored("events", "sw", 1024, nbytes=GIB + NOT_EVEN, note=", does not divide"),
+    _anchored("events", "sw", 256, 5, note=", jitter", **JITTER),
+    _anchored("events", "H-flat", 256),
+    _anchored("events", "H-hier", 1024, None, HIER_1024),
+    _anchored("events", "H-hier", 4096, None, HIER_4096),
+    _anchored("events", "stride", 256, 0.1, Peers(simgrid=0.33)),
+    _anchored("events", "stride", 256, 15, note=", jitter", **JITTER),
+    _two_rings(256),
+    _anchored("events", "a2a", 256, 0.2, Peers(simgrid=2.0)),
+    _anchored("events", "a2a", 1024, 3),
+    _anchored("events", "tree a2a", 256),
+    _anchored("events", "tree rhd", 1024, 0.05, Peers(simgrid=0.61), nbytes=64 * MIB),
+    _double_tree(1024, 5),
+    _routes("torus 16 × 16 × 16", lambda: Topology.torus(shape=(16, 16, 16), bandwidth="1GB/s", latency=0)),
+    _routes(
+        "fat tree, 4096 hosts",
+        lambda: Topology.fat_tree(k=26, num_ranks=4096, bandwidth="100Gbps", latency="1us"),
+    ),
+]
+
+
+OVER_N = {
+    "makespan": [_anchored("makespan", "sw", n) for n in (64, 256, 1024, 4096, 16_384)],
+    "makespan, does not divide": [
+        _anchored("makespan", "sw", n, nbytes=GIB + NOT_EVEN, note=", does not divide")
+        for n in (64, 256, 1024, 4096, 16_384)
+    ],
+    "events": [_anchored("events", "sw", n) for n in (64, 256, 1024, 4096, 16_384)],
+}
+"""Rings of 1 GiB on a switch, for the cost over the number of ranks."""
+
+OVER_SIZE_N = 1024
+SIZES = {
+    "divides": [2**k for k in range(10, 31, 2)],
+    "does not divide": sorted(
+        int(size) for size in 2 ** np.random.default_rng(0).uniform(10, 30, 20) // 2 * 2 + 1
+    ),
+}
+"""Of rings on a switch of `OVER_SIZE_N` ranks, for the cost over the size; odd ones are drawn at random."""
+
+
+def over_size(engine: Literal["makespan", "events"], nbytes: int) -> Case:
+    """Return a ring of *nbytes*."""
+    return _anchored(engine, "sw", OVER_SIZE_N, nbytes=nbytes, note=f", {nbytes} bytes")
