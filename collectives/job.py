@@ -18,6 +18,7 @@ from collectives.program import Algorithm, Program
 from collectives.resolve import resolve_algorithm
 from sim.pace import Pace
 from sim.placement import Placement, places
+from sim.setting import Setting
 from sim.topology import Topology
 from sim.units import Quantity, parse_time
 
@@ -48,8 +49,8 @@ class Job:
     overhead: Quantity = 0
     reduction_bandwidth: Quantity | None = None
 
-    def on(self, topology: Topology) -> PlacedJob:
-        """Return this job on *topology*.
+    def on(self, topology: Topology, setting: Setting | None = None) -> PlacedJob:
+        """Return this job on *topology*, in a *setting* of that; by default without conditions.
 
         Raises:
             ValueError: sizes are negative or do not fit.
@@ -60,8 +61,10 @@ class Job:
                 "nbytes must be a multiple of itemsize and not negative, "
                 f"got {self.nbytes} and {self.itemsize}"
             )
-        pace = Pace.of(self.overhead, self.reduction_bandwidth)
-        return PlacedJob(self, topology, places(self.placement, topology), pace, parse_time(self.start))
+        setting = setting or Setting(topology)
+        hosts = places(self.placement, topology)
+        pace = setting.pace(Pace.of(self.overhead, self.reduction_bandwidth), hosts)
+        return PlacedJob(self, topology, hosts, pace, parse_time(self.start), setting)
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class PlacedJob:
         hosts: the place of each rank.
         pace: what ranks add to the time of the network.
         start_ps: when they begin.
+        setting: the topology under the conditions that hold.
     """
 
     job: Job
@@ -81,6 +85,7 @@ class PlacedJob:
     hosts: tuple[int, ...]
     pace: Pace
     start_ps: int
+    setting: Setting
 
     @cached_property
     def algorithm(self) -> Algorithm:
@@ -106,7 +111,8 @@ class PlacedJob:
     def floor_ps(self) -> int:
         """Return below which no algorithm can be, in picoseconds (see `collectives.floor`)."""
         root = self.algorithm.parameters.get("root", 0)
-        return floor_ps(self.algorithm.collective, self.job.nbytes, self.topology, root, self.hosts)
+        best = self.setting.at_best
+        return floor_ps(self.algorithm.collective, self.job.nbytes, best, root, self.hosts)
 
     def check(self, time_ps: int) -> int:
         """Return the floor under *time_ps*.

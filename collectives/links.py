@@ -54,15 +54,22 @@ class Links(Sequence[LinkUse]):
         nbytes: over each link, shape (num_links,).
         time_ps: of the run.
         saturated_ps: of each link, where the run was observed.
+        mean_bandwidth: of each link over the time of the run; by default that of *topology*.
     """
 
     def __init__(
-        self, topology: Topology, nbytes: Int64Array, time_ps: int, saturated_ps: Int64Array | None = None
+        self,
+        topology: Topology,
+        nbytes: Int64Array,
+        time_ps: int,
+        saturated_ps: Int64Array | None = None,
+        mean_bandwidth: Any = None,
     ) -> None:
         self.topology = topology
         self.nbytes = nbytes
         self.saturated_ps = saturated_ps
         self._time_ps = time_ps
+        self._bandwidth = topology.link_bandwidth if mean_bandwidth is None else mean_bandwidth
 
     def __len__(self) -> int:
         return len(self.nbytes)
@@ -89,7 +96,7 @@ class Links(Sequence[LinkUse]):
     @cached_property
     def utilisation(self) -> Any:
         """Of each link, float64 of shape (num_links,)."""
-        carried = self.nbytes / self.topology.link_bandwidth
+        carried = self.nbytes / self._bandwidth
         return carried * SECOND / self._time_ps if self._time_ps else np.zeros(len(self))
 
     @property

@@ -125,7 +125,7 @@ class MakespanQueue:
         self._makespan = makespan
         self._select = select
         self._itemsize = itemsize
-        self._free_ps = makespan.pace.starts_ps(len(makespan.hosts))
+        self._free_ps = int(env.now) + makespan.pace.starts_ps(len(makespan.hosts))
 
     def submit(self, nbytes: int) -> simpy.Event:
         """Let every rank start a collective now, after those before it."""
@@ -153,6 +153,7 @@ class EventQueue:
         self._itemsize = itemsize
         self._hosts = np.arange(network.topology.num_ranks) if hosts is None else np.asarray(hosts)
         self._pace = pace or Pace()
+        self._starts_ps = int(network.env.now) + self._pace.starts_ps(len(self._hosts))
         self._exchange = SimulatedExchange(network, self._hosts.tolist())
         self._exchange.observer = observer
         self._calls: list[_Call] = []
@@ -178,7 +179,7 @@ class EventQueue:
     def _begin(self, call: _Call, ranks: Int64Array) -> None:
         """Let *ranks* start *call*; some may be late for their first."""
         env = self._network.env
-        starts = np.maximum(self._pace.starts_ps(len(self._hosts))[ranks], int(env.now))
+        starts = np.maximum(self._starts_ps[ranks], int(env.now))
         if not starts.size:
             return
         first = int(starts.min())

@@ -54,6 +54,6 @@ class RankByRank:
 
     def _run(self, rank: int) -> Generator[Any, Any, None]:
         port = SimulatedPort(self._exchange, rank)
-        port.begin(self._pauses)
+        port.begin(f"{self._algorithm.collective} by {self._algorithm}", self._pauses)
         yield from execute(self._algorithm, self._buffer, port, self._channel)
         self._finished(np.array([rank]))

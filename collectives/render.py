@@ -36,6 +36,11 @@ def spell_operation(operation: Operation) -> str:
     return f"{type(operation).__name__}({first}, chunk={operation.chunk}{length})"
 
 
+def spell_message(step: int, source: int, destination: int, nbytes: int) -> str:
+    """Return a message in words, for example ``step 2: rank 3 sends 4096 bytes to rank 4``."""
+    return f"step {step}: rank {source} sends {nbytes} bytes to rank {destination}"
+
+
 def draw(
     algorithm: Algorithm,
     world_size: int,

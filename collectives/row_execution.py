@@ -12,12 +12,14 @@ It takes programs whose sends and receives match row by row (`collectives.rows`)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
 
 from collectives.chunking import Chunking
 from collectives.program import Algorithm, Step
+from collectives.render import spell_message
 from collectives.rows import MostlyEqual, Pattern, reduced_nbytes, rows_of
 from sim.flight import Flight
 from sim.network import Network
@@ -132,6 +134,20 @@ class _Row:
         return np.flatnonzero((before > 0) & (self.left == 0))
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Arrivals:
+    """Tells an execution that messages of a row have arrived, and the network what they are."""
+
+    execution: RowExecution
+    row: _Row
+
+    def __call__(self, numbers: Int64Array | None) -> None:
+        self.execution.arrived(self.row, numbers)
+
+    def describe(self, message: int) -> tuple[str, str]:
+        return self.execution.describe(self.row, message)
+
+
 class RowExecution:
     """One collective on the ranks of a group; a `collectives.queues.Execution`.
 
@@ -155,6 +171,7 @@ class RowExecution:
     ) -> None:
         self._network = network
         self._hosts = hosts
+        self._algorithm = algorithm
         self._chunking = chunking
         self._pauses = pauses
         self._finished = finished
@@ -186,7 +203,7 @@ class RowExecution:
 
     def _post(self, row: _Row, ranks: Int64Array) -> None:
         """Send the messages of *row* both whose ends are at it, now that *ranks* are."""
-        messages, arrived = row.messages, partial(self._arrived, row)
+        messages, arrived = row.messages, _Arrivals(self, row)
         if len(ranks) == len(messages.ranks):
             self._network.launch(messages.flight, row.nbytes, arrived)
             return
@@ -195,10 +212,16 @@ class RowExecution:
             sizes = row.nbytes if isinstance(row.nbytes, int) else row.nbytes[numbers]
             self._network.launch(messages.flight, sizes, arrived, numbers)
 
-    def _arrived(self, row: _Row, numbers: Int64Array | None) -> None:
+    def arrived(self, row: _Row, numbers: Int64Array | None) -> None:
         """Let ranks whose messages of *row* have all arrived reduce, and go on."""
         ranks = row.messages.ranks if numbers is None else row.arrive(numbers)
         self._after(row.reducing, ranks, partial(self._leave, row))
+
+    def describe(self, row: _Row, message: int) -> tuple[str, str]:
+        """Return what this execution does, and which *message* of *row* is under way."""
+        nbytes = row.nbytes if isinstance(row.nbytes, int) else int(row.nbytes[message])
+        ends = row.messages.ends[message]
+        return f"{self._algorithm.collective} by {self._algorithm}", spell_message(row.number, *ends, nbytes)
 
     def _leave(self, row: _Row, ranks: Int64Array) -> None:
         self._forget(row, len(ranks))

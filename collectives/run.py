@@ -32,6 +32,7 @@ class Run:
         start_ps: when its first rank began.
         time_ps: the exact result, of which *seconds* is the nearest float.
         topology: name of the network.
+        conditions: that held, in words.
     """
 
     seconds: float
@@ -45,6 +46,7 @@ class Run:
     start_ps: int
     time_ps: int
     topology: str
+    conditions: tuple[str, ...]
     _placed: PlacedJob = field(repr=False, compare=False)
     _observation: Observation | None = field(default=None, repr=False, compare=False)
 
@@ -79,6 +81,7 @@ class Run:
             start_ps=start_ps,
             time_ps=time_ps,
             topology=placed.topology.name,
+            conditions=tuple(map(str, placed.setting.conditions)),
             _placed=placed,
             _observation=observation,
         )
@@ -100,16 +103,24 @@ class Run:
         Only this collective's bytes are counted; saturated is a link by all that cross it.
 
         Raises:
-            NotSupportedError: a formula knows of no links.
+            NotSupportedError: a formula knows of no links, or messages changed their way.
         """
         if self.engine == _CLOSED_FORM:
             raise NotSupportedError(
                 f"links: the time of {self.algorithm} is a closed form, which says nothing of single links"
             )
-        seen = self._observation
-        saturated_ps = None if seen is None else seen.recorder.saturated_ps
-        nbytes = Traffic.of(self._placed).link_bytes
-        return Links(self._placed.topology, nbytes, self.time_ps, saturated_ps)
+        placed, seen = self._placed, self._observation
+        rerouted = next(
+            (str(one) for one in placed.setting.conditions if getattr(one, "reroute", False)), None
+        )
+        if rerouted is not None:
+            raise NotSupportedError(
+                f"links: bytes are counted on the routes of {self.topology}; leave out {rerouted}"
+            )
+        saturated_ps = None if seen is None else seen.recorder.saturated_ps[: placed.topology.num_links]
+        bandwidth = placed.setting.mean_bandwidth(self.start_ps, self.start_ps + self.time_ps)
+        nbytes = Traffic.of(placed).link_bytes
+        return Links(placed.topology, nbytes, self.time_ps, saturated_ps, bandwidth)
 
     @cached_property
     def trace(self) -> Trace:

@@ -12,7 +12,6 @@ Two more ways are formulas, and say so in the result: ``model="nccl"`` is what N
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import simpy
@@ -25,10 +24,11 @@ from collectives.program import Algorithm, Program
 from collectives.proof import verify
 from collectives.queues import EngineName, Span, collective_queue, run_until
 from collectives.run import Run
+from sim.conditions import Condition
 from sim.network import Network
-from sim.pace import Jitter
 from sim.placement import Placement
 from sim.recorder import Recorder
+from sim.setting import Setting
 from sim.topology import Topology
 from sim.units import SECOND, Quantity
 
@@ -64,7 +64,7 @@ def simulate(
     overhead: Quantity = 0,
     reduction_bandwidth: Quantity | None = None,
     protocol: Protocol | None = None,
-    jitter: Jitter | None = None,
+    conditions: Sequence[Condition] = (),
     model: Model = "links",
     observe: bool = False,
 ) -> Run:
@@ -87,13 +87,16 @@ def simulate(
         overhead: of each message, on either side (see `sim.pace`).
         reduction_bandwidth: at which a rank reduces; None: reducing takes no time.
         protocol: of NCCL, for what it leaves of a link and its latency (see `collectives.nccl.protocol`).
-        jitter: random pauses of all ranks.
+        conditions: under which the cluster works (see `sim.conditions`).  Ranks in them are places of
+            *topology*; times count from the start of the collective.
         model: ``links``, or ``nccl`` for what NCCL expects, by a closed form: of its *algorithm* of that
             name, or of what it would choose (``auto``).
         observe: record every message, for `Run.trace` and the times of `Run.links`; takes *events*.
 
     Raises:
         ProgramError: the program deadlocks.
+        LinkFailedError: a message was lost with a link; names the messages.
+        ConditionError: a condition that cannot be on *topology*.
         NotExactError: ``engine="makespan"``, and it cannot give the exact time.
         NotSupportedError: the model does not apply to what was asked.
         ValueError: sizes are negative or do not fit, or a quantity or placement cannot be.
@@ -111,8 +114,7 @@ def simulate(
         overhead=overhead,
         reduction_bandwidth=reduction_bandwidth,
     )
-    placed = job.on(topology)
-    placed = replace(placed, pace=replace(placed.pace, jitter=jitter))
+    placed = job.on(topology, Setting.of(topology, conditions))
     if model not in ("links", "nccl"):
         raise ValueError(f"model must be 'links' or 'nccl', got {model!r}")
     if observe and (engine == "makespan" or model == "nccl" or algorithm == NVLS):
@@ -124,14 +126,20 @@ def simulate(
         return _as_nccl_expects(placed)
     if algorithm == NVLS:
         return _in_the_switches(placed)
-    observation = Observation(placed, Recorder(placed.topology)) if observe else None
+    observation = Observation(placed, Recorder(placed.setting.topology)) if observe else None
     span, used = with_engine(
         "events" if observe else engine, lambda name: _attempt(placed, name, observation)
     )
     return Run.of(placed, span.end_ps, engine=used, observation=observation)
 
 
-def simulate_jobs(jobs: Sequence[Job], *, topology: Topology, observe: bool = False) -> list[Run]:
+def simulate_jobs(
+    jobs: Sequence[Job],
+    *,
+    topology: Topology,
+    conditions: Sequence[Condition] = (),
+    observe: bool = False,
+) -> list[Run]:
     """Predict several collectives on one network at once; jobs may share ranks, and share links.
 
     Each is a communicator of its own: jobs of the same ranks do not wait for each other.  All messages
@@ -140,6 +148,9 @@ def simulate_jobs(jobs: Sequence[Job], *, topology: Topology, observe: bool = Fa
     Args:
         jobs: the collectives, at least one.
         topology: the network.
+        conditions: under which the cluster works (see `sim.conditions`).  Ranks in them are places of
+            *topology*; a straggler is late for every job that it takes part in.  Jitter is drawn for
+            each job alike, by rank of the job.
         observe: as for `simulate`; links are saturated by the messages of all jobs together.
 
     Returns:
@@ -147,14 +158,17 @@ def simulate_jobs(jobs: Sequence[Job], *, topology: Topology, observe: bool = Fa
 
     Raises:
         ProgramError: a program deadlocks.
+        LinkFailedError: a message was lost with a link; names the messages.
+        ConditionError: a condition that cannot be on *topology*.
         ValueError: there is no job; or as for `simulate`.
     """
     if not jobs:
         raise ValueError("jobs: expected at least one Job, got none")
     env = simpy.Environment(initial_time=0)
-    recorder = Recorder(topology) if observe else None
-    network = Network(env, topology, recorder)
-    placed = [job.on(topology) for job in jobs]
+    setting = Setting.of(topology, conditions)
+    recorder = Recorder(setting.topology) if observe else None
+    network = setting.network(env, recorder)
+    placed = [job.on(topology, setting) for job in jobs]
     seen = [None if recorder is None else Observation(one, recorder) for one in placed]
     spans: list[Span] = run_until(env, env.process(_all_of(env, network, placed, seen)))
     return [
@@ -182,7 +196,11 @@ def with_engine(engine: Engine, attempt: Callable[[EngineName], T]) -> tuple[T, 
 
 def _attempt(placed: PlacedJob, engine: EngineName, seen: Observation | None) -> Span:
     env = simpy.Environment(initial_time=0)
-    network = None if seen is None else Network(env, placed.topology, seen.recorder)
+    network: Network | None = None
+    if engine == "events":
+        network = placed.setting.network(env, None if seen is None else seen.recorder)
+    elif placed.setting.events_only is not None:
+        raise NotExactError(f"{placed.setting.events_only}: only events follow it; use engine='events'")
     try:
         span: Span = run_until(env, _submit(env, placed, engine, network, seen))
     except ProgramError:
@@ -195,12 +213,12 @@ def _submit(
     env: simpy.Environment,
     placed: PlacedJob,
     engine: EngineName,
-    network: Network | None = None,
-    seen: Observation | None = None,
+    network: Network | None,
+    seen: Observation | None,
 ) -> simpy.Event:
     queue = collective_queue(
         env,
-        placed.topology,
+        placed.setting.topology,
         placed.selector,
         placed.algorithm.collective,
         engine=engine,
@@ -227,9 +245,16 @@ def _all_of(
     return [process.value for process in running]
 
 
+def _refuse_conditions(placed: PlacedJob, what: str) -> None:
+    if placed.setting.conditions:
+        held = ", ".join(map(str, placed.setting.conditions))
+        raise NotSupportedError(f"{what} is a closed form that knows no conditions; leave out {held}")
+
+
 def _as_nccl_expects(placed: PlacedJob) -> Run:
     from collectives.nccl.model import predict_on
 
+    _refuse_conditions(placed, 'model="nccl"')
     job, name = placed.job, str(placed.job.algorithm)
     if not isinstance(job.algorithm, str) or name not in _NCCL_NAMES:
         known = ", ".join(_NCCL_NAMES)
@@ -252,10 +277,9 @@ def _in_the_switches(placed: PlacedJob) -> Run:
     from collectives.in_network import in_network_ps
 
     job = placed.job
+    _refuse_conditions(placed, NVLS)
     if not placed.pace.is_free:
-        raise NotSupportedError(
-            "nvls is a closed form without overhead, reduction and jitter; leave them out"
-        )
+        raise NotSupportedError("nvls is a closed form without overhead and reduction; leave them out")
     time_ps = in_network_ps(job.collective, job.nbytes, placed.topology, placed.hosts)
     floor = floor_ps(job.collective, job.nbytes, placed.topology, 0, placed.hosts, in_network=True)
     return Run.of(placed, time_ps, engine="closed form", floor=floor, algorithm=NVLS)

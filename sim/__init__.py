@@ -3,6 +3,7 @@
     Topology        ranks, links and routes            Network   messages that share the links
     Stream          an in-order queue of operations    Cluster   rank threads in virtual time
     Trace           what happened when, for Perfetto   load_network, preset_names   networks by name
+    Straggler, Jitter, LinkChange, LinkFailure, Background   conditions under which a cluster works
 
 Virtual time is an int in picoseconds, sizes are int bytes, bandwidths int bytes per second.
 """
@@ -12,8 +13,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sim.cluster import Cluster
+from sim.conditions import Background, Condition, LinkChange, LinkFailure, Straggler
 from sim.errors import (
+    ConditionError,
     DeadlockError,
+    LinkFailedError,
     NetworkFileError,
     RankError,
     SimulationError,
@@ -21,7 +25,7 @@ from sim.errors import (
     UnitError,
 )
 from sim.network import Network
-from sim.pace import ConditionError, Jitter
+from sim.pace import Jitter
 from sim.stream import Stream
 from sim.topology import Topology
 from sim.trace import Trace
@@ -31,14 +35,20 @@ if TYPE_CHECKING:
     from sim.files.description import load_network, preset_names
 
 __all__ = [
+    "Background",
     "Cluster",
+    "Condition",
     "ConditionError",
     "DeadlockError",
     "Jitter",
+    "LinkChange",
+    "LinkFailedError",
+    "LinkFailure",
     "Network",
     "NetworkFileError",
     "RankError",
     "SimulationError",
+    "Straggler",
     "Stream",
     "Topology",
     "TopologyError",

@@ -4,6 +4,8 @@ SimulationError
 ├── UnitError          a quantity that cannot be read, or is out of range    (a ValueError)
 ├── TopologyError      a network that cannot be, or ranks it does not have   (a ValueError)
 ├── NetworkFileError   a network file that cannot be understood              (a ValueError)
+├── ConditionError     a condition that cannot be, or that does not fit      (a ValueError)
+├── LinkFailedError    messages were on a link, or routed over it, that failed
 ├── DeadlockError      every rank waits for something that will not happen
 └── RankError          the code of a rank raised; the cause is what it raised
 
@@ -27,6 +29,31 @@ class TopologyError(SimulationError, ValueError):
 
 class NetworkFileError(SimulationError, ValueError):
     """A network file or preset that does not exist or cannot be understood."""
+
+
+class ConditionError(SimulationError, ValueError):
+    """A condition that cannot be, or that does not fit the network or the engine."""
+
+
+class LinkFailedError(SimulationError):
+    """Messages were lost with a link; the message says which, in which steps of what.
+
+    Attributes:
+        links: names of the links that failed and that lost messages were routed over.
+        time_ps: when the messages were lost.
+        lost: (of what, which message) for each, such as ``("all_reduce by ring", "step 2: rank 3 sends …")``.
+    """
+
+    def __init__(
+        self, links: tuple[str, ...], time_ps: int, lost: tuple[tuple[str, str], ...], message: str
+    ) -> None:
+        super().__init__(links, time_ps, lost, message)
+        self.links = links
+        self.time_ps = time_ps
+        self.lost = lost
+
+    def __str__(self) -> str:
+        return str(self.args[-1])
 
 
 class DeadlockError(SimulationError):

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from operator import attrgetter, index
+from typing import TypeAlias
 
 import numpy as np
 import simpy
@@ -41,6 +42,9 @@ from sim.recorder import Recorder
 from sim.sharing import max_min_rates
 from sim.topology import Topology
 from sim.units import Int64Array
+
+About: TypeAlias = Callable[[], tuple[str, str]]
+"""Returns of what collective a message is, and which it is, such as ``step 2: rank 3 sends …``."""
 
 _AFTER_ALL_ELSE = EventPriority(9)  # SimPy's own are 0 and 1; later means larger
 _IN_ORDER_SENT = attrgetter("number")
@@ -67,7 +71,7 @@ class _Flow:
 
     __slots__ = ("done", "end_ps", "number", "path", "rate", "rest", "since_ps")
 
-    def __init__(self, number: int, path: _Path, rest: int, done: simpy.Event | _Member) -> None:
+    def __init__(self, number: int, path: _Path, rest: int, done: Arrival | _Member) -> None:
         self.number = number
         self.path = path
         self.rest = rest
@@ -75,6 +79,14 @@ class _Flow:
         self.since_ps = 0
         self.end_ps = -1
         self.done = done
+
+
+class Arrival(simpy.Event):
+    """Fires when the last byte of a message has arrived; *about* says what message that is."""
+
+    def __init__(self, env: simpy.Environment, about: About | None) -> None:
+        super().__init__(env)
+        self.about = about
 
 
 class _Member:
@@ -133,8 +145,14 @@ class Network:
         self._flown: tuple[Flight | None, int | Int64Array] = None, 0
         self._flown_bytes = np.zeros(topology.num_links + 1, dtype=np.int64)
 
-    def transfer(self, source: int, destination: int, nbytes: int) -> simpy.Event:
+    def transfer(self, source: int, destination: int, nbytes: int, about: About | None = None) -> simpy.Event:
         """Send *nbytes* from rank *source* to rank *destination*, now.
+
+        Args:
+            source: where the message comes from.
+            destination: where it goes.
+            nbytes: its size.
+            about: says what it is, should a link fail.
 
         Returns:
             A SimPy event that fires, without a value, when the last byte has arrived.
@@ -151,7 +169,7 @@ class Network:
             return self.env.timeout(path.latency_ps)
         path.bytes_sent += nbytes
         self._num_flows += 1
-        done = simpy.Event(self.env)
+        done = Arrival(self.env, about)
         self._start_after_latency(_Flow(self._num_flows, path, amount(nbytes), done))
         return done
 
@@ -172,14 +190,7 @@ class Network:
             messages: the numbers of those to be sent, shape (m,); None: all.
         """
         if self.recorder is not None or len(flight if messages is None else messages) < MIN_BATCH:
-            numbers = list(range(len(flight))) if messages is None else messages.tolist()
-            sizes = [nbytes] * len(numbers) if isinstance(nbytes, int) else nbytes.tolist()
-            for number, size in zip(numbers, sizes, strict=True):
-                source, destination = flight.ends[number]
-                left = Left(amount(size), 0, 0)
-                flow = self._flow(Single(source, destination, arrived, number, left))
-                flow.path.bytes_sent += size
-                self._start_after_latency(flow)
+            self._launch_apart(flight, nbytes, arrived, messages)
             return
         some = flight if messages is None else flight.select(messages)
         self._account(some, nbytes)
@@ -191,6 +202,17 @@ class Network:
             batch = Batch(part, [Part(arrived, names, 0, len(part))], start_ps, sizes_there)
             self._departing.setdefault(start_ps, []).append(batch)
             self._settle_at(start_ps)
+
+    def _launch_apart(
+        self, flight: Flight, nbytes: int | Int64Array, arrived: Arrived, messages: Int64Array | None
+    ) -> None:
+        numbers = list(range(len(flight))) if messages is None else messages.tolist()
+        sizes = [nbytes] * len(numbers) if isinstance(nbytes, int) else nbytes.tolist()
+        for number, size in zip(numbers, sizes, strict=True):
+            source, destination = flight.ends[number]
+            flow = self._flow(Single(source, destination, arrived, number, Left(amount(size), 0, 0)))
+            flow.path.bytes_sent += size
+            self._start_after_latency(flow)
 
     @property
     def link_bytes(self) -> Int64Array:
@@ -252,6 +274,7 @@ class Network:
         if self._ended:
             landed += [(arrived, np.array(numbers)) for arrived, numbers in self._ended.items()]
             self._ended.clear()
+        self._change_links(now, changed)
         for flow in self._starting.pop(now, ()):
             self._put_on_links(flow, changed)
         if now in self._departing:
@@ -261,6 +284,9 @@ class Network:
         self._await_next_end()
         for arrived, numbers in landed:
             arrived(numbers)
+
+    def _change_links(self, now: int, changed: set[int]) -> None:
+        """Apply what happens to links now, and add these to *changed*; here, nothing does."""
 
     def _has_no_flow(self, flight: Flight) -> bool:
         """Return whether no flow is on the links of *flight*."""

@@ -22,14 +22,10 @@ import numpy as np
 import numpy.typing as npt
 import simpy
 
-from sim.errors import SimulationError, UnitError
+from sim.errors import ConditionError, UnitError
 from sim.units import Int64Array, Quantity, parse_bandwidth, parse_time, transfer_ps
 
 Distribution: TypeAlias = Literal["uniform", "exponential"]
-
-
-class ConditionError(SimulationError, ValueError):
-    """A condition that cannot be, or that does not fit the network or the engine."""
 
 
 @dataclass(frozen=True)

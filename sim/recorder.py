@@ -9,7 +9,7 @@ point] in `sim.network`), so each flow may leave less than one unit of 2**-256 b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -46,6 +46,15 @@ class Recorder:
             link.carried += carried
             link.load += after - before
             link.num_flows += flows
+
+    def add_links(self, bandwidths: Iterable[int]) -> None:
+        """Record further links, which the topology does not have."""
+        self._links += [_Link(bandwidth << FRACTION_BITS) for bandwidth in bandwidths]
+
+    def change(self, link: int, bandwidth: int, now_ps: int) -> None:
+        """Note that *link* carries *bandwidth* bytes/s from now on."""
+        self._links[link].to(now_ps)
+        self._links[link].capacity = bandwidth << FRACTION_BITS
 
     @property
     def link_bytes(self) -> Int64Array:

@@ -18,7 +18,7 @@ from collectives.call import Call, Lane, RecentCalls, Report, judge
 from collectives.chunking import Buffer
 from collectives.execute import land
 from collectives.program import Local, Send, Step
-from collectives.render import spell_operation
+from collectives.render import spell_message, spell_operation
 from sim.cluster import RankThread
 from sim.network import Network
 from sim.pace import Pauses
@@ -94,7 +94,8 @@ class SimulatedExchange:
         sender.unmatched.discard(sent)
         receiver.unmatched.discard(received)
         nbytes = sender.buffer.nbytes(operation)
-        arrival = self.network.transfer(self.hosts[source], self.hosts[destination], nbytes)
+        about = partial(sender.describe, sent)
+        arrival = self.network.transfer(self.hosts[source], self.hosts[destination], nbytes, about)
         assert arrival.callbacks is not None
         if self.observer is not None:
             self.observer.matched((source, destination), (sender.number, receiver.number), nbytes, arrival)
@@ -112,16 +113,22 @@ class SimulatedPort:
         self.current: _StepInFlight | None = None
         self.step = -1
         self.pauses: Pauses | None = None
+        self.what = ""
 
-    def begin(self, pauses: Pauses | None = None) -> None:
-        """Number the steps of the next program from 0; *pauses* are what ranks add to their time."""
-        self.current, self.step, self.pauses = None, -1, pauses
+    def begin(self, what: str, pauses: Pauses | None = None) -> None:
+        """Number the steps of the next program from 0.
+
+        Args:
+            what: the collective and its algorithm, for errors.
+            pauses: what ranks add to their time.
+        """
+        self.current, self.step, self.what, self.pauses = None, -1, what, pauses
 
     def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
         """Start all operations of *step*; the event fires when all are complete."""
         self.step += 1
         env = self.exchange.network.env
-        in_flight = self.current = _StepInFlight(env, self.step, step, buffer)
+        in_flight = self.current = _StepInFlight(env, self.step, step, buffer, (self.what, self.rank))
         pause_ps = 0
         if self.pauses is not None:
             pause_ps = self.pauses.before(self.rank, in_flight.remaining)
@@ -220,7 +227,7 @@ class SimulatedTransport:
     ) -> Generator[Any, Any, None]:
         env = self.exchange.network.env
         began_ps, channel = int(env.now), call.channel()
-        port.begin()
+        port.begin(str(call))
         self._ports[channel] = port
         yield from execution
         del self._ports[channel]
@@ -269,17 +276,21 @@ class _StepInFlight:
         "env",
         "incoming",
         "number",
+        "of",
         "reducing_ps",
         "remaining",
         "step",
         "unmatched",
     )
 
-    def __init__(self, env: simpy.Environment, number: int, step: Step, buffer: Buffer) -> None:
+    def __init__(
+        self, env: simpy.Environment, number: int, step: Step, buffer: Buffer, of: tuple[str, int]
+    ) -> None:
         self.env = env
         self.number = number
         self.step = step
         self.buffer = buffer
+        self.of = of  # a collective, and the rank whose step it is
         self.incoming: dict[int, Any] = {
             n: buffer.source(operation, step)
             for n, operation in enumerate(step)
@@ -289,6 +300,13 @@ class _StepInFlight:
         self.remaining = len(self.unmatched)
         self.reducing_ps = 0
         self.done = simpy.Event(env)
+
+    def describe(self, position: int) -> tuple[str, str]:
+        """Return the collective, and the message of the `Send` at *position*."""
+        what, rank = self.of
+        send = self.step[position]
+        assert isinstance(send, Send)
+        return what, spell_message(self.number, rank, send.peer, self.buffer.nbytes(send))
 
     def complete_one(self, _: simpy.Event) -> None:
         self.remaining -= 1

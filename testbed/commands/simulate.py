@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,7 @@ from testbed.report.table import print_json, progress, seconds, spell_size, stdo
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from sim import Condition
     from testbed.simulation import Request, Simulated
 
 EXAMPLES = """\b
@@ -147,7 +148,7 @@ def simulate(
             "protocol": None if protocol is None else protocol.value,
             "overhead": overhead or 0,
             "reduction_bandwidth": reduction_bandwidth,
-            "jitter": _jitter(jitter, seed),
+            "conditions": _conditions(jitter, seed),
         },
     )  # fmt: skip
     _check_outputs(request, trace, plot)
@@ -164,10 +165,10 @@ def simulate(
                 console.print(f"{said}: {path}", markup=False, soft_wrap=True)
 
 
-def _jitter(mean: str | None, seed: int) -> Any:
-    from sim.pace import Jitter
+def _conditions(jitter: str | None, seed: int) -> tuple[Condition, ...]:
+    from sim import Jitter
 
-    return None if mean is None else Jitter(mean, seed=seed)
+    return () if jitter is None else (Jitter(jitter, seed=seed),)
 
 
 def _check_outputs(request: Request, trace: Path | None, plot: Path | None) -> None:
@@ -229,7 +230,7 @@ def _report(
             document(
                 method="closed form" if request.model == "nccl" else "simulated",
                 model=MODELS[request.model],
-                seed=None if request.options["jitter"] is None else request.options["jitter"].seed,
+                seed=next((own.seed for own in request.options["conditions"] if hasattr(own, "seed")), None),
                 topologies={topology.name: topology.digest()},
                 placement=request.placement
                 if isinstance(request.placement, str)

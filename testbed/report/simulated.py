@@ -172,8 +172,7 @@ def assumptions(request: Request) -> str:
         added.append(f"protocol {options['protocol']}")
     if options["overhead"]:
         added.append(f"overhead of {options['overhead']} per message and side")
-    if jitter := options["jitter"]:
-        added.append(f"jitter of {jitter.mean}, seed {jitter.seed}")
+    added += [str(condition) for condition in options["conditions"]]
     if any(entry.name == "nvls" for entry in request.entries):
         added.append("nvls is a closed form")
     return f"Simulated: {MODELS['links']}; {'; '.join(added)}. {floor}"

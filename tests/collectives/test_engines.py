@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias
 from unittest import mock
 
@@ -18,52 +19,64 @@ from collectives.chunking import Chunking
 from collectives.contracts import CONTRACTS
 from collectives.program import Algorithm, algorithm
 from collectives.queues import Span, collective_queue, matches_by_rows, run_until
-from sim.pace import Jitter, Pace
+from sim import Background, Condition, Jitter, LinkChange, LinkFailedError, LinkFailure, Straggler
+from sim.pace import Pace
+from sim.setting import Setting
 from sim.topology import Topology
 from sim.units import parse_time, transfer_ps
 from tests.sim.networks import networks
 
 
 def spans(
-    engine: str, topology: Topology, algorithm: Algorithm, calls: list[int], **options: Any
+    engine: str, topology: Topology | Setting, algorithm: Algorithm, calls: list[int], **options: Any
 ) -> list[Span]:
     """Return the spans of *calls*, which are submitted together; ``ranks`` are events without rows."""
+    setting = topology if isinstance(topology, Setting) else Setting.of(topology)
     env = simpy.Environment(initial_time=0)
     name: Any = "events" if engine == "ranks" else engine
     choice = {algorithm.collective: algorithm}
     with ExitStack() as stack:
         if engine == "ranks":
             stack.enter_context(mock.patch("collectives.queues.matches_by_rows", return_value=False))
-        queue = collective_queue(env, topology, choice, algorithm.collective, engine=name, **options)
+        queue = collective_queue(
+            env,
+            setting.topology,
+            choice,
+            algorithm.collective,
+            engine=name,
+            network=setting.network(env),
+            **options,
+        )
         submitted = [queue.submit(nbytes) for nbytes in calls]
     run_until(env, env.all_of(submitted))
     return [event.value for event in submitted]
 
 
-Case: TypeAlias = tuple[Topology, list[int], Algorithm, list[int], Pace]
+Case: TypeAlias = tuple[Setting, list[int], Algorithm, list[int], Pace]
 
 
 @st.composite
-def paces(draw: st.DrawFn, num_ranks: int) -> Pace:
-    jitter = Jitter(
-        draw(st.sampled_from(["1us", "10ns"])),
-        draw(st.sampled_from(["uniform", "exponential"])),
-        draw(st.integers(0, 9)),
-    )
-    late = draw(st.lists(st.integers(0, num_ranks - 1), max_size=2, unique=True))
-    slow = draw(st.lists(st.integers(0, num_ranks - 1), max_size=2, unique=True))
-    pace = Pace.of(
-        draw(st.sampled_from([0, "1us"])),
-        draw(st.sampled_from([None, 10**9, "100GB/s"])),
-        draw(st.sampled_from([None, None, jitter])),
-    )
-    return pace.with_slow({rank: draw(st.fractions(1, 5)) for rank in slow}).with_late(
-        {rank: draw(st.integers(0, 10**8)) for rank in late}
-    )
+def conditions(draw: st.DrawFn, topology: Topology, *, events_only: bool) -> list[Condition]:
+    ranks, times = st.integers(0, topology.num_ranks - 1), st.integers(0, 10**8).map("{}ps".format)
+    few = draw(st.sets(ranks, max_size=2))
+    drawn: list[Condition] = [
+        Straggler(rank, draw(st.just(1) | st.fractions(1, 5)), draw(times)) for rank in sorted(few)
+    ]
+    if draw(st.booleans()):
+        mean = draw(st.sampled_from(["1us", "10ns"]))
+        drawn.append(Jitter(mean, draw(st.sampled_from(["uniform", "exponential"])), draw(st.integers(0, 9))))
+    if events_only and topology.num_links:
+        links = st.sets(st.integers(0, topology.num_links - 1), max_size=2)
+        drawn += [LinkChange(link, draw(times), draw(st.fractions("1/9", 4))) for link in draw(links)]
+        drawn += [LinkFailure(link, draw(times), reroute=draw(st.booleans())) for link in draw(links)]
+        for source, destination in draw(st.lists(st.tuples(ranks, ranks), max_size=2)):
+            if source != destination:
+                drawn.append(Background(source, destination, draw(st.integers(1, 10**12)), start=draw(times)))
+    return drawn
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw: st.DrawFn, *, events_only: bool = False) -> Case:
     topology = draw(networks(max_ranks=20))
     places = draw(st.permutations(range(topology.num_ranks)))
     hosts = places[: draw(st.integers(1, len(places)))] if draw(st.booleans()) else sorted(places)
@@ -72,28 +85,54 @@ def cases(draw: st.DrawFn) -> Case:
     calls = draw(st.lists(sizes, min_size=1, max_size=2))
     if CONTRACTS[chosen.collective].equal_parts:
         calls = [nbytes - nbytes % len(hosts) for nbytes in calls]
-    return topology, hosts, chosen, calls, draw(paces(len(hosts)))
+    setting = Setting.of(topology, draw(conditions(topology, events_only=events_only)))
+    pace = Pace.of(draw(st.sampled_from([0, "1us"])), draw(st.sampled_from([None, 10**9, "100GB/s"])))
+    return setting, hosts, chosen, calls, setting.pace(pace, hosts)
 
 
-@given(cases())
-def test_all_engines_agree_to_the_picosecond(case: Case) -> None:
-    topology, hosts, chosen, calls, pace = case
-    options: Any = {"hosts": hosts, "pace": pace}
-    try:
-        expected = spans("ranks", topology, chosen, calls, **options)
-    except NotSupportedError:
-        reject()
-
+@contextmanager
+def small_batches() -> Iterator[None]:
     with ExitStack() as stack:
         for name, value in (("sim.network.MIN_BATCH", 2), ("sim.batches.MIN_BATCH", 2)):
             stack.enter_context(mock.patch(name, value))
         stack.enter_context(mock.patch("collectives.row_execution.FEW", 3))
-        assert spans("events", topology, chosen, calls, **options) == expected
+        yield
+
+
+@given(cases())
+def test_all_engines_agree_to_the_picosecond(case: Case) -> None:
+    setting, hosts, chosen, calls, pace = case
+    options: Any = {"hosts": hosts, "pace": pace}
     try:
-        makespan = spans("makespan", topology, chosen, calls, **options)
+        expected = spans("ranks", setting, chosen, calls, **options)
+    except NotSupportedError:
+        reject()
+
+    with small_batches():
+        assert spans("events", setting, chosen, calls, **options) == expected
+    try:
+        makespan = spans("makespan", setting, chosen, calls, **options)
     except NotExactError:
         return
     assert makespan == expected
+
+
+@given(cases(events_only=True))
+def test_rows_and_ranks_agree_whatever_happens_to_links(case: Case) -> None:
+    setting, hosts, chosen, calls, pace = case
+
+    def outcome(engine: str) -> Any:
+        try:
+            return spans(engine, setting, chosen, calls, hosts=hosts, pace=pace)
+        except LinkFailedError as error:
+            return error.links, error.time_ps, sorted(what for what, _ in error.lost)
+
+    try:
+        expected = outcome("ranks")
+    except NotSupportedError:
+        reject()
+    with small_batches():
+        assert outcome("events") == expected
 
 
 def switch(num_ranks: int) -> Topology:

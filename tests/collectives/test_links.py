@@ -175,8 +175,8 @@ def test_pauses_change_when_links_are_full_and_not_what_they_carry() -> None:
     switch = Topology.switch(num_ranks=4, bandwidth="100Gbps", latency="2us")
 
     free, slow = (
-        simulate("ring", nbytes=10**6, topology=switch, observe=True, jitter=jitter)
-        for jitter in (None, Jitter("100us"))
+        simulate("ring", nbytes=10**6, topology=switch, observe=True, conditions=jitter)
+        for jitter in ([], [Jitter("100us")])
     )
 
     assert np.array_equal(free.links.nbytes, slow.links.nbytes)

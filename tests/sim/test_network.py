@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -16,6 +14,7 @@ from sim.errors import TopologyError, UnitError
 from sim.network import Network
 from sim.topology import Topology
 from sim.units import SECOND, transfer_ps
+from tests.sim.fluid import fluid
 
 MIB = 2**20
 HOP = 2_000_000  # ps: the 2 us of `switch_100g`
@@ -39,42 +38,6 @@ def arrivals(topology: Topology, messages: list[tuple[int, int, int, int]]) -> l
     for number, message in enumerate(messages):
         env.process(send(number, *message))
     env.run()
-    return arrived
-
-
-def fluid(topology: Topology, messages: list[tuple[int, int, int, int]]) -> list[int]:
-    """The same by brute force: raise all rates together, from one change to the next."""
-    routes = [topology.route(source, destination) for _, source, destination, _ in messages]
-    starts = [
-        sent + sum(int(topology.link_latency[link]) for link in route)
-        for (sent, *_), route in zip(messages, routes, strict=True)
-    ]
-    rest = [Fraction(nbytes * SECOND) for *_, nbytes in messages]
-    arrived = [start if not left else -1 for start, left in zip(starts, rest, strict=True)]
-    now = 0
-    while -1 in arrived:
-        active = [f for f, end in enumerate(arrived) if end < 0 and starts[f] <= now]
-        rate = dict.fromkeys(active, Fraction(0))
-        rising = set(active)
-        while rising:
-            steps = {}
-            for link in {link for f in rising for link in routes[f]}:
-                used = sum(rate[f] for f in active if link in routes[f])
-                free = int(topology.link_bandwidth[link]) - used
-                steps[link] = free / sum(link in routes[f] for f in rising)
-            step = min(steps.values())
-            for f in rising:
-                rate[f] += step
-            full = {link for link, value in steps.items() if value == step}
-            rising = {f for f in rising if not full & set(routes[f])}
-        ends = {f: now + math.ceil(rest[f] / rate[f]) for f in active}
-        upcoming = [start for f, start in enumerate(starts) if start > now and arrived[f] < 0]
-        later = min([*ends.values(), *upcoming])
-        for f in active:
-            rest[f] -= rate[f] * (later - now)
-            if ends[f] == later:
-                arrived[f] = later
-        now = later
     return arrived
 
 

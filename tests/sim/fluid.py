@@ -1,0 +1,127 @@
+"""Messages on a network by brute force: in fractions, raising all rates together after each change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from sim.conditions import Background
+from sim.topology import Topology
+from sim.units import SECOND
+
+Message = tuple[int, int, int, int]
+"""When it is sent (ps), source, destination, bytes."""
+
+Change = tuple[int, int, int]
+"""From when on (ps), a link, what it carries (bytes/s); 0: it has failed, and messages go round it."""
+
+
+@dataclass
+class _Flow:
+    source: int
+    destination: int
+    sent: int
+    rest: Fraction | None  # None: endless
+    start: int
+    route: list[int] = field(default_factory=list)
+    cap: Fraction | None = None
+    stop: int | None = None
+    end: int | None = None
+
+    def take(self, topology: Topology) -> None:
+        self.route = list(topology.route(self.source, self.destination))
+
+
+def fluid(
+    topology: Topology,
+    messages: Sequence[Message],
+    changes: Sequence[Change] = (),
+    backgrounds: Sequence[Background] = (),
+) -> list[int]:
+    """Return when each message arrives."""
+    flows = [
+        _Flow(source, destination, sent, Fraction(nbytes * SECOND), sent)
+        for sent, source, destination, nbytes in messages
+    ]
+    others = [
+        _Flow(
+            one.source,
+            one.destination,
+            one.start_ps,
+            None if one.nbytes is None else Fraction(one.nbytes * SECOND),
+            one.start_ps,
+            cap=None if one.rate is None else Fraction(one.rate),
+            stop=one.stop_ps,
+        )
+        for one in backgrounds
+    ]
+    capacity = [Fraction(bandwidth) for bandwidth in topology.link_bandwidth.tolist()]
+    down: set[int] = set()
+    waiting = sorted(changes)
+    now = 0
+
+    def latency(flow: _Flow) -> int:
+        return sum(int(topology.link_latency[link]) for link in flow.route)
+
+    while any(flow.end is None for flow in flows):
+        while waiting and waiting[0][0] <= now:
+            _, link, bandwidth = waiting.pop(0)
+            if bandwidth:
+                capacity[link] = Fraction(bandwidth)
+                continue
+            down.add(link)
+            for flow in [*flows, *others]:
+                if flow.end is None and link in flow.route:
+                    flow.take(topology.without_links(down))
+                    flow.start = now + latency(flow) if flow in flows else now
+        for flow in flows:
+            if not flow.route and flow.sent <= now:
+                flow.take(topology.without_links(down) if down else topology)
+                flow.start = now + latency(flow)
+                if not flow.rest:
+                    flow.end = flow.start
+        for flow in others:
+            if not flow.route and flow.sent <= now:
+                flow.take(topology.without_links(down) if down else topology)
+            if flow.stop is not None and flow.stop <= now and flow.end is None:
+                flow.end = flow.stop
+        active = [flow for flow in [*flows, *others] if flow.end is None and flow.route and flow.start <= now]
+        rates = _max_min(active, capacity)
+        ends = {id(flow): now + math.ceil(flow.rest / rates[id(flow)]) for flow in active if flow.rest}
+        times = [
+            *ends.values(),
+            *(at for at, _, _ in waiting),
+            *(flow.sent for flow in [*flows, *others]),
+            *(flow.start for flow in [*flows, *others] if flow.end is None),
+            *(flow.stop for flow in others if flow.stop is not None),
+        ]
+        later = min((time for time in times if time > now), default=None)
+        if later is None:
+            break
+        for flow in active:
+            if flow.rest is not None:
+                flow.rest -= rates[id(flow)] * (later - now)
+                if ends[id(flow)] == later:
+                    flow.end = later
+        now = later
+    return [flow.end if flow.end is not None else -1 for flow in flows]
+
+
+def _max_min(active: list[_Flow], capacity: list[Fraction]) -> dict[int, Fraction]:
+    rate = {id(flow): Fraction(0) for flow in active}
+    rising = list(active)
+    while rising:
+        steps = {}
+        for link in {link for flow in rising for link in flow.route}:
+            used = sum((rate[id(flow)] for flow in active if link in flow.route), Fraction(0))
+            steps[link] = (capacity[link] - used) / sum(link in flow.route for flow in rising)
+        room = {id(flow): flow.cap - rate[id(flow)] for flow in rising if flow.cap is not None}
+        step = min([*steps.values(), *room.values()])
+        for flow in rising:
+            rate[id(flow)] += step
+        full = {link for link, value in steps.items() if value == step}
+        capped = {number for number, value in room.items() if value == step}
+        rising = [flow for flow in rising if not full & set(flow.route) and id(flow) not in capped]
+    return rate
