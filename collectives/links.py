@@ -137,7 +137,7 @@ class Traffic:
 
     @classmethod
     def of(cls, placed: PlacedJob) -> Traffic:
-        """Return what *placed* sends, over the routes of its topology."""
+        """Return what *placed* sends, over the routes of its topology, with the links of slow ranks."""
         job, algorithm, num_ranks = placed.job, placed.algorithm, len(placed.hosts)
         chunking = Chunking.of(algorithm, num_ranks, job.nbytes // job.itemsize, job.itemsize)
         try:
@@ -150,9 +150,9 @@ class _Counter:
     """Adds up messages on the links that they cross."""
 
     def __init__(self, placed: PlacedJob) -> None:
-        self._topology = placed.topology
+        self._topology = placed.setting.topology
         self._hosts = np.array(placed.hosts, dtype=np.int64)
-        self._nbytes = np.zeros(placed.topology.num_links + 1, dtype=np.int64)  # the last is for no link
+        self._nbytes = np.zeros(self._topology.num_links + 1, dtype=np.int64)  # the last is for no link
         self.num_messages = 0
 
     def add(self, source: Int64Array, destination: Int64Array, nbytes: Int64Array) -> None:

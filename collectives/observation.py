@@ -59,13 +59,14 @@ class Observation:
 
     Args:
         placed: what they carry out.
-        recorder: of the network that they share with others, if there are any.
+        recorder: of the network.
+        among_others: whether other jobs run on the network, too.
 
     Raises:
         NotSupportedError: it sends more messages than are observed.
     """
 
-    def __init__(self, placed: PlacedJob, recorder: Recorder) -> None:
+    def __init__(self, placed: PlacedJob, recorder: Recorder, among_others: bool = False) -> None:
         num_messages = Traffic.of(placed).num_messages
         if num_messages > MAX_MESSAGES:
             raise NotSupportedError(
@@ -75,6 +76,7 @@ class Observation:
             )
         self.placed = placed
         self.recorder = recorder
+        self.among_others = among_others
         self.steps: dict[tuple[int, int], SeenStep] = {}
         self.messages: list[SeenMessage] = []
 
@@ -106,7 +108,7 @@ class Observation:
 
     def trace(self, time_ps: int) -> Trace:
         """Return what happened until *time_ps*; what had not ended by then says so."""
-        job, topology = self.placed.job, self.placed.topology
+        job, topology = self.placed.job, self.placed.setting.topology
         trace = Trace(
             {
                 "method": "simulated",
@@ -115,7 +117,8 @@ class Observation:
                 "bytes": job.nbytes,
                 "ranks": len(self.placed.hosts),
                 "network": topology.name,
-                "digest": topology.digest(),
+                "digest": self.placed.topology.digest(),
+                "conditions": [str(condition) for condition in self.placed.setting.conditions],
             }
         )
         for step in self.steps.values():
@@ -132,21 +135,23 @@ class Observation:
     def _draw_messages(self, trace: Trace, time_ps: int) -> None:
         """Draw each message on either side, and the arrow between the two."""
         lanes = _Lanes()
-        placed, names = self.placed, self.placed.topology.link_name
+        placed, topology = self.placed, self.placed.setting.topology
         messages = sorted(
             self.messages, key=lambda seen: (seen.start_ps, seen.source, seen.destination, seen.steps)
         )
         for number, seen in enumerate(messages):
             source, destination = seen.source, seen.destination
             end_ps, late = _end(seen.end_ps, time_ps)
-            route = placed.topology.route(placed.hosts[source], placed.hosts[destination])
             about: dict[str, Any] = {"bytes": seen.nbytes, **late}
             out = lanes.take((source, "send"), seen.start_ps, end_ps)
             into = lanes.take((destination, "receive"), seen.start_ps, end_ps)
-            via = [names(link) for link in route]
+            via: dict[str, Any] = {}
+            if not placed.setting.reroutes:
+                route = topology.route(placed.hosts[source], placed.hosts[destination])
+                via = {"links": [topology.link_name(link) for link in route]}
             trace.span(
                 source, out, f"> rank {destination}", seen.start_ps, end_ps,
-                **about, step=seen.steps[0], links=via,
+                **about, **via, step=seen.steps[0],
             )  # fmt: skip
             trace.span(
                 destination, into, f"< rank {source}", seen.start_ps, end_ps, **about, step=seen.steps[1]

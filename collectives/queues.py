@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -101,13 +102,21 @@ def collective_queue(
     return EventQueue(network or Network(env, topology), select, itemsize, hosts, pace, observer)
 
 
-def run_until(env: simpy.Environment, event: simpy.Event) -> Any:
+def run_until(env: simpy.Environment, event: simpy.Event, watch: Callable[[int], None] | None = None) -> Any:
     """Run *env* until *event* has fired and return its value.
+
+    Args:
+        env: the environment.
+        event: of *env*.
+        watch: is told the time, in picoseconds, after everything that happens.
 
     Raises:
         ProgramError: nothing is left to happen, so that it will never fire.
     """
     try:
+        while watch is not None and not event.processed and env.peek() != inf:
+            env.step()
+            watch(int(env.now))
         return env.run(until=event)
     except RuntimeError as error:
         if event.triggered:

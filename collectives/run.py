@@ -100,7 +100,8 @@ class Run:
     def links(self) -> Links:
         """Bytes and utilisation of each link; for how long it was saturated, of a run that was observed.
 
-        Only this collective's bytes are counted; saturated is a link by all that cross it.
+        Only this collective's bytes are counted; saturated is a link by all that cross it.  A slow rank
+        has links of its own behind those of the topology, such as ``rank 3 slow up``.
 
         Raises:
             NotSupportedError: a formula knows of no links, or messages changed their way.
@@ -110,17 +111,19 @@ class Run:
                 f"links: the time of {self.algorithm} is a closed form, which says nothing of single links"
             )
         placed, seen = self._placed, self._observation
-        rerouted = next(
-            (str(one) for one in placed.setting.conditions if getattr(one, "reroute", False)), None
-        )
-        if rerouted is not None:
+        topology = placed.setting.topology
+        if not placed.setting.reroutes:
+            nbytes = Traffic.of(placed).link_bytes
+        elif seen is not None and not seen.among_others and not placed.setting.has_background:
+            nbytes = seen.recorder.link_bytes[: topology.num_links]
+        else:
             raise NotSupportedError(
-                f"links: bytes are counted on the routes of {self.topology}; leave out {rerouted}"
+                f"links: messages changed their way on {self.topology}; take observe=True, one job and no "
+                "Background, or leave out reroute"
             )
-        saturated_ps = None if seen is None else seen.recorder.saturated_ps[: placed.topology.num_links]
+        saturated_ps = None if seen is None else seen.recorder.saturated_ps[: topology.num_links]
         bandwidth = placed.setting.mean_bandwidth(self.start_ps, self.start_ps + self.time_ps)
-        nbytes = Traffic.of(placed).link_bytes
-        return Links(placed.topology, nbytes, self.time_ps, saturated_ps, bandwidth)
+        return Links(topology, nbytes, self.time_ps, saturated_ps, bandwidth)
 
     @cached_property
     def trace(self) -> Trace:

@@ -67,6 +67,7 @@ def simulate(
     conditions: Sequence[Condition] = (),
     model: Model = "links",
     observe: bool = False,
+    watch: Callable[[int], None] | None = None,
 ) -> Run:
     """Predict the time of one collective in which all ranks start together.
 
@@ -92,6 +93,7 @@ def simulate(
         model: ``links``, or ``nccl`` for what NCCL expects, by a closed form: of its *algorithm* of that
             name, or of what it would choose (``auto``).
         observe: record every message, for `Run.trace` and the times of `Run.links`; takes *events*.
+        watch: called again and again during *events* with the virtual time reached, in picoseconds.
 
     Raises:
         ProgramError: the program deadlocks.
@@ -128,7 +130,7 @@ def simulate(
         return _in_the_switches(placed)
     observation = Observation(placed, Recorder(placed.setting.topology)) if observe else None
     span, used = with_engine(
-        "events" if observe else engine, lambda name: _attempt(placed, name, observation)
+        "events" if observe else engine, lambda name: _attempt(placed, name, observation, watch)
     )
     return Run.of(placed, span.end_ps, engine=used, observation=observation)
 
@@ -169,7 +171,7 @@ def simulate_jobs(
     recorder = Recorder(setting.topology) if observe else None
     network = setting.network(env, recorder)
     placed = [job.on(topology, setting) for job in jobs]
-    seen = [None if recorder is None else Observation(one, recorder) for one in placed]
+    seen = [None if recorder is None else Observation(one, recorder, len(jobs) > 1) for one in placed]
     spans: list[Span] = run_until(env, env.process(_all_of(env, network, placed, seen)))
     return [
         Run.of(one, span.end_ps - span.start_ps, engine="events", start_ps=span.start_ps, observation=watched)
@@ -194,7 +196,12 @@ def with_engine(engine: Engine, attempt: Callable[[EngineName], T]) -> tuple[T, 
     return attempt("events"), "events"
 
 
-def _attempt(placed: PlacedJob, engine: EngineName, seen: Observation | None) -> Span:
+def _attempt(
+    placed: PlacedJob,
+    engine: EngineName,
+    seen: Observation | None,
+    watch: Callable[[int], None] | None,
+) -> Span:
     env = simpy.Environment(initial_time=0)
     network: Network | None = None
     if engine == "events":
@@ -202,7 +209,7 @@ def _attempt(placed: PlacedJob, engine: EngineName, seen: Observation | None) ->
     elif placed.setting.events_only is not None:
         raise NotExactError(f"{placed.setting.events_only}: only events follow it; use engine='events'")
     try:
-        span: Span = run_until(env, _submit(env, placed, engine, network, seen))
+        span: Span = run_until(env, _submit(env, placed, engine, network, seen), watch)
     except ProgramError:
         verify(placed.algorithm, len(placed.hosts))  # shows which ranks wait for what
         raise

@@ -158,6 +158,16 @@ class Setting:
         return self._private(routing) if self._factors else routing
 
     @property
+    def reroutes(self) -> bool:
+        """Whether messages may change their way."""
+        return any(isinstance(condition, LinkFailure) and condition.reroute for condition in self.conditions)
+
+    @property
+    def has_background(self) -> bool:
+        """Whether there is other traffic."""
+        return any(isinstance(condition, Background) for condition in self.conditions)
+
+    @property
     def events_only(self) -> str | None:
         """The first condition that only events can follow, in words, or None."""
         kinds = LinkChange, LinkFailure, Background
@@ -228,16 +238,15 @@ class Setting:
         return replace(self.base, link_bandwidth=bandwidth)
 
     def mean_bandwidth(self, start_ps: int, end_ps: int) -> npt.NDArray[np.float64] | None:
-        """Return the mean bandwidth of each link of `base` in that time; None if none ever changes."""
+        """Return the mean bandwidth of each link of `topology` in that time; None if none ever changes."""
         changes: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
-        for condition in self.conditions:
-            if isinstance(condition, LinkChange):
-                changes[self._link(condition)].append((condition.at_ps, self._bandwidth(condition)))
+        for change in self._changes():
+            changes[change.link].append((change.at_ps, change.bandwidth))
         if not changes or start_ps == end_ps:
             return None
-        mean = self.base.link_bandwidth.astype(np.float64)
+        mean = self.topology.link_bandwidth.astype(np.float64)
         for link, steps in changes.items():
-            spans = [(0, int(self.base.link_bandwidth[link])), *sorted(steps), (end_ps, 0)]
+            spans = [(0, int(self.topology.link_bandwidth[link])), *sorted(steps), (end_ps, 0)]
             carried = sum(
                 bandwidth * max(0, min(until, end_ps) - max(since, start_ps))
                 for (since, bandwidth), (until, _) in pairwise(spans)

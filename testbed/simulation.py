@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Literal
 
 from testbed.contenders import choose_contenders, split_names
 from testbed.errors import UsageError
-from testbed.report.table import Advance, spell_size
+from testbed.report.table import Advance, seconds, spell_size
 
 if TYPE_CHECKING:
     from collectives.program import Algorithm
@@ -98,6 +98,7 @@ class Simulated:
             "above_floor": self.above_floor,
             "engine": run.engine,
             "model": run.model,
+            "conditions": list(run.conditions),
             "bottleneck": None if bottleneck is None else asdict(bottleneck),
             **({"links": run.links.rows() if self.has_links else None} if with_links else {}),
         }
@@ -138,16 +139,16 @@ def simulated(request: Request, advance: Advance, *, watched: bool) -> Iterator[
         for entry in request.entries:
             what = f"{entry.name}, {spell_size(nbytes)}"
             advance(what, completed=done)
-            algorithm = entry.algorithm
-            if watched and not isinstance(algorithm, str):
-                algorithm = _counted(algorithm, what, advance, done)
-            yield Simulated(entry.name, _run(request, algorithm, nbytes))
+            watch = _Watch(what, partial(advance, completed=done)) if watched else None
+            yield Simulated(entry.name, _run(request, entry.algorithm, nbytes, watch))
             done += 1
 
 
-def _run(request: Request, algorithm: str | Algorithm, nbytes: int) -> Run:
+def _run(request: Request, algorithm: str | Algorithm, nbytes: int, watch: _Watch | None) -> Run:
     from collectives import NotExactError, simulate
 
+    if watch is not None and not isinstance(algorithm, str):
+        algorithm = watch.counting(algorithm)
     observe = request.observe or (request.links and _can_observe(request, algorithm, nbytes))
     try:
         return simulate(
@@ -159,6 +160,7 @@ def _run(request: Request, algorithm: str | Algorithm, nbytes: int) -> Run:
             placement=request.placement,
             model=request.model,
             observe=observe,
+            watch=None if watch is None else watch.at,
             **request.options,
         )
     except NotExactError as error:
@@ -177,19 +179,38 @@ def _can_observe(request: Request, algorithm: str | Algorithm, nbytes: int) -> b
     return Traffic.of(job.on(request.topology)).num_messages <= MAX_MESSAGES
 
 
-def _counted(algorithm: Algorithm, what: str, advance: Advance, done: int) -> Algorithm:
-    """Return *algorithm* as one that tells *advance* how many steps were taken so far."""
-    program: Callable[..., Iterator[Any]] = algorithm.program
-    steps, next_at = 0, time.monotonic() + _SHOWN_EVERY
+class _Watch:
+    """Says every now and then how far a run is: how many steps were taken, and until when in virtual time."""
 
-    @wraps(program)
-    def counted(*args: Any, **kwargs: Any) -> Iterator[Any]:
-        nonlocal steps, next_at
-        for step in program(*args, **kwargs):
-            steps += 1
-            if time.monotonic() >= next_at:
-                next_at = time.monotonic() + _SHOWN_EVERY
-                advance(f"{what}: {steps} steps", completed=done)
-            yield step
+    def __init__(self, what: str, say: Callable[[str], None]) -> None:
+        self._what = what
+        self._say = say
+        self._steps = 0
+        self._now_ps = 0
+        self._next_at = time.monotonic() + _SHOWN_EVERY
 
-    return replace(algorithm, program=counted)
+    def counting(self, algorithm: Algorithm) -> Algorithm:
+        """Return *algorithm* as one that counts the steps taken: of all ranks at once, or of each."""
+        program: Callable[..., Iterator[Any]] = algorithm.program
+
+        @wraps(program)
+        def counted(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            for step in program(*args, **kwargs):
+                self._steps += 1
+                self._tell()
+                yield step
+
+        return replace(algorithm, program=counted)
+
+    def at(self, now_ps: int) -> None:
+        """Note that the events have come to *now_ps*."""
+        self._now_ps = now_ps
+        self._tell()
+
+    def _tell(self) -> None:
+        if time.monotonic() < self._next_at:
+            return
+        self._next_at = time.monotonic() + _SHOWN_EVERY
+        steps = f": {self._steps} step{'s' * (self._steps != 1)}" if self._steps else ""
+        reached = f", at {seconds(self._now_ps / 1e12)}" if self._now_ps else ""
+        self._say(f"{self._what}{steps}{reached}")

@@ -11,6 +11,7 @@ import typer
 
 from testbed.arguments import MAX_RANKS, parse_placement, parse_sizes
 from testbed.commands.network import default_ranks
+from testbed.conditions import parse_conditions
 from testbed.errors import UsageError, reporting_errors
 from testbed.report.folder import check_writable, document
 from testbed.report.table import print_json, progress, seconds, spell_size, stdout_console
@@ -18,13 +19,13 @@ from testbed.report.table import print_json, progress, seconds, spell_size, stdo
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sim import Condition
     from testbed.simulation import Request, Simulated
 
 EXAMPLES = """\b
 Examples:
   testbed simulate ring,halving_doubling --network dgx-h100 --ranks 64 --nbytes 1M
   testbed simulate hierarchical --network dgx-h100 --links --plot load.png
+  testbed simulate ring --network nvlink-400g --straggler 5:2 --trace slow.json
   testbed simulate ring tree swing --nbytes 4K-1G --plot sizes.png
   testbed simulate auto --model nccl --network dgx-a100 --nbytes 1K,1M,1G
 """
@@ -108,6 +109,17 @@ def simulate(
         str | None, typer.Option(metavar="TIME", help="Mean of a random pause of each rank before each step.")
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the jitter.")] = 0,
+    straggler: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RANK:FACTOR", help="A slow place: 3:2, or late: 3:+1ms. May be repeated."),
+    ] = None,
+    fail_link: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LINK@TIME", help="A link that fails: 'rank 3 up@1ms'. May be repeated."),
+    ] = None,
+    reroute: Annotated[
+        bool, typer.Option("--reroute", help="Messages find a way round links that fail.")
+    ] = False,
     links: Annotated[
         bool,
         typer.Option("--links", help="List the links that were used most, those that are alike in one line."),
@@ -148,7 +160,7 @@ def simulate(
             "protocol": None if protocol is None else protocol.value,
             "overhead": overhead or 0,
             "reduction_bandwidth": reduction_bandwidth,
-            "conditions": _conditions(jitter, seed),
+            "conditions": tuple(parse_conditions(jitter, seed, straggler or (), fail_link or (), reroute)),
         },
     )  # fmt: skip
     _check_outputs(request, trace, plot)
@@ -163,12 +175,6 @@ def simulate(
         for said, path in (("Trace, for https://ui.perfetto.dev", trace), ("Plot", plot)):
             if path is not None:
                 console.print(f"{said}: {path}", markup=False, soft_wrap=True)
-
-
-def _conditions(jitter: str | None, seed: int) -> tuple[Condition, ...]:
-    from sim import Jitter
-
-    return () if jitter is None else (Jitter(jitter, seed=seed),)
 
 
 def _check_outputs(request: Request, trace: Path | None, plot: Path | None) -> None:
@@ -230,7 +236,7 @@ def _report(
             document(
                 method="closed form" if request.model == "nccl" else "simulated",
                 model=MODELS[request.model],
-                seed=next((own.seed for own in request.options["conditions"] if hasattr(own, "seed")), None),
+                seed=next((one.seed for one in request.options["conditions"] if hasattr(one, "seed")), None),
                 topologies={topology.name: topology.digest()},
                 placement=request.placement
                 if isinstance(request.placement, str)
@@ -289,4 +295,4 @@ def _plot(request: Request, results: list[Simulated], path: Path) -> None:
         f"{what}Either half of a line is what leaves the end that it is at. Utilisation: bytes over what "
         f"the link could have carried in {seconds(run.seconds)}."
     )
-    plot_load(run.links, path, title=title(request, results), note=note)
+    plot_load(run.links, request.topology, path, title=title(request, results), note=note)

@@ -16,13 +16,16 @@ from testbed.report.network_plot import Positions, Sheet
 
 if TYPE_CHECKING:
     from collectives.links import Links
+    from sim.topology import Topology
 
 UNUSED = 0.0005
 """Utilisation up to which a link is drawn as one that nothing crosses."""
 
 
-def plot_load(links: Links, path: Path, *, title: str, note: str) -> None:
-    """Draw the utilisation of *links* to *path*, in the format that its suffix names.
+def plot_load(links: Links, topology: Topology, path: Path, *, title: str, note: str) -> None:
+    """Draw the utilisation of *topology*'s *links* to *path*, in the format that its suffix names.
+
+    Links that slow ranks have besides are left out.
 
     Raises:
         UsageError: the network has more vertices than a picture holds, matplotlib is not installed, or
@@ -35,7 +38,7 @@ def plot_load(links: Links, path: Path, *, title: str, note: str) -> None:
     from matplotlib.collections import LineCollection
     from matplotlib.colors import LinearSegmentedColormap, Normalize
 
-    sheet = Sheet.of(links.topology)
+    sheet = Sheet.of(topology)
     colours = LinearSegmentedColormap.from_list("load", colormaps["inferno_r"](np.linspace(0.12, 0.88, 256)))
     norm = Normalize(0, 1)
     halves = sorted(_halves(sheet, links), key=lambda half: half[1])
@@ -73,7 +76,8 @@ def _halves(sheet: Sheet, links: Links) -> list[tuple[Positions, float]]:
     """Return a line for each direction between two vertices, and how full the fullest link there was."""
     fullest: dict[tuple[int, int], float] = {}
     ends: Any = zip(sheet.wiring.tail.tolist(), sheet.wiring.head.tolist(), strict=True)
-    for pair, used in zip(ends, links.utilisation.tolist(), strict=True):
+    utilisation = links.utilisation[: sheet.topology.num_links].tolist()
+    for pair, used in zip(ends, utilisation, strict=True):
         fullest[pair] = max(used, fullest.get(pair, 0.0))
     halves = []
     for (tail, head), used in fullest.items():

@@ -172,7 +172,7 @@ def assumptions(request: Request) -> str:
         added.append(f"protocol {options['protocol']}")
     if options["overhead"]:
         added.append(f"overhead of {options['overhead']} per message and side")
-    added += [str(condition) for condition in options["conditions"]]
+    added += map(str, options["conditions"])
     if any(entry.name == "nvls" for entry in request.entries):
         added.append("nvls is a closed form")
     return f"Simulated: {MODELS['links']}; {'; '.join(added)}. {floor}"

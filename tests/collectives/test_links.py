@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any, TypeAlias
 from unittest import mock
@@ -19,6 +20,8 @@ from collectives.links import Traffic
 from collectives.observation import Observation
 from collectives.program import algorithm
 from collectives.queues import collective_queue, run_until
+from collectives.run import Run
+from sim.conditions import Background, Condition, LinkChange, LinkFailure, Straggler
 from sim.network import Network
 from sim.pace import Jitter
 from sim.recorder import Recorder
@@ -181,3 +184,90 @@ def test_pauses_change_when_links_are_full_and_not_what_they_carry() -> None:
 
     assert np.array_equal(free.links.nbytes, slow.links.nbytes)
     assert slow.links[0].utilisation < free.links[0].utilisation
+
+
+def test_a_slow_rank_is_the_bottleneck_by_links_of_its_own() -> None:
+    switch = Topology.switch(num_ranks=8, bandwidth="100Gbps", latency="2us")
+
+    run = simulate("ring", nbytes=2**26, topology=switch, conditions=[Straggler(3, factor=2)], observe=True)
+
+    bottleneck = run.links.bottleneck
+    assert bottleneck is not None
+    assert (bottleneck.name, bottleneck.bandwidth) == ("rank 3 slow up", 6_250_000_000)
+    assert [use.nbytes for use in run.links] == [14 * 2**23] * 18
+    assert run.links.bottleneck == run.links[16]
+
+
+@given(cases(), st.data())
+def test_links_carry_what_networks_carry_under_conditions_too(case: Case, data: st.DataObject) -> None:
+    topology, job = case
+    places = st.integers(0, topology.num_ranks - 1)
+    slow = data.draw(st.dictionaries(places, st.sampled_from([1, 1.5, 3]), max_size=2))
+    conditions: list[Condition] = [Straggler(rank, factor) for rank, factor in slow.items()]
+    if data.draw(st.booleans()) and topology.num_links:
+        link = data.draw(st.integers(0, topology.num_links - 1))
+        conditions.append(LinkChange(link, "1us", data.draw(st.sampled_from([0.25, 1, 2]))))
+    try:
+        run = simulate_one(job, topology, conditions)
+    except NotSupportedError:
+        reject()
+
+    seen = run._observation
+    assert seen is not None
+    assert run.links.nbytes.tolist() == seen.recorder.link_bytes.tolist()
+    assert all(use.utilisation <= 1 + 1e-9 for use in run.links)
+    assert run.links.saturated_ps is not None
+    assert (run.links.saturated_ps <= run.time_ps).all()
+
+
+def simulate_one(job: Job, topology: Topology, conditions: list[Condition], *, observe: bool = True) -> Run:
+    return simulate(
+        job.algorithm, nbytes=job.nbytes, topology=topology, placement=job.placement, itemsize=job.itemsize,
+        conditions=conditions, observe=observe,
+    )  # fmt: skip
+
+
+SPINES = Topology.leaf_spine(
+    num_ranks=8,
+    hosts_per_leaf=4,
+    bandwidth="100Gbps",
+    uplink_bandwidth="200Gbps",
+    latency="2us",
+    num_spines=2,
+)
+
+
+def test_messages_that_find_another_way_count_where_they_passed() -> None:
+    job = Job("ring", 2**26)
+    failure = LinkFailure("leaf 0 to spine 0", "1ms", reroute=True)
+
+    usual, run = simulate_one(job, SPINES, []), simulate_one(job, SPINES, [failure])
+
+    up = [link for link in range(SPINES.num_links) if SPINES.link_name(link).startswith("leaf 0 to")]
+    before, after = usual.links.nbytes[up], run.links.nbytes[up]
+    assert before.tolist() == [14 * 2**23, 0]
+    assert 0 < after[0] < before[0]
+    assert 0 <= before.sum() - after.sum() <= 1  # a message that had left a part of a byte behind
+    assert "links" not in json.loads(run.trace.to_json())["traceEvents"][-1].get("args", {})
+
+
+@pytest.mark.parametrize(
+    "conditions", [[], [Background(0, 5, bandwidth="10Gbps")]], ids=["not observed", "other traffic"]
+)
+def test_where_messages_passed_is_not_guessed(conditions: list[Condition]) -> None:
+    failure = LinkFailure("leaf 0 to spine 0", "1ms", reroute=True)
+
+    run = simulate_one(Job("ring", 2**26), SPINES, [failure, *conditions], observe=bool(conditions))
+
+    with pytest.raises(NotSupportedError, match="changed their way on leaf_spine; take"):
+        _ = run.links
+
+
+def test_other_traffic_saturates_links_but_counts_in_no_bytes() -> None:
+    job, other = Job("ring", 2**26), Background(0, 5, bandwidth="100Gbps")
+
+    alone, beside = simulate_one(job, SPINES, []), simulate_one(job, SPINES, [other])
+
+    assert np.array_equal(alone.links.nbytes, beside.links.nbytes)
+    assert beside.links.saturated_ps is not None
+    assert beside.links.saturated_ps[0] == beside.time_ps  # rank 0 up

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from collectives import Job, simulate
-from sim import load_network
+from sim import Jitter, LinkFailure, Straggler, load_network
 from sim.topology import Topology
 from testbed.cli import app
 from testbed.report.load_plot import plot_load
@@ -43,7 +43,7 @@ def test_the_json_is_what_the_library_returns() -> None:
         "seconds": expected.seconds, "time_ps": expected.time_ps,
         "algbw": expected.algbw, "busbw": expected.busbw,
         "floor_seconds": expected.floor_seconds, "above_floor": expected.seconds / expected.floor_seconds,
-        "engine": "makespan", "model": "links", "bottleneck": expected.links.rows()[0],
+        "engine": "makespan", "model": "links", "conditions": [], "bottleneck": expected.links.rows()[0],
     }  # fmt: skip
 
 
@@ -78,6 +78,12 @@ def test_algorithms_are_compared_size_by_size_however_they_are_listed() -> None:
         (["--protocol", "LL128"], {"protocol": "LL128"}),
         (["--engine", "events"], {"engine": "events"}),
         (["--model", "nccl"], {"model": "nccl"}),
+        (["--straggler", "3:2"], {"conditions": [Straggler(3, 2)]}),
+        (["--straggler", "3:+1ms", "--straggler", "5:1.5+2us"],
+         {"conditions": [Straggler(3, delay="1ms"), Straggler(5, 1.5, "2us")]}),
+        (["--fail-link", "rank 0 up@1ms", "--fail-link", "1@2s"],
+         {"conditions": [LinkFailure("rank 0 up", "1ms"), LinkFailure(1, "2s")]}),
+        (["--jitter", "1us", "--seed", "3"], {"conditions": [Jitter("1us", seed=3)]}),
         (["--collective", "all-gather"], {"collective": "all_gather"}),
     ],
 )  # fmt: skip
@@ -163,7 +169,7 @@ def test_the_load_of_a_torus_is_drawn_where_it_closes(tmp_path: Path) -> None:
     torus = Topology.torus(shape=(4, 4), bandwidth="100GB/s", latency="1us")
     links = simulate("ring", nbytes=2**20, topology=torus).links
 
-    plot_load(links, tmp_path / "load.png", title="torus", note="")
+    plot_load(links, torus, tmp_path / "load.png", title="torus", note="")
 
     assert (tmp_path / "load.png").stat().st_size > 10_000
 
@@ -189,6 +195,16 @@ def test_the_load_of_a_torus_is_drawn_where_it_closes(tmp_path: Path) -> None:
         (["ring", "--overhead", "1parsec"], "overhead: cannot read '1parsec'"),
         (["ring", "--reduction-bandwidth", "fast"], "reduction_bandwidth: cannot read 'fast'"),
         (["ring", "--jitter", "-1us"], "jitter: '-1us' is negative"),
+        (["ring", "--straggler", "3"], "--straggler 3: expected RANK:FACTOR"),
+        (["ring", "--straggler", "3:"], "--straggler 3:: expected RANK:FACTOR"),
+        (["ring", "--straggler", "3:0.5"], "factor: expected a number of at least 1"),
+        (["ring", "--straggler", "3:+soon"], "delay of a straggler: cannot read 'soon'"),
+        (["ring", "--straggler", "64:2"], "switch-100g has places 0 to 63, got 64"),
+        (["ring", "--fail-link", "rank 3 up"], "--fail-link rank 3 up: expected LINK@TIME"),
+        (["ring", "--fail-link", "rank 3@1ms"], "did you mean 'rank 3 up'?"),
+        (["ring", "--reroute"], "add --fail-link LINK@TIME"),
+        (["ring", "--engine", "makespan", "--fail-link", "0@1ms"], "only events follow it"),
+        (["ring", "--model", "nccl", "--straggler", "3:2"], "knows no conditions"),
         (["ring", "--model", "nccl"], "add a [hardware] table"),
         (["swing", "--model", "nccl"], 'model="nccl" knows of no algorithm swing'),
         (["nvls"], "switch-100g"),
@@ -220,6 +236,18 @@ def test_what_cannot_be_simulated_is_said_in_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_link_that_fails_ends_the_run_and_a_way_round_saves_it() -> None:
+    failing = ["halving_doubling", "--network", CLUSTER, "--fail-link", "b2 to leaf1@1ms"]
+
+    failed, saved = run(*failing), run(*failing, "--reroute", "--links")
+
+    assert failed.exit_code == 1
+    assert "link b2 to leaf1 has failed; lost at 1 ms" in failed.stderr
+    assert failed.stderr.count("\n") == 1
+    assert saved.exit_code == 0
+    assert "LinkFailure(link='b2 to leaf1', at='1ms', reroute=True)" in " ".join(saved.stdout.split())
+
+
 @pytest.mark.parametrize("as_json", [False, True])
 def test_an_interrupt_leaves_what_was_simulated(as_json: bool) -> None:
     def interrupted(algorithm: Any, *, nbytes: int, **options: Any) -> Any:
@@ -241,13 +269,14 @@ def test_an_interrupt_leaves_what_was_simulated(as_json: bool) -> None:
         assert "tree" in result.stdout
 
 
-def test_steps_are_counted_for_who_watches_and_change_nothing() -> None:
+@pytest.mark.parametrize(("engine", "expected_steps"), [("makespan", 126), ("events", 252)])
+def test_steps_and_time_are_told_who_watches_and_change_nothing(engine: Any, expected_steps: int) -> None:
     from testbed.simulation import Request, entries_of, simulated
 
     said: list[str] = []
     request = Request(
         entries_of(["ring"], "all_reduce", 64, 1, "links"), (2**20,), "all_reduce", SWITCH, "packed",
-        "auto", "links", links=False, observe=False,
+        engine, "links", links=False, observe=False,
     )  # fmt: skip
     with mock.patch("testbed.simulation._SHOWN_EVERY", 0):
         (watched,) = simulated(request, lambda text, completed=None: said.append(text), watched=True)
@@ -255,8 +284,8 @@ def test_steps_are_counted_for_who_watches_and_change_nothing() -> None:
 
     assert watched.run == alone.run
     assert said[0] == "ring, 1 MiB"
-    assert said[-1].startswith("ring, 1 MiB: ")
-    assert said[-1].endswith(" steps")
+    assert said[1] == "ring, 1 MiB: 1 step"
+    assert said[-1] == f"ring, 1 MiB: {expected_steps} steps, at 669 µs"
 
 
 def test_traces_are_the_same_bytes_under_every_hash_seed(tmp_path: Path) -> None:
