@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -58,6 +59,10 @@ class Chunking:
         """Whether all chunks are of one size."""
         return self._chunk * self._chunks_per_part == self._part
 
+    def table(self, length: int) -> Any:
+        """Return the bytes of *length* chunks from each chunk of the buffer on, two times over."""
+        return _table(self, length)
+
     @classmethod
     def of(cls, algorithm: Algorithm, world_size: int, count: int, itemsize: int) -> Chunking:
         """Return how *algorithm* divides *count* elements, on every one of *world_size* ranks."""
@@ -78,6 +83,11 @@ class Chunking:
         """Number of chunks, from the first on, before one that is shorter."""
         return self.num_chunks if self.is_even else self._part // self._chunk
 
+    @property
+    def num_not_empty(self) -> int:
+        """Number of chunks of a part, from the first on, before one that is empty."""
+        return -(-self._part // self._chunk) if self._chunk else 0
+
     def starts_in_bytes(self, chunks: Any) -> Any:
         """Return where *chunks*, a number or an array, start, in bytes."""
         part_nbytes, chunk_nbytes = self._part * self.itemsize, self._chunk * self.itemsize
@@ -92,6 +102,13 @@ class Chunking:
         """Return the bytes of a range of chunks."""
         start, stop = self.span(chunk, num_chunks)
         return (stop - start) * self.itemsize
+
+
+@lru_cache(maxsize=4)
+def _table(chunking: Chunking, length: int) -> Any:
+    first = np.arange(chunking.num_chunks, dtype=np.int64)
+    stop = np.minimum(first + length, chunking.num_chunks)
+    return np.tile(chunking.starts_in_bytes(stop) - chunking.starts_in_bytes(first), 2)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,10 @@ import numpy as np
 
 from collectives.chunking import Chunking
 from collectives.errors import NotExactError
-from collectives.passage import Passage, together
+from collectives.passage import Passage, Thinned, together
 from collectives.program import Algorithm, Step
-from collectives.rows import MostlyEqual, Pattern, Sizes, reduced_nbytes, rows_of
+from collectives.rows import Pattern, Sizes, reduced_nbytes, rows_of, without_empty
+from collectives.trickle import MAX_TRICKLE, Trickle
 from sim.errors import UnitError
 from sim.pace import Pace, Pauses
 from sim.topology import Topology
@@ -85,7 +86,7 @@ class Makespan:
                 if pause is not None:
                     ready = together(ready + pause)
                     latest += int(pause.max(initial=0))
-                if passage.flight:
+                if len(passage):
                     ready = passage.advance(ready, sizes, self._busy_until)
                     latest += passage.longest_ps
                 reducing = None
@@ -110,35 +111,35 @@ class _Passages:
         self._hosts = hosts
         self._busy_until = busy_until
         self._pattern: Pattern | None = None
+        self._whole: Passage | None = None
         self._moving = b""
-        self._passage: Passage | None = None
+        self._some: Passage | Trickle | None = None
 
-    def of(self, pattern: Pattern, nbytes: Sizes) -> tuple[Passage, Sizes]:
+    def of(self, pattern: Pattern, nbytes: Sizes) -> tuple[Passage | Thinned | Trickle, Sizes]:
         """Return the passage of the messages of *pattern* that are not empty, and their sizes."""
-        some = _not_empty(nbytes, len(pattern.source))
-        moving = b"" if some is None else b"some" + some.tobytes()
-        if self._passage is None or self._pattern is not pattern or self._moving != moving:
+        if self._whole is None or self._pattern is not pattern:
             self.leave()
-            source, destination = pattern.source, pattern.destination
-            if some is not None:
-                source, destination = source[some], destination[some]
-            self._pattern, self._moving = pattern, moving
-            self._passage = Passage(self._topology, self._hosts, source, destination)
-        if some is None:
-            return self._passage, nbytes
-        sizes = nbytes.over(len(pattern.source)) if isinstance(nbytes, MostlyEqual) else nbytes
-        return self._passage, sizes[some]
+            ends = pattern.source, pattern.destination
+            self._pattern, self._whole = pattern, Passage.between(self._topology, self._hosts, *ends)
+        some, sizes = without_empty(nbytes, len(pattern.source))
+        few = some is not None and len(some) <= MAX_TRICKLE and not self._whole.flight.shares
+        if some is None or (self._whole.can_thin and not few):
+            self._leave_some()
+            return self._whole if some is None else Thinned(self._whole, some), sizes
+        self._whole.leave(self._busy_until)
+        if self._some is None or self._moving != some.tobytes():
+            self._leave_some()
+            self._moving = some.tobytes()
+            self._some = Trickle(self._whole, some) if few else self._whole.select(some)
+        return self._some, sizes
 
     def leave(self) -> None:
         """Let the links know how long the last passage occupies them."""
-        if self._passage is not None:
-            self._passage.leave(self._busy_until)
+        self._leave_some()
+        if self._whole is not None:
+            self._whole.leave(self._busy_until)
 
-
-def _not_empty(nbytes: Sizes, num_messages: int) -> Int64Array | None:
-    """Return which messages are not empty, or None if none is."""
-    if isinstance(nbytes, MostlyEqual):
-        if nbytes.common and all(nbytes.others.values()):
-            return None
-        nbytes = nbytes.over(num_messages)
-    return None if nbytes.all() else np.flatnonzero(nbytes)
+    def _leave_some(self) -> None:
+        if self._some is not None:
+            self._some.leave(self._busy_until)
+            self._some = None

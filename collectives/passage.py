@@ -8,6 +8,7 @@ meet in a way that the sizes alone do not settle, it refuses.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,33 +22,58 @@ from sim.units import Int64Array
 Times: TypeAlias = "int | Int64Array"
 """Of all ranks, in picoseconds: one number where they are equally far, else one for each."""
 
+MEETS_EARLIER = "a message meets one of an earlier step on a link; use engine='events'"
+_LAST = np.iinfo(np.int64).max
 _ONE_AFTER_ANOTHER = "messages of a step reach a shared link one after another; use engine='events'"
 
 
 class Passage:
-    """Messages from *source* to *destination*, ranks of a group of which rank r is at ``hosts[r]``.
+    """Messages between ranks of a group; `between` makes one.
 
     Attributes:
-        num_messages: that each rank sends and receives, shape (num_ranks,).
+        source: rank that sends each.
+        destination: rank that receives it.
+        flight: they themselves, on their way.
+        num_ranks: of the group.
         longest_ps: of the messages last under way, from both ends being ready to their last byte.
     """
 
     def __init__(
-        self, topology: Topology, hosts: Int64Array, source: Int64Array, destination: Int64Array
+        self, flight: Flight, source: Int64Array, destination: Int64Array, num_ranks: int, once: bool
     ) -> None:
-        num_ranks = len(hosts)
         self.source, self.destination = source, destination
-        self.flight = Flight.between(topology, hosts[source], hosts[destination])
-        self.num_messages: Int64Array = np.bincount(source, minlength=num_ranks) + np.bincount(
-            destination, minlength=num_ranks
-        )
+        self.flight = flight
+        self.num_ranks = num_ranks
         self.longest_ps = 0
-        self._num_ranks = num_ranks
-        self._once = _is_unique(source) and _is_unique(destination)
-        self._came_from = _inverse(source, destination, num_ranks)
-        self._together = self.flight.is_together(self.flight.latency_ps)
+        self._once = once  # no rank sends, or receives, two of the messages
+        self._came_from = _inverse(source, destination, num_ranks) if once else None
+        self._together = flight.is_together(flight.latency_ps)
         self._usual: _Usual | None = None
         self._ends: Int64Array | None = None  # of the last row, where ranks were not equally far
+        self._checked = False  # the links were free when messages of this passage first took to them
+
+    @classmethod
+    def between(
+        cls, topology: Topology, hosts: Int64Array, source: Int64Array, destination: Int64Array
+    ) -> Passage:
+        """Return the passage from *source* to *destination*, ranks of which rank r is at ``hosts[r]``."""
+        flight = Flight.between(topology, hosts[source], hosts[destination])
+        return cls(flight, source, destination, len(hosts), _is_unique(source) and _is_unique(destination))
+
+    def select(self, messages: Int64Array) -> Passage:
+        """Return the passage of some of the *messages*."""
+        flight = self.flight.select(messages)
+        ends = self.source[messages], self.destination[messages]
+        return Passage(flight, *ends, self.num_ranks, self._once)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @cached_property
+    def num_messages(self) -> Int64Array:
+        """How many each rank sends and receives, shape (num_ranks,)."""
+        counts: Int64Array = np.bincount(self.source, minlength=self.num_ranks)
+        return counts + np.bincount(self.destination, minlength=self.num_ranks)
 
     def advance(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> Times:
         """Return when each rank is through with its messages.
@@ -66,6 +92,7 @@ class Passage:
                 raise NotExactError(_ONE_AFTER_ANOTHER)
             completion = self._completion(nbytes)
             # Where all are through at once, whatever comes next finds the links free.
+            self._checked = True
             self._ends = None if isinstance(completion, int) else ready + self._taken(nbytes)
             if self.flight.shares:
                 self.leave(busy_until)
@@ -77,33 +104,54 @@ class Passage:
             begin = np.maximum(ready, ready[self.destination])
         else:
             begin = np.maximum(ready[self.source], ready[self.destination])
-        if self.flight.shares or self._ends is None:
+        if self.flight.shares or not self._checked:
             self._check_links(begin + self.flight.latency_ps, busy_until)
+            self._checked = True
         end: Int64Array = begin + taken
         self._ends = end
         if self.flight.shares:
             self.leave(busy_until)
         if self._came_from is not None:
             return np.maximum(end, end[self._came_from])
+        return self._later(ready.copy(), end)
+
+    @property
+    def can_thin(self) -> bool:
+        """Whether every rank sends one message and receives one, and no two share a link."""
+        return self._came_from is not None and not self.flight.shares
+
+    def advance_thinned(self, ready: Times, nbytes: Int64Array, busy_until: Int64Array) -> Times:
+        """Return when each rank is through with those messages that are not empty; see `advance`."""
+        assert self._came_from is not None
+        before = np.full(self.num_ranks, ready, dtype=np.int64) if isinstance(ready, int) else ready
+        moves = nbytes > 0
+        begin = np.maximum(before, before[self.destination])
+        if not self._checked:
+            self._check_links(np.where(moves, begin + self.flight.latency_ps, _LAST), busy_until)
+        end: Int64Array = np.where(moves, begin + self._taken(nbytes), 0)
+        self._ends = end if self._ends is None else np.maximum(self._ends, end)
+        return together(np.maximum(before, np.maximum(end, end[self._came_from])))
+
+    def _later(self, after: Int64Array, end: Int64Array) -> Int64Array:
+        """Let the ends of messages be no earlier than *end* in *after*."""
         if self._once:
-            after = ready.copy()
-            after[self.source] = end  # no earlier than before, as a message waits for both its ends
+            after[self.source] = np.maximum(after[self.source], end)
             after[self.destination] = np.maximum(after[self.destination], end)
-            return after
-        after = ready.copy()
-        np.maximum.at(after, self.source, end)
-        np.maximum.at(after, self.destination, end)
+        else:
+            np.maximum.at(after, self.source, end)
+            np.maximum.at(after, self.destination, end)
         return after
 
     def leave(self, busy_until: Int64Array) -> None:
         """Write into *busy_until* when the messages last under way leave their links."""
+        self._checked = False
         if self._ends is None:
             return
         for links in self.flight.links.T:
             if self.flight.shares:
                 np.maximum.at(busy_until, links, self._ends)
             else:
-                busy_until[links] = self._ends
+                busy_until[links] = np.maximum(busy_until[links], self._ends)
         busy_until[-1] = 0
         self._ends = None
 
@@ -111,7 +159,7 @@ class Passage:
         if self.flight.shares and not self.flight.is_together(begin):
             raise NotExactError(_ONE_AFTER_ANOTHER)
         if any((begin < busy_until[links]).any() for links in self.flight.links.T):
-            raise NotExactError("a message meets one of an earlier step on a link; use engine='events'")
+            raise NotExactError(MEETS_EARLIER)
 
     def _completion(self, nbytes: Sizes) -> Times:
         """Return after what time each rank is through, where all post at once."""
@@ -159,12 +207,35 @@ class Passage:
 
     def _through(self, taken: Int64Array) -> Times:
         if self._came_from is not None:
-            after = np.maximum(taken, taken[self._came_from])
-        else:
-            after = np.zeros(self._num_ranks, dtype=np.int64)
-            np.maximum.at(after, self.source, taken)
-            np.maximum.at(after, self.destination, taken)
-        return together(after)
+            return together(np.maximum(taken, taken[self._came_from]))
+        return together(self._later(np.zeros(self.num_ranks, dtype=np.int64), taken))
+
+
+class Thinned:
+    """*whole* with only some of its messages, those that are not empty; works as a `Passage` does."""
+
+    def __init__(self, whole: Passage, messages: Int64Array) -> None:
+        self._whole = whole
+        self._messages = messages
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @property
+    def longest_ps(self) -> int:
+        """The longest of the messages last under way, from both ends being ready to their last byte."""
+        return self._whole.longest_ps
+
+    @cached_property
+    def num_messages(self) -> Int64Array:
+        """How many each rank sends and receives, shape (num_ranks,)."""
+        return self._whole.select(self._messages).num_messages
+
+    def advance(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> Times:
+        """Return when each rank is through with its messages; see `Passage.advance`."""
+        sizes = np.zeros(len(self._whole), dtype=np.int64)
+        sizes[self._messages] = np.asarray(nbytes)
+        return self._whole.advance_thinned(ready, sizes, busy_until)
 
 
 @dataclass(frozen=True)

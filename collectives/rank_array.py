@@ -115,15 +115,28 @@ class RankArray(LazyArray):
         value = rank if self._turn is None else (rank + self._turn) % self._num_ranks
         return value + self._offset
 
-    def ranks_above(self, limit: int) -> list[int] | None:
-        """Return the ranks whose value is more than *limit*, or None if they are more than `FEW`."""
-        highest = self._num_ranks - 1 + self._offset
-        if highest - limit > FEW:
+    @property
+    def highest(self) -> int:
+        """The greatest value of all ranks."""
+        return self._num_ranks - 1 + self._offset
+
+    def ranks_in(self, values: range) -> list[int] | None:
+        """Return the ranks whose value is one of *values*, or None if they are more than `FEW`."""
+        start, stop = max(values.start, self._offset), min(values.stop, self.highest + 1)
+        if stop - start > FEW:
             return None
         turn = self._offset + (self._turn or 0)
-        return [
-            (value - turn) % self._num_ranks for value in range(max(limit + 1, self._offset), highest + 1)
-        ]
+        return [(value - turn) % self._num_ranks for value in range(start, stop)]
+
+    def look_up(self, twice: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+        """Return the entry of each rank's value in a table of ``num_ranks`` entries, given two times over.
+
+        None where values are not all in the table.
+        """
+        if self._offset:
+            return None
+        turn = self._turn or 0
+        return twice[turn : turn + self._num_ranks]
 
     def same_as(self, other: Any) -> bool:
         """Return whether *other* is the same formula."""

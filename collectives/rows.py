@@ -17,7 +17,7 @@ import numpy.typing as npt
 from collectives.chunking import Chunking
 from collectives.errors import NotExactError
 from collectives.program import Algorithm, Local, Operation, Send, Step
-from collectives.rank_array import RankArray
+from collectives.rank_array import FEW, RankArray
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
@@ -65,6 +65,23 @@ class MostlyEqual:
 
 Sizes: TypeAlias = MostlyEqual | Int64Array
 """Of the messages of a row, in bytes."""
+
+
+def without_empty(sizes: Sizes, num_messages: int) -> tuple[Int64Array | None, Sizes]:
+    """Return which of *num_messages* are not empty, and their sizes; None: all, whose *sizes* these are."""
+    if isinstance(sizes, MostlyEqual):
+        if sizes.common and all(sizes.others.values()):
+            return None, sizes
+        if not sizes.common:
+            some = sorted(message for message, nbytes in sizes.others.items() if nbytes)
+            return np.array(some, dtype=np.int64), np.array(
+                [sizes.others[message] for message in some], np.int64
+            )
+        sizes = sizes.over(num_messages)
+    if sizes.all():
+        return None, sizes
+    numbers = np.flatnonzero(sizes)
+    return numbers, sizes[numbers]
 
 
 class Pattern:
@@ -146,12 +163,16 @@ class Pattern:
         length = lengths.pop() if len(lengths) == 1 else None
         if length is None:
             return None
-        sizes = MostlyEqual(chunking.nbytes(0, length))
         if chunking.is_even:
-            return sizes
+            return MostlyEqual(chunking.nbytes(0, length))
+        unusual = range(chunking.num_full - length + 1, 2**62)
+        sizes = MostlyEqual(chunking.nbytes(0, length))
+        if chunking.num_parts == 1 and chunking.num_not_empty <= FEW:
+            unusual, sizes = range(chunking.num_not_empty), MostlyEqual(0)
         for position, message in zip(positions, messages, strict=True):
             chunks: Any = row[position].chunk
-            ranks = chunks.ranks_above(chunking.num_full - length) if isinstance(chunks, RankArray) else None
+            in_buffer = isinstance(chunks, RankArray) and chunks.highest + length <= chunking.num_chunks
+            ranks = chunks.ranks_in(unusual) if in_buffer else None
             if ranks is None:
                 return None
             for rank in ranks:
@@ -164,7 +185,12 @@ class Pattern:
         """Return the bytes of each message, as the operations at *positions* have them."""
         sizes = np.zeros(len(self.source) + 1, dtype=np.int64)
         for position, message in zip(positions, messages, strict=True):
-            chunk, length = np.asarray(row[position].chunk), row[position].num_chunks
+            chunks, length = row[position].chunk, row[position].num_chunks
+            known = self._looked_up(chunks, length, chunking)
+            if known is not None:
+                sizes[message] = known
+                continue
+            chunk = np.asarray(chunks)
             if _length(row[position]) is None or not chunk.shape:
                 start = chunking.starts_in_bytes(chunk)
                 sizes[message] = chunking.starts_in_bytes(chunk + length) - start
@@ -178,6 +204,14 @@ class Pattern:
                 start = chunking.starts_in_bytes(chunk[last])
                 sizes[message[last]] = chunking.starts_in_bytes(chunk[last] + length) - start
         return sizes[:-1]
+
+    def _looked_up(self, chunks: Any, length: Any, chunking: Chunking) -> Int64Array | None:
+        """Return the sizes of a rotation of chunks, one for each rank, from a table that turns along."""
+        if not isinstance(chunks, RankArray) or not isinstance(length, int):
+            return None
+        if chunking.num_parts != 1 or chunking.num_chunks != self._num_ranks:
+            return None
+        return chunks.look_up(chunking.table(length))
 
 
 def reduced_nbytes(row: Step, num_ranks: int, chunking: Chunking) -> Int64Array:

@@ -57,14 +57,15 @@ class Flight:
         links: Int64Array,
         latency_ps: Int64Array,
         bandwidth: Int64Array,
+        shares: bool = True,
     ) -> None:
         self.source, self.destination = source, destination
         self.links = links
         self.latency_ps = latency_ps
         self._bandwidth = bandwidth  # of each link; the last stands for no link, and is unlimited
-        self._narrowest: Int64Array = bandwidth[links].min(axis=1, initial=bandwidth[-1])
-        self.shares = bool((np.bincount(links[links < len(bandwidth) - 1]) > 1).any())
+        self.shares = shares and bool((np.bincount(links[links < len(bandwidth) - 1]) > 1).any())
         self._known: OrderedDict[bytes, Int64Array | None] = OrderedDict()
+        self._alone = (-1, np.zeros(0, dtype=np.int64))
 
     @classmethod
     def between(cls, topology: Topology, source: Int64Array, destination: Int64Array) -> Flight:
@@ -87,6 +88,7 @@ class Flight:
             self.links[messages],
             self.latency_ps[messages],
             self._bandwidth,
+            self.shares,
         )
 
     @cached_property
@@ -114,6 +116,12 @@ class Flight:
         return Crossings.of(self.links, len(self._bandwidth) - 1)
 
     @cached_property
+    def narrowest(self) -> Int64Array:
+        """The bandwidth of the slowest link of each message, shape (m,)."""
+        slowest: Int64Array = self._bandwidth[self.links].min(axis=1, initial=self._bandwidth[-1])
+        return slowest
+
+    @cached_property
     def _round(self) -> _OneRound | None:
         return _OneRound.of(self.links, self.crossings, self._bandwidth)
 
@@ -134,7 +142,7 @@ class Flight:
             UnitError: a number beyond 63 bits.
         """
         if not self.shares:
-            return transfer_ps(nbytes, self._narrowest)
+            return self._alone_ps(nbytes)
         key = np.asarray(nbytes).tobytes()
         if key in self._known:
             self._known.move_to_end(key)
@@ -145,9 +153,23 @@ class Flight:
             self._known.popitem(last=False)
         return found
 
+    def _alone_ps(self, nbytes: int | Int64Array) -> Int64Array:
+        """Return the durations of messages that share nothing; most are of one size, and it stays."""
+        common = nbytes if isinstance(nbytes, int) else int(nbytes.max(initial=0))
+        if self._alone[0] != common:
+            self._alone = common, transfer_ps(common, self.narrowest)
+        durations = self._alone[1]
+        if isinstance(nbytes, int):
+            return durations
+        others = np.flatnonzero(nbytes != common)
+        if others.size:
+            durations = durations.copy()
+            durations[others] = transfer_ps(nbytes[others], self.narrowest[others])
+        return durations
+
     def alone_ps(self, message: int, nbytes: int) -> int:
         """Return how long *message* occupies its links if it shares none."""
-        return transfer_ps(nbytes, int(self._narrowest[message]))
+        return transfer_ps(nbytes, int(self.narrowest[message]))
 
     def _shared_ps(self, sizes: Int64Array) -> Int64Array | None:
         if self._round is not None and self._round.fits(sizes):

@@ -46,16 +46,20 @@ def test_any_arithmetic_gives_what_it_gives_on_an_array(
     turn=st.integers(-40, 40),
     offset=st.integers(-3, 3),
     limit=st.integers(-5, 40),
+    length=st.integers(0, 40),
 )
-def test_ranks_above_a_limit_are_found_by_formula(num_ranks: int, turn: int, offset: int, limit: int) -> None:
+def test_ranks_of_some_values_are_found_by_formula(
+    num_ranks: int, turn: int, offset: int, limit: int, length: int
+) -> None:
     formula: Any = (RankArray(num_ranks) + turn) % num_ranks + offset
     values = np.asarray(formula)
 
-    ranks = formula.ranks_above(limit)
+    ranks = formula.ranks_in(range(limit, limit + length))
 
     assert [formula.at(rank) for rank in range(num_ranks)] == values.tolist()
+    assert formula.highest == values.max()
     if ranks is not None:
-        assert sorted(ranks) == np.flatnonzero(values > limit).tolist()
+        assert sorted(ranks) == np.flatnonzero((values >= limit) & (values < limit + length)).tolist()
 
 
 def test_it_mixes_with_arrays_and_indexes_tables() -> None:
