@@ -95,7 +95,7 @@ def small_batches() -> Iterator[None]:
     with ExitStack() as stack:
         for name, value in (("sim.network.MIN_BATCH", 2), ("sim.batches.MIN_BATCH", 2)):
             stack.enter_context(mock.patch(name, value))
-        stack.enter_context(mock.patch("collectives.row_execution.FEW", 3))
+        stack.enter_context(mock.patch("collectives.row_messages.FEW", 3))
         yield
 
 
