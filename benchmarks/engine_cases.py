@@ -18,7 +18,7 @@ from anchors import ANCHORS, GIB, MIB, Anchor, switch, two_rings_on_a_switch
 from collectives import Job, simulate, simulate_jobs
 from sim import Jitter, Topology
 
-JITTER = {"jitter": Jitter("1us")}
+JITTER = {"conditions": [Jitter("1us")]}
 NOT_EVEN = 7777
 """Bytes on top of a size that divides."""
 

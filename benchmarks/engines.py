@@ -29,6 +29,7 @@ from pathlib import Path
 
 from engine_cases import CASES, OVER_N, OVER_SIZE_N, SIZES, Case, over_size
 
+from testbed.report.figure import check_plot
 from testbed.report.table import Advance, progress, seconds
 
 REPEATS = 3
@@ -163,17 +164,17 @@ def report(measured: dict[str, Measured]) -> str:
     )
 
 
-def write(document: Path, text: str) -> None:
-    """Put *text* between the two marks of *document*.
+def around(document: Path) -> tuple[str, str]:
+    """Return what stands in *document* before and after what is measured, marks included.
 
     Raises:
-        SystemExit: it does not have them.
+        SystemExit: it does not have the two marks.
     """
-    old = document.read_text(encoding="utf-8")
-    if old.count(BEGIN) != 1 or old.count(END) != 1:
-        raise SystemExit(f"{document}: expected one {BEGIN} and one {END} to write between")
-    before, after = old.split(BEGIN)[0], old.split(END)[1]
-    document.write_text(f"{before}{BEGIN}\n{text}{END}{after}", encoding="utf-8")
+    text = document.read_text(encoding="utf-8") if document.is_file() else ""
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise SystemExit(f"{document}: expected a document with one {BEGIN} and one {END} to write between")
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    return f"{before}{BEGIN}\n", f"{END}{after}"
 
 
 def measure_all(cases: Iterable[Case], advance: Advance) -> dict[str, Measured]:
@@ -213,13 +214,16 @@ def main() -> None:
             parser.error(
                 f"--case: no title has {given.case!r} in it; there are " + "; ".join(c.title for c in CASES)
             )
+    if given.write:
+        before, after = around(given.write)
+        check_plot(given.write.with_suffix(".png"))
     with progress(len(chosen)) as advance:
         measured = measure_all(chosen, advance)
     if given.write:
         from engines_plot import draw
 
-        write(given.write, report(measured))
         draw({title: run.seconds for title, run in measured.items()}, given.write.with_suffix(".png"))
+        given.write.write_text(f"{before}{report(measured)}{after}", encoding="utf-8")
     if given.json:
         print(json.dumps([asdict(run) for run in measured.values()], indent=2))
     else:

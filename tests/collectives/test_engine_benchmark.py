@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.anchors import ANCHORS
+from benchmarks.anchors import ANCHORS, switch
+from collectives import simulate
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "engines.py"
@@ -35,6 +36,16 @@ def test_a_case_runs_in_a_process_of_its_own_and_says_what_it_took() -> None:
     assert 10**7 < taken["peak_bytes"] < 10**9
 
 
+def test_jitter_is_given_as_simulate_takes_it(engines: Any) -> None:
+    import engine_cases
+
+    quiet, jittered = (
+        simulate("ring", nbytes=64, topology=switch(4), **options) for options in ({}, engine_cases.JITTER)
+    )
+
+    assert quiet.time_ps < jittered.time_ps
+
+
 def test_the_document_has_every_case_and_all_closed_forms_are_equal(engines: Any) -> None:
     lines = (ROOT / "docs" / "engines.md").read_text(encoding="utf-8").splitlines()
 
@@ -43,19 +54,26 @@ def test_the_document_has_every_case_and_all_closed_forms_are_equal(engines: Any
         assert ("| `==` |" in row) == (case.form is not None)
 
 
-def test_writing_changes_what_stands_between_the_marks_and_nothing_else(engines: Any, tmp_path: Path) -> None:
+def test_what_is_measured_stands_between_the_marks_and_nothing_else_changes(
+    engines: Any, tmp_path: Path
+) -> None:
     document = tmp_path / "engines.md"
     document.write_text(f"before\n{engines.BEGIN}\nold\n{engines.END}\nafter\n")
 
-    engines.write(document, "new\n")
-    engines.write(document, "newer\n")
-
-    assert document.read_text() == f"before\n{engines.BEGIN}\nnewer\n{engines.END}\nafter\n"
+    assert engines.around(document) == (f"before\n{engines.BEGIN}\n", f"{engines.END}\nafter\n")
 
 
-def test_a_document_without_marks_is_refused(engines: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["something else\n", None])
+def test_a_document_without_marks_is_refused_before_anything_is_measured(
+    text: str | None, tmp_path: Path
+) -> None:
     document = tmp_path / "other.md"
-    document.write_text("something else\n")
+    if text is not None:
+        document.write_text(text)
+    command = [sys.executable, str(SCRIPT), "--write", str(document)]
 
-    with pytest.raises(SystemExit, match="expected one"):
-        engines.write(document, "new\n")
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+
+    assert done.returncode == 1
+    assert "other.md: expected a document with one" in done.stderr
+    assert done.stderr.count("\n") == 1
