@@ -1,0 +1,148 @@
+"""``testbed tune``: the bucket caps, strategy and algorithm that make a training step shortest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from testbed.errors import UsageError, reporting_errors
+from testbed.report.folder import document
+from testbed.report.table import print_json, progress, seconds, stdout_console
+
+if TYPE_CHECKING:
+    from ddp.tuning import Trial
+
+EXAMPLES = """\b
+Examples:
+  testbed tune --profile bert-large --network dgx-a100 --ranks 64
+  testbed tune --profile mine.json --network my_cluster.toml --ranks 32 --plot caps.png
+  testbed tune --profile gpt2-xl --network dgx-h100 --ranks 64 --algorithm all --strategy all
+"""
+
+ALL = "all"
+
+
+@reporting_errors
+def tune(
+    profile: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="What a rank computes; see testbed profile.")
+    ] = "resnet50",
+    network: Annotated[str, typer.Option(metavar="NAME|FILE", help="What it runs on.")] = "switch-100g",
+    ranks: Annotated[int, typer.Option(metavar="N", min=1, help="World size.")] = 64,
+    algorithm: Annotated[
+        str,
+        typer.Option(
+            metavar="LIST|all",
+            help="Of the all-reduce, separated by commas; torch's own DDP is taken to run the first.",
+        ),
+    ] = "ring",
+    strategy: Annotated[
+        str, typer.Option(metavar="LIST|all", help="When buckets start, separated by commas.")
+    ] = "wait_free",
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the curve too: .png, .svg or .pdf.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Find the buckets, strategy and algorithm that make a training step shortest.
+
+    Prints the arguments to paste into torch's DistributedDataParallel, or ours. Predicted, not measured.
+
+    Ctrl-C ends the search and shows the best so far.
+    """
+    from collectives.choice import DEFAULTS, check_choice
+    from collectives.resolve import algorithm_names
+    from ddp.overlap import STRATEGIES, resolve_strategy
+    from ddp.profile import load_profile
+    from ddp.tuning import Search
+    from sim import load_network
+    from testbed.contenders import split_names
+    from testbed.report.tuning import LEGEND, model_of, paste, row_of, tuning_tables
+
+    own = load_profile(profile)
+    description = load_network(network)
+    topology = description.topology(ranks)
+    if ranks < 2:
+        raise UsageError(f"--ranks {ranks}: one rank sends nothing; expected at least 2")
+    first = DEFAULTS["all_reduce"]
+    algorithms = dict.fromkeys([first, *algorithm_names()] if algorithm == ALL else split_names(algorithm))
+    strategies = STRATEGIES if strategy == ALL else dict.fromkeys(strategy.split(","))
+    for name in algorithms:
+        check_choice(name)
+    search: Search
+    with progress() as advance:
+
+        def show(trial: Trial) -> None:
+            best = search.result().best
+            pair = f"{trial.setting.algorithm}, {trial.setting.strategy}"
+            advance(f"{pair}; best {seconds(best.seconds)}, Ctrl-C shows it")
+
+        search = Search(
+            own,
+            topology=topology,
+            algorithms=list(algorithms),
+            strategies=[resolve_strategy(name).name for name in strategies],
+            advance=show,
+        )
+        if plot is not None:
+            from testbed.report.figure import check_plot
+
+            check_plot(plot)
+        try:
+            found = search.run()
+        except KeyboardInterrupt:
+            if not search.started:
+                raise
+            found = search.result()
+    model = model_of(next(iter(algorithms)))
+    if plot is not None:
+        from testbed.report.tuning_plot import plot_tuning
+
+        title = f"Bucket caps of {own.name} on {description.name}, {ranks} ranks"
+        plot_tuning(found, plot, title=title, note=f"Simulated: {model}.")
+    if as_json:
+        print_json(
+            document(
+                method="simulated",
+                model=model,
+                topologies={f"{description.name} x {ranks}": topology.digest()},
+                profiles=[{"name": own.name, "source": own.source, "device": own.device}],
+                complete=found.complete,
+                default=row_of(found, found.default),
+                torch_one_cap=row_of(found, found.one_cap()),
+                torch=row_of(found, found.torch),
+                best=row_of(found, found.best),
+                paste=paste(found),
+                searches=[
+                    {"algorithm": pair[0], "strategy": pair[1], "search": how}
+                    for pair, how in found.searches.items()
+                ],
+                refused=[
+                    {"algorithm": name, "strategy": when, "reason": reason}
+                    for name, when, reason in found.refused
+                ],
+                rows=[row_of(found, trial) for trial in found.trials],
+            )
+        )
+        return
+    console = stdout_console()
+    console.print(f"{own.name} on {description.name}, {ranks} ranks\n", style="bold")
+    if not found.complete:
+        console.print("Interrupted: the best so far.\n", style="yellow")
+    for shown in tuning_tables(found):
+        console.print(shown)
+        console.print()
+    for line in paste(found):
+        console.print(line, soft_wrap=True, markup=False)
+    console.print()
+    for pair, how in found.searches.items():
+        console.print(f"Searched: {pair[0]}, {pair[1]}: {how}.", style="dim")
+    for name, when, reason in found.refused:
+        console.print(f"Left out: {name}, {when}: {reason}", style="dim", markup=False)
+    console.print(LEGEND, style="dim")
+    console.print(f"Simulated: {model}.", style="dim")
+    console.print(f"Profile {own.name}: {own.source}; {own.device}.", style="dim")
+    if plot is not None:
+        console.print(f"Plot: {plot}")

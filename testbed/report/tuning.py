@@ -1,0 +1,118 @@
+"""What `testbed tune` says: the settings beside each other, the curve over the cap, and what to paste."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from testbed.report.table import percent, seconds, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ddp.tuning import Setting, Trial, Tuning
+
+DEFAULT_CAP_MB = 25
+MAX_CURVE_ROWS = 14
+MAX_PAIR_ROWS = 12
+LEGEND = (
+    "step: time of an iteration; exposed: of it, communication that the compute waits for; gain: of the step."
+)
+
+
+def model_of(torch_algorithm: str) -> str:
+    """Return, in a sentence, what the figures assume."""
+    return (
+        "weak scaling; buckets launched by the reducer that trains, replayed with the profile's times; "
+        "messages wait for latency, then share link bandwidth max-min; no protocol overhead, no cost of the "
+        "reduction, no stragglers, memory not asked; torch's own DDP is taken to all-reduce by "
+        f"{torch_algorithm}"
+    )
+
+
+def tuning_tables(found: Tuning) -> Iterator[Table]:
+    """Yield the choices side by side, algorithms and strategies if there are several, and the curve."""
+    columns = ("", "algorithm", "strategy", "buckets", "step", "exposed", "gain")
+    yield table(columns, [_row(found, name, trial) for name, trial in _choices(found)], text_columns=3)
+    pairs = found.pairs()
+    if len(pairs) > 1:
+        rows = [_row(found, "", trial)[1:] for trial in pairs[:MAX_PAIR_ROWS]]
+        title = "Best of each algorithm and strategy" + (
+            f" (the first {MAX_PAIR_ROWS} of {len(pairs)})" if len(pairs) > MAX_PAIR_ROWS else ""
+        )
+        yield table(columns[1:], rows, text_columns=2, title=title)
+    own = found.torch.setting
+    title = f"One cap for all buckets: {own.algorithm}, {own.strategy}"
+    yield table(("cap (MiB)", "buckets", "step", "exposed"), _curve_rows(found), text_columns=0, title=title)
+
+
+def arguments(setting: Setting) -> str:
+    """Return the keyword arguments for torch's DDP or, with algorithm and strategy, ours."""
+    if setting.bucket_cap_mb_list:
+        return f"bucket_cap_mb_list=[{', '.join(f'{cap:.10g}' for cap in setting.bucket_cap_mb_list)}]"
+    return "" if setting.bucket_cap_mb is None else f"bucket_cap_mb={setting.bucket_cap_mb:.10g}"
+
+
+def paste(found: Tuning) -> list[str]:
+    """Return the lines to paste: torch's DDP with one cap, with a list, and ours."""
+    torch_ddp = "torch.nn.parallel.DistributedDataParallel(module{})"
+    lines = [torch_ddp.format(_after_comma(arguments(found.one_cap().setting)))]
+    if found.torch.setting.bucket_cap_mb_list:
+        lines.append(torch_ddp.format(_after_comma(arguments(found.torch.setting))) + "  # torch 2.13")
+    own = found.best.setting
+    chosen = f'algorithm="{own.algorithm}", strategy="{own.strategy}"'
+    lines.append(f"ddp.DistributedDataParallel(module, {chosen}{_after_comma(arguments(own))})")
+    return list(dict.fromkeys(lines))
+
+
+def row_of(found: Tuning, trial: Trial) -> dict[str, Any]:
+    """Return *trial* as a JSON row."""
+    own = trial.setting
+    return {
+        "algorithm": own.algorithm,
+        "strategy": own.strategy,
+        "bucket_cap_mb": own.bucket_cap_mb,
+        "bucket_cap_mb_list": list(own.bucket_cap_mb_list) or None,
+        "step_seconds": trial.seconds,
+        "exposed_seconds": trial.exposed_seconds,
+        "gain": found.gain(trial),
+        "bucket_nbytes": list(trial.nbytes),
+        "engine": trial.engine,
+    }
+
+
+def _after_comma(text: str) -> str:
+    return f", {text}" if text else ""
+
+
+def _choices(found: Tuning) -> Iterator[tuple[str, Trial]]:
+    yield "torch's default", found.default
+    if found.one_cap() is not found.default:
+        yield "torch's DDP, one cap", found.one_cap()
+    if found.torch.setting.bucket_cap_mb_list:
+        yield "torch's DDP, a list of caps", found.torch
+    if found.best is not found.torch:
+        yield "best of all", found.best
+
+
+def _row(found: Tuning, name: str, trial: Trial) -> tuple[str, ...]:
+    own = trial.setting
+    figures = str(len(trial.nbytes)), seconds(trial.seconds), seconds(trial.exposed_seconds)
+    return name, own.algorithm, own.strategy, *figures, percent(found.gain(trial))
+
+
+def _curve_rows(found: Tuning) -> list[tuple[str, ...]]:
+    own = found.torch.setting
+    curve = found.curve(own.algorithm, own.strategy)
+    shown: list[tuple[float, Trial]] = []
+    best = min((trial for _, trial in curve), key=lambda trial: trial.time_ps, default=None)
+    for cap, trial in curve:
+        factor = (curve[-1][0] / curve[0][0]) ** (1 / MAX_CURVE_ROWS)
+        if not shown or trial is best or cap >= factor * shown[-1][0]:
+            shown.append((cap, trial))
+    rows = [(cap, f"{cap:.6g}{' best' if trial is best else ''}", trial) for cap, trial in shown]
+    rows.append((DEFAULT_CAP_MB, "default 25, first 1", found.default))
+    return [
+        (name, str(len(trial.nbytes)), seconds(trial.seconds), seconds(trial.exposed_seconds))
+        for _, name, trial in sorted(rows, key=lambda row: row[0])
+    ]
