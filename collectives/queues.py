@@ -134,12 +134,13 @@ class MakespanQueue:
         self._makespan = makespan
         self._select = select
         self._itemsize = itemsize
-        self._free_ps = int(env.now) + makespan.pace.starts_ps(len(makespan.hosts))
+        self._free_ps = np.zeros(len(makespan.hosts), dtype=np.int64)
+        self._delays_ps = makespan.pace.delays_of(len(makespan.hosts))
 
     def submit(self, nbytes: int) -> simpy.Event:
         """Let every rank start a collective now, after those before it."""
         now = int(self._env.now)
-        start = np.maximum(self._free_ps, now)
+        start = np.maximum(self._free_ps, now + self._delays_ps)
         self._free_ps = self._makespan.run(self._select(nbytes), nbytes, start, self._itemsize)
         span = Span(int(start.min()), int(self._free_ps.max()))
         return self._env.timeout(span.end_ps - now, value=span)
@@ -162,7 +163,7 @@ class EventQueue:
         self._itemsize = itemsize
         self._hosts = np.arange(network.topology.num_ranks) if hosts is None else np.asarray(hosts)
         self._pace = pace or Pace()
-        self._starts_ps = int(network.env.now) + self._pace.starts_ps(len(self._hosts))
+        self._delays_ps = self._pace.delays_of(len(self._hosts))
         self._exchange = SimulatedExchange(network, self._hosts.tolist())
         self._exchange.observer = observer
         self._calls: list[_Call] = []
@@ -180,15 +181,16 @@ class EventQueue:
             execution = RowExecution(self._network, self._hosts, algorithm, chunking, pauses, finished)
         else:
             execution = RankByRank(self._exchange, algorithm, chunking, pauses, number, finished)
-        call = _Call(execution, self._network.env.event())
+        env = self._network.env
+        call = _Call(execution, env.event(), int(env.now))
         self._calls.append(call)
         self._begin(call, np.flatnonzero(self._num_done == number))
         return call.done
 
     def _begin(self, call: _Call, ranks: Int64Array) -> None:
-        """Let *ranks* start *call*; some may be late for their first."""
+        """Let *ranks* start *call*; it reaches late ones so much after it was submitted."""
         env = self._network.env
-        starts = np.maximum(self._starts_ps[ranks], int(env.now))
+        starts = np.maximum(call.submitted_ps + self._delays_ps[ranks], int(env.now))
         if not starts.size:
             return
         first = int(starts.min())
@@ -213,6 +215,7 @@ class _Call:
 
     execution: Execution
     done: simpy.Event
+    submitted_ps: int
     start_ps: int | None = None
     num_done: int = 0
 

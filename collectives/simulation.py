@@ -196,6 +196,21 @@ def with_engine(engine: Engine, attempt: Callable[[EngineName], T]) -> tuple[T, 
     return attempt("events"), "events"
 
 
+def network_for(
+    engine: EngineName, env: simpy.Environment, setting: Setting, recorder: Recorder | None = None
+) -> Network | None:
+    """Return the network of *setting* for events; None for *makespan*, which needs none.
+
+    Raises:
+        NotExactError: a condition is one that *makespan* cannot follow; names it.
+    """
+    if engine == "events":
+        return setting.network(env, recorder)
+    if setting.events_only is not None:
+        raise NotExactError(f"{setting.events_only}: only events follow it; use engine='events'")
+    return None
+
+
 def _attempt(
     placed: PlacedJob,
     engine: EngineName,
@@ -203,11 +218,7 @@ def _attempt(
     watch: Callable[[int], None] | None,
 ) -> Span:
     env = simpy.Environment(initial_time=0)
-    network: Network | None = None
-    if engine == "events":
-        network = placed.setting.network(env, None if seen is None else seen.recorder)
-    elif placed.setting.events_only is not None:
-        raise NotExactError(f"{placed.setting.events_only}: only events follow it; use engine='events'")
+    network = network_for(engine, env, placed.setting, None if seen is None else seen.recorder)
     try:
         span: Span = run_until(env, _submit(env, placed, engine, network, seen), watch)
     except ProgramError:

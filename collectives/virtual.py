@@ -33,6 +33,7 @@ from collectives.choice import Choice, check_choice
 from collectives.torch_backend import TestbedProcessGroup
 from collectives.virtual_group import VirtualStore, VirtualWorld
 from sim.cluster import Cluster
+from sim.conditions import Condition
 from sim.errors import DeadlockError
 from sim.topology import Topology
 from sim.trace import Trace
@@ -70,6 +71,7 @@ def run_virtual(
     compute: Mapping[str, int] | None = None,
     algorithm: Choice = "ring",
     trace: Trace | None = None,
+    conditions: Sequence[Condition] = (),
 ) -> VirtualRun:
     """Run ``fn(rank)``, or a script, on every rank of *topology* in virtual time.
 
@@ -80,8 +82,12 @@ def run_virtual(
         compute: picoseconds per kind of work, such as ``forward`` or ``gradient:conv1.weight``.
         algorithm: in process groups that do not choose one; see `collectives.choice`.
         trace: gets a span for every computation charged and every collective carried out.
+        conditions: under which the cluster works (see `sim.conditions`); a straggler's computations take
+            longer, too, and jitter is for collectives, not for messages from one rank to another.
 
     Raises:
+        ConditionError: a condition that cannot be on *topology*.
+        LinkFailedError: a message was lost with a link; names the messages.
         RankError: a rank raised, or a script ended with another exit code than 0.
         DeadlockError: ranks wait for what no rank will do; found at once, it says what each does, in
             which collective, and which rank has called something else or nothing.
@@ -97,7 +103,7 @@ def run_virtual(
         script = _Script(Path(fn_or_script), argv, num_ranks)
         contexts += script.contexts()
         fn = script.run
-    cluster = Cluster(topology, compute=compute, contexts=contexts, trace=trace)
+    cluster = Cluster(topology, compute=compute, contexts=contexts, trace=trace, conditions=conditions)
     world = cluster.shared[VirtualWorld] = VirtualWorld(algorithm, trace=trace)
     with _process_restored(), _process_groups_on_rank_threads():
         try:

@@ -18,6 +18,7 @@ from collectives.cost import selector_on
 from collectives.program_communicator import ProgramCommunicator
 from collectives.transports.simulated import SimulatedExchange, SimulatedTransport
 from sim.cluster import Cluster, RankThread
+from sim.pace import Pace
 from sim.trace import Trace
 
 
@@ -81,7 +82,9 @@ class RankThreads:
         """Return a new communicator over the simulated network; its time-out is the deadlock."""
         key = (self.key, self.world.count((self.key, self.rank)))
         if key not in self.world.exchanges:
-            self.world.exchanges[key] = SimulatedExchange(self.rank_thread.cluster.network, self.hosts)
+            cluster = self.rank_thread.cluster
+            pace = cluster.setting.pace(Pace(), self.hosts)
+            self.world.exchanges[key] = SimulatedExchange(cluster.network, self.hosts, pace=pace)
         exchange = self.world.exchanges[key]
         transport = SimulatedTransport(exchange, self.rank, self.rank_thread, self.world.trace)
         topology = self.rank_thread.cluster.topology

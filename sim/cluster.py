@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import simpy
 
 from sim.errors import DeadlockError, RankError, SimulationError
-from sim.network import Network
 from sim.rank_thread import RankThread, RankUnwound, current_rank_thread
+from sim.setting import Setting
 from sim.units import format_time
 
 if TYPE_CHECKING:
+    from sim.conditions import Condition
     from sim.topology import Topology
     from sim.trace import Trace
 
@@ -62,6 +63,7 @@ class Cluster:
         compute: picoseconds per kind of work, as `RankThread.charge` names it.
         contexts: what is swapped at every switch between ranks.
         trace: where computations that are charged are recorded, if anywhere.
+        setting: the topology under the conditions that hold.
         env: the SimPy environment; its time is in integer picoseconds.
         network: carries the messages between ranks.
         shared: what code of different ranks shares, by keys of its own.
@@ -74,13 +76,15 @@ class Cluster:
         compute: Mapping[str, int] | None = None,
         contexts: Sequence[RankContext] = (),
         trace: Trace | None = None,
+        conditions: Sequence[Condition] = (),
     ) -> None:
         self.topology = topology
         self.compute = dict(compute or {})
         self.contexts = tuple(contexts)
         self.trace = trace
         self.env = simpy.Environment(initial_time=0)
-        self.network = Network(self.env, topology)
+        self.setting = Setting.of(topology, conditions)
+        self.network = self.setting.network(self.env)
         self.shared: dict[Any, Any] = {}
         self._ranks: list[RankThread] = []
         self._runnable: list[tuple[int, int]] = []
@@ -116,7 +120,9 @@ class Cluster:
             raise SimulationError("a rank cannot run a cluster; call Cluster.run outside of the ranks")
         if self._unwinding:
             raise SimulationError("this cluster's last run failed and left it half-way; make a new Cluster")
-        times = [max(now_ps, int(self.env.now)) for now_ps in self.times_ps] or [0] * self.topology.num_ranks
+        num_ranks = self.topology.num_ranks
+        times = [max(now_ps, int(self.env.now)) for now_ps in self.times_ps] or [0] * num_ranks
+        times = [now_ps + self.setting.delays_ps.get(rank, 0) for rank, now_ps in enumerate(times)]
         self._ranks = [RankThread(self, rank, now_ps) for rank, now_ps in enumerate(times)]
         self._runnable = sorted((rank.now_ps(), rank.rank) for rank in self._ranks)
         results: list[Any] = [None] * len(self._ranks)

@@ -29,13 +29,13 @@ Link: TypeAlias = str | int
 class Straggler:
     """A slow rank.
 
-    Its overhead and reductions take *factor* times as long, and of each of its own links it gets at most
-    1/factor, whether others use the link or not.
+    Its overhead, reductions and computations take *factor* times as long, and of each of its own links it
+    gets at most 1/factor, whether others use the link or not.
 
     Attributes:
         rank: its place.
         factor: 1 or more.
-        delay: how much later than the others it begins, ``"1ms"`` or seconds.
+        delay: how much later than the others it begins whatever it is to do, ``"1ms"`` or seconds.
     """
 
     rank: int

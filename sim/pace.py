@@ -69,7 +69,7 @@ class Pace:
         overhead_ps: of each message, on either side.
         reduction_bandwidth: bytes/s, or None: reducing takes no time.
         factors: how many times as long a rank takes, for the slow ones.
-        delays_ps: how long after the others a rank begins, for the late ones.
+        delays_ps: how long after the others a rank begins whatever it is to do, for the late ones.
         jitter: random pauses, if any.
     """
 
@@ -111,12 +111,12 @@ class Pace:
         """Whether ranks add nothing to the time of the network, once they have begun."""
         return not self.overhead_ps and self.reduction_bandwidth is None and self.jitter is None
 
-    def starts_ps(self, num_ranks: int) -> Int64Array:
-        """Return when each rank begins, shape (num_ranks,)."""
-        starts = np.zeros(num_ranks, dtype=np.int64)
+    def delays_of(self, num_ranks: int) -> Int64Array:
+        """Return how long after the others each rank begins, in picoseconds, shape (num_ranks,)."""
+        delays = np.zeros(num_ranks, dtype=np.int64)
         for rank, delay_ps in self.delays_ps:
-            starts[rank] = delay_ps
-        return starts
+            delays[rank] = delay_ps
+        return delays
 
     def overheads_ps(self, num_ranks: int) -> Int64Array:
         """Return what each rank takes for a message, shape (num_ranks,)."""

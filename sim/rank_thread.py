@@ -6,6 +6,7 @@ processes, wait and poll.  Waiting and polling are the only places where control
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -54,9 +55,13 @@ class RankThread:
         return self._now_ps
 
     def charge(self, work: str) -> None:
-        """Let the time pass that the cluster's compute model gives for *work*; 0 if it has none."""
+        """Let the time pass that the cluster's compute model gives for *work*; 0 if it has none.
+
+        A slow rank takes its factor times as long.
+        """
         began_ps = self._now_ps
-        self.charge_ps(self.cluster.compute.get(work, 0))
+        factor = self.cluster.setting.factors.get(self.rank, 1)
+        self.charge_ps(math.ceil(self.cluster.compute.get(work, 0) * factor))
         if self.cluster.trace is not None and self._now_ps > began_ps:
             self.cluster.trace.span(self.rank, "compute", work, began_ps, self._now_ps)
 

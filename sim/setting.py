@@ -129,8 +129,20 @@ class Setting:
     def _number_of(self) -> dict[str, int]:
         return {self.base.link_name(link): link for link in range(self.base.num_links)}
 
+    @property
+    def slowest(self) -> Straggler | None:
+        """A straggler with the largest factor above 1, if there is one."""
+        slow = [one for one in self.conditions if isinstance(one, Straggler) and one.rank in self.factors]
+        return max(slow, key=lambda one: one.exact_factor, default=None)
+
     @cached_property
-    def _factors(self) -> dict[int, Fraction]:
+    def delays_ps(self) -> dict[int, int]:
+        """How late ranks are, by place, for those that are."""
+        late = (condition for condition in self.conditions if isinstance(condition, Straggler))
+        return {int(one.rank): one.delay_ps for one in late if one.delay_ps}
+
+    @cached_property
+    def factors(self) -> dict[int, Fraction]:
         """How many times as long slow ranks take, by place."""
         stragglers = (condition for condition in self.conditions if isinstance(condition, Straggler))
         return {int(one.rank): one.exact_factor for one in stragglers if one.exact_factor != 1}
@@ -138,11 +150,11 @@ class Setting:
     @cached_property
     def topology(self) -> Topology:
         """The network as messages see it at first; `base` if no rank is slow."""
-        if not self._factors:
+        if not self.factors:
             return self.base
         routing = self._private(self.base.routing)
         bandwidth, latency = self.base.link_bandwidth, self.base.link_latency
-        slow = [_part(int(bandwidth[link]), 1 / self._factors[rank]) for rank, link, _ in routing.ways]
+        slow = [_part(int(bandwidth[link]), 1 / self.factors[rank]) for rank, link, _ in routing.ways]
         return replace(
             self.base,
             routing=routing,
@@ -151,11 +163,11 @@ class Setting:
         )
 
     def _private(self, routing: Routing) -> PrivateLinksRouting:
-        return PrivateLinksRouting.around(routing, self._factors)
+        return PrivateLinksRouting.around(routing, self.factors)
 
     def _without(self, links: Collection[int]) -> Routing:
         routing = self.base.without_links(links).routing
-        return self._private(routing) if self._factors else routing
+        return self._private(routing) if self.factors else routing
 
     @property
     def reroutes(self) -> bool:
@@ -176,12 +188,8 @@ class Setting:
     def pace(self, pace: Pace, hosts: Sequence[int] | Int64Array) -> Pace:
         """Return *pace* under the conditions, for ranks at the places *hosts*."""
         rank_at = {int(place): rank for rank, place in enumerate(hosts)}
-        late = {
-            rank_at[int(condition.rank)]: condition.delay_ps
-            for condition in self.conditions
-            if isinstance(condition, Straggler) and condition.rank in rank_at and condition.delay_ps
-        }
-        slow = {rank_at[place]: factor for place, factor in self._factors.items() if place in rank_at}
+        late = {rank_at[place]: delay for place, delay in self.delays_ps.items() if place in rank_at}
+        slow = {rank_at[place]: factor for place, factor in self.factors.items() if place in rank_at}
         jitter = next((condition for condition in self.conditions if isinstance(condition, Jitter)), None)
         return replace(pace, jitter=jitter).with_slow(slow).with_late(late)
 
@@ -219,7 +227,7 @@ class Setting:
                 yield BandwidthChange(condition.at_ps, link, bandwidth)
                 for number, (rank, other, _) in enumerate(ways, self.base.num_links):
                     if other == link:
-                        slow = _part(bandwidth, 1 / self._factors[rank])
+                        slow = _part(bandwidth, 1 / self.factors[rank])
                         yield BandwidthChange(condition.at_ps, number, slow)
 
     def _bandwidth(self, condition: LinkChange) -> int:

@@ -21,7 +21,7 @@ from collectives.program import Local, Send, Step
 from collectives.render import spell_message, spell_operation
 from sim.cluster import RankThread
 from sim.network import Network
-from sim.pace import Pauses
+from sim.pace import Pace, Pauses
 from sim.stream import Stream
 from sim.trace import Trace
 
@@ -51,6 +51,7 @@ class SimulatedExchange:
     Args:
         network: carries the messages.
         hosts: the place of each rank of the group in the topology; by default rank r is at r.
+        pace: what ranks add to the time of the network in its collectives.
 
     Attributes:
         reports: the last call of each rank, for the error of a deadlock.
@@ -58,7 +59,9 @@ class SimulatedExchange:
         observer: is told of every step and message, if there is one.
     """
 
-    def __init__(self, network: Network, hosts: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, network: Network, hosts: Sequence[int] | None = None, pace: Pace | None = None
+    ) -> None:
         self.network = network
         self.hosts = list(range(network.topology.num_ranks)) if hosts is None else list(hosts)
         self.sends: defaultdict[tuple[int, int, int], deque[tuple[_StepInFlight, int]]] = defaultdict(deque)
@@ -68,6 +71,7 @@ class SimulatedExchange:
         self.reports: dict[int, Report] = {}
         self.waiting: dict[int, Call] = {}
         self.observer: Observer | None = None
+        self.pace = pace or Pace()
 
     def verdict(self) -> str:
         """Return whom the ranks wait for in vain, once nothing can happen any more; nothing if none waits."""
@@ -227,7 +231,11 @@ class SimulatedTransport:
     ) -> Generator[Any, Any, None]:
         env = self.exchange.network.env
         began_ps, channel = int(env.now), call.channel()
-        port.begin(str(call))
+        pace = self.exchange.pace
+        pauses = None
+        if call.lane is None and not pace.is_free:
+            pauses = Pauses(pace, self.world_size, call.sequence)
+        port.begin(str(call), pauses)
         self._ports[channel] = port
         yield from execution
         del self._ports[channel]

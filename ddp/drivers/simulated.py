@@ -11,9 +11,10 @@
     AwaitBucket                                →   the step waits for it
     FinishBackward                             →   the step is over
 
-Assumptions: every rank computes exactly as the profile says, so one reducer stands for all and
-the ranks launch together; buckets are those of a steady state, in ready order; communication and
-computation do not slow each other down; the optimizer costs nothing.
+Assumptions: every rank computes exactly as the profile says, so one reducer stands for all and the
+ranks launch together, but for late ones, which do everything so much later; buckets are those of a
+steady state, in ready order; communication and computation do not slow each other down; the
+optimizer costs nothing.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from typing import Any
 import simpy
 
 from collectives.cost import selector_on
+from collectives.errors import NotSupportedError
 from collectives.floor import check_floor, floor_ps
 from collectives.program import Algorithm
 from collectives.queues import CollectiveQueue, EngineName, collective_queue, run_until
 from collectives.resolve import resolve_algorithm
-from collectives.simulation import Engine, with_engine
+from collectives.simulation import Engine, network_for, with_engine
 from ddp.bucketing import assign_buckets, bucket_limits
 from ddp.overlap import Strategy, resolve_strategy
 from ddp.profile import Profile
@@ -45,6 +47,9 @@ from ddp.reducer import (
     LaunchBucket,
     Reducer,
 )
+from sim.conditions import Condition
+from sim.pace import Pace
+from sim.setting import Setting
 from sim.topology import Topology
 from sim.trace import Trace
 from sim.units import to_seconds
@@ -136,6 +141,7 @@ def simulate_step(
     bucket_cap_mb_list: Sequence[float] | None = None,
     algorithm: str | Callable[..., Any] | Algorithm = "ring",
     engine: Engine = "auto",
+    conditions: Sequence[Condition] = (),
 ) -> StepRun:
     """Predict one data-parallel training step on all ranks of *topology*.
 
@@ -147,11 +153,22 @@ def simulate_step(
         bucket_cap_mb_list: of the first bucket, the second and so on; wins over *bucket_cap_mb*.
         algorithm: of all-reduce; a name, a program, ``FILE.py:FUNCTION``, or ``auto`` for each bucket's size.
         engine: see `collectives.simulation.simulate`.
+        conditions: under which the cluster works (see `sim.conditions`).  A late rank begins its step, and
+            all that is in it, so much later.
 
     Raises:
+        NotSupportedError: a rank is slow, so that one reducer cannot stand for all.
+        ConditionError: a condition that cannot be on *topology*.
+        LinkFailedError: a message was lost with a link; names the messages.
         ReducerError: the strategy broke a rule.
         BucketingError, UnknownStrategyError, UnknownAlgorithmError: an argument is wrong.
     """
+    setting = Setting.of(topology, conditions)
+    if setting.slowest is not None:
+        raise NotSupportedError(
+            "simulate_step: one reducer stands for all ranks, which must compute equally fast; leave out "
+            f"the factor of {setting.slowest}, or run a script with run_virtual"
+        )
     selector, overlap = selector_on(topology, algorithm), resolve_strategy(strategy)
     name_of_algorithm = algorithm if isinstance(algorithm, str) else str(resolve_algorithm(algorithm))
     order = profile.ready_order()
@@ -165,15 +182,24 @@ def simulate_step(
 
     def attempt(name: EngineName) -> _Replay:
         env = simpy.Environment(initial_time=0)
-        queue = collective_queue(env, topology, selector, engine=name, itemsize=itemsize)
+        queue = collective_queue(
+            env,
+            setting.topology,
+            selector,
+            engine=name,
+            itemsize=itemsize,
+            pace=setting.pace(Pace(), range(topology.num_ranks)),
+            network=network_for(name, env, setting),
+        )
         replay = _Replay(env, profile, buckets, overlap, queue)
         run_until(env, env.process(replay.step(order)))
         return replay
 
     replay, used = with_engine(engine, attempt)
     runs = tuple(replay.runs[bucket] for bucket in range(len(buckets)))
-    floor = _floor_ps(profile, runs, topology)
-    check_floor(replay.end_ps, floor, f"a step of {profile.name} with {name_of_algorithm} on {topology.name}")
+    floor = _floor_ps(profile, runs, setting.at_best)
+    end_ps = max(replay.end_ps, profile.compute_ps + max(setting.delays_ps.values(), default=0))
+    check_floor(end_ps, floor, f"a step of {profile.name} with {name_of_algorithm} on {topology.name}")
     replay.trace.metadata.update(
         profile=profile.name,
         topology=topology.name,
@@ -182,7 +208,7 @@ def simulate_step(
         strategy=overlap.name,
         note="rank 0 stands for all",
     )
-    return StepRun(replay.end_ps, profile.compute_ps, floor, runs, used, replay.trace)
+    return StepRun(end_ps, profile.compute_ps, floor, runs, used, replay.trace)
 
 
 class _Replay:

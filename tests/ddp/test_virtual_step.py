@@ -49,8 +49,13 @@ def profile_of(module: nn.Module, forward_us: int, gradient_us: list[int]) -> Pr
 Spans = list[tuple[int, int]]
 
 
-def steady_step(widths: list[int], strategy: str, cap: float, algorithm: str) -> tuple[int, Spans]:
-    """Return what the third step of a training loop takes on this rank, and when buckets travel."""
+def steady_step(
+    widths: list[int], strategy: str, cap: float, algorithm: str, delay_ps: int = 0
+) -> tuple[int, Spans]:
+    """Return what the third step of a training loop takes on this rank, and when buckets travel.
+
+    Steps begin at full seconds, the third at the third, and on this rank so much later.
+    """
     dist.init_process_group("gloo")
     clock = Cluster.current()
     assert clock is not None
@@ -62,6 +67,7 @@ def steady_step(widths: list[int], strategy: str, cap: float, algorithm: str) ->
     for _ in range(3):
         clock.charge_ps(-clock.now_ps() % SECOND)  # all ranks begin at the same full second
         began = clock.now_ps()
+        clock.charge_ps(delay_ps)
         trace.spans.clear()
         model(torch.ones(1, widths[0])).sum().backward()
         ended = clock.now_ps()

@@ -41,7 +41,7 @@ def slowed(draw: st.DrawFn) -> Setting:
 
 @given(slowed())
 def test_routes_of_slow_ranks_have_private_links_at_their_ends_and_are_paths(setting: Setting) -> None:
-    base, slow, factors = setting.base, setting.topology, setting._factors
+    base, slow, factors = setting.base, setting.topology, setting.factors
     wiring = slow.routing.wiring()
     assert len(wiring.tail) == len(wiring.head) == slow.num_links
     joined = set(map(tuple, wiring.joins.tolist()))
