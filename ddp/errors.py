@@ -6,6 +6,8 @@ DDPError
 ├── UnknownStrategyError  no overlap strategy has that name
 ├── ProfileError          a profile that cannot be read, or does not hold together
 ├── ModelMismatchError    the ranks wrapped different models
+├── CommHookError         a communication hook did not do what hooks do
+├── GradientError         a gradient is not finite, or not the same on all ranks
 └── NotSupportedError     an option of torch's DDP that this version does not have
 """
 
@@ -34,6 +36,14 @@ class ProfileError(DDPError, ValueError):
 
 class ModelMismatchError(DDPError):
     """The ranks wrapped modules whose parameters or options differ."""
+
+
+class CommHookError(DDPError, TypeError):
+    """A communication hook returned something that cannot replace its bucket."""
+
+
+class GradientError(DDPError):
+    """A check of gradients that was asked for has failed; raised on every rank."""
 
 
 class NotSupportedError(DDPError):

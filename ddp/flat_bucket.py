@@ -1,13 +1,20 @@
 """The memory of a bucket: one flat tensor, and a view of it for each parameter.
 
-A gradient is divided by the world size *while* it is copied in, and the sum is taken afterwards,
-as torch does: the division costs no pass of its own, and sums of half-precision numbers stay in range.
+A gradient is divided *while* it is copied in, and the sum is taken afterwards, as torch does: the
+division costs no pass of its own, and sums of half-precision numbers stay in range.
+
+Copying each gradient as it becomes ready costs one small call per parameter; copying all of them
+when the bucket is complete costs one call (``_foreach_copy_``), but the gradients may have left the
+cache by then.  So a bucket of small gradients waits, and one of large gradients does not.  Both
+ways give the same bits.  Torch waits where ``batched_grad_copy`` asks for it, and then divides the
+whole bucket instead of multiplying by the reciprocal; so does this, if it is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import warnings
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 
@@ -15,6 +22,12 @@ from ddp.errors import NotSupportedError
 
 if TYPE_CHECKING:
     from torch.nn import Parameter
+
+    from collectives.communicator import Communicator
+    from collectives.work import Work
+
+SMALL_BYTES = 2**14
+"""Gradients of fewer bytes on average are copied together."""
 
 
 class FlatBucket:
@@ -24,12 +37,18 @@ class FlatBucket:
         parameters: the members, in the order in which they lie in the flat tensor.
         names: their names, for errors.
         as_view: let ``parameter.grad`` be the view itself, which saves its memory and two copies.
+        batched: copy all gradients when the bucket is complete, whatever their size.
     """
 
-    def __init__(self, parameters: Sequence[Parameter], names: Sequence[str], as_view: bool) -> None:
+    _warned: ClassVar[bool] = False
+
+    def __init__(
+        self, parameters: Sequence[Parameter], names: Sequence[str], as_view: bool, batched: bool = False
+    ) -> None:
         self.parameters = tuple(parameters)
         self._names = tuple(names)
         self._as_view = as_view
+        self._batched = batched
         first = self.parameters[0]
         numel = sum(parameter.numel() for parameter in self.parameters)
         self.flat = torch.zeros(numel, dtype=first.dtype, device=first.device)
@@ -38,6 +57,9 @@ class FlatBucket:
         for parameter in self.parameters:
             self.views.append(self.flat.as_strided(parameter.shape, _dense_strides(parameter), offset))
             offset += parameter.numel()
+        self._waits = batched or (not as_view and self.nbytes < SMALL_BYTES * len(self.parameters))
+        self._divisor = 1
+        self._deferred: dict[int, torch.Tensor] = {}
 
     @property
     def nbytes(self) -> int:
@@ -46,35 +68,68 @@ class FlatBucket:
 
     @property
     def payload(self) -> torch.Tensor:
-        """What is reduced: the flat tensor, complex numbers as pairs of real ones."""
-        return torch.view_as_real(self.flat) if self.flat.is_complex() else self.flat
+        """What is reduced, with all gradients copied in; complex numbers as pairs of real ones."""
+        flat = self.contents
+        return torch.view_as_real(flat) if flat.is_complex() else flat
+
+    @property
+    def contents(self) -> torch.Tensor:
+        """The flat tensor, with all gradients copied in."""
+        if self._deferred:
+            self._copy_deferred()
+        return self.flat
 
     @torch.no_grad()
-    def take(self, position: int, scale: float) -> None:
-        """Copy the gradient of the parameter at *position* in, multiplied by *scale*.
+    def accept(self, reduced: torch.Tensor) -> None:
+        """Take *reduced*, of any dtype, as the result of the reduction."""
+        if not reduced.is_set_to(self.flat):
+            self.flat.copy_(reduced.reshape(-1))
+
+    def start(self, communicator: Communicator) -> Work:
+        """Start the sum of this bucket over all ranks."""
+        return communicator.all_reduce(self.payload, op="sum", async_op=True)
+
+    @torch.no_grad()
+    def take(self, position: int, divisor: int) -> None:
+        """Take the gradient of the parameter at *position*, divided; zeros where there is none.
 
         Raises:
             NotSupportedError: the gradient is sparse.
         """
-        parameter, view = self.parameters[position], self.views[position]
-        grad = parameter.grad
-        assert grad is not None
+        view, grad = self.views[position], self.parameters[position].grad
+        if grad is None:
+            view.zero_()
+            return
         if grad.layout is not torch.strided:
             raise NotSupportedError(
-                f"the gradient of {self._names[position]} is sparse, which is not supported yet; "
-                "make its layer's gradient dense (sparse=False)"
+                f"the gradient of {self._names[position]} is sparse, and its layer is no nn.Embedding or "
+                "nn.EmbeddingBag that says so; make it dense (sparse=False)"
             )
+        if grad.requires_grad and not FlatBucket._warned:
+            _warn_of_higher_order()
+        if self._waits:
+            self._divisor = divisor
+            self._deferred[position] = grad
+            return
         if grad.is_set_to(view):
-            view.mul_(scale)
+            if divisor > 1:
+                view.div_(divisor)
         else:
-            torch.mul(grad, scale, out=view)
+            torch.mul(grad, 1.0 / divisor, out=view)
             if self._as_view:
-                parameter.grad = view
+                self.parameters[position].grad = view
 
     @torch.no_grad()
-    def give_back(self) -> None:
-        """Copy the reduced gradients to where the optimizer finds them."""
-        for parameter, view in zip(self.parameters, self.views, strict=True):
+    def take_nothing(self, position: int) -> None:
+        """Take zeros for the parameter at *position*, whatever its gradient."""
+        self.views[position].zero_()
+
+    @torch.no_grad()
+    def give_back(self, untouched: Collection[int] = ()) -> None:
+        """Copy the reduced gradients to where the optimizer finds them, but for those *untouched*."""
+        for position, (parameter, view) in enumerate(zip(self.parameters, self.views, strict=True)):
+            if untouched and position in untouched:
+                continue
             if parameter.grad is None:
                 parameter.grad = view if self._as_view else view.clone()
             elif not parameter.grad.is_set_to(view):
@@ -88,7 +143,38 @@ class FlatBucket:
                 view.copy_(parameter.grad)
                 parameter.grad = view
 
+    def forget(self) -> None:
+        """Forget what was taken since the last launch: the pass has been abandoned."""
+        self._deferred.clear()
+
+    @torch.no_grad()
+    def _copy_deferred(self) -> None:
+        views, grads = [], []
+        for position, grad in self._deferred.items():
+            if not grad.is_set_to(self.views[position]):
+                views.append(self.views[position])
+                grads.append(grad)
+                if self._as_view:
+                    self.parameters[position].grad = self.views[position]
+        if views:
+            torch._foreach_copy_(views, grads)
+        if self._divisor > 1:
+            whole = len(self._deferred) == len(self.parameters)
+            parts = [self.flat] if whole else [self.views[position] for position in self._deferred]
+            for part in parts:
+                part.div_(self._divisor) if self._batched else part.mul_(1.0 / self._divisor)
+        self._deferred.clear()
+
 
 def _dense_strides(parameter: torch.Tensor) -> tuple[int, ...]:
     """Return the parameter's own strides where it is dense (channels last, for example)."""
     return torch.empty_like(parameter, device="meta", memory_format=torch.preserve_format).stride()
+
+
+def _warn_of_higher_order() -> None:
+    FlatBucket._warned = True
+    warnings.warn(
+        "backward(create_graph=True) through DistributedDataParallel: gradients are averaged over the ranks, "
+        "gradients of gradients are not",
+        stacklevel=3,
+    )

@@ -1,4 +1,4 @@
-"""Replicas that start equal: the same model on every rank, and the values of rank 0.
+"""Replicas that start equal: the same model on every rank, and the values of one of them.
 
 Torch compares shapes on all ranks but the first, which goes on and hangs.  Here every rank learns
 what every other has, so every rank raises, and names the parameter.
@@ -63,16 +63,16 @@ def _first_difference(lines_of: Sequence[Sequence[str]]) -> str:
 
 
 @torch.no_grad()
-def broadcast_from_first(tensors: Sequence[torch.Tensor], communicator: Communicator) -> None:
-    """Replace *tensors* by those of rank 0, in as few messages as 250 MiB a message allow.
+def broadcast_from(root: int, tensors: Sequence[torch.Tensor], communicator: Communicator) -> None:
+    """Replace *tensors* by those of rank *root*, in as few messages as 250 MiB a message allow.
 
     Values travel as bytes, so dtypes mix and arrive bit for bit.  A tensor's version counter does
     not move: a graph that saved a buffer stays valid.
     """
     for group in _groups(tensors):
         flat = torch.cat([_as_bytes(tensor) for tensor in group])
-        communicator.broadcast(flat, root=0)
-        if communicator.rank == 0:
+        communicator.broadcast(flat, root=root)
+        if communicator.rank == root:
             continue
         sizes = [tensor.numel() * tensor.element_size() for tensor in group]
         for tensor, piece in zip(group, torch.split(flat, sizes), strict=True):

@@ -5,13 +5,12 @@ Nothing moves by itself over some transports, so every gradient polls what is in
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from collectives.communicator import Communicator
 from collectives.work import Work
 from ddp.drivers.timeline import Timeline
-from ddp.flat_bucket import FlatBucket
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +34,10 @@ class Carrier:
         self._in_flight: dict[int, _Flight] = {}
         self._queue_free_ps = 0
 
-    def launch(self, bucket: int, flat: FlatBucket) -> None:
-        """Start the all-reduce of a bucket."""
+    def launch(self, bucket: int, nbytes: int, start: Callable[[], Work]) -> None:
+        """Start the reduction of a bucket of so many bytes."""
         launched_ps = self._timeline.now_ps()
-        work = self._communicator.all_reduce(flat.payload, op="sum", async_op=True)
-        self._in_flight[bucket] = _Flight(work, flat.nbytes, launched_ps)
+        self._in_flight[bucket] = _Flight(start(), nbytes, launched_ps)
 
     def poll(self) -> Iterator[int]:
         """Advance what is in flight; yield what has completed, in the order of launch."""
@@ -52,9 +50,8 @@ class Carrier:
 
     def wait(self, bucket: int) -> None:
         """Return when the bucket has been reduced."""
-        flight = self._in_flight[bucket]
+        flight = self._in_flight.pop(bucket)
         flight.work.wait()
-        del self._in_flight[bucket]
         end_ps = flight.work.completed_ps or self._timeline.now_ps()
         start_ps = max(flight.launched_ps, self._queue_free_ps)
         self._timeline.span(

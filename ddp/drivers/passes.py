@@ -8,6 +8,7 @@ which run backward passes of their own inside, do not end the outer one.
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
@@ -24,8 +25,14 @@ NO_PASS = -1
 class PassListener(Protocol):
     """Who is told of the passes that are reduced."""
 
+    def backward_began(self) -> None:
+        """A pass that is reduced has begun."""
+
     def gradient_ready(self, index: int) -> None:
         """The gradient of parameter *index* has been accumulated."""
+
+    def gradient_kept(self, index: int) -> None:
+        """It has been accumulated in a pass that is not reduced."""
 
     def backward_ended(self) -> None:
         """The pass is over: no further gradient will come."""
@@ -49,11 +56,20 @@ class Passes:
         self._timeline = timeline
         self._reducing_pass: int | None = None
         self._expected = False
+        self._first_computed = False
         handles = [
             parameter.register_post_accumulate_grad_hook(_weak(self, Passes._on_gradient, index))
             for index, parameter in enumerate(parameters.values())
         ]
-        weakref.finalize(self, _remove, handles)
+        first = next(iter(parameters.values()), None)
+        if first is not None:
+            handles.append(first.register_hook(_weak(self, Passes._on_first_computed)))
+        self.remove_hooks = weakref.finalize(self, _remove, handles)
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a pass that is reduced has begun and not ended."""
+        return self._reducing_pass is not None
 
     def forward_begins(self) -> bool:
         """Take note of a forward pass; return whether it is outside any backward pass."""
@@ -82,8 +98,9 @@ class Passes:
         if self._reducing_pass is not None:
             self._abandon()
         self._reducing_pass = running_pass
-        self._expected = False
+        self._expected = self._first_computed = False
         Variable._execution_engine.queue_callback(self._on_backward_end)
+        self._listener.backward_began()
         self._timeline.resume()
 
     def _on_gradient(self, index: int) -> None:
@@ -92,12 +109,27 @@ class Passes:
             self._on_output()
         if self._reducing_pass is not None:
             self._listener.gradient_ready(index)
+        else:
+            self._listener.gradient_kept(index)
+        if index == 0:
+            self._first_computed = False
         self._timeline.resume()
+
+    def _on_first_computed(self) -> None:
+        """Take note that the first parameter's gradient exists; accumulating it comes next."""
+        self._first_computed = True
 
     def _on_backward_end(self) -> None:
         self._timeline.computed("backward")
         self._listener.backward_ended()
         self._reducing_pass = None
+        if self._first_computed:
+            self._first_computed = False
+            warnings.warn(
+                "torch.autograd.grad gave gradients of parameters of DistributedDataParallel, which are not "
+                "averaged over the ranks; call backward(), which accumulates them in .grad",
+                stacklevel=2,
+            )
 
     def _abandon(self) -> None:
         self._reducing_pass = None

@@ -12,23 +12,29 @@
     FinishBackward                                  →   gradients go back to the parameters
 
 Buckets are planned here too: one per dtype and device in the first pass, and from then on by the
-order in which gradients became ready.
+order in which gradients became ready.  Which gradients count as ready, where not all are used, is
+the affair of `ddp.unused`; what else is done with a bucket, that of `ddp.comm_hooks` and its kin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 import torch
 from torch.nn import Parameter
 
 from collectives.communicator import Communicator
-from ddp.bucketing import assign_buckets, bucket_limits
+from collectives.work import Work
+from ddp import in_backward
+from ddp.bucketing import assign_buckets
+from ddp.checks import GradientChecks
+from ddp.comm_hooks import CommHook
 from ddp.drivers.carrier import Carrier
 from ddp.drivers.passes import Passes
 from ddp.drivers.timeline import SpanRecorder, Timeline
 from ddp.flat_bucket import FlatBucket
-from ddp.overlap import Strategy
+from ddp.logging_data import IterationTimes, joined
 from ddp.reducer import (
     AwaitBucket,
     BackwardBegan,
@@ -41,125 +47,267 @@ from ddp.reducer import (
     Phase,
     Reducer,
 )
-
-NO_LIMIT = 2**62
+from ddp.settings import NO_LIMIT, Settings
+from ddp.sparse import SparseBucket
+from ddp.unused import NothingToDo, Readiness
 
 
 class TorchDriver:
     """Reduces the gradients of *parameters* during backward passes.
 
-    The first pass uses one bucket per dtype and device; the order in which gradients became ready
-    in it, on rank 0, decides the buckets of all later passes.
-
     Args:
         parameters: by name, in the order of registration.
         communicator: carries the buckets.
-        strategy: when complete buckets go.
-        bucket_cap_mb: see `ddp.bucketing.bucket_limits`.
-        as_view: let gradients be views of the buckets.
+        settings: see `Settings`.
+        readiness: when gradients are ready, if not all parameters are used once in each pass.
+        checks: are shown the gradients before and after.
         recorder: is told compute and communication spans, in the communicator's time.
+
+    Attributes:
+        divisor: by which sums are divided: the number of ranks that compute gradients.
+        comm_hook: what is done with buckets instead of averaging them.
+        finished: called when a pass has finished.
     """
 
     def __init__(
         self,
         parameters: dict[str, Parameter],
         communicator: Communicator,
-        strategy: Strategy,
-        bucket_cap_mb: float | None = None,
-        as_view: bool = False,
+        settings: Settings,
+        readiness: Readiness | None = None,
+        checks: GradientChecks | None = None,
         recorder: SpanRecorder | None = None,
     ) -> None:
+        self.divisor = communicator.world_size
+        self.comm_hook: CommHook | None = None
         self._names = list(parameters)
         self._parameters = list(parameters.values())
         self._communicator = communicator
-        self._strategy = strategy
-        self._limits = bucket_limits(bucket_cap_mb)
-        self._as_view = as_view
+        self._settings = settings
+        self._readiness = readiness
+        self._checks = checks
         self._ready_order: list[int] = []
-        self._rebuilt = False
+        self.has_rebuilt = False
+        self._shadowing = False
+        self._owners: frozenset[int] = frozenset()
+        self.finished: Callable[[], None] = lambda: None
         self._timeline = Timeline(communicator, recorder)
+        self.times = IterationTimes(self._timeline.now_ps)
         self._carrier = Carrier(communicator, self._timeline)
-        self._build((NO_LIMIT,), order=None)
-        self._passes = Passes(parameters, self, self._timeline)
+        self._build(settings.first_limits, order=None)
+        self.first_sizes = joined(self.bucket_nbytes)
+        self.passes = Passes(parameters, self, self._timeline)
 
     @property
     def bucket_nbytes(self) -> list[int]:
         """Size of each bucket in bytes."""
         return [bucket.nbytes for bucket in self._flat]
 
+    @property
+    def assignment(self) -> list[list[int]]:
+        """The indices of the parameters of each bucket."""
+        return self._assignment
+
+    @property
+    def ready_order(self) -> list[int]:
+        """The order in which gradients became ready in the latest pass."""
+        return self._ready_order
+
+    @property
+    def parameters(self) -> Sequence[Parameter]:
+        """The parameters whose gradients are reduced."""
+        return self._parameters
+
+    @property
+    def cap_bytes(self) -> int:
+        """Size at which most buckets are closed."""
+        return self._settings.limits[-1]
+
+    @property
+    def as_view(self) -> bool:
+        """Whether gradients are views of buckets."""
+        return self._settings.as_view
+
+    @property
+    def _unused(self) -> frozenset[int]:
+        return frozenset() if self._readiness is None else self._readiness.surely_unused
+
+    def unused(self) -> Sequence[Parameter]:
+        """Return the parameters known to be unused on this rank."""
+        return [self._parameters[index] for index in sorted(self._unused)]
+
+    def step_in_backward(self) -> None:
+        """Run optimizers that belong to single parameters as soon as these are reduced."""
+        self._owners = in_backward.take_over(self._parameters)
+
     def forward_begins(self) -> None:
         """Take note of a forward pass; with gradients enabled, re-bucket if it is time."""
-        outside_backward = self._passes.forward_begins()
-        order_is_known = len(self._ready_order) == len(self._parameters)
-        if not self._rebuilt and order_is_known and outside_backward and torch.is_grad_enabled():
-            self._rebuild()
+        if self.passes.forward_begins():
+            self.rebuild_if_due()
+        self.times.begin()
         self._timeline.resume()
 
     def forward_ended(self, outputs: Sequence[torch.Tensor] | None) -> None:
         """Take note of the end; see `Passes.forward_ended`."""
-        self._passes.forward_ended(outputs)
+        if self._readiness is not None and outputs is not None:
+            self._readiness.forward_ended(outputs)
+        self.passes.forward_ended(outputs)
+
+    def shadow(self) -> None:
+        """Take part in a pass of the other ranks, with gradients of zero."""
+        self._shadowing = True
+        try:
+            self._begin()
+            for index in range(len(self._parameters)):
+                bucket, position = self._place[index]
+                self._flat[bucket].take_nothing(position)
+                self._ready(index)
+            self._feed(BackwardEnded())
+        finally:
+            self._shadowing = False
+
+    def rebuild_if_due(self) -> None:
+        """Bucket anew in the order of gradients on rank 0, once that is known."""
+        order_is_known = len(self._ready_order) == len(self._parameters)
+        due = self._settings.rebuilds and not self.has_rebuilt and order_is_known
+        if due and torch.is_grad_enabled() and self._parameters:
+            order = torch.tensor(self._ready_order, dtype=torch.int64, device=self._parameters[0].device)
+            self._communicator.broadcast(order, root=0)
+            self._build(self._settings.limits, order.tolist())
+            for bucket in self._flat:
+                bucket.adopt()
+            self.has_rebuilt = True
+
+    def backward_began(self) -> None:
+        """Take the time."""
+        self.times.first("backward_began")
 
     def gradient_ready(self, index: int) -> None:
-        """Copy the gradient into its bucket, and tell the reducer."""
+        """Take what is ready, and advance what is in flight."""
         if self._reducer.phase is Phase.IDLE:
-            self._ready_order.clear()
-            self._feed(BackwardBegan())
-        bucket, position = self._place[index]
-        self._flat[bucket].take(position, 1.0 / self._communicator.world_size)
-        self._ready_order.append(index)
-        self._feed(GradReady(index))
+            self._begin()
+        if self._readiness is None:
+            self._take(index)
+        else:
+            for ready in self._readiness.accumulated(index):
+                self._take(ready)
+        if self.times.active:
+            self.times.last("last_gradient")
         for reduced in self._carrier.poll():
-            self._feed(BucketReduced(reduced))
+            self._reduced(reduced)
+
+    def gradient_kept(self, index: int) -> None:
+        """Take note of a gradient that is not reduced."""
+        if self._readiness is not None:
+            self._readiness.kept(index)
 
     def backward_ended(self) -> None:
         """Tell the reducer, unless the pass reached no parameter."""
         if self._reducer.phase is Phase.FILLING:
+            if self._readiness is not None:
+                for ready in self._readiness.pass_ended():
+                    self._take(ready)
             self._feed(BackwardEnded())
 
     def pass_abandoned(self) -> None:
         """Start anew, once the messages of the pass are out of the way."""
         self._carrier.settle()
-        self._reducer = Reducer(self._assignment, self._strategy, self._names)
+        for flat in self._flat:
+            flat.forget()
+        if self._readiness is not None:
+            self._readiness.reset()
+        self._reducer = Reducer(self._assignment, self._settings.strategy, self._names)
+
+    def _begin(self) -> None:
+        self._ready_order.clear()
+        self._feed(BackwardBegan())
+
+    def _take(self, index: int) -> None:
+        """Copy the gradient into its bucket, and tell the reducer."""
+        if self._checks is not None:
+            self._checks.taken(index)
+        bucket, position = self._place[index]
+        self._flat[bucket].take(position, self.divisor if self.comm_hook is None else 1)
+        self._ready(index)
+
+    def _ready(self, index: int) -> None:
+        self._ready_order.append(index)
+        self._feed(GradReady(index))
 
     def _feed(self, event: Event) -> None:
         for command in self._reducer.handle(event):
             match command:
                 case LaunchBucket(bucket):
-                    self._carrier.launch(bucket, self._flat[bucket])
+                    self.times.first("first_launch")
+                    self._carrier.launch(bucket, self._flat[bucket].nbytes, partial(self._start, bucket))
                 case AwaitBucket(bucket):
                     self._carrier.wait(bucket)
-                    self._feed(BucketReduced(bucket))
+                    self._reduced(bucket)
                 case FinishBackward():
-                    for flat in self._flat:
-                        flat.give_back()
+                    self._finish()
+
+    def _start(self, bucket: int) -> Work:
+        if self._settings.skips_unused and self._unused.issuperset(self._assignment[bucket]):
+            return NothingToDo()
+        if self.comm_hook is not None:
+            is_last = bucket == len(self._flat) - 1
+            return self.comm_hook.start(bucket, is_last, self._flat[bucket])
+        return self._flat[bucket].start(self._communicator)
+
+    def _reduced(self, bucket: int) -> None:
+        self.times.last("last_reduced")
+        if self._owners and self._readiness is None:
+            self._step(bucket)
+        self._feed(BucketReduced(bucket))
+
+    def _finish(self) -> None:
+        """Hand the gradients back, but for those that no rank has used."""
+        untouched: Collection[int] = ()
+        if self._readiness is not None:
+            device = self._parameters[0].device
+            untouched = self._readiness.unused_everywhere(self._communicator, device)
+            self._readiness.reset()
+        elif self._owners:
+            untouched = self._owners
+        if not self._shadowing:
+            for bucket, flat in enumerate(self._flat):
+                flat.give_back(self._positions(bucket, untouched) if untouched else ())
+            if self._readiness is not None:
+                in_backward.step([self._parameters[index] for index in self._owners - set(untouched)])
+        if self._checks is not None:
+            self._checks.reduced(self._communicator)
+        self.finished()
+
+    def _step(self, bucket: int) -> None:
+        """Run the optimizers of the parameters in *bucket* that have any."""
+        others = self._positions(bucket, set(self._assignment[bucket]) - self._owners)
+        self._flat[bucket].give_back(others)
+        in_backward.step([self._parameters[i] for i in self._assignment[bucket] if i in self._owners])
+
+    def _positions(self, bucket: int, indices: Collection[int]) -> Collection[int]:
+        return {position for position, index in enumerate(self._assignment[bucket]) if index in indices}
 
     def _build(self, limits: Sequence[int], order: Sequence[int] | None) -> None:
-        self._assignment = assign_buckets(
-            [parameter.numel() * parameter.element_size() for parameter in self._parameters],
-            [(parameter.dtype, parameter.device) for parameter in self._parameters],
+        sparse = self._settings.sparse
+        members = list(enumerate(self._parameters))
+        assignment = assign_buckets(
+            [NO_LIMIT if i in sparse else p.numel() * p.element_size() for i, p in members],
+            [(p.dtype, p.device, i if i in sparse else None) for i, p in members],
             limits,
             order,
         )
-        self._flat = [
-            FlatBucket(
-                [self._parameters[index] for index in bucket],
-                [self._names[index] for index in bucket],
-                self._as_view,
-            )
-            for bucket in self._assignment
-        ]
+        self._assignment = assignment if order is not None else assignment[::-1]
+        self._flat = [self._memory_of(bucket) for bucket in self._assignment]
         self._place = {
             index: (number, position)
             for number, bucket in enumerate(self._assignment)
             for position, index in enumerate(bucket)
         }
-        self._reducer = Reducer(self._assignment, self._strategy, self._names)
+        self._reducer = Reducer(self._assignment, self._settings.strategy, self._names)
 
-    def _rebuild(self) -> None:
-        """Bucket anew in the order in which gradients became ready on rank 0."""
-        order = torch.tensor(self._ready_order, dtype=torch.int64, device=self._parameters[0].device)
-        self._communicator.broadcast(order, root=0)
-        self._build(self._limits, order.tolist())
-        for bucket in self._flat:
-            bucket.adopt()
-        self._rebuilt = True
+    def _memory_of(self, bucket: Sequence[int]) -> FlatBucket | SparseBucket:
+        parameters = [self._parameters[index] for index in bucket]
+        names = [self._names[index] for index in bucket]
+        if bucket[0] in self._settings.sparse:
+            return SparseBucket(parameters[0], names[0])
+        return FlatBucket(parameters, names, self._settings.as_view, self._settings.batched)

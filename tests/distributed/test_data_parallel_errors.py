@@ -110,15 +110,35 @@ def test_after_a_pass_that_failed_no_sync_still_accumulates_locally(pool: Worker
     assert pool.run(fail_and_then_accumulate, 2) == [[0.0, 5.5], [1.0, 5.5]]
 
 
-def sparse_gradient(rank: int, world_size: int) -> str:
-    model = ddp.DistributedDataParallel(nn.Embedding(4, 2, sparse=True))
+class DeclaredDense(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 2))
+
+    def forward(self, index: torch.Tensor) -> torch.Tensor:
+        return nn.functional.embedding(index, self.weight, sparse=True)
+
+
+class DeclaredSparse(nn.Embedding):
+    def __init__(self) -> None:
+        super().__init__(4, 2, sparse=True)
+
+    def forward(self, index: torch.Tensor) -> torch.Tensor:
+        return self.weight[index]
+
+
+def gradient_of_another_layout(rank: int, world_size: int, module: nn.Module) -> str:
+    model = ddp.DistributedDataParallel(module)
     with pytest.raises(NotSupportedError) as caught:
         model(torch.tensor([1])).sum().backward()
     return str(caught.value)
 
 
-def test_a_sparse_gradient_is_refused_by_name(pool: WorkerPool) -> None:
-    assert pool.run(sparse_gradient, 1)[0].startswith("the gradient of weight is sparse")
+def test_a_gradient_that_is_not_of_the_declared_layout_is_refused_by_name(pool: WorkerPool) -> None:
+    told = pool.run(gradient_of_another_layout, 1, DeclaredDense())[0]
+    assert told.startswith("the gradient of weight is sparse, and its layer is no nn.Embedding")
+    told = pool.run(gradient_of_another_layout, 1, DeclaredSparse())[0]
+    assert told.startswith("the gradient of weight is dense, but its layer has sparse=True")
 
 
 def wrap_with(rank: int, world_size: int, options: dict[str, Any]) -> str:
@@ -130,10 +150,9 @@ def wrap_with(rank: int, world_size: int, options: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"find_unused_parameters": True}, "find_unused_parameters=True) is not supported yet"),
-        ({"static_graph": True}, "static_graph=True) is not supported yet"),
-        ({"dim": 1}, "dim=1) is not supported yet; leave it at 0"),
-        ({"bucket_cap_mb_list": [1, 2]}, "bucket_cap_mb_list=[1, 2]) is not supported yet"),
+        ({"bucket_cap_mb_list": [1, 0]}, "bucket_cap_mb_list must"),
+        ({"param_to_hook_all_reduce": nn.Parameter(torch.ones(1))}, "belong together; give both or none"),
+        ({"check_gradients": "nan"}, "check_gradients must be None or one of finite, identical, got 'nan'"),
         ({"device_ids": [0]}, "device_ids must be None"),
         ({"output_device": 0}, "output_device needs device_ids"),
         ({"bucket_cap_mb": 0}, "bucket_cap_mb must be a positive number"),

@@ -1,0 +1,80 @@
+"""Parameters whose gradients are reduced together, later, when one chosen gradient is ready.
+
+``delay_all_reduce_named_params`` takes parameters out of the buckets: their gradients are views of
+one buffer, and ``param_to_hook_all_reduce`` says when it goes: when the gradient of that parameter
+is computed.  Unlike torch, which leaves the result to the device's stream, the backward pass waits
+for it at its end, so it works on a CPU, too.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch.autograd import Variable
+
+from ddp.errors import DDPError
+from ddp.flat_bucket import FlatBucket
+
+if TYPE_CHECKING:
+    from torch.nn import Parameter
+
+    from collectives.communicator import Communicator
+    from collectives.work import Work
+
+
+class DelayedReduction:
+    """Reduces the gradients of some parameters when the gradient of another is there.
+
+    Args:
+        named: the parameters, by name; they are of one dtype and device.
+        trigger: the parameter whose gradient starts the reduction.
+        communicator: carries it.
+
+    Raises:
+        DDPError: the parameters have several dtypes or devices.
+    """
+
+    def __init__(
+        self, named: Sequence[tuple[str, Parameter]], trigger: Parameter, communicator: Communicator
+    ) -> None:
+        kinds = {(parameter.dtype, parameter.device) for _, parameter in named}
+        if len(kinds) != 1:
+            raise DDPError(
+                "the parameters of delay_all_reduce_named_params share a buffer, so they have one dtype "
+                f"and device; got {sorted(map(str, kinds))}"
+            )
+        parameters = [parameter for _, parameter in named]
+        self.enabled = True
+        self._bucket = FlatBucket(parameters, [name for name, _ in named], as_view=True)
+        self._communicator = communicator
+        self._work: Work | None = None
+        reference = weakref.ref(self)
+
+        def on_gradient(_: torch.Tensor) -> None:
+            living = reference()
+            if living is not None and living.enabled:
+                living._start()
+
+        weakref.finalize(self, trigger.register_hook(on_gradient).remove)
+
+    def forward_ended(self, synchronize: bool) -> None:
+        """Let gradients be views of the buffer, which are zero where there is no gradient yet."""
+        self.enabled = synchronize
+        for parameter, view in zip(self._bucket.parameters, self._bucket.views, strict=True):
+            if parameter.grad is None:
+                parameter.grad = view.zero_()
+
+    def _start(self) -> None:
+        for position in range(len(self._bucket.parameters)):
+            self._bucket.take(position, self._communicator.world_size)
+        self._work = self._bucket.start(self._communicator)
+        Variable._execution_engine.queue_callback(self._finish)
+
+    def _finish(self) -> None:
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+            self._bucket.give_back()
