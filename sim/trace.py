@@ -131,7 +131,8 @@ class Trace:
         for group, pid in groups.items():
             events.append(_name("process_name", {"pid": pid}, {"name": group}))
             events.append(_name("process_sort_index", {"pid": pid}, {"sort_index": pid}))
-        events.extend(_event(span, tids[span.lane]) for span in sorted(self.spans, key=_order))
+        spans = [(span, tids[span.lane], _dump(span.args)) for span in self.spans]
+        events.extend(_event(*span) for span in sorted(spans, key=_order))
         for arrow in sorted(self.arrows, key=lambda arrow: arrow.number):
             events.append(_arrow_end(arrow, '"ph":"s"', arrow.tail, tids))
             events.append(_arrow_end(arrow, '"ph":"f","bp":"e"', arrow.head, tids))
@@ -160,12 +161,12 @@ class Trace:
             raise OSError(error.errno or errno.EIO, error.strerror, str(path)) from error
 
 
-def _event(span: Span, tid: int) -> str:
+def _event(span: Span, tid: int, args: str) -> str:
     kind = '"ph":"i","s":"t"' if span.end_ps is None else '"ph":"X"'
     duration = "" if span.end_ps is None else f'"dur":{_microseconds(span.end_ps - span.start_ps)},'
     return (
         f'{{"name":{_dump(span.name)},"cat":{_dump(span.lane)},{kind},"ts":{_microseconds(span.start_ps)},'
-        f'{duration}"pid":{span.rank},"tid":{tid},"args":{_dump(span.args)}}}'
+        f'{duration}"pid":{span.rank},"tid":{tid},"args":{args}}}'
     )
 
 
@@ -186,10 +187,11 @@ def _name(name: str, where: Mapping[str, int], args: Mapping[str, Any]) -> str:
     return _dump({"name": name, "ph": "M", **where, "args": args})
 
 
-def _order(span: Span) -> tuple[Any, ...]:
+def _order(entry: tuple[Span, int, str]) -> tuple[Any, ...]:
     """Sort by place, then time, the longer span first, as viewers nest them."""
+    span, tid, args = entry
     end_ps = span.start_ps if span.end_ps is None else span.end_ps
-    return span.rank, _lane_order(span.lane), span.start_ps, -end_ps, span.name, _dump(span.args)
+    return span.rank, tid, span.start_ps, -end_ps, span.name, args
 
 
 def _lane_order(lane: str) -> tuple[Any, ...]:
