@@ -115,9 +115,13 @@ class Observation:
                 "algorithm": str(self.placed.algorithm),
                 "collective": self.placed.algorithm.collective,
                 "bytes": job.nbytes,
+                "itemsize": job.itemsize,
                 "ranks": len(self.placed.hosts),
+                "places": list(self.placed.hosts),
                 "network": topology.name,
                 "digest": self.placed.topology.digest(),
+                "overhead_ps": self.placed.pace.overhead_ps,
+                "reduction_bandwidth": self.placed.pace.reduction_bandwidth,
                 "conditions": [str(condition) for condition in self.placed.setting.conditions],
             }
         )
