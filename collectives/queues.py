@@ -33,6 +33,7 @@ from sim.topology import Topology
 from sim.units import Int64Array
 
 EngineName: TypeAlias = Literal["makespan", "events"]
+_Select: TypeAlias = Callable[[int, str | None], Algorithm]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,8 @@ class Span:
 class CollectiveQueue(Protocol):
     """The collectives of one communicator, one after another, in virtual time."""
 
-    def submit(self, nbytes: int) -> simpy.Event:
-        """Let every rank start a collective now, after those before it.
+    def submit(self, nbytes: int, collective: str | None = None) -> simpy.Event:
+        """Let every rank start a collective now, after those before it; None: that of the queue.
 
         The event fires when the last rank is done; its value is a `Span`.
         """
@@ -79,7 +80,7 @@ def collective_queue(
         env: its time is in picoseconds.
         topology: the network.
         algorithm: what carries the collectives out.
-        collective: for names and bare programs.
+        collective: for names and bare programs; a call may name another.
         engine: ``makespan`` or ``events``.
         itemsize: bytes of an element.
         hosts: the place of each rank in the topology.
@@ -92,8 +93,8 @@ def collective_queue(
         algorithm if isinstance(algorithm, Selector) else selector_on(topology, algorithm, places, pace)
     )
 
-    def select(nbytes: int) -> Algorithm:
-        selected = selector.select(collective, nbytes)
+    def select(nbytes: int, wanted: str | None) -> Algorithm:
+        selected = selector.select(wanted or collective, nbytes)
         assert selected is not None, "in virtual time there is no native"
         return selected
 
@@ -127,9 +128,7 @@ def run_until(env: simpy.Environment, event: simpy.Event, watch: Callable[[int],
 class MakespanQueue:
     """Collectives evaluated when they are submitted, all ranks at once."""
 
-    def __init__(
-        self, env: simpy.Environment, makespan: Makespan, select: Callable[[int], Algorithm], itemsize: int
-    ) -> None:
+    def __init__(self, env: simpy.Environment, makespan: Makespan, select: _Select, itemsize: int) -> None:
         self._env = env
         self._makespan = makespan
         self._select = select
@@ -137,11 +136,11 @@ class MakespanQueue:
         self._free_ps = np.zeros(len(makespan.hosts), dtype=np.int64)
         self._delays_ps = makespan.pace.delays_of(len(makespan.hosts))
 
-    def submit(self, nbytes: int) -> simpy.Event:
+    def submit(self, nbytes: int, collective: str | None = None) -> simpy.Event:
         """Let every rank start a collective now, after those before it."""
         now = int(self._env.now)
         start = np.maximum(self._free_ps, now + self._delays_ps)
-        self._free_ps = self._makespan.run(self._select(nbytes), nbytes, start, self._itemsize)
+        self._free_ps = self._makespan.run(self._select(nbytes, collective), nbytes, start, self._itemsize)
         span = Span(int(start.min()), int(self._free_ps.max()))
         return self._env.timeout(span.end_ps - now, value=span)
 
@@ -152,7 +151,7 @@ class EventQueue:
     def __init__(
         self,
         network: Network,
-        select: Callable[[int], Algorithm],
+        select: _Select,
         itemsize: int,
         hosts: Sequence[int] | Int64Array | None = None,
         pace: Pace | None = None,
@@ -169,10 +168,10 @@ class EventQueue:
         self._calls: list[_Call] = []
         self._num_done = np.zeros(len(self._hosts), dtype=np.int64)  # calls that each rank is through with
 
-    def submit(self, nbytes: int) -> simpy.Event:
+    def submit(self, nbytes: int, collective: str | None = None) -> simpy.Event:
         """Let every rank start a collective now, after those before it."""
         number, num_ranks = len(self._calls), len(self._hosts)
-        algorithm = self._select(nbytes)
+        algorithm = self._select(nbytes, collective)
         chunking = Chunking.of(algorithm, num_ranks, nbytes // self._itemsize, self._itemsize)
         pauses = None if self._pace.is_free else Pauses(self._pace, num_ranks, number)
         finished = partial(self._note_finished, number)

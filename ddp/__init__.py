@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ddp.data_parallel import DistributedDataParallel
-    from ddp.drivers.simulated import StepRun, simulate_step
+    from ddp.drivers.simulated import simulate_step
     from ddp.profile import Profile, load_profile
     from ddp.record import record_profile
+    from ddp.step_run import StepRun
 
 _HOMES = {
     "DistributedDataParallel": "ddp.data_parallel",
     "Profile": "ddp.profile",
-    "StepRun": "ddp.drivers.simulated",
+    "StepRun": "ddp.step_run",
     "load_profile": "ddp.profile",
     "record_profile": "ddp.record",
     "simulate_step": "ddp.drivers.simulated",

@@ -1,34 +1,48 @@
 """The reducer: when which gradients are reduced, as a state machine.  Open this file first.
 
 It holds no tensor, does no I/O, reads no clock and knows no framework.  A driver tells it what
-has happened (an *event*) and carries out what it answers (*commands*):
+has happened (an *event*) and carries out what it answers (*commands*; `ddp.events`):
 
     event                       answered by
     BackwardBegan               nothing
     GradReady(parameter)        LaunchBucket …   what the strategy lets go
-    BackwardEnded               LaunchBucket …, AwaitBucket … by index; FinishBackward if none is in flight
-    BucketReduced(bucket)       FinishBackward   when it was the last, and the backward pass has ended
-    ParameterNeeded(parameter)  AwaitBucket      if its gradient is still on the way after the pass
+    BackwardEnded               LaunchBucket …; AwaitBucket … if the strategy waits here
+    OptimizerStepped            UpdateBucket …, LaunchBucket …; AwaitBucket … if the strategy waits here
+    BucketReduced(bucket)       UpdateBucket, LaunchBucket …
+    ParameterNeeded(parameter)  AwaitBucket …    until that parameter is up to date
+    EverythingNeeded            AwaitBucket …    until all are
+    the last of a pass          FinishBackward   when every bucket has arrived, and nobody owes a step
 
 `ddp.drivers.torch` feeds it from autograd hooks and launches real collectives;
 `ddp.drivers.simulated` replays a recorded backward pass in virtual time.  What was simulated is
 therefore what runs.
 
-The reducer goes through three phases, and in each pass every bucket through four states:
+The reducer goes through these phases in a pass:
 
-    idle ──BackwardBegan──▶ filling ──BackwardEnded──▶ draining ──last BucketReduced──▶ idle
-    incomplete ──last GradReady──▶ complete ──LaunchBucket──▶ in flight ──BucketReduced──▶ reduced
+    idle ──BackwardBegan──▶ filling ──BackwardEnded──▶ draining ──last bucket has arrived──▶ idle
 
-*When* a complete bucket is launched is the strategy's choice (`ddp.overlap`).  What must hold for
-every strategy is checked here:
+and if the strategy updates parameters, between filling and draining:
+
+    filling ──BackwardEnded──▶ holding ──OptimizerStepped──▶ draining
+
+A bucket goes through the collectives of its journey, mostly one (`ddp.strategies.plan`).  The parameters
+of a bucket are updated after the collective that the strategy names, and not before the optimizer's step.
+
+The plan fixes the order of all launches.  *When* the next ones go is the strategy's choice
+(`ddp.strategies.strategy`).  What must hold for every strategy is checked here:
 
 1. Every gradient becomes ready exactly once in a pass.
-2. A bucket is launched once, after its last gradient, and after all buckets before it: the order
-   of launches is the same on every rank, whatever the order in which gradients became ready.
-3. Only a bucket in flight can have been reduced.
-4. The pass finishes once, when every bucket has been reduced.
+2. Launches go in the order of the plan, each once: the same on every rank, whatever the order in which
+   gradients became ready.
+3. A bucket is launched after its last gradient, and for a further collective after the one before it, and
+   after its update, if that comes between them.
+4. Only a bucket in flight can have been reduced.
+5. The pass finishes once, when every bucket has gone through its journey.
 
 What breaks a rule is refused with a `ReducerError` that tells the history of the pass.
+
+Waiting never deadlocks: awaits are listed in the order of launches, so when one is carried out, all
+before it have completed, and the strategy has had to launch it.
 """
 
 from __future__ import annotations
@@ -36,66 +50,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import takewhile
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 from ddp.errors import ReducerError
-from ddp.overlap import Strategy, WaitingBucket
-
-
-@dataclass(frozen=True, slots=True)
-class BackwardBegan:
-    """A backward pass whose gradients shall be reduced has begun."""
-
-
-@dataclass(frozen=True, slots=True)
-class GradReady:
-    """The gradient of a parameter has its final local value."""
-
-    parameter: int
-
-
-@dataclass(frozen=True, slots=True)
-class BackwardEnded:
-    """No further gradient will become ready in this pass."""
-
-
-@dataclass(frozen=True, slots=True)
-class BucketReduced:
-    """The collective of a bucket has completed."""
-
-    bucket: int
-
-
-@dataclass(frozen=True, slots=True)
-class ParameterNeeded:
-    """The next forward pass is about to use a parameter."""
-
-    parameter: int
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchBucket:
-    """Start a collective on a bucket and go on; report `BucketReduced` when it is done."""
-
-    bucket: int
-    collective: str = "all_reduce"
-
-
-@dataclass(frozen=True, slots=True)
-class AwaitBucket:
-    """Do not go on before this bucket has been reduced."""
-
-    bucket: int
-
-
-@dataclass(frozen=True, slots=True)
-class FinishBackward:
-    """Every gradient is reduced: hand them to the optimizer."""
-
-
-Event: TypeAlias = BackwardBegan | GradReady | BackwardEnded | BucketReduced | ParameterNeeded
-Command: TypeAlias = LaunchBucket | AwaitBucket | FinishBackward
+from ddp.events import (
+    AwaitBucket,
+    BackwardBegan,
+    BackwardEnded,
+    BucketReduced,
+    Command,
+    Event,
+    EverythingNeeded,
+    FinishBackward,
+    GradReady,
+    LaunchBucket,
+    OptimizerStepped,
+    ParameterNeeded,
+    UpdateBucket,
+)
+from ddp.strategies.plan import Plan
+from ddp.strategies.strategy import Barrier, Situation, Strategy
 
 
 class Phase(Enum):
@@ -103,57 +77,62 @@ class Phase(Enum):
 
     IDLE = "idle"
     FILLING = "filling"
+    HOLDING = "holding"
     DRAINING = "draining"
-
-
-class _State(Enum):
-    INCOMPLETE = "incomplete"
-    COMPLETE = "complete"
-    IN_FLIGHT = "in flight"
-    REDUCED = "reduced"
 
 
 @dataclass(slots=True)
 class _Bucket:
     index: int
     parameters: tuple[int, ...]
+    journey: list[str] = field(default_factory=list)
     missing: set[int] = field(default_factory=set)
-    state: _State = _State.INCOMPLETE
-
-    @property
-    def waiting(self) -> bool:
-        return self.state in (_State.INCOMPLETE, _State.COMPLETE)
+    num_done: int = 0
+    in_flight: bool = False
+    updated: bool = False
 
     def empty(self) -> None:
         self.missing = set(self.parameters)
-        self.state = _State.INCOMPLETE
+        self.num_done, self.in_flight, self.updated = 0, False, False
+
+    def state(self) -> str:
+        if self.missing:
+            return "incomplete"
+        return self.journey[self.num_done - 1] + " is done" if self.num_done else "complete"
 
 
 class Reducer:
     """Decides when the buckets of one module are reduced; see the module's docstring.
 
     Args:
-        buckets: for each bucket the indices of its parameters; each parameter is in one bucket.
-        strategy: lets complete buckets go.
+        plan: which buckets there are, and in which order they are launched.
+        strategy: lets them go.
         names: the parameters' names, for errors.
 
     Raises:
-        ReducerError: a bucket is empty, or a parameter is in two buckets.
+        ReducerError: the plan does not hold together.
     """
 
-    def __init__(
-        self, buckets: Sequence[Sequence[int]], strategy: Strategy, names: Sequence[str] | None = None
-    ) -> None:
-        self._buckets = [_Bucket(index, tuple(parameters)) for index, parameters in enumerate(buckets)]
-        self._bucket_of = {parameter: b for b in self._buckets for parameter in b.parameters}
+    def __init__(self, plan: Plan, strategy: Strategy, names: Sequence[str] | None = None) -> None:
+        self._launches = plan.launches
         self._strategy = strategy
         self._names = names
         self._phase = Phase.IDLE
         self._history: list[Event] = []
-        if not all(bucket.parameters for bucket in self._buckets):
-            raise ReducerError("every bucket must hold at least one parameter")
-        if len(self._bucket_of) < sum(len(bucket.parameters) for bucket in self._buckets):
-            raise ReducerError("a parameter must be in one bucket only, once")
+        _check(plan)
+        self._buckets = [_Bucket(index, bucket.parameters) for index, bucket in enumerate(plan.buckets)]
+        self._buckets_of: dict[int, list[_Bucket]] = {}
+        for bucket in self._buckets:
+            for parameter in bucket.parameters:
+                self._buckets_of.setdefault(parameter, []).append(bucket)
+        self._stages: list[int] = []
+        self._last_launch: dict[int, int] = {}
+        for place, launch in enumerate(plan.launches):
+            journey = self._buckets[launch.bucket].journey
+            self._stages.append(len(journey))
+            journey.append(launch.collective)
+            self._last_launch[launch.bucket] = place
+        self._num_launched = self._num_ready = self._num_done = 0
 
     @property
     def phase(self) -> Phase:
@@ -181,99 +160,146 @@ class Reducer:
         self._history.clear()
         for bucket in self._buckets:
             bucket.empty()
+        self._num_launched = self._num_ready = self._num_done = 0
         self._phase = Phase.FILLING
         yield from ()
 
     def _fill(self, event: GradReady) -> Iterator[Command]:
-        bucket = self._find_bucket_of(event.parameter)
-        if event.parameter not in bucket.missing:
-            raise self._refusal(
-                f"{self._label(event.parameter)} (bucket {bucket.index}) became ready twice in one backward "
-                "pass; wrap all but the last backward in no_sync(), or use each parameter in one "
-                "re-entrant checkpoint only"
-            )
-        bucket.missing.remove(event.parameter)
-        if not bucket.missing:
-            bucket.state = _State.COMPLETE
-            yield from self._launch(backward_ended=False)
+        for bucket in self._find_buckets_of(event.parameter):
+            if event.parameter not in bucket.missing:
+                raise self._refusal(
+                    f"{self._label(event.parameter)} (bucket {bucket.index}) became ready twice in one "
+                    "backward pass; wrap all but the last backward in no_sync(), or use each parameter in "
+                    "one re-entrant checkpoint only"
+                )
+            bucket.missing.remove(event.parameter)
+        yield from self._launch()
 
     def _end(self, event: BackwardEnded) -> Iterator[Command]:
-        unused = sorted(parameter for bucket in self._buckets for parameter in bucket.missing)
+        unused = sorted({parameter for bucket in self._buckets for parameter in bucket.missing})
         if unused:
             raise self._refusal(
                 f"the backward pass ended without a gradient for {', '.join(map(self._label, unused))}; use "
                 "every parameter in computing the loss, or set requires_grad=False on those not used"
             )
-        yield from self._launch(backward_ended=True)
-        left = [bucket.index for bucket in self._buckets if bucket.waiting]
-        if left:
-            raise self._refusal(
-                f"strategy {self._strategy.name} left buckets {left} behind at the end of the backward pass; "
-                "it must launch all of them"
-            )
+        waits_here = self._strategy.barrier is Barrier.BACKWARD_END
+        self._phase = Phase.DRAINING if waits_here else Phase.HOLDING
+        yield from self._launch()
+        if waits_here:
+            yield from self._await_launches(len(self._launches))
+            yield from self._finish_if_all_done()
+
+    def _step(self, event: OptimizerStepped) -> Iterator[Command]:
         self._phase = Phase.DRAINING
         for bucket in self._buckets:
-            if bucket.state is _State.IN_FLIGHT:
-                yield AwaitBucket(bucket.index)
-        yield from self._finish_if_all_reduced()
+            yield from self._update_if_due(bucket)
+        yield from self._launch()
+        if self._strategy.barrier is Barrier.STEP:
+            yield from self._await_launches(len(self._launches))
+        yield from self._finish_if_all_done()
 
     def _note_reduced(self, event: BucketReduced) -> Iterator[Command]:
         if not 0 <= event.bucket < len(self._buckets):
             raise self._refusal(f"there is no bucket {event.bucket}, there are {len(self._buckets)}")
         bucket = self._buckets[event.bucket]
-        if bucket.state is not _State.IN_FLIGHT:
+        if not bucket.in_flight:
             raise self._refusal(
-                f"bucket {bucket.index} cannot have been reduced: it is {bucket.state.value}, not in flight"
+                f"bucket {bucket.index} cannot have been reduced: it is {bucket.state()}, not in flight"
             )
-        bucket.state = _State.REDUCED
+        bucket.in_flight = False
+        bucket.num_done += 1
+        self._num_done += 1
         if self._phase is Phase.DRAINING:
-            yield from self._finish_if_all_reduced()
+            yield from self._update_if_due(bucket)
+        yield from self._launch()
+        if self._phase is Phase.DRAINING:
+            yield from self._finish_if_all_done()
 
     def _await_needed(self, event: ParameterNeeded) -> Iterator[Command]:
-        bucket = self._find_bucket_of(event.parameter)
-        if bucket.state is _State.IN_FLIGHT:
-            yield AwaitBucket(bucket.index)
+        needed = self._find_buckets_of(event.parameter)
+        yield from self._await_launches(1 + max(self._last_launch[bucket.index] for bucket in needed))
 
-    def _need_nothing(self, event: ParameterNeeded) -> Iterator[Command]:
-        """Wait for nothing: outside of draining no gradient is owed to the next forward pass."""
-        self._find_bucket_of(event.parameter)
+    def _await_everything(self, event: EverythingNeeded) -> Iterator[Command]:
+        yield from self._await_launches(len(self._launches))
+
+    def _need_nothing(self, event: ParameterNeeded | EverythingNeeded) -> Iterator[Command]:
+        """Wait for nothing: outside of draining no update is owed to the next forward pass."""
+        if isinstance(event, ParameterNeeded):
+            self._find_buckets_of(event.parameter)
         yield from ()
 
-    def _launch(self, backward_ended: bool) -> Iterator[Command]:
+    def _launch(self) -> Iterator[Command]:
         """Launch what the strategy chooses, if it may."""
-        waiting = [bucket for bucket in self._buckets if bucket.waiting]
-        view = [WaitingBucket(bucket.index, bucket.state is _State.COMPLETE) for bucket in waiting]
-        chosen = list(self._strategy.choose(view, backward_ended))
-        launchable = [bucket.index for bucket in takewhile(lambda b: b.state is _State.COMPLETE, waiting)]
-        if chosen != launchable[: len(chosen)]:
+        while self._num_ready < len(self._launches) and self._is_ready(self._num_ready):
+            self._num_ready += 1
+        ready = self._launches[self._num_launched : self._num_ready]
+        if not ready:
+            return
+        in_flight = self._num_launched - self._num_done
+        backward_ended = self._phase is not Phase.FILLING
+        count = self._strategy.choose(Situation(ready, in_flight, backward_ended))
+        if not 0 <= count <= len(ready):
             raise self._refusal(
-                f"strategy {self._strategy.name} chose to launch buckets {chosen}; only complete buckets may "
-                f"go, in index order: {launchable or 'none'} at this point"
+                f"strategy {self._strategy.name} chose to launch {count} of the next planned; ready are "
+                f"{len(ready)}: buckets {[launch.bucket for launch in ready]}"
             )
-        for bucket in waiting[: len(chosen)]:
-            bucket.state = _State.IN_FLIGHT
-            yield LaunchBucket(bucket.index)
+        if backward_ended and not count and not in_flight:
+            raise self._refusal(
+                f"strategy {self._strategy.name} left buckets {[launch.bucket for launch in ready]} behind: "
+                "after the backward pass it must launch as long as nothing is in flight"
+            )
+        self._num_launched += count
+        for launch in ready[:count]:
+            self._buckets[launch.bucket].in_flight = True
+            yield LaunchBucket(launch.bucket, launch.collective)
 
-    def _finish_if_all_reduced(self) -> Iterator[Command]:
-        if all(bucket.state is _State.REDUCED for bucket in self._buckets):
+    def _is_ready(self, place: int) -> bool:
+        """Return whether nothing but its turn keeps a launch from going; it stays so."""
+        bucket, stage = self._buckets[self._launches[place].bucket], self._stages[place]
+        if bucket.missing or bucket.num_done != stage:
+            return False
+        return bucket.updated or self._strategy.update_after not in bucket.journey[:stage]
+
+    def _update_if_due(self, bucket: _Bucket) -> Iterator[Command]:
+        after = self._strategy.update_after
+        if after in bucket.journey[: bucket.num_done] and not bucket.updated:
+            bucket.updated = True
+            yield UpdateBucket(bucket.index)
+
+    def _await_launches(self, end: int) -> Iterator[Command]:
+        """Await the launches before place *end* that are not done, in order."""
+        for place in range(end):
+            bucket = self._buckets[self._launches[place].bucket]
+            if bucket.num_done <= self._stages[place]:
+                yield AwaitBucket(bucket.index)
+
+    def _finish_if_all_done(self) -> Iterator[Command]:
+        if self._num_done == len(self._launches):
             self._phase = Phase.IDLE
             yield FinishBackward()
 
     _TRANSITIONS: ClassVar[Mapping[tuple[Phase, type[Event]], Callable[..., Iterator[Command]]]] = {
         (Phase.IDLE, BackwardBegan): _begin,
         (Phase.IDLE, ParameterNeeded): _need_nothing,
+        (Phase.IDLE, EverythingNeeded): _need_nothing,
         (Phase.FILLING, GradReady): _fill,
         (Phase.FILLING, BackwardEnded): _end,
         (Phase.FILLING, BucketReduced): _note_reduced,
         (Phase.FILLING, ParameterNeeded): _need_nothing,
+        (Phase.FILLING, EverythingNeeded): _need_nothing,
+        (Phase.HOLDING, OptimizerStepped): _step,
+        (Phase.HOLDING, BucketReduced): _note_reduced,
+        (Phase.HOLDING, ParameterNeeded): _need_nothing,
+        (Phase.HOLDING, EverythingNeeded): _need_nothing,
         (Phase.DRAINING, BucketReduced): _note_reduced,
         (Phase.DRAINING, ParameterNeeded): _await_needed,
+        (Phase.DRAINING, EverythingNeeded): _await_everything,
     }
 
-    def _find_bucket_of(self, parameter: int) -> _Bucket:
-        if parameter not in self._bucket_of:
+    def _find_buckets_of(self, parameter: int) -> list[_Bucket]:
+        if parameter not in self._buckets_of:
             raise self._refusal(f"there is no parameter {parameter} in any bucket")
-        return self._bucket_of[parameter]
+        return self._buckets_of[parameter]
 
     def _label(self, parameter: int) -> str:
         return f"parameter {parameter}" + (f" ({self._names[parameter]})" if self._names else "")
@@ -284,3 +310,21 @@ class Reducer:
         story = [f"  … {earlier} earlier events"] if earlier > 0 else []
         story += [f"  {event}" for event in self._history[-recent:]]
         return ReducerError("\n".join([problem, *(["this pass so far:", *story] if story else [])]))
+
+
+def _check(plan: Plan) -> None:
+    """Refuse a plan that does not hold together.
+
+    Raises:
+        ReducerError: the message says what does not.
+    """
+    if not all(bucket.parameters for bucket in plan.buckets):
+        raise ReducerError("every bucket must hold at least one parameter")
+    where = [(parameter, number) for number, buffer in enumerate(plan.buffers) for parameter in buffer]
+    if len(dict(where)) < len(where):
+        raise ReducerError("a parameter must be in one buffer only, once")
+    travels = {(parameter, own.buffer) for own in plan.buckets for parameter in own.parameters}
+    if travels != set(where):
+        raise ReducerError("every parameter must be in a bucket of its buffer")
+    if {launch.bucket for launch in plan.launches} != set(range(len(plan.buckets))):
+        raise ReducerError("every bucket must be launched, and only those that there are")

@@ -27,15 +27,13 @@ from torch.nn import Parameter
 from collectives.communicator import Communicator
 from collectives.work import Work
 from ddp import in_backward
-from ddp.bucketing import assign_buckets
 from ddp.checks import GradientChecks
 from ddp.comm_hooks import CommHook
+from ddp.drivers.agreement import agree_on_order, agree_on_timing
 from ddp.drivers.carrier import Carrier
 from ddp.drivers.passes import Passes
 from ddp.drivers.timeline import SpanRecorder, Timeline
-from ddp.flat_bucket import FlatBucket
-from ddp.logging_data import IterationTimes, joined
-from ddp.reducer import (
+from ddp.events import (
     AwaitBucket,
     BackwardBegan,
     BackwardEnded,
@@ -44,11 +42,13 @@ from ddp.reducer import (
     FinishBackward,
     GradReady,
     LaunchBucket,
-    Phase,
-    Reducer,
 )
+from ddp.flat_bucket import FlatBucket
+from ddp.logging_data import IterationTimes, joined
+from ddp.reducer import Phase, Reducer
 from ddp.settings import NO_LIMIT, Settings
 from ddp.sparse import SparseBucket
+from ddp.strategies.plan import Layout, Plan, Timing
 from ddp.unused import NothingToDo, Readiness
 
 
@@ -87,6 +87,9 @@ class TorchDriver:
         self._readiness = readiness
         self._checks = checks
         self._ready_order: list[int] = []
+        self._ready_ps: dict[int, int] = {}
+        self._local_passes = settings.strategy.num_passes - 1
+        self._reached = False
         self.has_rebuilt = False
         self._shadowing = False
         self._owners: frozenset[int] = frozenset()
@@ -171,9 +174,12 @@ class TorchDriver:
         order_is_known = len(self._ready_order) == len(self._parameters)
         due = self._settings.rebuilds and not self.has_rebuilt and order_is_known
         if due and torch.is_grad_enabled() and self._parameters:
-            order = torch.tensor(self._ready_order, dtype=torch.int64, device=self._parameters[0].device)
-            self._communicator.broadcast(order, root=0)
-            self._build(self._settings.limits, order.tolist())
+            device = self._parameters[0].device
+            order = agree_on_order(self._communicator, self._ready_order, device)
+            timing = None
+            if self._settings.strategy.needs_timing:
+                timing = agree_on_timing(self._communicator, self._ready_ps, device)
+            self._build(self._settings.limits, order, timing)
             for bucket in self._flat:
                 bucket.adopt()
             self.has_rebuilt = True
@@ -183,7 +189,10 @@ class TorchDriver:
         self.times.first("backward_began")
 
     def gradient_ready(self, index: int) -> None:
-        """Take what is ready, and advance what is in flight."""
+        """Take what is ready, and advance what is in flight, unless the pass only adds up."""
+        self._reached = True
+        if self._local_passes:
+            return
         if self._reducer.phase is Phase.IDLE:
             self._begin()
         if self._readiness is None:
@@ -203,6 +212,9 @@ class TorchDriver:
 
     def backward_ended(self) -> None:
         """Tell the reducer, unless the pass reached no parameter."""
+        if self._reached:
+            self._local_passes = (self._local_passes or self._settings.strategy.num_passes) - 1
+        self._reached = False
         if self._reducer.phase is Phase.FILLING:
             if self._readiness is not None:
                 for ready in self._readiness.pass_ended():
@@ -212,11 +224,12 @@ class TorchDriver:
     def pass_abandoned(self) -> None:
         """Start anew, once the messages of the pass are out of the way."""
         self._carrier.settle()
+        self._reached = False
         for flat in self._flat:
             flat.forget()
         if self._readiness is not None:
             self._readiness.reset()
-        self._reducer = Reducer(self._assignment, self._settings.strategy, self._names)
+        self._reducer = Reducer(self._plan, self._settings.strategy, self._names)
 
     def _begin(self) -> None:
         self._ready_order.clear()
@@ -232,6 +245,8 @@ class TorchDriver:
 
     def _ready(self, index: int) -> None:
         self._ready_order.append(index)
+        if self._settings.strategy.needs_timing and not self.has_rebuilt:
+            self._ready_ps[index] = self._timeline.now_ps()
         self._feed(GradReady(index))
 
     def _feed(self, event: Event) -> None:
@@ -287,23 +302,29 @@ class TorchDriver:
     def _positions(self, bucket: int, indices: Collection[int]) -> Collection[int]:
         return {position for position, index in enumerate(self._assignment[bucket]) if index in indices}
 
-    def _build(self, limits: Sequence[int], order: Sequence[int] | None) -> None:
+    def _build(
+        self, limits: Sequence[int], order: Sequence[int] | None, timing: Timing | None = None
+    ) -> None:
         sparse = self._settings.sparse
         members = list(enumerate(self._parameters))
-        assignment = assign_buckets(
+        layout = Layout(
             [NO_LIMIT if i in sparse else p.numel() * p.element_size() for i, p in members],
             [(p.dtype, p.device, i if i in sparse else None) for i, p in members],
             limits,
             order,
+            timing,
         )
-        self._assignment = assignment if order is not None else assignment[::-1]
+        self._plan = self._settings.strategy.plan(layout)
+        if order is None:
+            self._plan = Plan.of_whole_buffers(self._plan.buffers[::-1])
+        self._assignment = [list(buffer) for buffer in self._plan.buffers]
         self._flat = [self._memory_of(bucket) for bucket in self._assignment]
         self._place = {
             index: (number, position)
             for number, bucket in enumerate(self._assignment)
             for position, index in enumerate(bucket)
         }
-        self._reducer = Reducer(self._assignment, self._settings.strategy, self._names)
+        self._reducer = Reducer(self._plan, self._settings.strategy, self._names)
 
     def _memory_of(self, bucket: Sequence[int]) -> FlatBucket | SparseBucket:
         parameters = [self._parameters[index] for index in bucket]

@@ -154,6 +154,7 @@ def test_a_trace_holds_compute_and_communication_of_the_whole_step() -> None:
         ("communication", "all_reduce bucket 1", second.start_ps, second.end_ps),
         ("compute", "gradient:bucket0", 0, MS),
         ("compute", "gradient:bucket1", MS, 2 * MS),
+        ("wait", "wait for all_reduce bucket 1", 2 * MS, second.end_ps),
     ]
     assert json.loads(step.trace.to_json())["otherData"]["algorithm"] == "ring"
 
