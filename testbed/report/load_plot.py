@@ -44,7 +44,7 @@ def plot_load(links: Links, topology: Topology, path: Path, *, title: str, note:
     halves = sorted(_halves(sheet, links), key=lambda half: half[1])
     lines, used = [line for line, _ in halves], np.array([used for _, used in halves])
     busy = used > UNUSED
-    thin = min(1.0, 400 / max(len(lines), 1)) ** 0.5
+    thin = float(np.clip(130 / max(len(lines), 1), 0.2, 1.0))  # many lines hide each other
     panel = sheet.panel
     panel.add_collection(
         LineCollection([line for line, is_busy in zip(lines, busy, strict=True) if not is_busy],

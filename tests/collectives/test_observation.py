@@ -132,6 +132,14 @@ def test_messages_at_once_have_lanes_of_their_own() -> None:
     assert lanes == ["steps", "send", "send 2", "send 3", "receive", "receive 2", "receive 3"]
 
 
+def test_messages_one_after_another_share_a_lane() -> None:
+    run = simulate("ring", nbytes=16, topology=SWITCH, observe=True)
+
+    lanes = [e["args"]["name"] for e in events_of(run) if e["name"] == "thread_name" and e["pid"] == 0]
+
+    assert lanes == ["steps", "send", "receive"]
+
+
 SCRIPT = """
 import hashlib
 from collectives import simulate
