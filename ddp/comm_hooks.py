@@ -135,8 +135,8 @@ def _check(hook: object) -> None:
     if not callable(hook):
         raise TypeError(f"a communication hook must be callable, got {_describe(hook)}")
     try:
-        signature = inspect.signature(hook)
-    except ValueError:
+        signature = inspect.signature(hook, eval_str=True)
+    except (ValueError, NameError):
         return
     try:
         bound = signature.bind(None, None)

@@ -2,8 +2,8 @@
 
 ``delay_all_reduce_named_params`` takes parameters out of the buckets: their gradients are views of
 one buffer, and ``param_to_hook_all_reduce`` says when it goes: when the gradient of that parameter
-is computed.  Unlike torch, which leaves the result to the device's stream, the backward pass waits
-for it at its end, so it works on a CPU, too.
+is there.  Unlike torch, it also waits for the gradients themselves, and the backward pass waits for
+the result, where torch leaves both to the user and to the device's stream; so it works on a CPU.
 """
 
 from __future__ import annotations
@@ -47,34 +47,52 @@ class DelayedReduction:
                 f"and device; got {sorted(map(str, kinds))}"
             )
         parameters = [parameter for _, parameter in named]
-        self.enabled = True
         self._bucket = FlatBucket(parameters, [name for name, _ in named], as_view=True)
         self._communicator = communicator
+        self._enabled = True
+        self._awaited: set[int] = set()
         self._work: Work | None = None
         reference = weakref.ref(self)
 
-        def on_gradient(_: torch.Tensor) -> None:
+        def on_gradient(parameter: torch.Tensor) -> None:
             living = reference()
-            if living is not None and living.enabled:
-                living._start()
+            if living is not None:
+                living._accumulated(parameter)
 
-        weakref.finalize(self, trigger.register_hook(on_gradient).remove)
+        self._members = frozenset(map(id, (*parameters, trigger)))
+        handles = [p.register_post_accumulate_grad_hook(on_gradient) for p in {*parameters, trigger}]
+        self.remove_hooks = weakref.finalize(self, lambda: [handle.remove() for handle in handles])
 
     def forward_ended(self, synchronize: bool) -> None:
         """Let gradients be views of the buffer, which are zero where there is no gradient yet."""
-        self.enabled = synchronize
+        self._enabled = synchronize
+        self._awaited.clear()
         for parameter, view in zip(self._bucket.parameters, self._bucket.views, strict=True):
             if parameter.grad is None:
                 parameter.grad = view.zero_()
 
+    def _accumulated(self, parameter: torch.Tensor) -> None:
+        """Start when all gradients are there, in any order."""
+        if not self._enabled:
+            return
+        if not self._awaited:
+            self._awaited = set(self._members)
+            Variable._execution_engine.queue_callback(self._finish)
+        self._awaited.discard(id(parameter))
+        if not self._awaited:
+            self._start()
+
     def _start(self) -> None:
+        self._enabled = False
         for position in range(len(self._bucket.parameters)):
             self._bucket.take(position, self._communicator.world_size)
         self._work = self._bucket.start(self._communicator)
-        Variable._execution_engine.queue_callback(self._finish)
 
     def _finish(self) -> None:
-        if self._work is not None:
-            self._work.wait()
-            self._work = None
-            self._bucket.give_back()
+        if self._work is None:
+            self._start()
+        assert self._work is not None
+        self._work.wait()
+        self._work = None
+        self._awaited.clear()
+        self._bucket.give_back()

@@ -48,6 +48,7 @@ class TorchInterface:
     _default_group: bool
     _delayed: Any
     _driver: TorchDriver
+    _join_config: Any
     _divide_by_initial_world_size: bool
     _recorder: SpanRecorder | None
     _build_driver: Callable[[], None]
@@ -158,6 +159,7 @@ class TorchInterface:
             self._driver.shadow()
 
     def _take_final_model(self, is_last_joiner: bool) -> None:
+        self._driver.divisor = self._communicator.world_size
         state: list[torch.Tensor] = [*self.module.parameters()]
         if self.forward_sync_buffers:
             state += self._buffers_of_module.collect().values()

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.distributed.algorithms.join import JoinHook
+from torch.distributed.algorithms.join import JoinHook, _JoinConfig
 
 if TYPE_CHECKING:
     from collectives.communicator import Communicator
@@ -42,6 +42,7 @@ class ShadowingHook(JoinHook):
     def post_hook(self, is_last_joiner: bool) -> None:
         """Take the model of the last rank to join."""
         self._model._take_final_model(is_last_joiner)
+        self._model._join_config = _JoinConfig.construct_disabled_join_config()
 
 
 def agree_on_rank(communicator: Communicator, device: torch.device, candidate: bool) -> int:

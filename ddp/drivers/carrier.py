@@ -5,6 +5,7 @@ Nothing moves by itself over some transports, so every gradient polls what is in
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -60,7 +61,8 @@ class Carrier:
         self._queue_free_ps = end_ps
 
     def settle(self) -> None:
-        """Wait for all that is in flight, and forget it."""
+        """Wait for all that is in flight, and forget it, and its errors: one has been raised."""
         for flight in self._in_flight.values():
-            flight.work.wait()
+            with contextlib.suppress(Exception):
+                flight.work.wait()
         self._in_flight.clear()
