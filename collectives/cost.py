@@ -30,10 +30,10 @@ import numpy as np
 from collectives.algorithms import ALGORITHMS
 from collectives.choice import Choice, Selector, Table, fixed, parse_auto
 from collectives.chunking import Chunking
+from collectives.engines.rows import MostlyEqual, Pattern, Sizes, reduced_nbytes, rows_of
 from collectives.errors import NotExactError, NotSupportedError
 from collectives.placement import on_nodes
 from collectives.program import Algorithm
-from collectives.rows import MostlyEqual, Pattern, Sizes, reduced_nbytes, rows_of
 from sim.pace import Pace
 from sim.topology import Topology
 from sim.units import SECOND, Int64Array, parse_bandwidth

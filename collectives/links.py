@@ -19,10 +19,10 @@ from typing import Any, overload
 import numpy as np
 
 from collectives.chunking import Chunking
+from collectives.engines.rows import MostlyEqual, Pattern, rows_of
 from collectives.errors import NotExactError
 from collectives.job import PlacedJob
 from collectives.program import Send
-from collectives.rows import MostlyEqual, Pattern, rows_of
 from sim.topology import Topology
 from sim.units import SECOND, Int64Array, to_seconds
 

@@ -16,13 +16,13 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import simpy
 
+from collectives.engines.queues import EngineName, Span, collective_queue, run_until
 from collectives.errors import NotExactError, NotSupportedError, ProgramError
 from collectives.floor import floor_ps
 from collectives.job import Job, PlacedJob
 from collectives.observation import Observation
 from collectives.program import Algorithm, Program
 from collectives.proof import verify
-from collectives.queues import EngineName, Span, collective_queue, run_until
 from collectives.run import Run
 from sim.conditions import Condition
 from sim.network import Network

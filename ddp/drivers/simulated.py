@@ -34,10 +34,10 @@ import simpy
 
 from collectives.choice import Selector
 from collectives.cost import selector_on
+from collectives.engines.queues import CollectiveQueue, EngineName, Span, collective_queue, run_until
 from collectives.errors import NotSupportedError
 from collectives.floor import check_floor, floor_ps
 from collectives.program import Algorithm
-from collectives.queues import CollectiveQueue, EngineName, Span, collective_queue, run_until
 from collectives.resolve import resolve_algorithm
 from collectives.simulation import Engine, network_for, with_engine
 from ddp.bucketing import bucket_limits

@@ -17,8 +17,8 @@ from collectives import NotExactError, NotSupportedError, Recv, RecvReduce, Redu
 from collectives.algorithms import ALGORITHMS
 from collectives.chunking import Chunking
 from collectives.contracts import CONTRACTS
+from collectives.engines.queues import Span, collective_queue, matches_by_rows, run_until
 from collectives.program import Algorithm, algorithm
-from collectives.queues import Span, collective_queue, matches_by_rows, run_until
 from sim import Background, Condition, Jitter, LinkChange, LinkFailedError, LinkFailure, Straggler
 from sim.pace import Pace
 from sim.setting import Setting
@@ -37,7 +37,7 @@ def spans(
     choice = {algorithm.collective: algorithm}
     with ExitStack() as stack:
         if engine == "ranks":
-            stack.enter_context(mock.patch("collectives.queues.matches_by_rows", return_value=False))
+            stack.enter_context(mock.patch("collectives.engines.queues.matches_by_rows", return_value=False))
         queue = collective_queue(
             env,
             setting.topology,
@@ -95,7 +95,7 @@ def small_batches() -> Iterator[None]:
     with ExitStack() as stack:
         for name, value in (("sim.network.MIN_BATCH", 2), ("sim.batches.MIN_BATCH", 2)):
             stack.enter_context(mock.patch(name, value))
-        stack.enter_context(mock.patch("collectives.row_messages.FEW", 3))
+        stack.enter_context(mock.patch("collectives.engines.row_messages.FEW", 3))
         yield
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from collectives import NotExactError, NotSupportedError
 from collectives.algorithms import ALGORITHMS
 from collectives.contracts import CONTRACTS
+from collectives.engines.makespan import Makespan
 from collectives.floor import floor_ps
-from collectives.makespan import Makespan
 from sim import Topology
 from sim.units import SECOND
 from tests.sim.networks import networks

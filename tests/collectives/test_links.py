@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from collectives import Job, NotSupportedError, Recv, RecvReduce, Send, simulate, simulate_jobs
 from collectives.algorithms import ALGORITHMS
 from collectives.contracts import CONTRACTS
+from collectives.engines.queues import collective_queue, run_until
 from collectives.links import Traffic
 from collectives.observation import Observation
 from collectives.program import algorithm
-from collectives.queues import collective_queue, run_until
 from collectives.run import Run
 from sim.conditions import Background, Condition, LinkChange, LinkFailure, Straggler
 from sim.network import Network
@@ -67,7 +67,7 @@ def test_bytes_of_links_are_those_that_the_network_carries(case: Case) -> None:
     traffic = Traffic.of(job.on(topology))
 
     assert traffic.link_bytes.tolist() == expected
-    with mock.patch("collectives.rows.MAX_STACKED_OPERATIONS", 0):
+    with mock.patch("collectives.engines.rows.MAX_STACKED_OPERATIONS", 0):
         unmatched = replace(job, algorithm=replace(job.algorithm, array_form=False))
         again = Traffic.of(unmatched.on(topology))
     assert again.link_bytes.tolist() == expected

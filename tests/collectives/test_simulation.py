@@ -20,9 +20,9 @@ from collectives import (
 )
 from collectives.algorithms import ALGORITHMS
 from collectives.contracts import CONTRACTS
+from collectives.engines.makespan import Makespan
+from collectives.engines.queues import collective_queue, run_until
 from collectives.floor import BelowFloorError, check_floor
-from collectives.makespan import Makespan
-from collectives.queues import collective_queue, run_until
 from sim import Topology
 
 GIB = 2**30

@@ -20,7 +20,7 @@ from sim.units import Int64Array
 
 
 class RankByRank:
-    """One collective on the ranks of a group; a `collectives.queues.Execution`.
+    """One collective on the ranks of a group; a `collectives.engines.queues.Execution`.
 
     Args:
         exchange: where the ranks meet.

@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from collectives.engines.rows import MostlyEqual, Sizes
 from collectives.errors import NotExactError
-from collectives.rows import MostlyEqual, Sizes
 from sim.flight import Flight
 from sim.topology import Topology
 from sim.units import Int64Array

@@ -6,7 +6,7 @@ the same instant.  Nothing here stands for a single message, so where ranks keep
 array operations; where they do not, lists of the few that move are faster than arrays, and it costs what
 single messages cost.
 
-It takes programs whose sends and receives match row by row (`collectives.rows`).
+It takes programs whose sends and receives match row by row (`collectives.engines.rows`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from functools import partial
 
 import numpy as np
 
-from collectives.agenda import Agenda
 from collectives.chunking import Chunking
+from collectives.engines.agenda import Agenda
+from collectives.engines.row_messages import Row, RowMessages
+from collectives.engines.rows import MostlyEqual, Pattern, reduced_nbytes, rows_of, without_empty
 from collectives.program import Algorithm, Step
 from collectives.render import spell_message
-from collectives.row_messages import Row, RowMessages
-from collectives.rows import MostlyEqual, Pattern, reduced_nbytes, rows_of, without_empty
 from sim.flight import Flight
 from sim.network import Network
 from sim.pace import Pauses, call_after
@@ -44,7 +44,7 @@ class _Arrivals:
 
 
 class RowExecution:
-    """One collective on the ranks of a group; a `collectives.queues.Execution`.
+    """One collective on the ranks of a group; a `collectives.engines.queues.Execution`.
 
     Args:
         network: carries the messages.

@@ -1,6 +1,6 @@
 """All ranks of a collective at once, with NumPy and without events.
 
-Step k of all ranks is one *row* of messages (`collectives.rows`).  A message starts when both its
+Step k of all ranks is one *row* of messages (`collectives.engines.rows`).  A message starts when both its
 ends have reached the row, waits for the latency of its route, and occupies the links of the route
 until its bytes are through.  Messages of a row that share a link and take to it together end at times that
 follow from their sizes (`sim.flight`); worked out once, these serve every repetition.  So the result
@@ -22,11 +22,11 @@ from functools import partial
 import numpy as np
 
 from collectives.chunking import Chunking
+from collectives.engines.passage import Passage, Thinned, together
+from collectives.engines.rows import Pattern, Sizes, reduced_nbytes, rows_of, without_empty
+from collectives.engines.trickle import MAX_TRICKLE, Trickle
 from collectives.errors import NotExactError
-from collectives.passage import Passage, Thinned, together
 from collectives.program import Algorithm, Step
-from collectives.rows import Pattern, Sizes, reduced_nbytes, rows_of, without_empty
-from collectives.trickle import MAX_TRICKLE, Trickle
 from sim.errors import UnitError
 from sim.pace import Pace, Pauses
 from sim.topology import Topology

@@ -6,9 +6,9 @@ from functools import cached_property
 
 import numpy as np
 
+from collectives.engines.passage import Passage, Times, together
+from collectives.engines.rows import Sizes
 from collectives.errors import NotExactError
-from collectives.passage import Passage, Times, together
-from collectives.rows import Sizes
 from sim.units import Int64Array, transfer_ps
 
 MAX_TRICKLE = 16

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from typing import Any
 
-from collectives.row_messages import MANY, Row
+from collectives.engines.row_messages import MANY, Row
 
 
 class Agenda:

@@ -2,8 +2,8 @@
 
 Two engines behind one call.  *makespan* evaluates a collective for all ranks at once when it is submitted.
 *events* sends its messages through `sim.network`: as rows of arrays where sends and receives match row by
-row (`collectives.row_execution`), else rank by rank, as on live ranks; both send the same messages at the
-same times.
+row (`collectives.engines.row_execution`), else rank by rank, as on live ranks; both send the same messages
+at the same times.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import simpy
 from collectives.choice import Choice, Selector
 from collectives.chunking import Chunking
 from collectives.cost import selector_on
+from collectives.engines.makespan import Makespan
+from collectives.engines.rank_by_rank import RankByRank
+from collectives.engines.row_execution import RowExecution
+from collectives.engines.rows import Pattern, rows_of
 from collectives.errors import NotExactError, ProgramError
-from collectives.makespan import Makespan
 from collectives.program import Algorithm
-from collectives.rank_by_rank import RankByRank
-from collectives.row_execution import RowExecution
-from collectives.rows import Pattern, rows_of
 from collectives.transports.simulated import Observer, SimulatedExchange
 from sim.network import Network
 from sim.pace import Pace, Pauses, call_after
