@@ -13,10 +13,14 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from sim.errors import UnitError
 from sim.flight import Flight
 from sim.fluid import Classes, Left, amount, class_durations_ps, class_left, end_ps
 from sim.sharing import max_min_rates
 from sim.units import Int64Array
+
+MAX_PS = 2**62
+"""Up to which times are kept in arrays."""
 
 Arrived: TypeAlias = Callable[[Int64Array | None], None]
 """Called with the numbers of messages that have arrived, or None for all that were sent."""
@@ -87,16 +91,27 @@ class Batch:
     ends_ps: Int64Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def work_out(self) -> bool:
-        """Work out when each message ends; return whether there is symmetry enough for that."""
-        if self.nbytes is not None:
-            durations = self.flight.durations_ps(self.nbytes)
-        else:
-            classes = self._classes()
-            durations = None if classes is None else np.array(class_durations_ps(classes))[classes.class_of]
-        if durations is None:
+        """Work out when each message ends; return whether that can be done at once.
+
+        It cannot where there is too little symmetry, and where times do not fit into 62 bits.
+        """
+        try:
+            durations = self._durations_ps()
+        except (UnitError, OverflowError):
+            return False
+        if durations is None or int(durations.max()) + self.start_ps > MAX_PS:
             return False
         self.ends_ps = durations + self.start_ps
         return True
+
+    def _durations_ps(self) -> Int64Array | None:
+        if self.nbytes is not None:
+            return self.flight.durations_ps(self.nbytes)
+        classes = self._classes()
+        if classes is None:
+            return None
+        durations: Int64Array = np.array(class_durations_ps(classes), dtype=np.int64)[classes.class_of]
+        return durations
 
     def end_times(self) -> list[int]:
         """Return the times at which messages end, in order."""

@@ -29,6 +29,7 @@ from functools import cached_property
 import numpy as np
 
 from sim.crossing import Crossings
+from sim.errors import UnitError
 from sim.fluid import Classes, amount, class_durations_ps
 from sim.topology import Topology
 from sim.units import Int64Array, transfer_ps
@@ -173,6 +174,8 @@ class Flight:
 
     def _shared_ps(self, sizes: Int64Array) -> Int64Array | None:
         if self._round is not None and self._round.fits(sizes):
+            if int(sizes.max()) * int(self._round.num_flows.max()) > np.iinfo(np.int64).max:
+                raise UnitError("nbytes: the messages of a link are too large together for an array")
             return transfer_ps(sizes * self._round.num_flows, self._round.bandwidth)
         classes = self.classes(sizes)
         if classes is None:

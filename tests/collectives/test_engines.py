@@ -237,3 +237,14 @@ def test_messages_that_set_out_together_and_end_apart_still_hold_up_later_ones()
     assert spans("events", tree, swing, [6]) == spans("ranks", tree, swing, [6])
     with pytest.raises(NotExactError, match="meets one of an earlier step"):
         spans("makespan", tree, swing, [6])
+
+
+@pytest.mark.parametrize("nbytes", [614_892, 2**60])
+def test_times_that_do_not_fit_into_arrays_go_message_by_message(nbytes: int) -> None:
+    slow = Topology.switch(num_ranks=16, bandwidth=1, latency=0)
+    one_shot = resolve_algorithm("one_shot")
+
+    assert spans("events", slow, one_shot, [nbytes]) == spans("ranks", slow, one_shot, [nbytes])
+    if nbytes == 2**60:
+        with pytest.raises(NotExactError):
+            spans("makespan", slow, one_shot, [nbytes])
