@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ddp.data_parallel import DistributedDataParallel
     from ddp.drivers.simulated import simulate_step
     from ddp.profile import Profile, load_profile
-    from ddp.record import record_profile
+    from ddp.recording import record, record_profile
     from ddp.step_run import StepRun
 
 _HOMES = {
@@ -20,7 +20,8 @@ _HOMES = {
     "Profile": "ddp.profile",
     "StepRun": "ddp.step_run",
     "load_profile": "ddp.profile",
-    "record_profile": "ddp.record",
+    "record": "ddp.recording",
+    "record_profile": "ddp.recording",
     "simulate_step": "ddp.drivers.simulated",
 }
 
@@ -29,6 +30,7 @@ __all__ = [
     "Profile",
     "StepRun",
     "load_profile",
+    "record",
     "record_profile",
     "simulate_step",
 ]

@@ -1,6 +1,6 @@
 """A profile: what a training step computes, and when each gradient becomes ready.
 
-A profile is a small JSON file.  It is recorded from real iterations (`ddp.record`), derived from
+A profile is a small JSON file.  It is recorded from real iterations (`ddp.recording`), derived from
 a model's arithmetic (those in ``ddp/profiles/``), or written by hand:
 
     {"schema": 1, "name": "two layers", "source": "by hand", "device": "none",

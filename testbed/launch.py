@@ -68,7 +68,7 @@ def launch(
         LaunchError: *timeout* passed.
         UsageError: *port* is in use, or cannot be used.
     """
-    master_port = _free_port() if port is None else _checked_port(port)
+    master_port = free_port() if port is None else _checked_port(port)
     shared = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
     shared |= {"MASTER_ADDR": ADDRESS, "MASTER_PORT": str(master_port)}
     shared |= {"WORLD_SIZE": str(num_ranks), "LOCAL_WORLD_SIZE": str(num_ranks)}
@@ -178,7 +178,8 @@ def _wrapper() -> list[str]:
     return [sys.executable, "-I", "-S", "-c", code]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of this machine that nobody listens on."""
     with socket.socket() as probe:
         probe.bind((ADDRESS, 0))
         return int(probe.getsockname()[1])

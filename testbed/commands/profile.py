@@ -1,0 +1,123 @@
+"""``testbed profile``: record what a training script computes, for predictions."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from testbed.errors import INTERRUPTED, UsageError, reporting_errors
+from testbed.observed_script import ScriptError, observe_script
+from testbed.report.folder import check_writable, document
+from testbed.report.table import print_json, seconds, spell_size, stdout_console
+
+if TYPE_CHECKING:
+    from ddp import Profile
+    from ddp.recording import Recording
+
+EXAMPLES = """\b
+Examples:
+  testbed profile train.py --epochs 1
+  testbed profile --out mine.json --iterations 20 train.py --batch-size 32
+  torchrun --nproc-per-node 4 --no-python testbed profile --each-rank train.py
+"""
+
+
+@reporting_errors
+def profile(
+    script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="An ordinary training script.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGS]…", help="What the script is given.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The profile; by default SCRIPT-profile.json here.")
+    ] = None,
+    iterations: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Backward passes to record; then the script is ended.")
+    ] = 9,
+    warmup: Annotated[int, typer.Option(metavar="N", min=0, help="Passes before them.")] = 2,
+    module: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Which module, where the script trains several.")
+    ] = None,
+    each_rank: Annotated[
+        bool, typer.Option("--each-rank", help="Under torchrun: every rank writes, FILE-rankN.json.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as JSON; what the script prints goes to stderr.")
+    ] = False,
+) -> None:
+    """Record the profile of the module that a script trains.
+
+    The script runs unmodified, alone or under torchrun, with our DDP, torch's, or a bare module, on CPU or
+    GPU. Options come before SCRIPT. Ctrl-C keeps what was recorded.
+    """
+    from ddp import record
+
+    rank = int(os.environ.get("RANK", "0"))
+    path = out or Path(f"{script.stem}-profile.json")
+    if each_rank:
+        path = path.with_name(f"{path.stem}-rank{rank}{path.suffix}")
+    writes = each_rank or rank == 0
+    if writes:
+        check_writable(path)
+    recording = record(module=module, num_iterations=iterations, num_warmup=warmup)
+    failure: ScriptError | None = None
+    interrupted = False
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        try:
+            observe_script(script, arguments or [], recording)
+        except ScriptError as error:
+            failure = error
+        except KeyboardInterrupt:
+            interrupted = True
+    if writes and recording.trained:
+        _report(_profile_of(recording, script, module), path, as_json)
+    elif failure is None and not recording.trained:
+        raise _nothing(script) if not interrupted else KeyboardInterrupt
+    if failure is not None:
+        raise failure
+    if interrupted:
+        print("testbed: interrupted; what was recorded is kept", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+
+
+def _profile_of(recording: Recording, script: Path, module: str | None) -> Profile:
+    trained = recording.trained
+    if module is None and len(trained) > 1:
+        listed = ", ".join(f"{name} ({count} passes)" for name, count in trained.items())
+        raise UsageError(f"{script} trains several modules: {listed}; say which with --module NAME")
+    return recording.profile
+
+
+def _nothing(script: Path) -> UsageError:
+    return UsageError(
+        f"{script} trained no module: expected one that is called with gradients enabled, and backward() "
+        "on a loss of what it returns"
+    )
+
+
+def _report(recorded: Profile, path: Path, as_json: bool) -> None:
+    recorded.save(path)
+    if as_json:
+        print_json(
+            document(
+                method="measured",
+                model=f"{recorded.source}; {recorded.device}",
+                output=str(path),
+                profile=recorded.model_dump(by_alias=True, mode="json"),
+            )
+        )
+        return
+    console = stdout_console()
+    console.print(
+        f"{recorded.name}: forward {seconds(recorded.forward_seconds)}, backward "
+        f"{seconds(recorded.backward_seconds)}, {len(recorded.gradients)} gradients of "
+        f"{spell_size(recorded.nbytes)}; {recorded.source}; {recorded.device}.",
+        markup=False,
+    )
+    follows = f"testbed tune --profile {path} --network NAME --ranks N"
+    console.print(f"Profile: {path}; next: {follows}", soft_wrap=True, markup=False)
