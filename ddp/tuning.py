@@ -7,7 +7,8 @@ Every figure is that of `simulate_step`: there is no second formula.  The search
    the number of buckets and bisection around its best.
 3. A list of caps: all divisions of the gradients into runs where they are few, for each algorithm and
    strategy; else coordinate descent from the best division found (merge two buckets, split one, move a
-   boundary), for the best algorithm and strategy and for torch's.
+   boundary), for the best algorithm and strategy and for torch's.  Not where gradients are of several
+   dtypes, or one is empty.
 
 The default is among what is compared, so what is found is never worse in the model.  Where a search is
 not exhaustive, better caps may exist.
@@ -167,8 +168,8 @@ class Search:
         order = profile.ready_order()
         gradients = profile.gradients
         self._ranges = distinct_caps([g.nbytes for g in gradients], [g.dtype for g in gradients], order)
-        one_kind = len({g.dtype for g in gradients}) == 1
-        self._sizes = [gradients[i].nbytes for i in order if gradients[i].nbytes] if one_kind else []
+        plain = len({g.dtype for g in gradients}) == 1 and all(g.nbytes for g in gradients)
+        self._sizes = [gradients[i].nbytes for i in order] if plain else []
 
     @property
     def started(self) -> bool:
@@ -192,10 +193,10 @@ class Search:
                 self._pairs.remove(pair)
         for pair in self._pairs:
             self._searches[pair] = self._search_one_cap(pair)
-        if 1 <= len(self._sizes) - 1 <= self._max_exact.bit_length() - 1:
+        if self._sizes and 2 ** (len(self._sizes) - 1) <= self._max_exact:
             for pair in self._pairs:
                 self._searches[pair] += "; " + self._try_all_lists(pair)
-        elif len(self._sizes) > 1:
+        elif self._sizes:
             best = _best(self._trials.values()).setting
             for pair in dict.fromkeys([(best.algorithm, best.strategy), self._torch_pair]):
                 self._searches[pair] += "; " + self._descend(pair)
