@@ -6,8 +6,9 @@ Every figure is that of `simulate_step`: there is no second formula.  The search
 2. One cap, for each algorithm and strategy: all distinct divisions where they are few, else a grid over
    the number of buckets and bisection around its best.
 3. A list of caps: all divisions of the gradients into runs where they are few, for each algorithm and
-   strategy; else coordinate descent from the best division found (merge two buckets, split one, move a
-   boundary), for the best algorithm and strategy and for torch's.  Not where gradients are of several
+   strategy.  Else, for the best algorithm and strategy and for torch's, optimal merging by a line of costs
+   (`ddp.strategies.mg_wfbp`), then coordinate descent from the best division found: merge two buckets,
+   split one, move a boundary.  Not where gradients are of several
    dtypes, or one is empty.
 
 The default is among what is compared, so what is found is never worse in the model.  Where a search is
@@ -17,113 +18,25 @@ not exhaustive, better caps may exist.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, combinations
 
 from collectives.errors import NotSupportedError
-from collectives.simulation import Engine
+from collectives.simulation import Engine, simulate
 from ddp import errors
 from ddp.caps import CapRange, caps_for, distinct_caps
 from ddp.drivers.simulated import simulate_step
+from ddp.overlap import resolve_strategy
 from ddp.profile import Profile
+from ddp.strategies.mg_wfbp import merge
+from ddp.strategies.plan import Cost, Layout, Timing
+from ddp.trials import Setting, Trial, Tuning, best_of, rank, shortest
 from sim.topology import Topology
-from sim.units import to_seconds
 
 TORCH_STRATEGY = "wait_free"
 GRID_POINTS = 24
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What is chosen; without caps the buckets are torch's default."""
-
-    algorithm: str
-    strategy: str
-    bucket_cap_mb: float | None = None
-    bucket_cap_mb_list: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """A setting and its simulated step.
-
-    Attributes:
-        setting: what was chosen.
-        time_ps: length of the step.
-        exposed_ps: of it, communication that the computation waits for.
-        nbytes: size of each bucket, in the order in which they are reduced.
-        engine: of the simulation.
-    """
-
-    setting: Setting
-    time_ps: int
-    exposed_ps: int
-    nbytes: tuple[int, ...]
-    engine: str
-
-    @property
-    def seconds(self) -> float:
-        """Length of the step."""
-        return to_seconds(self.time_ps)
-
-    @property
-    def exposed_seconds(self) -> float:
-        """Communication that the computation waits for."""
-        return to_seconds(self.exposed_ps)
-
-
-@dataclass(frozen=True, slots=True)
-class Tuning:
-    """What was found.
-
-    Attributes:
-        default: torch's DDP as it comes.
-        torch: the best that torch's own DDP can be told: caps.
-        best: of all.
-        trials: everything that was simulated, in that order.
-        searches: how each algorithm and strategy was searched.
-        refused: algorithm, strategy and why the two do not go together here.
-        complete: false where the search was interrupted.
-    """
-
-    default: Trial
-    torch: Trial
-    best: Trial
-    trials: tuple[Trial, ...]
-    searches: dict[tuple[str, str], str]
-    refused: tuple[tuple[str, str, str], ...]
-    complete: bool
-
-    def curve(self, algorithm: str, strategy: str) -> list[tuple[float, Trial]]:
-        """Return one cap for all buckets, in MiB, and what it gave, from small caps to large."""
-        return sorted(
-            (
-                (trial.setting.bucket_cap_mb, trial)
-                for trial in self.trials
-                if (trial.setting.algorithm, trial.setting.strategy) == (algorithm, strategy)
-                and trial.setting.bucket_cap_mb is not None
-            ),
-            key=lambda point: point[0],
-        )
-
-    def pairs(self) -> list[Trial]:
-        """Return the best trial of each algorithm and strategy, the shortest step first."""
-        chosen = {(t.setting.algorithm, t.setting.strategy) for t in self.trials}
-        return sorted((_shortest(self.trials, *pair) for pair in chosen), key=_rank)
-
-    def one_cap(self) -> Trial:
-        """Return the best that torch's own DDP can be told without a list of caps."""
-        own = self.torch.setting
-        return _shortest(
-            [trial for trial in self.trials if not trial.setting.bucket_cap_mb_list],
-            own.algorithm,
-            own.strategy,
-        )
-
-    def gain(self, trial: Trial) -> float:
-        """Return the part of the default's step that *trial* saves."""
-        return 1 - trial.time_ps / self.default.time_ps if self.default.time_ps else 0.0
+LINE_FROM = 256
+"""The line of costs goes from so small a part of all gradients to all of them."""
 
 
 class Search:
@@ -164,6 +77,7 @@ class Search:
         self._trials: dict[Setting, Trial] = {}
         self._searches: dict[tuple[str, str], str] = {}
         self._refused: list[tuple[str, str, str]] = []
+        self._deaf: set[tuple[str, str]] = set()  # pairs that make their own buckets, whatever the caps
         self._complete = False
         order = profile.ready_order()
         gradients = profile.gradients
@@ -185,6 +99,7 @@ class Search:
         """
         for pair in list(self._pairs):
             try:
+                _check_comparable(pair[1])
                 self._try(Setting(*pair))
             except (NotSupportedError, errors.NotSupportedError) as error:
                 if pair == self._torch_pair:
@@ -195,11 +110,13 @@ class Search:
             self._searches[pair] = self._search_one_cap(pair)
         if self._sizes and 2 ** (len(self._sizes) - 1) <= self._max_exact:
             for pair in self._pairs:
-                self._searches[pair] += "; " + self._try_all_lists(pair)
+                if pair not in self._deaf:
+                    self._searches[pair] += "; " + self._try_all_lists(pair)
         elif self._sizes:
-            best = _best(self._trials.values()).setting
+            best = best_of(self._trials.values()).setting
             for pair in dict.fromkeys([(best.algorithm, best.strategy), self._torch_pair]):
-                self._searches[pair] += "; " + self._descend(pair)
+                if pair not in self._deaf:
+                    self._searches[pair] += "; " + self._descend(pair)
         self._complete = True
         return self.result()
 
@@ -208,8 +125,8 @@ class Search:
         trials = tuple(self._trials.values())
         return Tuning(
             default=trials[0],
-            torch=_shortest(trials, *self._torch_pair),
-            best=_best(trials),
+            torch=shortest(trials, *self._torch_pair),
+            best=best_of(trials),
             trials=trials,
             searches=dict(self._searches),
             refused=tuple(self._refused),
@@ -227,7 +144,8 @@ class Search:
                 algorithm=setting.algorithm,
                 engine=self._engine,
             )
-            nbytes = tuple(bucket.nbytes for bucket in step.buckets)
+            sizes = {run.bucket: run.nbytes for run in step.buckets}
+            nbytes = tuple(sizes[bucket] for bucket in sorted(sizes))
             self._trials[setting] = Trial(
                 setting, step.time_ps, step.time_ps - step.compute_ps, nbytes, step.engine
             )
@@ -242,7 +160,8 @@ class Search:
 
         ends = [self._try(Setting(*pair, ranges[index].cap_mb)) for index in (0, -1)]
         if len(ranges) > 1 and ends[0].nbytes == ends[1].nbytes:
-            return "the strategy decides the buckets, whatever the cap"
+            self._deaf.add(pair)
+            return "the strategy makes its own buckets, whatever the caps"
         if len(ranges) <= self._max_exact:
             for index in range(len(ranges)):
                 time_of(index)
@@ -270,26 +189,36 @@ class Search:
 
     def _descend(self, pair: tuple[str, str]) -> str:
         """Improve the best division known, one bucket at a time, the last to be reduced first."""
-        starts = [
-            cuts
-            for trial in sorted(self._trials.values(), key=_rank)
-            if (cuts := self._cuts_of(trial)) is not None
-        ]
-        if not starts:
-            return "list of caps: not searched, as no division into runs is known"
-        cuts = starts[0]
+        ranked = [self._cuts_of(trial) for trial in sorted(self._trials.values(), key=rank)]
+        starts = [self._merged(pair[0]), *[cuts for cuts in ranked if cuts is not None][:1]]
+        cuts = min(starts, key=lambda start: rank(self._try_cuts(pair, start)))
         best, simulated, moved = self._try_cuts(pair, cuts), 0, True
         while moved:
             moved = False
             for neighbour in self._neighbours(cuts):
                 if simulated == self._max_descent:
-                    return f"list of caps: coordinate descent, stopped after {simulated} steps"
+                    return f"list of caps: optimal merging, then descent, stopped after {simulated} steps"
                 trial = self._try_cuts(pair, neighbour)
                 simulated += 1
                 if trial.time_ps < best.time_ps:
                     best, cuts, moved = trial, neighbour, True
                     break
-        return f"list of caps: coordinate descent, {simulated} steps to a local minimum"
+        return f"list of caps: optimal merging, then descent, {simulated} steps to a local minimum"
+
+    def _merged(self, algorithm: str) -> tuple[int, ...]:
+        """Return the division with which communication ends first, by a line of costs of *algorithm*."""
+        unit = 8 * self._topology.num_ranks
+        points = []
+        for share in (LINE_FROM, 1):
+            nbytes = -(-self._profile.nbytes // (share * unit)) * unit
+            run = simulate(algorithm, topology=self._topology, nbytes=nbytes, engine=self._engine)
+            points.append((nbytes, run.time_ps))
+        cost = Cost.through(*points) if points[0][0] < points[1][0] else Cost(points[1][1], 0)
+        gradients = self._profile.gradients
+        layout = Layout([g.nbytes for g in gradients], [g.dtype for g in gradients], ())
+        timing = Timing(tuple(g.ready_ps for g in gradients), cost)
+        buckets = merge(self._profile.ready_order(), layout, timing)
+        return tuple(accumulate(len(bucket) for bucket in buckets))[:-1]
 
     def _try_cuts(self, pair: tuple[str, str], cuts: Sequence[int]) -> Trial:
         return self._try(Setting(*pair, None, caps_for(self._sizes, cuts)))
@@ -324,24 +253,20 @@ class Search:
         return begin + min(max(bisect_left(sums, sums[-1] / 2) + 1, 1), end - begin - 1)
 
 
+def _check_comparable(strategy: str) -> None:
+    """Refuse strategies whose step is another one, or that cannot train."""
+    own = resolve_strategy(strategy)
+    if own.num_passes > 1:
+        raise errors.NotSupportedError(
+            f"a step of {own.num_passes} passes does more work than one; compare it with testbed scale"
+        )
+    if own.only_simulated:
+        raise errors.NotSupportedError(own.only_simulated)
+
+
 def _grid(ranges: Sequence[CapRange]) -> list[int]:
     """Return indices of divisions whose numbers of buckets are evenly spread on a logarithmic scale."""
     counts = [-len(own.nbytes) for own in ranges]
     most, least = -counts[0], -counts[-1]
     wanted = [most * (least / most) ** (place / (GRID_POINTS - 1)) for place in range(GRID_POINTS)]
     return sorted({min(bisect_left(counts, -count), len(ranges) - 1) for count in wanted} | {len(ranges) - 1})
-
-
-def _rank(trial: Trial) -> tuple[int, int, int, int]:
-    """Sort key: the shorter step, then what is simpler to say, then fewer buckets."""
-    own = trial.setting
-    return trial.time_ps, len(own.bucket_cap_mb_list), own.bucket_cap_mb is not None, len(trial.nbytes)
-
-
-def _best(trials: Iterable[Trial]) -> Trial:
-    return min(trials, key=_rank)
-
-
-def _shortest(trials: Sequence[Trial], algorithm: str, strategy: str) -> Trial:
-    own = [t for t in trials if (t.setting.algorithm, t.setting.strategy) == (algorithm, strategy)]
-    return _best(own)

@@ -12,7 +12,7 @@ from testbed.report.folder import document
 from testbed.report.table import print_json, progress, seconds, stdout_console
 
 if TYPE_CHECKING:
-    from ddp.tuning import Trial
+    from ddp.trials import Trial
 
 EXAMPLES = """\b
 Examples:

@@ -10,9 +10,10 @@ from testbed.report.table import percent, seconds, table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ddp.tuning import Setting, Trial, Tuning
+    from ddp.trials import Setting, Trial, Tuning
 
 DEFAULT_CAP_MB = 25
+OPTIMIZER_NOTE = "  # with ddp.OverlappedOptimizer"
 MAX_CURVE_ROWS = 14
 MAX_PAIR_ROWS = 12
 LEGEND = (
@@ -55,13 +56,17 @@ def arguments(setting: Setting) -> str:
 
 def paste(found: Tuning) -> list[str]:
     """Return the lines to paste: torch's DDP with one cap, with a list, and ours."""
+    from ddp.overlap import resolve_strategy
+    from ddp.strategies.strategy import Barrier
+
     torch_ddp = "torch.nn.parallel.DistributedDataParallel(module{})"
     lines = [torch_ddp.format(_after_comma(arguments(found.one_cap().setting)))]
     if found.torch.setting.bucket_cap_mb_list:
         lines.append(torch_ddp.format(_after_comma(arguments(found.torch.setting))) + "  # torch 2.13")
     own = found.best.setting
     chosen = f'algorithm="{own.algorithm}", strategy="{own.strategy}"'
-    lines.append(f"ddp.DistributedDataParallel(module, {chosen}{_after_comma(arguments(own))})")
+    note = "" if resolve_strategy(own.strategy).barrier is Barrier.BACKWARD_END else OPTIMIZER_NOTE
+    lines.append(f"ddp.DistributedDataParallel(module, {chosen}{_after_comma(arguments(own))}){note}")
     return list(dict.fromkeys(lines))
 
 

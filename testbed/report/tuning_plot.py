@@ -9,7 +9,7 @@ from testbed.report.figure import COLOURS, DASHES, INK, QUIET, annotate, check_p
 from testbed.report.tuning import DEFAULT_CAP_MB
 
 if TYPE_CHECKING:
-    from ddp.tuning import Trial, Tuning
+    from ddp.trials import Trial, Tuning
 
 MAX_LINES = 6
 MIN_CAP_MB = 1

@@ -17,8 +17,10 @@ from collectives.errors import NotSupportedError
 from ddp import Profile, simulate_step
 from ddp.bucketing import MIB
 from ddp.caps import caps_for, distinct_caps
+from ddp.overlap import STRATEGIES as STRATEGIES_THAT_SHIP
 from ddp.profile import Gradient
-from ddp.tuning import Search, Trial, Tuning
+from ddp.trials import Trial, Tuning
+from ddp.tuning import Search
 from sim.topology import Topology
 
 STRATEGIES = ("wait_free", "after_backward")
@@ -195,3 +197,30 @@ def test_stock_ddp_builds_the_buckets_that_were_found(one_rank: None, by_list: b
             wrapped(torch.ones(1, widths[0])).sum().backward()
         rebuilt = wrapped._get_ddp_logging_data()["rebuilt_bucket_sizes"]
         assert tuple(int(size) for size in rebuilt.split(",")) == trial.nbytes
+
+
+def test_strategies_whose_step_is_another_one_are_left_out_by_name() -> None:
+    profile = Profile.uniform(num_buckets=3, bucket_bytes=MIB, seconds_per_bucket=0.001)
+    topology = Topology.switch(num_ranks=4, bandwidth="10Gbps", latency="50us")
+
+    found = tune(profile, topology, strategies=tuple(STRATEGIES_THAT_SHIP))
+
+    reasons = {strategy: reason for _, strategy, reason in found.refused}
+    assert reasons.keys() == {
+        name for name, own in STRATEGIES_THAT_SHIP.items() if own.num_passes > 1 or own.only_simulated
+    }
+    assert {trial.setting.strategy for trial in found.pairs()} == STRATEGIES_THAT_SHIP.keys() - reasons.keys()
+    assert "does more work" in reasons["accumulate"]
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.integers(1, MIB), min_size=9, max_size=24), switches())
+def test_a_list_of_caps_is_no_worse_than_optimal_merging_by_a_strategy(
+    sizes: list[int], topology: Topology
+) -> None:
+    profile = profile_of(sizes, list(range(len(sizes), 0, -1)))
+    merged = simulate_step(profile, topology=topology, strategy="mg_wfbp").time_ps
+
+    found = tune(profile, topology, max_descent=10)
+
+    assert found.torch.time_ps <= merged * 1.001

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import ddp.tuning
 from ddp import Profile
 from ddp.bucketing import MIB
+from ddp.trials import Setting
 from testbed.cli import app
 
 
@@ -62,7 +63,7 @@ def test_an_interrupted_search_shows_the_best_so_far_and_says_so(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(self: ddp.tuning.Search) -> None:
-        self._try(ddp.tuning.Setting("ring", "wait_free"))
+        self._try(Setting("ring", "wait_free"))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ddp.tuning.Search, "run", interrupted)
