@@ -120,7 +120,11 @@ class Passes:
         self._first_computed = True
 
     def _on_backward_end(self) -> None:
+        """End the pass behind the engine's callbacks that it has queued; hooks' futures wait for some."""
         self._timeline.computed("backward")
+        Variable._execution_engine.queue_callback(self._end)
+
+    def _end(self) -> None:
         self._listener.backward_ended()
         self._reducing_pass = None
         if self._first_computed:

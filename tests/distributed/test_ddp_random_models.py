@@ -6,16 +6,19 @@ sum is exact in any order: gradients must agree bit for bit, on any number of ra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
 import ddp
+from collectives.virtual import run_virtual
+from sim.topology import Topology
 from tests.distributed.pool import WorkerPool
 
 pytestmark = pytest.mark.distributed
@@ -95,6 +98,10 @@ def train(which: str, rank: int, world_size: int, plan: Plan, options: dict[str,
 def compare(rank: int, world_size: int, plan: Plan, options: dict[str, Any]) -> list[int]:
     theirs = train("torch", rank, world_size, plan, options)
     ours = train("ours", rank, world_size, plan, options)
+    return differing(ours, theirs)
+
+
+def differing(ours: list[Any], theirs: list[Any]) -> list[int]:
     assert len(ours) == len(theirs)
     return [
         index
@@ -129,7 +136,7 @@ def settings_of_ddp(draw: st.DrawFn) -> tuple[Plan, dict[str, Any]]:
 
 
 @settings(
-    max_examples=12,
+    max_examples=8,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -140,3 +147,35 @@ def test_random_models_train_bit_for_bit_as_with_torch(
 ) -> None:
     plan, options = drawn
     assert pool.run(compare, world_size, plan, options) == [[]] * world_size
+
+
+def compare_on_a_thread(
+    rank: int, world_size: int, plan: Plan, options: dict[str, Any], own: dict[str, Any]
+) -> list[int]:
+    dist.init_process_group("gloo")
+    try:
+        theirs = train("torch", rank, world_size, plan, options)
+        ours = train("ours", rank, world_size, plan, {**options, **own})
+    finally:
+        dist.destroy_process_group()
+    return differing(ours, theirs)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    drawn=settings_of_ddp(),
+    world_size=st.integers(1, 8),
+    strategy=st.sampled_from(["wait_free", "after_backward", "per_parameter"]),
+    algorithm=st.sampled_from(["ring", "swing", "native"]),
+)
+def test_random_models_train_bit_for_bit_as_with_torch_on_many_rank_threads(
+    drawn: tuple[Plan, dict[str, Any]], world_size: int, strategy: str, algorithm: str
+) -> None:
+    plan, options = drawn
+    plan = replace(plan, sparse=False)  # torch's own needs a sparse all-reduce, which rank threads have not
+    own = {"strategy": strategy, "algorithm": algorithm}
+    run = run_virtual(
+        lambda rank: compare_on_a_thread(rank, world_size, plan, options, own),
+        Topology.switch(num_ranks=world_size, bandwidth="1Gbps", latency="5us"),
+    )
+    assert run.results == [[]] * world_size
