@@ -1,7 +1,8 @@
 """Random models train as with torch's DDP: branches, shared, unused and sparse parameters, dtypes, caps.
 
 Parameters and inputs are small integers and losses are multiples of the world size, so that every
-sum is exact in any order: gradients must agree bit for bit, on any number of ranks.
+sum is exact in any order: gradients must agree bit for bit.  (Divided by 3, such sums happen to stay
+exact; beyond that, only powers of two do when algorithms add up in other orders than torch's.)
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ def compare_on_a_thread(
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     drawn=settings_of_ddp(),
-    world_size=st.integers(1, 8),
+    world_size=st.sampled_from([1, 2, 4, 8]),
     strategy=st.sampled_from(["wait_free", "after_backward", "per_parameter"]),
     algorithm=st.sampled_from(["ring", "swing", "native"]),
 )
