@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ddp.data_parallel import DistributedDataParallel
     from ddp.drivers.simulated import simulate_step
+    from ddp.overlapped_optimizer import OverlappedOptimizer
     from ddp.profile import Profile, load_profile
     from ddp.recording import record, record_profile
     from ddp.step_run import StepRun
 
 _HOMES = {
     "DistributedDataParallel": "ddp.data_parallel",
+    "OverlappedOptimizer": "ddp.overlapped_optimizer",
     "Profile": "ddp.profile",
     "StepRun": "ddp.step_run",
     "load_profile": "ddp.profile",
@@ -27,6 +29,7 @@ _HOMES = {
 
 __all__ = [
     "DistributedDataParallel",
+    "OverlappedOptimizer",
     "Profile",
     "StepRun",
     "load_profile",

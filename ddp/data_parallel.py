@@ -28,6 +28,7 @@ from ddp import arguments
 from ddp.buffers import AFTER, BEFORE, Buffers
 from ddp.checks import Check, GradientChecks
 from ddp.delayed import DelayedReduction
+from ddp.drivers.overlapped import OverlappedDriver, connect_apart
 from ddp.drivers.timeline import SpanRecorder
 from ddp.drivers.torch import TorchDriver
 from ddp.interface import TorchInterface
@@ -36,6 +37,8 @@ from ddp.mixed_precision import MixedPrecision
 from ddp.overlap import Strategy, resolve_strategy
 from ddp.replication import broadcast_from, describe, verify_same
 from ddp.settings import Settings
+from ddp.strategies.strategy import Barrier
+from ddp.timings import bucket_rows, overlap_ratio
 from ddp.unused import FindUnused, Readiness, StaticGraph
 
 if TYPE_CHECKING:
@@ -171,6 +174,15 @@ class DistributedDataParallel(TorchInterface, nn.Module, Joinable):
         """Size in bytes of each bucket, in the order in which they are reduced."""
         return self._driver.bucket_nbytes
 
+    def bucket_rows(self) -> list[dict[str, Any]]:
+        """Return what became of each bucket in the latest pass; see `ddp.timings.bucket_rows`."""
+        return bucket_rows(self._driver.bucket_runs())
+
+    @property
+    def overlap_ratio(self) -> float:
+        """Part of the latest pass's communication that no computation waited for."""
+        return overlap_ratio(self._driver.bucket_runs())
+
     @property
     def broadcast_buffers(self) -> bool:
         """Torch's older name of ``forward_sync_buffers``."""
@@ -271,6 +283,9 @@ class DistributedDataParallel(TorchInterface, nn.Module, Joinable):
             find_unused_parameters=self.find_unused_parameters,
             static_graph=self.static_graph,
             mixed_precision=self.mixed_precision,
+            check_gradients=self.check_gradients,
+            skip_all_reduce_unused_params=self.skip_all_reduce_unused_params,
+            delay_all_reduce_named_params=self._delayed,
         )
         parameters = arguments.trainable_parameters(self.module, self.parameters_to_ignore)
         finds = self.find_unused_parameters and not self.static_graph
@@ -287,6 +302,12 @@ class DistributedDataParallel(TorchInterface, nn.Module, Joinable):
             skips_unused=self.skip_all_reduce_unused_params,
             sparse=arguments.sparse_parameters(self.module, parameters),
         )
+        self._looked_for_optimizers = False
+        if self.strategy.barrier is not Barrier.BACKWARD_END:
+            apart = connect_apart(self.process_group, self.algorithm, self.timeout, self.device)
+            self._driver = OverlappedDriver(self.module, parameters, apart, settings, self._recorder)
+            self._driver.finished = self._buffers_of_module.finish
+            return
         members, names = list(parameters.values()), list(parameters)
         readiness: Readiness | None = None
         if self.static_graph:
@@ -296,7 +317,6 @@ class DistributedDataParallel(TorchInterface, nn.Module, Joinable):
         checks = None
         if self.check_gradients is not None:
             checks = GradientChecks(self.check_gradients, members, names)
-        self._looked_for_optimizers = False
         self._driver = TorchDriver(
             parameters, self._communicator, settings, readiness, checks, self._recorder
         )

@@ -38,12 +38,18 @@ class FlatBucket:
         names: their names, for errors.
         as_view: let ``parameter.grad`` be the view itself, which saves its memory and two copies.
         batched: copy all gradients when the bucket is complete, whatever their size.
+        multiple_of: pad the flat tensor with zeros to a multiple of so many elements.
     """
 
     _warned: ClassVar[bool] = False
 
     def __init__(
-        self, parameters: Sequence[Parameter], names: Sequence[str], as_view: bool, batched: bool = False
+        self,
+        parameters: Sequence[Parameter],
+        names: Sequence[str],
+        as_view: bool,
+        batched: bool = False,
+        multiple_of: int = 1,
     ) -> None:
         self.parameters = tuple(parameters)
         self._names = tuple(names)
@@ -51,6 +57,7 @@ class FlatBucket:
         self._batched = batched
         first = self.parameters[0]
         numel = sum(parameter.numel() for parameter in self.parameters)
+        numel += -numel % multiple_of
         self.flat = torch.zeros(numel, dtype=first.dtype, device=first.device)
         self.views: list[torch.Tensor] = []
         offset = 0

@@ -25,7 +25,7 @@ def agree_on_timing(communicator: Communicator, ready_ps: Mapping[int, int], dev
     """Measure what an all-reduce costs, and return rank 0's costs and ready times, on every rank.
 
     *ready_ps* has every parameter, by any zero: that of the first gradient is taken.  Each size is
-    all-reduced a few times; the quickest counts.
+    all-reduced a few times, the first time to bring the ranks in step; the quickest counts.
     """
     small, large = (
         _measure(communicator, size, device) for size in calibration_sizes(communicator.world_size)
@@ -40,11 +40,10 @@ def agree_on_timing(communicator: Communicator, ready_ps: Mapping[int, int], dev
 def _measure(communicator: Communicator, nbytes: int, device: torch.device) -> tuple[int, int]:
     buffer = torch.zeros(nbytes // 4, dtype=torch.float32, device=device)
     times = []
-    for _ in range(NUM_SAMPLES):
-        communicator.barrier()
+    for _ in range(1 + NUM_SAMPLES):
         began_ps = communicator.clock.now_ps()
         communicator.all_reduce(buffer)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         times.append(communicator.clock.now_ps() - began_ps)
-    return nbytes, min(times)
+    return nbytes, min(times[1:])

@@ -19,6 +19,20 @@ class _Flight:
     work: Work
     nbytes: int
     launched_ps: int
+    collective: str
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A collective that has completed; times as of `ddp.timings.BucketRun`, but by the rank's clock."""
+
+    bucket: int
+    collective: str
+    nbytes: int
+    launched_ps: int
+    start_ps: int
+    end_ps: int
+    exposed_ps: int
 
 
 class Carrier:
@@ -27,6 +41,10 @@ class Carrier:
     Args:
         communicator: carries the buckets.
         timeline: is told when each was on its way.
+
+    Attributes:
+        landed: what has completed, in that order, since somebody cleared it.
+        last_collective: that has completed.
     """
 
     def __init__(self, communicator: Communicator, timeline: Timeline) -> None:
@@ -34,11 +52,15 @@ class Carrier:
         self._timeline = timeline
         self._in_flight: dict[int, _Flight] = {}
         self._queue_free_ps = 0
+        self.landed: list[Landed] = []
+        self.last_collective = ""
 
-    def launch(self, bucket: int, nbytes: int, start: Callable[[], Work]) -> None:
-        """Start the reduction of a bucket of so many bytes."""
+    def launch(
+        self, bucket: int, nbytes: int, start: Callable[[], Work], collective: str = "all_reduce"
+    ) -> None:
+        """Start a collective on a bucket of so many bytes."""
         launched_ps = self._timeline.now_ps()
-        self._in_flight[bucket] = _Flight(start(), nbytes, launched_ps)
+        self._in_flight[bucket] = _Flight(start(), nbytes, launched_ps, collective)
 
     def poll(self) -> Iterator[int]:
         """Advance what is in flight; yield what has completed, in the order of launch."""
@@ -46,19 +68,34 @@ class Carrier:
         for bucket, flight in list(self._in_flight.items()):
             if not flight.work.is_completed():
                 return
-            self.wait(bucket)
+            self._land(bucket, flight, 0)
             yield bucket
 
     def wait(self, bucket: int) -> None:
-        """Return when the bucket has been reduced."""
-        flight = self._in_flight.pop(bucket)
+        """Return when the collective of the bucket that is in flight has completed."""
+        flight, since_ps = self._in_flight[bucket], self._timeline.now_ps()
         flight.work.wait()
+        now_ps = self._timeline.now_ps()
+        if now_ps > since_ps:
+            self._note(f"wait for {flight.collective}", "wait", bucket, flight, since_ps, now_ps)
+        self._land(bucket, flight, now_ps - since_ps)
+
+    def _land(self, bucket: int, flight: _Flight, exposed_ps: int) -> None:
+        """Take a bucket out of the air."""
+        flight.work.wait()
+        del self._in_flight[bucket]
         end_ps = flight.work.completed_ps or self._timeline.now_ps()
-        start_ps = max(flight.launched_ps, self._queue_free_ps)
-        self._timeline.span(
-            "communication", f"all_reduce bucket {bucket}", start_ps, end_ps, nbytes=flight.nbytes
-        )
+        start_ps = min(max(flight.launched_ps, self._queue_free_ps), end_ps)
+        self._note(flight.collective, "communication", bucket, flight, start_ps, end_ps)
         self._queue_free_ps = end_ps
+        self.last_collective = flight.collective
+        self.landed.append(
+            Landed(bucket, flight.collective, flight.nbytes, flight.launched_ps, start_ps, end_ps, exposed_ps)
+        )
+
+    def _note(self, what: str, lane: str, bucket: int, flight: _Flight, start_ps: int, end_ps: int) -> None:
+        facts = {"bucket": bucket, "collective": flight.collective, "nbytes": flight.nbytes}
+        self._timeline.span(lane, f"{what} bucket {bucket}", start_ps, end_ps, **facts)
 
     def settle(self) -> None:
         """Wait for all that is in flight, and forget it, and its errors: one has been raised."""

@@ -64,7 +64,7 @@ class Passes:
         first = next(iter(parameters.values()), None)
         if first is not None:
             handles.append(first.register_hook(_weak(self, Passes._on_first_computed)))
-        self.remove_hooks = weakref.finalize(self, _remove, handles)
+        self.remove_hooks = weakref.finalize(self, remove_handles, handles)
 
     @property
     def under_way(self) -> bool:
@@ -152,6 +152,7 @@ def _weak(passes: Passes, method: Callable[..., None], *arguments: Any) -> Calla
     return hook
 
 
-def _remove(handles: Iterable[Any]) -> None:
+def remove_handles(handles: Iterable[Any]) -> None:
+    """Take hooks off again."""
     for handle in handles:
         handle.remove()

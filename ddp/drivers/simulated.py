@@ -162,6 +162,22 @@ def needs(profile: Profile) -> list[tuple[int, int]]:
     return [(when[index], index) for index in reversed(profile.ready_order())]
 
 
+def compute_charges(profile: Profile, strategy: str | Strategy) -> dict[str, int]:
+    """Return what each piece of a step costs, in picoseconds, for `sim.Cluster`.
+
+    Where *strategy* lets a forward pass begin before all parameters have arrived, the forward pass is in
+    pieces too: ``forward:NAME`` is what it computes before it needs a parameter, after the one before.
+    """
+    charges = dict(profile.compute_charges())
+    if resolve_strategy(strategy).barrier is Barrier.USE:
+        done_ps = 0
+        for needed_ps, index in needs(profile):
+            charges[f"forward:{profile.gradients[index].name}"] = needed_ps - done_ps
+            done_ps = needed_ps
+        charges["forward"] = profile.forward_ps - done_ps
+    return charges
+
+
 def _layout(profile: Profile, limits: tuple[int, ...], order: list[int], cost: Cost | None) -> Layout:
     ready = tuple(gradient.ready_ps for gradient in profile.gradients)
     return Layout(

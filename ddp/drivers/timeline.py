@@ -24,13 +24,16 @@ class Timeline:
     Args:
         communicator: gives the clock and the rank.
         recorder: is told the spans, in picoseconds of that clock; None: nobody is.
+
+    Attributes:
+        latest_ps: when the clock was last looked at by `resume` or `computed`.
     """
 
     def __init__(self, communicator: Communicator, recorder: SpanRecorder | None = None) -> None:
         self._rank = communicator.rank
         self._clock = communicator.clock
         self._recorder = recorder
-        self._resumed_ps = self._clock.now_ps()
+        self.latest_ps = self._clock.now_ps()
 
     def now_ps(self) -> int:
         """Return the rank's time."""
@@ -38,15 +41,15 @@ class Timeline:
 
     def resume(self) -> None:
         """Take note that the rank goes on computing."""
-        self._resumed_ps = self._clock.now_ps()
+        self.latest_ps = self._clock.now_ps()
 
     def computed(self, name: str) -> None:
         """Charge *name* to the clock; it has run since the rank went on computing."""
         self._clock.charge(name)
         now_ps = self._clock.now_ps()
-        if now_ps > self._resumed_ps:
-            self.span("compute", name, self._resumed_ps, now_ps)
-        self._resumed_ps = now_ps
+        if now_ps > self.latest_ps:
+            self.span("compute", name, self.latest_ps, now_ps)
+        self.latest_ps = now_ps
 
     def span(self, lane: str, name: str, start_ps: int, end_ps: int, **args: Any) -> None:
         """Tell the recorder, if there is one."""

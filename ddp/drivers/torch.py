@@ -42,6 +42,7 @@ from ddp.events import (
     FinishBackward,
     GradReady,
     LaunchBucket,
+    UpdateBucket,
 )
 from ddp.flat_bucket import FlatBucket
 from ddp.logging_data import IterationTimes, joined
@@ -49,6 +50,7 @@ from ddp.reducer import Phase, Reducer
 from ddp.settings import NO_LIMIT, Settings
 from ddp.sparse import SparseBucket
 from ddp.strategies.plan import Layout, Plan, Timing
+from ddp.timings import BucketRun
 from ddp.unused import NothingToDo, Readiness
 
 
@@ -88,6 +90,7 @@ class TorchDriver:
         self._checks = checks
         self._ready_order: list[int] = []
         self._ready_ps: dict[int, int] = {}
+        self._forward_began_ps = self._step_began_ps = 0
         self._local_passes = settings.strategy.num_passes - 1
         self._reached = False
         self.has_rebuilt = False
@@ -149,6 +152,7 @@ class TorchDriver:
             self.rebuild_if_due()
         self.times.begin()
         self._timeline.resume()
+        self._forward_began_ps = self._timeline.latest_ps
 
     def forward_ended(self, outputs: Sequence[torch.Tensor] | None) -> None:
         """Take note of the end; see `Passes.forward_ended`."""
@@ -231,8 +235,28 @@ class TorchDriver:
             self._readiness.reset()
         self._reducer = Reducer(self._plan, self._settings.strategy, self._names)
 
+    def bucket_runs(self) -> tuple[BucketRun, ...]:
+        """Return what became of the buckets of the latest pass, as far as they have arrived."""
+        members = [bucket.parameters for bucket in self._plan.buckets]
+        zero_ps = self._step_began_ps
+        return tuple(
+            BucketRun(
+                own.bucket,
+                own.collective,
+                own.nbytes,
+                max(self._ready_ps[index] for index in members[own.bucket]) - zero_ps,
+                own.launched_ps - zero_ps,
+                own.start_ps - zero_ps,
+                own.end_ps - zero_ps,
+                own.exposed_ps,
+            )
+            for own in self._carrier.landed
+        )
+
     def _begin(self) -> None:
         self._ready_order.clear()
+        self._carrier.landed.clear()
+        self._step_began_ps = self._forward_began_ps
         self._feed(BackwardBegan())
 
     def _take(self, index: int) -> None:
@@ -245,21 +269,28 @@ class TorchDriver:
 
     def _ready(self, index: int) -> None:
         self._ready_order.append(index)
-        if self._settings.strategy.needs_timing and not self.has_rebuilt:
-            self._ready_ps[index] = self._timeline.now_ps()
+        self._ready_ps[index] = self._timeline.latest_ps
         self._feed(GradReady(index))
 
     def _feed(self, event: Event) -> None:
         for command in self._reducer.handle(event):
             match command:
-                case LaunchBucket(bucket):
+                case LaunchBucket(bucket, collective):
                     self.times.first("first_launch")
-                    self._carrier.launch(bucket, self._flat[bucket].nbytes, partial(self._start, bucket))
+                    self._launch(bucket, collective)
                 case AwaitBucket(bucket):
                     self._carrier.wait(bucket)
                     self._reduced(bucket)
+                case UpdateBucket(bucket):
+                    self._update_bucket(bucket)
                 case FinishBackward():
                     self._finish()
+
+    def _launch(self, bucket: int, collective: str) -> None:
+        self._carrier.launch(bucket, self._flat[bucket].nbytes, partial(self._start, bucket))
+
+    def _update_bucket(self, bucket: int) -> None:
+        raise AssertionError("gradients of whole buckets are for the user's optimizer")
 
     def _start(self, bucket: int) -> Work:
         if self._settings.skips_unused and self._unused.issuperset(self._assignment[bucket]):

@@ -1,0 +1,128 @@
+"""An optimizer whose updates may come later than its step: when gradients, or parameters, have arrived.
+
+Strategies that hide communication in the next forward pass cannot hand gradients to an optimizer of the
+user's: when the backward pass returns, they are still on their way.  So the optimizer is given to the
+module.  ``step()`` says that an update is due; each parameter is updated once its gradient has arrived,
+at the latest when the next forward pass comes to it.  Updates are those of the optimizer that the user
+makes: it is asked to step with some of its parameters at a time, with the options that its groups had when
+``step()`` was called.
+
+    model = ddp.DistributedDataParallel(net, strategy="dear")
+    optimizer = ddp.OverlappedOptimizer(model, lambda parameters: torch.optim.SGD(parameters, lr=0.1))
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer.inner, 10)
+    for x, y in batches:
+        loss(model(x), y).backward()
+        optimizer.step()
+
+With strategies that leave gradients in place, it is the user's optimizer and nothing more, so a script
+need not care which strategy it is given.
+
+The optimizer must treat parameters one by one (with `zero1`, elements one by one).  Nothing may look at
+gradients between the backward pass and the step: no clipping by norm, no `GradScaler`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from ddp.drivers.overlapped import OverlappedDriver
+
+if TYPE_CHECKING:
+    from ddp.data_parallel import DistributedDataParallel
+
+
+class OverlappedOptimizer:
+    """Updates the parameters of *model* as its strategy has them arrive.
+
+    Args:
+        model: the wrapped module, before its first forward pass.
+        factory: makes the optimizer of the parameters that it is given.  With `zero1` these are this rank's
+            parts of the buckets, one tensor each.
+
+    Attributes:
+        inner: what *factory* made; give this one to schedulers.
+
+    Raises:
+        DDPError: the module has one already.
+    """
+
+    def __init__(
+        self, model: DistributedDataParallel, factory: Callable[[list[Parameter]], Optimizer]
+    ) -> None:
+        driver = model._driver
+        self._driver = driver if isinstance(driver, OverlappedDriver) else None
+        if self._driver is None:
+            self.inner = factory(list(driver.parameters))
+            return
+        shards = model.strategy.shards_update
+        self.inner = factory(self._driver.parts() if shards else list(driver.parameters))
+        self._options: list[dict[str, Any]] = []
+        self._driver.attach(self._update)
+        model.module.register_state_dict_pre_hook(lambda *_: self.synchronize())
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups of the optimizer inside."""
+        return self.inner.param_groups
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget gradients that have accumulated locally; reduced ones are forgotten when applied."""
+        self.inner.zero_grad(set_to_none)
+
+    def step(self) -> None:
+        """Update the parameters, now or when their gradients have arrived.
+
+        Raises:
+            DDPError: there are no reduced gradients to apply.
+        """
+        if self._driver is None:
+            self.inner.step()
+        else:
+            self._options = [_options(group) for group in self.inner.param_groups]
+            self.inner.__dict__["_opt_called"] = (
+                True  # schedulers warn if the step has not begun before theirs
+            )
+            self._driver.step()
+
+    def synchronize(self) -> None:
+        """Return when every update that a step has asked for is done.
+
+        Call it before parameters are read outside a forward pass of the model.  Reading the model's
+        ``state_dict`` does so by itself.
+        """
+        if self._driver is not None:
+            self._driver.synchronize()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the optimizer's state; with `zero1` that of this rank's parts."""
+        self.synchronize()
+        return self.inner.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what `state_dict` gave."""
+        self.synchronize()
+        self.inner.load_state_dict(state)
+
+    def _update(self, arrived: list[Parameter]) -> None:
+        """Let the optimizer step with *arrived* only."""
+        wanted = {id(parameter) for parameter in arrived}
+        groups = self.inner.param_groups
+        self.inner.param_groups = [
+            {**group, **options, "params": own}
+            for group, options in zip(groups, self._options, strict=True)
+            if (own := [parameter for parameter in group["params"] if id(parameter) in wanted])
+        ]
+        try:
+            with torch.no_grad():
+                self.inner.step()
+        finally:
+            self.inner.param_groups = groups
+
+
+def _options(group: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in group.items() if name != "params"}
