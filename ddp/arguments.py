@@ -167,7 +167,7 @@ def check_delayed(named: Any, trigger: Any) -> None:
 
 
 def refuse_elsewhere(strategy: object, **features: object) -> None:
-    """Refuse features that reduce whole buckets in the backward pass, with strategies that do not.
+    """Refuse features that need averaged gradients behind each backward pass, where there are none.
 
     Raises:
         NotSupportedError: one of them is asked for.
@@ -177,6 +177,6 @@ def refuse_elsewhere(strategy: object, **features: object) -> None:
     for name, value in features.items():
         if value:
             raise NotSupportedError(
-                f"{name} needs buckets that are reduced whole during the backward pass, which strategy "
-                f"{getattr(strategy, 'name', strategy)} does not do; use strategy='wait_free'"
+                f"{name} needs gradients that are averaged when the backward pass returns, which strategy "
+                f"{getattr(strategy, 'name', strategy)} does not leave; use strategy='wait_free'"
             )

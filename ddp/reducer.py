@@ -180,7 +180,8 @@ class Reducer:
         if unused:
             raise self._refusal(
                 f"the backward pass ended without a gradient for {', '.join(map(self._label, unused))}; use "
-                "every parameter in computing the loss, or set requires_grad=False on those not used"
+                "every parameter in computing the loss, set requires_grad=False on those not used, or give "
+                "find_unused_parameters=True"
             )
         waits_here = self._strategy.barrier is Barrier.BACKWARD_END
         self._phase = Phase.DRAINING if waits_here else Phase.HOLDING

@@ -192,10 +192,12 @@ def _unused_everywhere(
 
 
 def _unreached(outputs: Sequence[torch.Tensor], index_of: dict[int, int]) -> frozenset[int]:
-    """Return the parameters that the graph of *outputs* does not reach; none if it is incomplete."""
+    """Return the parameters that the graph of *outputs* does not reach; none if not all of it is known."""
     left = set(range(len(index_of)))
     left -= {index_of[id(output)] for output in outputs if id(output) in index_of}
     stack: list[Any] = [output.grad_fn for output in outputs if output.grad_fn is not None]
+    if not stack and len(left) == len(index_of):
+        return frozenset()
     seen = set(stack)
     while stack and left:
         node = stack.pop()

@@ -156,6 +156,10 @@ def wrap_with(rank: int, world_size: int, options: dict[str, Any]) -> str:
         ({"device_ids": [0]}, "device_ids must be None"),
         ({"output_device": 0}, "output_device needs device_ids"),
         ({"bucket_cap_mb": 0}, "bucket_cap_mb must be a positive number"),
+        (
+            {"strategy": "accumulate:k=2", "static_graph": True},
+            "static_graph needs gradients that are averaged",
+        ),
         ({"strategy": "waitfree"}, "did you mean 'wait_free'"),
     ],
     ids=str,

@@ -88,6 +88,22 @@ def test_two_forward_passes_that_use_different_parts_go_into_one_backward(pool: 
     assert pool.run(two_forwards_of_different_parts, 2) == [[0.5, 0.5, None]] * 2
 
 
+class KeepsItsLoss(Choosing):
+    def forward(self, *args: Any) -> None:
+        self.loss = super().forward(*args).sum()
+
+
+def keep_the_loss(rank: int, world_size: int) -> list[float | None]:
+    model = ddp.DistributedDataParallel(KeepsItsLoss(3), find_unused_parameters=True)
+    model(torch.full((1, 1), float(rank)), (0, 1))
+    model.module.loss.backward()
+    return grads(model)
+
+
+def test_unused_parameters_are_found_for_a_loss_that_is_not_returned(pool: WorkerPool) -> None:
+    assert pool.run(keep_the_loss, 2) == [[0.5, 0.5, None]] * 2
+
+
 def checkpointed_parts(rank: int, world_size: int, options: dict[str, Any]) -> list[Any]:
     model = ddp.DistributedDataParallel(Choosing(3), **options)
     seen = []
