@@ -30,7 +30,7 @@ import numpy as np
 from collectives.algorithms import ALGORITHMS
 from collectives.choice import Choice, Selector, Table, fixed, parse_auto
 from collectives.chunking import Chunking
-from collectives.engines.rows import MostlyEqual, Pattern, Sizes, reduced_nbytes, rows_of
+from collectives.engines.rows import MostlyEqual, Pattern, Sizes, of_each, reduced_nbytes, rows_of
 from collectives.errors import NotExactError, NotSupportedError
 from collectives.placement import on_nodes
 from collectives.program import Algorithm
@@ -197,7 +197,8 @@ class _Crowd:
         """Return what the busiest link needs for messages of so many *chunks*, for each byte of a chunk."""
         if isinstance(chunks, MostlyEqual):
             return self._busiest * chunks.common
-        return self._load(chunks) if len(chunks) else 0.0
+        each = of_each(chunks, len(self.pattern.source))
+        return self._load(each) if len(each) else 0.0
 
     def _load(self, weights: Any) -> float:
         crossing = np.broadcast_to(weights[:, None], self._links.shape)[self._used]

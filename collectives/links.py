@@ -19,7 +19,7 @@ from typing import Any, overload
 import numpy as np
 
 from collectives.chunking import Chunking
-from collectives.engines.rows import MostlyEqual, Pattern, rows_of
+from collectives.engines.rows import MostlyEqual, Pattern, of_each, rows_of
 from collectives.errors import NotExactError
 from collectives.job import PlacedJob
 from collectives.program import Send
@@ -184,8 +184,9 @@ def _by_rows(placed: PlacedJob, chunking: Chunking) -> Traffic:
             for message, size in sizes.others.items():
                 nbytes[message] += size - sizes.common
         else:
-            nbytes += sizes
-            counter.num_messages += int(np.count_nonzero(sizes))
+            each = of_each(sizes, len(nbytes))
+            nbytes += each
+            counter.num_messages += int(np.count_nonzero(each))
     if pattern is not None:
         counter.add(pattern.source, pattern.destination, nbytes)
     return counter.traffic()

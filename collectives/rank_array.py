@@ -128,15 +128,10 @@ class RankArray(LazyArray):
         turn = self._offset + (self._turn or 0)
         return [(value - turn) % self._num_ranks for value in range(start, stop)]
 
-    def look_up(self, twice: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
-        """Return the entry of each rank's value in a table of ``num_ranks`` entries, given two times over.
-
-        None where values are not all in the table.
-        """
-        if self._offset:
-            return None
-        turn = self._turn or 0
-        return twice[turn : turn + self._num_ranks]
+    @property
+    def turn(self) -> int | None:
+        """The t of a rotation ``(rank + t) % num_ranks``, or None if it is none."""
+        return None if self._offset else self._turn or 0
 
     def same_as(self, other: Any) -> bool:
         """Return whether *other* is the same formula."""

@@ -67,7 +67,8 @@ class Batches:
         new: set[int] = set()
         for batch in departing:
             now = batch.start_ps
-            met = [number for number in np.unique(self._on_link[batch.flight.links]).tolist() if number]
+            there = self._on_link[batch.flight.links]
+            met = [number for number in np.unique(there).tolist() if number] if there.any() else []
             small = len(batch.flight) < MIN_BATCH and not met
             if small or -1 in met or not is_free(batch.flight):
                 yield from self._singles(batch, now)

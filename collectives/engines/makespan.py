@@ -23,7 +23,7 @@ import numpy as np
 
 from collectives.chunking import Chunking
 from collectives.engines.passage import Passage, Thinned, together
-from collectives.engines.rows import Pattern, Sizes, reduced_nbytes, rows_of, without_empty
+from collectives.engines.rows import Pattern, Rotating, Sizes, reduced_nbytes, rows_of, without_empty
 from collectives.engines.trickle import MAX_TRICKLE, Trickle
 from collectives.errors import NotExactError
 from collectives.program import Algorithm, Step
@@ -121,16 +121,23 @@ class _Passages:
             self.leave()
             ends = pattern.source, pattern.destination
             self._pattern, self._whole = pattern, Passage.between(self._topology, self._hosts, *ends)
-        some, sizes = without_empty(nbytes, len(pattern.source))
-        few = some is not None and len(some) <= MAX_TRICKLE and not self._whole.flight.shares
-        if some is None or (self._whole.can_thin and not few):
+        whole = self._whole
+        if whole.can_thin and isinstance(nbytes, Rotating):
             self._leave_some()
-            return self._whole if some is None else Thinned(self._whole, some), sizes
-        self._whole.leave(self._busy_until)
+            return Thinned(whole, nbytes), nbytes
+        some, sizes = without_empty(nbytes, len(pattern.source))
+        if some is None:
+            self._leave_some()
+            return whole, sizes
+        few = len(some) <= MAX_TRICKLE and not whole.flight.shares
+        if whole.can_thin and not few:
+            self._leave_some()
+            return Thinned(whole, nbytes), nbytes
+        whole.leave(self._busy_until)
         if self._some is None or self._moving != some.tobytes():
             self._leave_some()
             self._moving = some.tobytes()
-            self._some = Trickle(self._whole, some) if few else self._whole.select(some)
+            self._some = Trickle(whole, some) if few else whole.select(some)
         return self._some, sizes
 
     def leave(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from collectives.engines.rows import MostlyEqual, Sizes
+from collectives.engines.rows import MostlyEqual, Rotating, Sizes, of_each, without_empty
 from collectives.errors import NotExactError
 from sim.flight import Flight
 from sim.topology import Topology
@@ -49,6 +49,7 @@ class Passage:
         self._came_from = _inverse(source, destination, num_ranks) if once else None
         self._together = flight.is_together(flight.latency_ps)
         self._usual: _Usual | None = None
+        self._turning: tuple[Int64Array, Int64Array] | None = None
         self._ends: Int64Array | None = None  # of the last row, where ranks were not equally far
         self._checked = False  # the links were free when messages of this passage first took to them
 
@@ -120,11 +121,12 @@ class Passage:
         """Whether every rank sends one message and receives one, and no two share a link."""
         return self._came_from is not None and not self.flight.shares
 
-    def advance_thinned(self, ready: Times, nbytes: Int64Array, busy_until: Int64Array) -> Times:
+    def advance_thinned(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> Times:
         """Return when each rank is through with those messages that are not empty; see `advance`."""
         assert self._came_from is not None
+        sizes = of_each(nbytes, len(self))
         before = np.full(self.num_ranks, ready, dtype=np.int64) if isinstance(ready, int) else ready
-        moves = nbytes > 0
+        moves = sizes > 0
         begin = np.maximum(before, before[self.destination])
         if not self._checked:
             self._check_links(np.where(moves, begin + self.flight.latency_ps, _LAST), busy_until)
@@ -178,9 +180,27 @@ class Passage:
                 for message, size in nbytes.others.items():
                     taken[message] = self.flight.latency_ps[message] + self.flight.alone_ps(message, size)
             return taken
-        taken = self._solve(nbytes.over(len(self.flight)) if isinstance(nbytes, MostlyEqual) else nbytes)
+        if isinstance(nbytes, Rotating) and self._all_alike:
+            return self._turned(nbytes)
+        sizes = of_each(nbytes, len(self.flight))
+        taken = self._solve(sizes)
         self.longest_ps = int(taken.max(initial=0))
         return taken
+
+    @cached_property
+    def _all_alike(self) -> bool:
+        """Whether messages of one size take the same, whoever sends them."""
+        latency_ps, slowest = self.flight.latency_ps, self.flight.narrowest
+        alike = len(latency_ps) and (latency_ps == latency_ps[0]).all() and (slowest == slowest[0]).all()
+        return not self.flight.shares and bool(alike)
+
+    def _turned(self, nbytes: Rotating) -> Int64Array:
+        """Return what each message takes, from a table that turns with the sizes."""
+        if self._turning is None or self._turning[0] is not nbytes.table:
+            sizes = nbytes.table[: len(self.flight)]
+            self._turning = nbytes.table, np.tile(self._solve(sizes), 2)
+            self.longest_ps = max(self.longest_ps, int(self._turning[1].max()))
+        return self._turning[1][nbytes.turn : nbytes.turn + len(self.flight)]
 
     def _usual_of(self, nbytes: int) -> _Usual:
         """Return what messages of one size take; it is kept, as the size seldom changes."""
@@ -212,14 +232,14 @@ class Passage:
 
 
 class Thinned:
-    """*whole* with only some of its messages, those that are not empty; works as a `Passage` does."""
+    """*whole* with only those of its messages that are not empty; works as a `Passage` does."""
 
-    def __init__(self, whole: Passage, messages: Int64Array) -> None:
+    def __init__(self, whole: Passage, nbytes: Sizes) -> None:
         self._whole = whole
-        self._messages = messages
+        self._nbytes = nbytes
 
     def __len__(self) -> int:
-        return len(self._messages)
+        return len(self._whole)
 
     @property
     def longest_ps(self) -> int:
@@ -229,13 +249,12 @@ class Thinned:
     @cached_property
     def num_messages(self) -> Int64Array:
         """How many each rank sends and receives, shape (num_ranks,)."""
-        return self._whole.select(self._messages).num_messages
+        some, _ = without_empty(self._nbytes, len(self._whole))
+        return self._whole.num_messages if some is None else self._whole.select(some).num_messages
 
     def advance(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> Times:
         """Return when each rank is through with its messages; see `Passage.advance`."""
-        sizes = np.zeros(len(self._whole), dtype=np.int64)
-        sizes[self._messages] = np.asarray(nbytes)
-        return self._whole.advance_thinned(ready, sizes, busy_until)
+        return self._whole.advance_thinned(ready, nbytes, busy_until)
 
 
 @dataclass(frozen=True)

@@ -63,11 +63,33 @@ class MostlyEqual:
         return sizes
 
 
-Sizes: TypeAlias = MostlyEqual | Int64Array
+@dataclass(frozen=True, eq=False)
+class Rotating:
+    """Sizes that turn from row to row: message r, which rank r sends, is of ``table[r + turn]`` bytes.
+
+    Attributes:
+        table: the sizes of one turn, two times over.
+        turn: of this row.
+    """
+
+    table: Int64Array
+    turn: int
+
+    def over(self, num_messages: int) -> Int64Array:
+        """Return the size of each of *num_messages*, which is one turn."""
+        return self.table[self.turn : self.turn + num_messages]
+
+
+Sizes: TypeAlias = MostlyEqual | Rotating | Int64Array
 """Of the messages of a row, in bytes."""
 
 
-def without_empty(sizes: Sizes, num_messages: int) -> tuple[Int64Array | None, Sizes]:
+def of_each(sizes: Sizes, num_messages: int) -> Int64Array:
+    """Return the size of each of *num_messages*."""
+    return sizes if isinstance(sizes, np.ndarray) else sizes.over(num_messages)
+
+
+def without_empty(sizes: Sizes, num_messages: int) -> tuple[Int64Array | None, MostlyEqual | Int64Array]:
     """Return which of *num_messages* are not empty, and their sizes; None: all, whose *sizes* these are."""
     if isinstance(sizes, MostlyEqual):
         if sizes.common and all(sizes.others.values()):
@@ -77,11 +99,11 @@ def without_empty(sizes: Sizes, num_messages: int) -> tuple[Int64Array | None, S
             return np.array(some, dtype=np.int64), np.array(
                 [sizes.others[message] for message in some], np.int64
             )
-        sizes = sizes.over(num_messages)
-    if sizes.all():
-        return None, sizes
-    numbers = np.flatnonzero(sizes)
-    return numbers, sizes[numbers]
+    each = of_each(sizes, num_messages)
+    if each.all():
+        return None, each
+    numbers = np.flatnonzero(each)
+    return numbers, each[numbers]
 
 
 class Pattern:
@@ -110,6 +132,9 @@ class Pattern:
             raise NotExactError("sends and receives do not match step by step; use engine='events'")
         self._sent_as = self._message_of(self.source, sending[order], len(self._sends))
         self._received_as = self._message_of(self.destination, receiving[other], len(self._receives))
+        one_each = len(self._sends) == len(self._receives) == 1
+        self._each_sends_one = one_each and np.array_equal(self.source, np.arange(num_ranks))
+        self._agreed: set[int] = set()
 
     def fits(self, row: Step) -> bool:
         """Return whether *row* has this pattern."""
@@ -126,15 +151,34 @@ class Pattern:
             NotExactError: the two sides of a message differ in size.
         """
         few_sent = self._few_sizes(row, self._sends, self._sent_as, chunking)
-        few_received = self._few_sizes(row, self._receives, self._received_as, chunking)
-        if few_sent is not None and few_received is not None:
-            if few_sent == few_received:
-                return few_sent
-        else:
-            sent = self._sizes(row, self._sends, self._sent_as, chunking)
-            if np.array_equal(sent, self._sizes(row, self._receives, self._received_as, chunking)):
-                return MostlyEqual(int(sent[0])) if sent.size and (sent == sent[0]).all() else sent
-        raise NotExactError("the two sides of a message differ in size")
+        if few_sent is not None and few_sent == self._few_sizes(
+            row, self._receives, self._received_as, chunking
+        ):
+            return few_sent
+        rotating = self._rotating(row, chunking)
+        if rotating is not None:
+            return rotating
+        sent = self._sizes(row, self._sends, self._sent_as, chunking)
+        if not np.array_equal(sent, self._sizes(row, self._receives, self._received_as, chunking)):
+            raise NotExactError("the two sides of a message differ in size")
+        return MostlyEqual(int(sent[0])) if sent.size and (sent == sent[0]).all() else sent
+
+    def _rotating(self, row: Step, chunking: Chunking) -> Rotating | None:
+        """Return the sizes where every rank sends one range of chunks and all turn together."""
+        if not self._each_sends_one or chunking.num_parts != 1 or chunking.num_chunks != self._num_ranks:
+            return None
+        sent, received = row[self._sends[0]], row[self._receives[0]]
+        ends: Any = sent.chunk, received.chunk
+        turns = [end.turn if isinstance(end, RankArray) else None for end in ends]
+        length = _length(sent)
+        if length is None or length != _length(received) or turns[0] is None or turns[1] is None:
+            return None
+        apart = (turns[0] - turns[1]) % self._num_ranks
+        if apart not in self._agreed:
+            if not np.array_equal(np.asarray(ends[0]), np.asarray(ends[1])[self.destination]):
+                return None
+            self._agreed.add(apart)  # if chunks agree in one row, they do in all that turn alike
+        return Rotating(chunking.table(length), turns[0])
 
     def _sides(self, positions: list[int]) -> Int64Array:
         """Return (operation, rank, peer) of each rank's part in the operations at *positions*."""
@@ -167,7 +211,7 @@ class Pattern:
             return MostlyEqual(chunking.nbytes(0, length))
         unusual = range(chunking.num_full - length + 1, 2**62)
         sizes = MostlyEqual(chunking.nbytes(0, length))
-        if chunking.num_parts == 1 and chunking.num_not_empty <= FEW:
+        if chunking.num_parts == 1 and chunking.num_not_empty <= 3:
             unusual, sizes = range(chunking.num_not_empty), MostlyEqual(0)
         for position, message in zip(positions, messages, strict=True):
             chunks: Any = row[position].chunk
@@ -186,10 +230,6 @@ class Pattern:
         sizes = np.zeros(len(self.source) + 1, dtype=np.int64)
         for position, message in zip(positions, messages, strict=True):
             chunks, length = row[position].chunk, row[position].num_chunks
-            known = self._looked_up(chunks, length, chunking)
-            if known is not None:
-                sizes[message] = known
-                continue
             chunk = np.asarray(chunks)
             if _length(row[position]) is None or not chunk.shape:
                 start = chunking.starts_in_bytes(chunk)
@@ -204,14 +244,6 @@ class Pattern:
                 start = chunking.starts_in_bytes(chunk[last])
                 sizes[message[last]] = chunking.starts_in_bytes(chunk[last] + length) - start
         return sizes[:-1]
-
-    def _looked_up(self, chunks: Any, length: Any, chunking: Chunking) -> Int64Array | None:
-        """Return the sizes of a rotation of chunks, one for each rank, from a table that turns along."""
-        if not isinstance(chunks, RankArray) or not isinstance(length, int):
-            return None
-        if chunking.num_parts != 1 or chunking.num_chunks != self._num_ranks:
-            return None
-        return chunks.look_up(chunking.table(length))
 
 
 def reduced_nbytes(row: Step, num_ranks: int, chunking: Chunking) -> Int64Array:
