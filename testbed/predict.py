@@ -14,13 +14,34 @@ if TYPE_CHECKING:
     from ddp import Profile
     from sim.files.description import NetworkDescription
 
-STRATEGY_TITLES = {"after_backward": "no overlap", "wait_free": "overlap"}
-"""How strategies are headed in tables and legends; one that is not here goes by its name."""
+STRATEGY_TITLES = {
+    "after_backward": "no overlap",
+    "per_parameter": "overlap, no buckets",
+    "wait_free": "overlap",
+    "mg_wfbp": "optimal merging",
+    "priority": "priority",
+    "dear": "decoupled halves",
+    "zero1": "sharded optimizer",
+    "accumulate": "accumulation",
+    "data_parallel": "DataParallel",
+}
+"""How strategies are headed in tables and legends, before their parameters."""
 
 LEGEND = (
-    "step: time of an iteration; exposed: of it, communication that the compute waits for; "
-    "scaling: efficiency, the compute's share of the step."
+    "step: time of an iteration (accumulation: of its k passes); exposed: of it, communication that the "
+    "compute waits for; scaling: efficiency, the compute's share of the step."
 )
+
+
+MAX_SIDE_BY_SIDE = 3
+"""Strategies that a table has room for beside each other."""
+
+
+def strategy_title(name: str) -> str:
+    """Return how a strategy is headed: ``priority:credits=2`` as *priority (credits=2)*."""
+    kind, _, parameters = name.partition(":")
+    title = STRATEGY_TITLES.get(kind, kind)
+    return f"{title} ({parameters.replace(',', ', ')})" if parameters else title
 
 
 @dataclass(frozen=True)
@@ -121,11 +142,14 @@ def predict(
 
 
 def scaling_tables(points: Sequence[Point], only_ranks: Sequence[int] | None = None) -> Iterator[Table]:
-    """Yield a table for each profile, with a line per network and number of ranks."""
+    """Yield a table for each profile: a line per network and number of ranks, of many strategies per each."""
     strategies = list(dict.fromkeys(point.strategy for point in points))
+    if len(strategies) > MAX_SIDE_BY_SIDE:
+        yield from _long_tables(points, only_ranks)
+        return
     columns = ["network\n", "ranks\n"]
     for strategy in strategies:
-        columns += [f"{STRATEGY_TITLES.get(strategy, strategy)}\nstep", "\nexposed", "\nscaling"]
+        columns += [f"{strategy_title(strategy)}\nstep", "\nexposed", "\nscaling"]
     for profile in dict.fromkeys(point.profile for point in points):
         lines: dict[tuple[str, int], list[str]] = {}
         for point in points:
@@ -139,3 +163,33 @@ def scaling_tables(points: Sequence[Point], only_ranks: Sequence[int] | None = N
             shown = network
         num_buckets = next(point.num_buckets for point in points if point.profile == profile)
         yield table(columns, rows, title=f"{profile}; {num_buckets} bucket{'s' * (num_buckets > 1)}")
+
+
+def _long_tables(points: Sequence[Point], only_ranks: Sequence[int] | None) -> Iterator[Table]:
+    """Yield a table for each profile, with a line per network, number of ranks and strategy."""
+    columns = ["network", "ranks", "strategy", "buckets", "step", "exposed", "scaling"]
+    for profile in dict.fromkeys(point.profile for point in points):
+        own = [
+            point
+            for point in points
+            if point.profile == profile and (only_ranks is None or point.ranks in only_ranks)
+        ]
+        places = dict.fromkeys((point.network, point.ranks) for point in own)
+        rows, shown = [], ("", 0)
+        for place in places:
+            for point in own:
+                if (point.network, point.ranks) != place:
+                    continue
+                rows.append(
+                    [
+                        place[0] if place[0] != shown[0] else "",
+                        str(place[1]) if place != shown else "",
+                        strategy_title(point.strategy),
+                        str(point.num_buckets),
+                        seconds(point.step_seconds),
+                        seconds(point.exposed_seconds),
+                        percent(point.efficiency),
+                    ]
+                )
+                shown = place
+        yield table(columns, rows, title=profile)

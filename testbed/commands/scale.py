@@ -15,10 +15,12 @@ from testbed.report.table import print_json, progress, stdout_console
 EXAMPLES = """\b
 Examples:
   testbed scale --network ethernet-25g --network my_cluster.toml --ranks 1-256
+  testbed scale --network ethernet-25g --ranks 64 --strategy all
   testbed scale --profile my_model.json --bucket-cap-mb 50 --plot scaling.png
 """
 
 DEFAULT_NETWORKS = ("nvlink-400g", "switch-100g", "ethernet-25g")
+ALL = "all"
 DEFAULT_STRATEGIES = ("after_backward", "wait_free")
 
 
@@ -43,7 +45,8 @@ def scale(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help=f"When buckets start; may be repeated. By default {', '.join(DEFAULT_STRATEGIES)}.",
+            help="When buckets start, such as wait_free or priority:credits=2; all; see docs/strategies.md; "
+            f"may be repeated. By default {', '.join(DEFAULT_STRATEGIES)}.",
         ),
     ] = None,
     algorithm: Annotated[
@@ -60,7 +63,7 @@ def scale(
     The reducer that trains is replayed in virtual time, with the compute times of a profile.
     """
     from collectives.choice import check_choice
-    from ddp.overlap import resolve_strategy
+    from ddp.overlap import STRATEGIES, resolve_strategy
     from ddp.profile import load_profile
     from sim import load_network
     from testbed.predict import LEGEND, predict, scaling_tables
@@ -70,7 +73,8 @@ def scale(
     sizes = parse_rank_powers(ranks)
     profiles = [load_profile(name) for name in profile or ["resnet50"]]
     networks = [load_network(name) for name in network or DEFAULT_NETWORKS]
-    strategies = [resolve_strategy(name).name for name in strategy or DEFAULT_STRATEGIES]
+    wanted = strategy or DEFAULT_STRATEGIES
+    strategies = [resolve_strategy(name).name for name in (STRATEGIES if ALL in wanted else wanted)]
     check_choice(algorithm)
     if plot is not None:
         from testbed.report.figure import check_plot

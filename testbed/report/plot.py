@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.predict import STRATEGY_TITLES
+from testbed.predict import strategy_title
 from testbed.report.figure import COLOURS, DASHES, INK, annotate, check_plot, dress, new_figure, save
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def plot_scaling(points: Sequence[Point], path: Path, *, title: str, note: str) 
         own = [point for point in points if point.network == network]
         above, below = panels[0][column], panels[1][column]
         for profile, strategy, line, style in _lines(points, own):
-            label = f"{profile}, {STRATEGY_TITLES.get(strategy, strategy)}"
+            label = f"{profile}, {strategy_title(strategy)}"
             above.plot([p.ranks for p in line], [100 * p.efficiency for p in line], label=label, **style)
             line = [p for p in line if p.exposed_seconds > 0]
             below.plot([p.ranks for p in line], [1e3 * p.exposed_seconds for p in line], **style)

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ddp import Profile
+from ddp.overlap import STRATEGIES
 from testbed.cli import app
 
 
@@ -46,6 +47,18 @@ def test_the_table_and_the_plot_say_what_was_assumed(uniform: Path, tmp_path: Pa
     assert "8 equal buckets" in result.stdout
     assert "Simulated: weak scaling; ring all-reduce of 25 MiB buckets" in result.stdout
     assert plot.read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_every_strategy_is_compared_and_headed_in_words(uniform: Path) -> None:
+    arguments = ["scale", "--profile", str(uniform), "--network", "switch-100g", "--ranks", "4"]
+    arguments += ["--strategy", "priority:credits=2,partition_mb=8"]
+
+    every = CliRunner().invoke(app, [*arguments, "--strategy", "all", "--json"])
+    one = CliRunner().invoke(app, arguments)
+
+    assert every.exit_code == one.exit_code == 0, every.stderr + one.stderr
+    assert [row["strategy"] for row in json.loads(every.stdout)["rows"]] == list(STRATEGIES)
+    assert "priority (partition_mb=8, credits=2)" in " ".join(one.stdout.split())
 
 
 @pytest.mark.parametrize(
