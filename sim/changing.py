@@ -24,8 +24,9 @@ from sim.batch import Arrived
 from sim.conditions import Background
 from sim.errors import LinkFailedError, TopologyError
 from sim.flight import Flight
+from sim.flow import Arrival, Flow, Path
 from sim.fluid import FRACTION_BITS, amount
-from sim.network import Arrival, Network, _Flow, _Path
+from sim.network import Network
 from sim.recorder import Recorder
 from sim.routing import Routing
 from sim.topology import Topology
@@ -55,7 +56,7 @@ class Failure:
     reroute: bool
 
 
-class _Stream(_Flow):
+class _Stream(Flow):
     """Background traffic.
 
     Attributes:
@@ -68,7 +69,7 @@ class _Stream(_Flow):
 
     def __init__(self, background: Background, number: int, cap: int | None, env: simpy.Environment) -> None:
         rest = 0 if background.nbytes is None else amount(background.nbytes)
-        super().__init__(number, _Path((), 0, 0), rest, Arrival(env, None))
+        super().__init__(number, Path((), 0, 0), rest, Arrival(env, None))
         self.ends = background.source, background.destination
         self.cap = cap
         self.endless = background.nbytes is None
@@ -109,7 +110,7 @@ class ChangingNetwork(Network):
         self._down: dict[int, str] = {}  # with why there is no other way, where one was sought
         self._avoided: frozenset[int] = frozenset()
         self._without = without or (lambda links: topology.without_links(links).routing)
-        self._lost: list[_Flow] = []
+        self._lost: list[Flow] = []
         self._streams: list[_Stream] = []
         for change in changes:
             self._at(change.at_ps, partial(self._set_bandwidth, change.link, change.bandwidth))
@@ -184,7 +185,7 @@ class ChangingNetwork(Network):
             else:
                 self._send_rest(flow, *ends[flow.path])
 
-    def _take_back(self, link: int) -> list[_Flow]:
+    def _take_back(self, link: int) -> list[Flow]:
         """Return what was to take to *link* later; what sets out together with it, goes by itself."""
         for start_ps, batches in self._departing.items():
             apart = [batch for batch in batches if (batch.flight.links == link).any()]
@@ -192,13 +193,13 @@ class ChangingNetwork(Network):
             for batch in apart:
                 singles = batch.singles(start_ps, self._capacity)
                 self._starting.setdefault(start_ps, []).extend(map(self._flow, singles))
-        back: list[_Flow] = []
+        back: list[Flow] = []
         for start_ps, flows in self._starting.items():
             back += [flow for flow in flows if link in flow.path.links]
             self._starting[start_ps] = [flow for flow in flows if link not in flow.path.links]
         return back
 
-    def _send_rest(self, flow: _Flow, source: int, destination: int) -> None:
+    def _send_rest(self, flow: Flow, source: int, destination: int) -> None:
         """Send what is left of *flow* by the way that messages take now."""
         left = -(-flow.rest // amount(1))
         self._flown_bytes[list(flow.path.links)] -= left
@@ -206,7 +207,7 @@ class ChangingNetwork(Network):
         flow.path.bytes_sent += left
         self._start_after_latency(flow)
 
-    def _forget_paths(self, link: int) -> dict[_Path, tuple[int, int]]:
+    def _forget_paths(self, link: int) -> dict[Path, tuple[int, int]]:
         """Forget the paths over *link*, but not what they have carried; return whose they were."""
         ends = {path: pair for pair, path in self._paths.items() if link in path.links}
         for path, pair in ends.items():
@@ -214,7 +215,7 @@ class ChangingNetwork(Network):
             del self._paths[pair]
         return ends
 
-    def _take_off(self, flow: _Flow, now: int, changed: set[int]) -> None:
+    def _take_off(self, flow: Flow, now: int, changed: set[int]) -> None:
         """Take *flow* from its links, and note what is left of it."""
         for link in flow.path.links:
             self._on_link[link].remove(flow)
@@ -223,7 +224,7 @@ class ChangingNetwork(Network):
         flow.rest -= self._move(flow, 0, now)
         flow.end_ps = -1
 
-    def _move(self, flow: _Flow, rate: int, now: int) -> int:
+    def _move(self, flow: Flow, rate: int, now: int) -> int:
         """Give *flow* another rate without an end; return what it has carried at the one before."""
         carried = flow.rate * (now - flow.since_ps)
         if self.recorder is not None:
@@ -234,7 +235,7 @@ class ChangingNetwork(Network):
     def _begin(self, stream: _Stream, now: int, changed: set[int]) -> None:
         route = self.topology.route(*stream.ends)
         links = route if stream.cap is None else (*route, stream.cap)
-        stream.path = _Path(links, min(self._capacity[link] for link in links), 0)
+        stream.path = Path(links, min(self._capacity[link] for link in links), 0)
         if self._down.keys().isdisjoint(links):
             self._put_on_links(stream, changed)
 
@@ -242,14 +243,14 @@ class ChangingNetwork(Network):
         if stream in self._on_link[stream.path.links[0]]:
             self._take_off(stream, now, changed)
 
-    def _start_after_latency(self, flow: _Flow) -> None:
+    def _start_after_latency(self, flow: Flow) -> None:
         if self._down.keys().isdisjoint(flow.path.links):
             super()._start_after_latency(flow)
         else:
             self._lost.append(flow)
             self._settle_at(int(self.env.now))
 
-    def _set_rate(self, flow: _Flow, rate: int, now: int) -> None:
+    def _set_rate(self, flow: Flow, rate: int, now: int) -> None:
         if isinstance(flow, _Stream) and flow.endless:
             self._move(flow, rate, now)
         else:
@@ -277,7 +278,7 @@ class ChangingNetwork(Network):
         return LinkFailedError(names, now, lost, message)
 
 
-def _describe(flow: _Flow, source: int, destination: int) -> tuple[str, str]:
+def _describe(flow: Flow, source: int, destination: int) -> tuple[str, str]:
     done = flow.done
     if isinstance(done, Arrival):
         if done.about is not None:

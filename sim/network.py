@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from operator import attrgetter, index
-from typing import TypeAlias
 
 import numpy as np
 import simpy
@@ -37,70 +36,15 @@ from sim.batch import Arrived, Batch, Part, Single
 from sim.batches import MIN_BATCH, Batches
 from sim.errors import UnitError
 from sim.flight import Flight
+from sim.flow import About, Arrival, Flow, Member, Path
 from sim.fluid import FRACTION_BITS, Left, amount, end_ps
 from sim.recorder import Recorder
 from sim.sharing import max_min_rates
 from sim.topology import Topology
 from sim.units import Int64Array
 
-About: TypeAlias = Callable[[], tuple[str, str]]
-"""Returns of what collective a message is, and which it is, such as ``step 2: rank 3 sends …``."""
-
 _AFTER_ALL_ELSE = EventPriority(9)  # SimPy's own are 0 and 1; later means larger
 _IN_ORDER_SENT = attrgetter("number")
-
-
-class _Path:
-    """The way between two ranks, its narrowest capacity, and what has been sent on it."""
-
-    __slots__ = ("bytes_sent", "capacity", "latency_ps", "links")
-
-    def __init__(self, links: tuple[int, ...], capacity: int, latency_ps: int) -> None:
-        self.links = links
-        self.capacity = capacity
-        self.latency_ps = latency_ps
-        self.bytes_sent = 0
-
-
-class _Flow:
-    """A message on its links.
-
-    ``rest`` is what was left at ``since_ps``, when it got its rate, in units of rate times
-    picoseconds.
-    """
-
-    __slots__ = ("done", "end_ps", "number", "path", "rate", "rest", "since_ps")
-
-    def __init__(self, number: int, path: _Path, rest: int, done: Arrival | _Member) -> None:
-        self.number = number
-        self.path = path
-        self.rest = rest
-        self.rate = 0
-        self.since_ps = 0
-        self.end_ps = -1
-        self.done = done
-
-
-class Arrival(simpy.Event):
-    """Fires when the last byte of a message has arrived; *about* says what message that is."""
-
-    def __init__(self, env: simpy.Environment, about: About | None) -> None:
-        super().__init__(env)
-        self.about = about
-
-
-class _Member:
-    """What a flow tells its end that was launched with others; stands where others have an event."""
-
-    __slots__ = ("arrived", "ended", "number")
-
-    def __init__(self, arrived: Arrived, number: int, ended: dict[Arrived, list[int]]) -> None:
-        self.arrived = arrived
-        self.number = number
-        self.ended = ended
-
-    def succeed(self) -> None:
-        self.ended.setdefault(self.arrived, []).append(self.number)
 
 
 class _Settle(simpy.Event):
@@ -131,11 +75,11 @@ class Network:
         self.recorder = recorder
         self._capacity = [bandwidth << FRACTION_BITS for bandwidth in topology.link_bandwidth.tolist()]
         self._latency_ps: list[int] = topology.link_latency.tolist()
-        self._on_link: list[set[_Flow]] = [set() for _ in self._capacity]
-        self._paths: dict[tuple[int, int], _Path] = {}
+        self._on_link: list[set[Flow]] = [set() for _ in self._capacity]
+        self._paths: dict[tuple[int, int], Path] = {}
         self._num_flows = 0
-        self._starting: dict[int, list[_Flow]] = {}
-        self._ending: dict[int, list[_Flow]] = {}
+        self._starting: dict[int, list[Flow]] = {}
+        self._ending: dict[int, list[Flow]] = {}
         self._end_times: list[int] = []
         self._settling: set[int] = set()
         self._num_active = 0
@@ -170,7 +114,7 @@ class Network:
         path.bytes_sent += nbytes
         self._num_flows += 1
         done = Arrival(self.env, about)
-        self._start_after_latency(_Flow(self._num_flows, path, amount(nbytes), done))
+        self._start_after_latency(Flow(self._num_flows, path, amount(nbytes), done))
         return done
 
     def launch(
@@ -235,18 +179,18 @@ class Network:
                 np.add.at(self._flown_bytes, links, flown)
         self._flown = flight, nbytes
 
-    def _start_after_latency(self, flow: _Flow) -> None:
+    def _start_after_latency(self, flow: Flow) -> None:
         start_ps = int(self.env.now) + flow.path.latency_ps
         if start_ps not in self._starting:
             self._starting[start_ps] = []
             self._settle_at(start_ps)
         self._starting[start_ps].append(flow)
 
-    def _find_path(self, source: int, destination: int) -> _Path:
+    def _find_path(self, source: int, destination: int) -> Path:
         links = self.topology.route(index(source), index(destination))
         capacity = min(self._capacity[link] for link in links)
         latency_ps = sum(self._latency_ps[link] for link in links)
-        path = self._paths[source, destination] = _Path(links, capacity, latency_ps)
+        path = self._paths[source, destination] = Path(links, capacity, latency_ps)
         return path
 
     def _settle_at(self, time_ps: int) -> None:
@@ -303,14 +247,14 @@ class Network:
             if single.left.rate:
                 self._set_rate(flow, single.left.rate, single.left.since_ps)
 
-    def _flow(self, single: Single) -> _Flow:
+    def _flow(self, single: Single) -> Flow:
         ends = single.source, single.destination
         self._num_flows += 1
         path = self._paths.get(ends) or self._find_path(*ends)
-        done = _Member(single.arrived, single.number, self._ended)
-        return _Flow(self._num_flows, path, single.left.rest, done)
+        done = Member(single.arrived, single.number, self._ended)
+        return Flow(self._num_flows, path, single.left.rest, done)
 
-    def _put_on_links(self, flow: _Flow, changed: set[int]) -> None:
+    def _put_on_links(self, flow: Flow, changed: set[int]) -> None:
         for link in flow.path.links:
             if self._batches:
                 self._go_alone(self._batches.disturb(link, int(self.env.now)), changed)
@@ -335,9 +279,9 @@ class Network:
             for flow, rate in zip(flows, rates, strict=True):
                 self._set_rate(flow, rate, now)
 
-    def _connected(self, link: int, seen: set[int]) -> list[_Flow]:
+    def _connected(self, link: int, seen: set[int]) -> list[Flow]:
         """Return the flows that share links with those on *link*; add their links to *seen*."""
-        flows: set[_Flow] = set()
+        flows: set[Flow] = set()
         seen.add(link)
         waiting = [link]
         while waiting:
@@ -349,7 +293,7 @@ class Network:
                         waiting.append(other)
         return list(flows)
 
-    def _set_rate(self, flow: _Flow, rate: int, now: int) -> None:
+    def _set_rate(self, flow: Flow, rate: int, now: int) -> None:
         """Change the rate of *flow* and with it its end, unless it has this rate already."""
         if flow.rate == rate:
             return
