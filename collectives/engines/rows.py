@@ -17,7 +17,7 @@ import numpy.typing as npt
 from collectives.chunking import Chunking
 from collectives.errors import NotExactError
 from collectives.program import Algorithm, Local, Operation, Send, Step
-from collectives.rank_array import FEW, RankArray
+from collectives.rank_array import RankArray
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
