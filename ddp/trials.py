@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sim.units import to_seconds
@@ -16,6 +16,11 @@ class Setting:
     strategy: str
     bucket_cap_mb: float | None = None
     bucket_cap_mb_list: tuple[float, ...] = ()
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """Algorithm and strategy."""
+        return self.algorithm, self.strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +80,14 @@ class Tuning:
             (
                 (trial.setting.bucket_cap_mb, trial)
                 for trial in self.trials
-                if (trial.setting.algorithm, trial.setting.strategy) == (algorithm, strategy)
-                and trial.setting.bucket_cap_mb is not None
+                if trial.setting.pair == (algorithm, strategy) and trial.setting.bucket_cap_mb is not None
             ),
             key=lambda point: point[0],
         )
 
     def pairs(self) -> list[Trial]:
         """Return the best trial of each algorithm and strategy, the shortest step first."""
-        chosen = {(t.setting.algorithm, t.setting.strategy) for t in self.trials}
+        chosen = {t.setting.pair for t in self.trials}
         return sorted((shortest(self.trials, *pair) for pair in chosen), key=rank)
 
     def one_cap(self) -> Trial:
@@ -111,7 +115,7 @@ def best_of(trials: Iterable[Trial]) -> Trial:
     return min(trials, key=rank)
 
 
-def shortest(trials: Sequence[Trial], algorithm: str, strategy: str) -> Trial:
+def shortest(trials: Iterable[Trial], algorithm: str, strategy: str) -> Trial:
     """Return the best trial of *algorithm* and *strategy*."""
-    own = [t for t in trials if (t.setting.algorithm, t.setting.strategy) == (algorithm, strategy)]
+    own = [t for t in trials if t.setting.pair == (algorithm, strategy)]
     return best_of(own)

@@ -4,15 +4,15 @@ Every figure is that of `simulate_step`: there is no second formula.  The search
 
 1. The default: torch's buckets (1 MiB, then 25 MiB) as its DDP launches them.
 2. One cap, for each algorithm and strategy: all distinct divisions where they are few, else a grid over
-   the number of buckets and bisection around its best.
+   the number of buckets and bisection around its best; of many algorithms and strategies the most
+   promising ones.
 3. A list of caps: all divisions of the gradients into runs where they are few, for each algorithm and
    strategy.  Else, for the best algorithm and strategy and for torch's, optimal merging by a line of costs
    (`ddp.strategies.mg_wfbp`), then coordinate descent from the best division found: merge two buckets,
    split one, move a boundary.  Not where gradients are of several
    dtypes, or one is empty.
 
-The default is among what is compared, so what is found is never worse in the model.  Where a search is
-not exhaustive, better caps may exist.
+The default is among what is compared, so what is found is never worse in the model.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from sim.topology import Topology
 
 TORCH_STRATEGY = "wait_free"
 GRID_POINTS = 24
-LINE_FROM = 256
-"""The line of costs goes from so small a part of all gradients to all of them."""
+MAX_ALGORITHMS = 3
+LINE_FROM = 256  # the line of costs goes from so small a part of all gradients to all of them
 
 
 class Search:
@@ -49,6 +49,8 @@ class Search:
         strategies: overlap strategies; torch's, ``wait_free``, is tried in any case.
         max_exact: so many divisions are all tried; more are searched.
         max_descent: steps that one coordinate descent may simulate.
+        max_pairs: of more algorithms with strategies than this, where divisions are many, only the most
+            promising are searched.
         engine: see `collectives.simulation.simulate`.
         advance: is given every trial when it has been simulated.
     """
@@ -62,6 +64,7 @@ class Search:
         strategies: Sequence[str] = (TORCH_STRATEGY,),
         max_exact: int = 128,
         max_descent: int = 60,
+        max_pairs: int = 6,
         engine: Engine = "auto",
         advance: Callable[[Trial], None] = lambda _: None,
     ) -> None:
@@ -72,6 +75,7 @@ class Search:
         self._pairs = list(dict.fromkeys([self._torch_pair, *chosen]))
         self._max_exact = max_exact
         self._max_descent = max_descent
+        self._max_pairs = max_pairs
         self._engine: Engine = engine
         self._advance = advance
         self._trials: dict[Setting, Trial] = {}
@@ -87,7 +91,7 @@ class Search:
 
     @property
     def started(self) -> bool:
-        """Whether the default has been simulated, so that there is a result."""
+        """Whether there is a result: the default has been simulated."""
         return bool(self._trials)
 
     def run(self) -> Tuning:
@@ -97,26 +101,22 @@ class Search:
             NotSupportedError: torch's setting, with the first algorithm, is not possible on this network.
             DDPError, CollectiveError, SimulationError: see `simulate_step`.
         """
-        for pair in list(self._pairs):
-            try:
-                _check_comparable(pair[1])
-                self._try(Setting(*pair))
-            except (NotSupportedError, errors.NotSupportedError) as error:
-                if pair == self._torch_pair:
-                    raise
-                self._refused.append((*pair, str(error)))
-                self._pairs.remove(pair)
-        for pair in self._pairs:
-            self._searches[pair] = self._search_one_cap(pair)
+        self._try(Setting(*self._torch_pair))
+        self._searches[self._torch_pair] = self._search_one_cap(self._torch_pair)
+        pairs = self._pairs[1:]
+        if len(self._ranges) > self._max_exact and len(pairs) > self._max_pairs:
+            pairs = self._promising(pairs)
+        for pair in pairs:
+            if self._is_possible(pair):
+                self._searches[pair] = self._search_one_cap(pair)
         if self._sizes and 2 ** (len(self._sizes) - 1) <= self._max_exact:
-            for pair in self._pairs:
+            for pair in list(self._searches):
                 if pair not in self._deaf:
                     self._searches[pair] += "; " + self._try_all_lists(pair)
         elif self._sizes:
-            best = best_of(self._trials.values()).setting
-            for pair in dict.fromkeys([(best.algorithm, best.strategy), self._torch_pair]):
-                if pair not in self._deaf:
-                    self._searches[pair] += "; " + self._descend(pair)
+            best = best_of(t for t in self._trials.values() if t.setting.pair not in self._deaf)
+            for pair in dict.fromkeys([best.setting.pair, self._torch_pair]):
+                self._searches[pair] += "; " + self._descend(pair)
         self._complete = True
         return self.result()
 
@@ -152,14 +152,43 @@ class Search:
             self._advance(self._trials[setting])
         return self._trials[setting]
 
+    def _is_possible(self, pair: tuple[str, str]) -> bool:
+        """Try *pair* with the default; note why if it is refused."""
+        try:
+            _check_comparable(pair[1])
+            self._try(Setting(*pair))
+        except (NotSupportedError, errors.NotSupportedError) as error:
+            self._refused.append((*pair, str(error)))
+            return False
+        return True
+
+    def _promising(self, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Return the strategies that do best on the algorithms that do best with torch's."""
+        algorithms = dict.fromkeys(algorithm for algorithm, _ in pairs)
+        best = self._screened([(algorithm, TORCH_STRATEGY) for algorithm in algorithms])[:MAX_ALGORITHMS]
+        chosen = {algorithm for algorithm, _ in [self._torch_pair, *best]}
+        return self._screened([*best, *(pair for pair in pairs if pair[0] in chosen)])[: self._max_pairs]
+
+    def _screened(self, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Return those of *pairs* that are possible, the best with the default or torch's best cap first."""
+        cap = self.result().one_cap().setting.bucket_cap_mb
+        possible = [pair for pair in dict.fromkeys(pairs) if self._is_possible(pair)]
+        for pair in possible:
+            self._searches.setdefault(pair, "only with torch's default and the cap that is torch's best")
+            self._try(Setting(*pair, cap))
+        return sorted(possible, key=lambda pair: rank(shortest(self._trials.values(), *pair)))
+
     def _search_one_cap(self, pair: tuple[str, str]) -> str:
         ranges = self._ranges
 
         def time_of(index: int) -> tuple[int, int]:
             return self._try(Setting(*pair, ranges[index].cap_mb)).time_ps, -index
 
-        ends = [self._try(Setting(*pair, ranges[index].cap_mb)) for index in (0, -1)]
-        if len(ranges) > 1 and ends[0].nbytes == ends[1].nbytes:
+        default, largest = self._try(Setting(*pair)), self._try(Setting(*pair, ranges[-1].cap_mb))
+        if default.nbytes == largest.nbytes and (
+            len(self._trials[Setting(*self._torch_pair)].nbytes) > len(ranges[-1].nbytes)
+            or (len(ranges) > 1 and self._try(Setting(*pair, ranges[0].cap_mb)).nbytes == default.nbytes)
+        ):
             self._deaf.add(pair)
             return "the strategy makes its own buckets, whatever the caps"
         if len(ranges) <= self._max_exact:

@@ -139,7 +139,8 @@ def tune(
     console.print()
     for pair, how in found.searches.items():
         console.print(f"Searched: {pair[0]}, {pair[1]}: {how}.", style="dim")
-    for name, when, reason in found.refused:
+    reasons = {reason: (name, when) for name, when, reason in reversed(found.refused)}
+    for reason, (name, when) in reversed(reasons.items()):
         console.print(f"Left out: {name}, {when}: {reason}", style="dim", markup=False)
     console.print(LEGEND, style="dim")
     console.print(f"Simulated: {model}.", style="dim")

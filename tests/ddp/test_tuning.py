@@ -213,6 +213,22 @@ def test_strategies_whose_step_is_another_one_are_left_out_by_name() -> None:
     assert "does more work" in reasons["accumulate"]
 
 
+def test_of_many_algorithms_and_strategies_the_most_promising_are_searched() -> None:
+    profile = profile_of([MIB] * 6, list(range(6, 0, -1)))
+    topology = Topology.switch(num_ranks=8, bandwidth="10Gbps", latency="100us")
+    options: dict[str, Any] = {"algorithms": ("ring", "tree", "naive", "swing"), "strategies": STRATEGIES}
+
+    found = tune(profile, topology, max_exact=2, max_pairs=2, max_descent=3, **options)
+
+    everything = tune(profile, topology, **options)
+    searched = [pair for pair, how in found.searches.items() if how.startswith("one cap")]
+    assert ("ring", "wait_free") in searched
+    assert len(searched) <= 3
+    assert ("naive", "after_backward") not in found.searches
+    assert everything.best.time_ps <= found.best.time_ps <= found.torch.time_ps
+    assert found.best.setting.pair == everything.best.setting.pair
+
+
 @settings(max_examples=10, deadline=None)
 @given(st.lists(st.integers(1, MIB), min_size=9, max_size=24), switches())
 def test_a_list_of_caps_is_no_worse_than_optimal_merging_by_a_strategy(
