@@ -153,7 +153,7 @@ class Search:
         return self._trials[setting]
 
     def _is_possible(self, pair: tuple[str, str]) -> bool:
-        """Try *pair* with the default; note why if it is refused."""
+        """Try *pair* with the default; note why it is refused if it is."""
         try:
             _check_comparable(pair[1])
             self._try(Setting(*pair))

@@ -59,7 +59,7 @@ def tune(
     from ddp.tuning import Search
     from sim import load_network
     from testbed.contenders import split_names
-    from testbed.report.tuning import LEGEND, model_of, paste, row_of, tuning_tables
+    from testbed.report.tuning import LEGEND, model_of, paste, row_of, search_lines, tuning_tables
 
     own = load_profile(profile)
     description = load_network(network)
@@ -137,8 +137,8 @@ def tune(
     for line in paste(found):
         console.print(line, soft_wrap=True, markup=False)
     console.print()
-    for pair, how in found.searches.items():
-        console.print(f"Searched: {pair[0]}, {pair[1]}: {how}.", style="dim")
+    for line in search_lines(found):
+        console.print(line, style="dim")
     reasons = {reason: (name, when) for name, when, reason in reversed(found.refused)}
     for reason, (name, when) in reversed(reasons.items()):
         console.print(f"Left out: {name}, {when}: {reason}", style="dim", markup=False)

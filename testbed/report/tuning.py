@@ -70,6 +70,19 @@ def paste(found: Tuning) -> list[str]:
     return list(dict.fromkeys(lines))
 
 
+def search_lines(found: Tuning) -> list[str]:
+    """Return how was searched, a line for the algorithms and strategies that were searched alike."""
+    alike: dict[str, dict[str, list[str]]] = {}
+    for (algorithm, strategy), how in found.searches.items():
+        alike.setdefault(how, {}).setdefault(strategy, []).append(algorithm)
+    return [
+        "Searched: "
+        + "; ".join(f"{strategy} with {', '.join(algorithms)}" for strategy, algorithms in own.items())
+        + f": {how}."
+        for how, own in alike.items()
+    ]
+
+
 def row_of(found: Tuning, trial: Trial) -> dict[str, Any]:
     """Return *trial* as a JSON row."""
     own = trial.setting
@@ -103,14 +116,15 @@ def _choices(found: Tuning) -> Iterator[tuple[str, Trial]]:
 def _row(found: Tuning, name: str, trial: Trial) -> tuple[str, ...]:
     own = trial.setting
     figures = str(len(trial.nbytes)), seconds(trial.seconds), seconds(trial.exposed_seconds)
-    return name, own.algorithm, own.strategy, *figures, percent(found.gain(trial))
+    gain = found.gain(trial)
+    return name, own.algorithm, own.strategy, *figures, percent(gain if abs(gain) >= 5e-4 else 0.0)
 
 
 def _curve_rows(found: Tuning) -> list[tuple[str, ...]]:
     own = found.torch.setting
     curve = found.curve(own.algorithm, own.strategy)
     shown: list[tuple[float, Trial]] = []
-    best = min((trial for _, trial in curve), key=lambda trial: trial.time_ps, default=None)
+    best = found.one_cap()
     for cap, trial in curve:
         factor = (curve[-1][0] / curve[0][0]) ** (1 / MAX_CURVE_ROWS)
         if not shown or trial is best or cap >= factor * shown[-1][0]:

@@ -11,6 +11,7 @@ from testbed.report.tuning import DEFAULT_CAP_MB
 if TYPE_CHECKING:
     from ddp.trials import Trial, Tuning
 
+TORCH_NOTE = " (torch's DDP)"
 MAX_LINES = 6
 MIN_CAP_MB = 1
 """The curve is drawn from here on, or from below the best cap."""
@@ -29,10 +30,10 @@ def plot_tuning(found: Tuning, path: Path, *, title: str, note: str) -> None:
     figure = new_figure(9.5, 6.4, hspace=0.04)
     above, below = figure.subplots(2, 1, sharex=True)
     own = found.torch.setting
-    pairs = [(trial.setting.algorithm, trial.setting.strategy) for trial in found.pairs()]
+    pairs = [trial.setting.pair for trial in found.pairs()]
     shown = [pair for pair in pairs if len(found.curve(*pair)) > 2][:MAX_LINES]
-    if (own.algorithm, own.strategy) not in shown:
-        shown = [*shown[: MAX_LINES - 1], (own.algorithm, own.strategy)]
+    if own.pair not in shown:
+        shown = [*shown[: MAX_LINES - 1], own.pair]
     best_cap = found.one_cap().setting.bucket_cap_mb or DEFAULT_CAP_MB
     for number, pair in enumerate(shown):
         curve = [point for point in found.curve(*pair) if point[0] >= min(MIN_CAP_MB, best_cap / 4)]
@@ -44,14 +45,15 @@ def plot_tuning(found: Tuning, path: Path, *, title: str, note: str) -> None:
             "marker": "o",
             "markersize": 3.5,
         }
-        above.plot(caps, [1e3 * t.seconds for _, t in curve], label=f"{pair[0]}, {pair[1]}", **style)
+        label = f"{pair[0]}, {pair[1]}{TORCH_NOTE if pair == own.pair else ''}"
+        above.plot(caps, [1e3 * t.seconds for _, t in curve], label=label, **style)
         exposed = [(cap, 1e3 * trial.exposed_seconds) for cap, trial in curve if trial.exposed_ps]
         below.plot([cap for cap, _ in exposed], [time for _, time in exposed], **style)
     marks: list[tuple[str, Trial, str | None, str]] = [
         ("torch's default: 25 MiB, first 1", found.default, "D", INK)
     ]
     if found.torch.setting.bucket_cap_mb_list:
-        marks.append(("torch's DDP, a list of caps", found.torch, None, COLOURS[1]))
+        marks.append(("torch's DDP, a list of caps", found.torch, None, COLOURS[shown.index(own.pair)]))
     if found.best is not found.torch and found.best.setting.bucket_cap_mb is None:
         marks.append(
             (f"best: {found.best.setting.algorithm}, {found.best.setting.strategy}", found.best, None, INK)

@@ -53,6 +53,7 @@ def test_the_table_marks_the_default_and_ends_with_lines_to_paste(small: Path, t
     assert result.exit_code == 0, result.stderr
     assert "torch's default" in result.stdout
     assert "default 25, first 1" in result.stdout
+    assert "Searched: wait_free with ring: one cap: all" in result.stdout
     assert "torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb" in result.stdout
     assert 'ddp.DistributedDataParallel(module, algorithm="ring", strategy="wait_free"' in result.stdout
     assert "Simulated: weak scaling" in result.stdout
