@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ddp.bucketing import MIB
+from ddp.caps import CapRange
 from sim.units import to_seconds
 
 
@@ -64,6 +66,7 @@ class Tuning:
         searches: how each algorithm and strategy was searched.
         refused: algorithm, strategy and why the two do not go together here.
         complete: false where the search was interrupted.
+        ranges: every division that one cap can give, from small caps to large.
     """
 
     default: Trial
@@ -73,6 +76,7 @@ class Tuning:
     searches: dict[tuple[str, str], str]
     refused: tuple[tuple[str, str, str], ...]
     complete: bool
+    ranges: tuple[CapRange, ...]
 
     def curve(self, algorithm: str, strategy: str) -> list[tuple[float, Trial]]:
         """Return one cap for all buckets, in MiB, and what it gave, from small caps to large."""
@@ -84,6 +88,18 @@ class Tuning:
             ),
             key=lambda point: point[0],
         )
+
+    def plateaus(self, algorithm: str, strategy: str) -> list[tuple[float, Trial]]:
+        """Return the curve with the smallest and the largest cap that give the same, for a drawing."""
+        ranges = {own.cap_mb: own for own in self.ranges}
+        points = []
+        for cap, trial in self.curve(algorithm, strategy):
+            own = ranges[cap]
+            points += [
+                (own.low / MIB, trial),
+                (own.high / MIB if own.high else max(cap, own.low / MIB), trial),
+            ]
+        return points
 
     def pairs(self) -> list[Trial]:
         """Return the best trial of each algorithm and strategy, the shortest step first."""

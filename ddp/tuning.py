@@ -24,6 +24,7 @@ from itertools import accumulate, combinations
 from collectives.errors import NotSupportedError
 from collectives.simulation import Engine, simulate
 from ddp import errors
+from ddp.bucketing import DEFAULT_CAP_MB, MIB
 from ddp.caps import CapRange, caps_for, distinct_caps
 from ddp.drivers.simulated import simulate_step
 from ddp.overlap import resolve_strategy
@@ -131,6 +132,7 @@ class Search:
             searches=dict(self._searches),
             refused=tuple(self._refused),
             complete=self._complete,
+            ranges=self._ranges,
         )
 
     def _try(self, setting: Setting) -> Trial:
@@ -294,8 +296,10 @@ def _check_comparable(strategy: str) -> None:
 
 
 def _grid(ranges: Sequence[CapRange]) -> list[int]:
-    """Return indices of divisions whose numbers of buckets are evenly spread on a logarithmic scale."""
+    """Return divisions whose numbers of buckets spread evenly on a logarithmic scale, and that of 25 MiB."""
     counts = [-len(own.nbytes) for own in ranges]
     most, least = -counts[0], -counts[-1]
     wanted = [most * (least / most) ** (place / (GRID_POINTS - 1)) for place in range(GRID_POINTS)]
-    return sorted({min(bisect_left(counts, -count), len(ranges) - 1) for count in wanted} | {len(ranges) - 1})
+    default = bisect_left(ranges, int(DEFAULT_CAP_MB * MIB), key=lambda own: own.high or 2**63)
+    spread = {min(bisect_left(counts, -count), len(ranges) - 1) for count in wanted}
+    return sorted(spread | {default, len(ranges) - 1})

@@ -35,18 +35,20 @@ def plot_tuning(found: Tuning, path: Path, *, title: str, note: str) -> None:
     if own.pair not in shown:
         shown = [*shown[: MAX_LINES - 1], own.pair]
     best_cap = found.one_cap().setting.bucket_cap_mb or DEFAULT_CAP_MB
+    shown_ps: list[int] = []
     for number, pair in enumerate(shown):
-        curve = [point for point in found.curve(*pair) if point[0] >= min(MIN_CAP_MB, best_cap / 4)]
+        curve = [point for point in found.plateaus(*pair) if point[0] >= min(MIN_CAP_MB, best_cap / 4)]
         caps = [cap for cap, _ in curve]
         style: dict[str, Any] = {
             "color": COLOURS[number % len(COLOURS)],
             "linestyle": DASHES[number % len(DASHES)],
             "linewidth": 1.6,
-            "marker": "o",
-            "markersize": 3.5,
+            "marker": ".",
+            "markersize": 3.0,
         }
         label = f"{pair[0]}, {pair[1]}{TORCH_NOTE if pair == own.pair else ''}"
         above.plot(caps, [1e3 * t.seconds for _, t in curve], label=label, **style)
+        shown_ps += [trial.exposed_ps for _, trial in curve if trial.exposed_ps]
         exposed = [(cap, 1e3 * trial.exposed_seconds) for cap, trial in curve if trial.exposed_ps]
         below.plot([cap for cap, _ in exposed], [time for _, time in exposed], **style)
     marks: list[tuple[str, Trial, str | None, str]] = [
@@ -58,6 +60,7 @@ def plot_tuning(found: Tuning, path: Path, *, title: str, note: str) -> None:
         marks.append(
             (f"best: {found.best.setting.algorithm}, {found.best.setting.strategy}", found.best, None, INK)
         )
+    shown_ps += [trial.exposed_ps for _, trial, _, _ in marks if trial.exposed_ps]
     for label, trial, marker, colour in marks:
         for panel, value in ((above, 1e3 * trial.seconds), (below, 1e3 * trial.exposed_seconds)):
             if marker:
@@ -70,7 +73,10 @@ def plot_tuning(found: Tuning, path: Path, *, title: str, note: str) -> None:
     compute_ms = 1e3 * (found.default.seconds - found.default.exposed_seconds)
     above.axhline(compute_ms, color=QUIET, linewidth=1.0, zorder=0, label="computation alone")
     above.set_xscale("log")
-    below.set_yscale("log")
+    if shown_ps and max(shown_ps) > 10 * min(shown_ps):
+        below.set_yscale("log")
+    else:
+        below.set_ylim(bottom=0)
     for axis in (above.xaxis, below.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     for panel in (above, below):

@@ -124,6 +124,17 @@ def test_one_cap_for_all_buckets_is_found_exactly_where_few_differ() -> None:
     assert [trial.time_ps for _, trial in found.curve("ring", "wait_free")] == times
 
 
+def test_every_cap_on_a_plateau_gives_its_step() -> None:
+    profile = profile_of([MIB, 3 * MIB, 2 * MIB, MIB, 5 * MIB, MIB // 2], [6, 5, 4, 3, 2, 1])
+    topology = Topology.switch(num_ranks=8, bandwidth="25Gbps", latency="300us")
+
+    points = tune(profile, topology).plateaus("ring", "wait_free")
+
+    for cap, trial in points:
+        assert simulate_step(profile, topology=topology, bucket_cap_mb=cap).time_ps == trial.time_ps
+    assert [cap for cap, _ in points] == sorted(cap for cap, _ in points)
+
+
 @settings(max_examples=10, deadline=None)
 @given(profiles(most=9), switches())
 def test_a_search_is_repeated_exactly(profile: Profile, topology: Topology) -> None:
