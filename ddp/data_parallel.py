@@ -38,7 +38,7 @@ from ddp.overlap import Strategy, resolve_strategy
 from ddp.replication import broadcast_from, describe, verify_same
 from ddp.settings import Settings
 from ddp.strategies.strategy import Barrier
-from ddp.timings import bucket_rows, overlap_ratio
+from ddp.timings import bucket_rows, bucket_table, overlap_ratio
 from ddp.unused import FindUnused, Readiness, StaticGraph
 
 if TYPE_CHECKING:
@@ -177,6 +177,10 @@ class DistributedDataParallel(TorchInterface, nn.Module, Joinable):
     def bucket_rows(self) -> list[dict[str, Any]]:
         """Return what became of each bucket in the latest pass; see `ddp.timings.bucket_rows`."""
         return bucket_rows(self._driver.bucket_runs())
+
+    def bucket_table(self) -> str:
+        """Return the same as text."""
+        return bucket_table(self._driver.bucket_runs())
 
     @property
     def overlap_ratio(self) -> float:

@@ -63,7 +63,8 @@ class OverlappedOptimizer:
         self.inner = factory(self._driver.parts() if shards else list(driver.parameters))
         self._options: list[dict[str, Any]] = []
         self._driver.attach(self._update)
-        model.module.register_state_dict_pre_hook(lambda *_: self.synchronize())
+        model.module.register_state_dict_pre_hook(_Synchronize(self))
+        model.module.register_load_state_dict_pre_hook(_Synchronize(self))
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -122,6 +123,21 @@ class OverlappedOptimizer:
                 self.inner.step()
         finally:
             self.inner.param_groups = groups
+
+
+class _Synchronize:
+    """A hook that waits for the updates of an optimizer; copied or pickled with a module, it does nothing."""
+
+    def __init__(self, optimizer: OverlappedOptimizer | None = None) -> None:
+        self.optimizer = optimizer
+
+    def __call__(self, *_: object) -> None:
+        """Wait."""
+        if self.optimizer is not None:
+            self.optimizer.synchronize()
+
+    def __reduce__(self) -> tuple[type[_Synchronize], tuple[()]]:
+        return _Synchronize, ()
 
 
 def _options(group: dict[str, Any]) -> dict[str, Any]:

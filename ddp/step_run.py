@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ddp.timings import BucketRun, bucket_rows, overlap_ratio
+from ddp.timings import BucketRun, bucket_rows, bucket_table, overlap_ratio
 from sim.trace import Trace
 from sim.units import to_seconds
 
@@ -73,3 +73,7 @@ class StepRun:
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each collective; see `ddp.timings.bucket_rows`."""
         return bucket_rows(self.buckets)
+
+    def table(self) -> str:
+        """Return the same as text."""
+        return bucket_table(self.buckets)

@@ -56,3 +56,25 @@ def overlap_ratio(runs: Sequence[BucketRun]) -> float:
     communicated = sum(run.end_ps - run.start_ps for run in runs)
     exposed = sum(run.exposed_ps for run in runs)
     return max(0.0, 1.0 - exposed / communicated) if communicated else 1.0
+
+
+def bucket_table(runs: Sequence[BucketRun]) -> str:
+    """Return the rows as a table of text, with the sums at its end; times in microseconds."""
+    head = ["bucket", "collective", "bytes", "complete", "launched", "start", "end", "exposed"]
+    lines = [head]
+    for row in bucket_rows(runs):
+        bucket, collective, nbytes, *times = row.values()
+        lines.append([str(bucket), collective, f"{nbytes:,}", *(f"{time:,.1f}" for time in times)])
+    exposed_us = sum(run.exposed_ps for run in runs) / PS_PER_US
+    nbytes = sum(run.nbytes for run in runs)
+    hidden = f"{overlap_ratio(runs):.1%} hidden"
+    lines.append(["all", hidden, f"{nbytes:,}", "", "", "", "", f"{exposed_us:,.1f}"])
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    text = [
+        "  ".join(
+            cell.ljust(width) if column == 1 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    ]
+    return "\n".join(line.rstrip() for line in text)

@@ -39,7 +39,7 @@ class Needs:
         for part in module.modules():
             own = [index_of[id(p)] for p in part.parameters(recurse=False) if id(p) in index_of]
             if own:
-                handles.append(part.register_forward_pre_hook(_hook(weakref.ref(self), own)))
+                handles.append(part.register_forward_pre_hook(_Announce(weakref.ref(self), own)))
         weakref.finalize(self, remove_handles, handles)
 
     def begin(self) -> list[int]:
@@ -62,10 +62,18 @@ class Needs:
                 tell(index)
 
 
-def _hook(needs: weakref.ref[Needs], own: Sequence[int]) -> Callable[[nn.Module, Any], None]:
-    def announce(module: nn.Module, inputs: Any) -> None:
-        living = needs()
-        if living is not None:
-            living.announce(own)
+class _Announce:
+    """A hook that announces parameters; copied or pickled with a module, it does nothing."""
 
-    return announce
+    def __init__(self, needs: weakref.ref[Needs] | None = None, own: Sequence[int] = ()) -> None:
+        self.needs = needs
+        self.own = own
+
+    def __call__(self, module: nn.Module, inputs: Any) -> None:
+        """Announce."""
+        living = None if self.needs is None else self.needs()
+        if living is not None:
+            living.announce(self.own)
+
+    def __reduce__(self) -> tuple[type[_Announce], tuple[()]]:
+        return _Announce, ()

@@ -266,7 +266,7 @@ class OverlappedDriver(TorchDriver):
 
     def _finish(self) -> None:
         """Leave the gradients where they are: they have been applied."""
-        self.finished()
+        self._pass_is_over()
 
     def _build(
         self, limits: Sequence[int], order: Sequence[int] | None, timing: Timing | None = None

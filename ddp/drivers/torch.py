@@ -18,6 +18,7 @@ the affair of `ddp.unused`; what else is done with a bucket, that of `ddp.comm_h
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
@@ -50,8 +51,10 @@ from ddp.reducer import Phase, Reducer
 from ddp.settings import NO_LIMIT, Settings
 from ddp.sparse import SparseBucket
 from ddp.strategies.plan import Layout, Plan, Timing
-from ddp.timings import BucketRun
+from ddp.timings import BucketRun, bucket_table
 from ddp.unused import NothingToDo, Readiness
+
+LOGGER = logging.getLogger("ddp")
 
 
 class TorchDriver:
@@ -322,7 +325,12 @@ class TorchDriver:
                 in_backward.step([self._parameters[index] for index in self._owners - set(untouched)])
         if self._checks is not None:
             self._checks.reduced(self._communicator)
+        self._pass_is_over()
+
+    def _pass_is_over(self) -> None:
         self.finished()
+        if self._communicator.rank == 0 and LOGGER.isEnabledFor(logging.DEBUG):
+            LOGGER.debug("what became of the buckets, times in us:\n%s", bucket_table(self.bucket_runs()))
 
     def _step(self, bucket: int) -> None:
         """Run the optimizers of the parameters in *bucket* that have any."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import logging
+import pickle
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -173,6 +176,25 @@ def test_parameters_used_without_calling_their_module_and_buffers_are_up_to_date
         assert torch.equal(expected, got)
 
 
+@pytest.mark.parametrize("strategy", OVERLAPPED)
+def test_a_module_can_be_copied_pickled_and_loaded_while_updates_are_due(strategy: str) -> None:
+    def one(rank: int) -> list[bool]:
+        model = DistributedDataParallel(layers([3, 4, 2]), strategy=strategy, bucket_cap_mb=1e-5)
+        start = {name: value.clone() for name, value in model.state_dict().items()}
+        own = OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+        for _ in range(2):
+            model(torch.ones(1, 3)).sum().backward()
+            own.step()
+        model.load_state_dict(start)
+        own.synchronize()
+        loaded = [torch.equal(start[name], value) for name, value in model.state_dict().items()]
+        copies = copy.deepcopy(model.module), pickle.loads(pickle.dumps(model.module))
+        expected = model.module(torch.ones(1, 3))
+        return loaded + [torch.equal(own(torch.ones(1, 3)), expected) for own in copies]
+
+    assert all(all(results) for results in on_ranks(one))
+
+
 def test_the_optimizers_state_is_divided_among_the_ranks() -> None:
     def one(rank: int) -> tuple[int, int]:
         model = DistributedDataParallel(layers([30, 40, 50]), strategy="zero1", bucket_cap_mb=0.002)
@@ -242,9 +264,9 @@ def test_a_mistake_with_the_optimizer_is_named(mistake: Callable[[int], None], m
     [
         ("data_parallel", {}, "data_parallel cannot train: .* use torch.nn.DataParallel"),
         ("dear", {"gradient_as_bucket_view": True}, "does not go with gradient_as_bucket_view"),
-        ("zero1", {"find_unused_parameters": True}, "find_unused_parameters needs buckets"),
-        ("priority", {"check_gradients": "finite"}, "check_gradients needs buckets"),
-        ("accumulate:k=2", {"static_graph": True}, "static_graph needs buckets"),
+        ("zero1", {"find_unused_parameters": True}, "find_unused_parameters needs gradients"),
+        ("priority", {"check_gradients": "finite"}, "check_gradients needs gradients"),
+        ("accumulate:k=2", {"static_graph": True}, "static_graph needs gradients"),
     ],
 )
 def test_what_a_strategy_cannot_do_is_refused_by_name(
@@ -252,6 +274,32 @@ def test_what_a_strategy_cannot_do_is_refused_by_name(
 ) -> None:
     with pytest.raises(RankError, match=message):
         on_ranks(lambda rank: wrapped(strategy, **options))
+
+
+def test_rank_zero_logs_what_became_of_the_buckets(caplog: pytest.LogCaptureFixture) -> None:
+    def one(rank: int) -> str:
+        model = DistributedDataParallel(layers([3, 4, 2]), strategy="wait_free", algorithm="ring")
+        model(torch.ones(1, 3)).sum().backward()
+        return model.bucket_table()
+
+    with caplog.at_level(logging.DEBUG, logger="ddp"):
+        tables = on_ranks(one)
+
+    (record,) = [record for record in caplog.records if record.name == "ddp"]
+    assert record.getMessage().endswith(tables[0])
+    head, bucket, total = tables[0].splitlines()
+    assert head.split() == [
+        "bucket",
+        "collective",
+        "bytes",
+        "complete",
+        "launched",
+        "start",
+        "end",
+        "exposed",
+    ]
+    assert bucket.split()[:3] == ["0", "all_reduce", "104"]
+    assert total.split()[:4] == ["all", "0.0%", "hidden", "104"]
 
 
 def test_accumulation_reduces_every_kth_pass() -> None:
