@@ -33,7 +33,7 @@ class _Hook:
 
 
 class Buffers:
-    """The buffers of a module.
+    """The buffers of a module; a module that has none when it is wrapped never has, as in torch.
 
     Args:
         module: whose they are.
@@ -45,6 +45,7 @@ class Buffers:
         self._ignored = ignored
         self._hook: _Hook | None = None
         self._futures: list[Any] = []
+        self._any = bool(self.collect())
 
     def collect(self) -> dict[str, torch.Tensor]:
         """Return the buffers, by name."""
@@ -73,9 +74,9 @@ class Buffers:
         """
         if location is not (BEFORE if self._hook is None else self._hook.location):
             return
-        buffers = self.collect()
-        if not buffers:
+        if not self._any:
             return
+        buffers = self.collect()
         root = choose_root() if choose_root is not None else 0
         if self._hook is None:
             broadcast_from(root, list(buffers.values()), communicator)

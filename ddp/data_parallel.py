@@ -12,16 +12,14 @@ VLDB 13(12), 2020; arguments as of torch 2.13.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.distributed.algorithms.join import Join, Joinable
-from torch.utils import _pytree as pytree
+from torch.distributed.algorithms.join import Join
 
 from collectives.connection import connect
 from ddp import arguments
@@ -34,6 +32,7 @@ from ddp.drivers.torch import TorchDriver
 from ddp.interface import TorchInterface
 from ddp.join import agree_on_rank, anybody_reduces, num_active
 from ddp.mixed_precision import MixedPrecision
+from ddp.nested import move, tensors_of
 from ddp.overlap import Strategy, resolve_strategy
 from ddp.replication import broadcast_from, describe, verify_same
 from ddp.settings import Settings
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from collectives.program import Algorithm
 
 
-class DistributedDataParallel(TorchInterface, nn.Module, Joinable):
+class DistributedDataParallel(TorchInterface, nn.Module):
     """Trains copies of *module* on the ranks of a group with averaged gradients.
 
     The positional arguments are those of torch's class, which documents them; ``docs/ddp.md`` says
@@ -120,7 +119,6 @@ class DistributedDataParallel(TorchInterface, nn.Module, Joinable):
         check_gradients: Check | None = None,
     ) -> None:
         super().__init__()
-        Joinable.__init__(self)
         arguments.check_delayed(delay_all_reduce_named_params, param_to_hook_all_reduce)
         if check_reduction:
             warnings.warn("`check_reduction` is deprecated and has no effect", FutureWarning, stacklevel=2)
@@ -211,7 +209,7 @@ class DistributedDataParallel(TorchInterface, nn.Module, Joinable):
         if self._join_config.enable:
             anybody_reduces(self._communicator, self.device, self.require_backward_grad_sync)
         if self._input_device is not None:
-            inputs, kwargs = _move((inputs, kwargs), self._input_device)
+            inputs, kwargs = move((inputs, kwargs), self._input_device)
         if self._mixed is None:
             output = self.module(*inputs, **kwargs)
         else:
@@ -221,7 +219,7 @@ class DistributedDataParallel(TorchInterface, nn.Module, Joinable):
         self.require_forward_param_sync = synchronize
         if self._delayed is not None:
             self._delayed.forward_ended(synchronize)
-        self._driver.forward_ended(list(_tensors_of(output)) if synchronize else None)
+        self._driver.forward_ended(list(tensors_of(output)) if synchronize else None)
         return output
 
     @contextlib.contextmanager
@@ -236,30 +234,6 @@ class DistributedDataParallel(TorchInterface, nn.Module, Joinable):
             yield
         finally:
             self.require_backward_grad_sync = before
-
-    def join(
-        self,
-        divide_by_initial_world_size: bool = True,
-        enable: bool = True,
-        throw_on_early_termination: bool = False,
-    ) -> Join:
-        """Return the context in which ranks may run out of inputs; see `ddp.join` and torch's ``join``."""
-        arguments.refuse_elsewhere(self.strategy, join=enable)
-        return Join(
-            [self],
-            enable,
-            throw_on_early_termination,
-            divide_by_initial_world_size=divide_by_initial_world_size,
-        )
-
-    @staticmethod
-    def _set_params_and_buffers_to_ignore_for_model(module: nn.Module, names: Iterable[str]) -> None:
-        """Exclude parameters and buffers of *module* from all communication, as in torch."""
-        ignored = list(names)
-        module._ddp_params_and_buffers_to_ignore = ignored  # type: ignore[assignment]
-        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-            if name in ignored:
-                tensor._ddp_ignored = True  # type: ignore[attr-defined]
 
     def _common_options(self) -> dict[str, object]:
         """Return what must be the same on every rank."""
@@ -342,17 +316,3 @@ class DistributedDataParallel(TorchInterface, nn.Module, Joinable):
             active = num_active(work)
             if not self._divide_by_initial_world_size:
                 self._driver.divisor = active
-
-
-def _move(values: Any, device: torch.device) -> Any:
-    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device, non_blocking=True), values)
-
-
-def _tensors_of(output: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors in nested containers and dataclasses."""
-    for leaf in pytree.tree_leaves(output):
-        if isinstance(leaf, torch.Tensor):
-            yield leaf
-        elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
-            for field in dataclasses.fields(leaf):
-                yield from _tensors_of(getattr(leaf, field.name))

@@ -96,16 +96,15 @@ class FlatBucket:
         """Start the sum of this bucket over all ranks."""
         return communicator.all_reduce(self.payload, op="sum", async_op=True)
 
-    @torch.no_grad()
     def take(self, position: int, divisor: int) -> None:
         """Take the gradient of the parameter at *position*, divided; zeros where there is none.
 
         Raises:
             NotSupportedError: the gradient is sparse.
         """
-        view, grad = self.views[position], self.parameters[position].grad
+        grad = self.parameters[position].grad
         if grad is None:
-            view.zero_()
+            self.take_nothing(position)
             return
         if grad.layout is not torch.strided:
             raise NotSupportedError(
@@ -117,7 +116,12 @@ class FlatBucket:
         if self._waits:
             self._divisor = divisor
             self._deferred[position] = grad
-            return
+        else:
+            self._copy(position, grad, divisor)
+
+    @torch.no_grad()
+    def _copy(self, position: int, grad: torch.Tensor, divisor: int) -> None:
+        view = self.views[position]
         if grad.is_set_to(view):
             if divisor > 1:
                 view.div_(divisor)
@@ -134,13 +138,18 @@ class FlatBucket:
     @torch.no_grad()
     def give_back(self, untouched: Collection[int] = ()) -> None:
         """Copy the reduced gradients to where the optimizer finds them, but for those *untouched*."""
+        grads, views = [], []
         for position, (parameter, view) in enumerate(zip(self.parameters, self.views, strict=True)):
             if untouched and position in untouched:
                 continue
-            if parameter.grad is None:
+            grad = parameter.grad
+            if grad is None:
                 parameter.grad = view if self._as_view else view.clone()
-            elif not parameter.grad.is_set_to(view):
-                parameter.grad.copy_(view)
+            elif not (self._as_view and grad.is_set_to(view)):
+                grads.append(grad)
+                views.append(view)
+        if grads:
+            torch._foreach_copy_(grads, views)
 
     @torch.no_grad()
     def adopt(self) -> None:

@@ -6,13 +6,13 @@ Names with an underscore are torch's own; programs and torch's optimizers call t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.join import JoinHook
+from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
 from ddp import arguments
 from ddp.buffers import AFTER, BEFORE
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 NOT_PICKLED = ("process_group", "_communicator", "_driver", "_delayed", "_recorder")
 
 
-class TorchInterface:
+class TorchInterface(Joinable):
     """What `ddp.DistributedDataParallel` has in common with torch's class beside training."""
 
     module: nn.Module
@@ -134,6 +134,21 @@ class TorchInterface:
         if self._driver.passes.under_way:
             raise DDPError("a backward pass has begun and not finished: some gradients are not averaged")
 
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Join:
+        """Return the context in which ranks may run out of inputs; see `ddp.join` and torch's ``join``."""
+        arguments.refuse_elsewhere(self.strategy, join=enable)
+        return Join(
+            [self],
+            enable,
+            throw_on_early_termination,
+            divide_by_initial_world_size=divide_by_initial_world_size,
+        )
+
     def join_hook(self, **kwargs: Any) -> JoinHook:
         """Return what a rank does that has run out of inputs; for torch's ``Join``."""
         return ShadowingHook(self, kwargs.get("divide_by_initial_world_size", True))
@@ -217,6 +232,15 @@ class TorchInterface:
             "total_parameter_size_bytes": sum(p.numel() * p.element_size() for p in parameters),
             "unused_parameter_size": sum(p.numel() * p.element_size() for p in driver.unused()),
         }
+
+    @staticmethod
+    def _set_params_and_buffers_to_ignore_for_model(module: nn.Module, names: Iterable[str]) -> None:
+        """Exclude parameters and buffers of *module* from all communication, as in torch."""
+        ignored = list(names)
+        module._ddp_params_and_buffers_to_ignore = ignored  # type: ignore[assignment]
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            if name in ignored:
+                tensor._ddp_ignored = True  # type: ignore[attr-defined]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: all but what belongs to this process group."""

@@ -80,6 +80,8 @@ class Phase(Enum):
     HOLDING = "holding"
     DRAINING = "draining"
 
+    __hash__ = object.__hash__  # that of enum is written in Python, and asked for with every gradient
+
 
 @dataclass(slots=True)
 class _Bucket:

@@ -62,6 +62,11 @@ class Carrier:
         launched_ps = self._timeline.now_ps()
         self._in_flight[bucket] = _Flight(start(), nbytes, launched_ps, collective)
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything is in flight."""
+        return bool(self._in_flight)
+
     def poll(self) -> Iterator[int]:
         """Advance what is in flight; yield what has completed, in the order of launch."""
         self._communicator.poll()

@@ -51,14 +51,14 @@ class Passes:
     """
 
     def __init__(self, parameters: dict[str, Parameter], listener: PassListener, timeline: Timeline) -> None:
-        self._names = list(parameters)
+        self._labels = [f"gradient:{name}" for name in parameters]
         self._listener: PassListener = weakref.proxy(listener)
         self._timeline = timeline
         self._reducing_pass: int | None = None
         self._expected = False
         self._first_computed = False
         handles = [
-            parameter.register_post_accumulate_grad_hook(_weak(self, Passes._on_gradient, index))
+            parameter.register_post_accumulate_grad_hook(_gradient_hook(weakref.ref(self), index))
             for index, parameter in enumerate(parameters.values())
         ]
         first = next(iter(parameters.values()), None)
@@ -104,7 +104,7 @@ class Passes:
         self._timeline.resume()
 
     def _on_gradient(self, index: int) -> None:
-        self._timeline.computed(f"gradient:{self._names[index]}")
+        self._timeline.computed(self._labels[index])
         if self._expected:
             self._on_output()
         if self._reducing_pass is not None:
@@ -138,6 +138,17 @@ class Passes:
     def _abandon(self) -> None:
         self._reducing_pass = None
         self._listener.pass_abandoned()
+
+
+def _gradient_hook(reference: weakref.ref[Passes], index: int) -> Callable[[object], None]:
+    """Return `_weak` for `Passes._on_gradient`, which is called once per parameter: it costs less."""
+
+    def hook(_: object) -> None:
+        living = reference()
+        if living is not None:
+            living._on_gradient(index)
+
+    return hook
 
 
 def _weak(passes: Passes, method: Callable[..., None], *arguments: Any) -> Callable[[object], None]:

@@ -47,7 +47,7 @@ class Timeline:
         """Charge *name* to the clock; it has run since the rank went on computing."""
         self._clock.charge(name)
         now_ps = self._clock.now_ps()
-        if now_ps > self.latest_ps:
+        if self._recorder is not None and now_ps > self.latest_ps:
             self.span("compute", name, self.latest_ps, now_ps)
         self.latest_ps = now_ps
 

@@ -91,6 +91,7 @@ class TorchDriver:
         self._settings = settings
         self._readiness = readiness
         self._checks = checks
+        self._grad_ready = [GradReady(index) for index in range(len(self._parameters))]
         self._ready_order: list[int] = []
         self._ready_ps: dict[int, int] = {}
         self._forward_began_ps = self._step_began_ps = 0
@@ -209,8 +210,9 @@ class TorchDriver:
                 self._take(ready)
         if self.times.active:
             self.times.last("last_gradient")
-        for reduced in self._carrier.poll():
-            self._reduced(reduced)
+        if self._carrier.busy:
+            for reduced in self._carrier.poll():
+                self._reduced(reduced)
 
     def gradient_kept(self, index: int) -> None:
         """Take note of a gradient that is not reduced."""
@@ -273,7 +275,7 @@ class TorchDriver:
     def _ready(self, index: int) -> None:
         self._ready_order.append(index)
         self._ready_ps[index] = self._timeline.latest_ps
-        self._feed(GradReady(index))
+        self._feed(self._grad_ready[index])
 
     def _feed(self, event: Event) -> None:
         for command in self._reducer.handle(event):
