@@ -105,7 +105,7 @@ def steady_step(
     cap=st.sampled_from([1e-6, 0.002, 25]),
     algorithm=st.sampled_from(["ring", "naive"]),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_a_real_step_in_virtual_time_takes_what_the_replay_of_its_profile_takes(
     widths: list[int],
     forward_us: int,
