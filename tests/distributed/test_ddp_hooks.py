@@ -39,7 +39,7 @@ def power_sgd(model: Any, hook: Any) -> None:
 
 
 def post_local_sgd(model: Any) -> None:
-    subgroup = dist.new_group([dist.get_rank()])
+    subgroup, _ = dist.new_subgroups(group_size=1)
     state = post_localSGD_hook.PostLocalSGDState(None, subgroup, start_localSGD_iter=3)
     model.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
 
