@@ -22,9 +22,9 @@ from sim.trace import Trace
 from sim.units import SECOND
 
 TRAINING = [
-    *(name for name, strategy in STRATEGIES.items() if not strategy.only_simulated),
-    "priority:partition_mb=0.001,credits=1",
-    "priority:partition_mb=0.0001,credits=3",
+    *(name for name, own in STRATEGIES.items() if name != "priority" and not own.only_simulated),
+    "priority:partition_mb=0.001,credits=1000",  # a rank notices that credit is free only when it is called
+    "priority:partition_mb=0.0001,credits=1000",
     "zero1:prefetch=True",
     "accumulate:k=3,last=mg_wfbp",
 ]
