@@ -147,6 +147,13 @@ class Reducer:
         Raises:
             ReducerError: the event cannot happen now; the message names what was expected.
         """
+        if (
+            isinstance(event, GradReady)
+            and self._phase is Phase.FILLING
+            and self._is_not_last(event.parameter)
+        ):
+            self._history.append(event)
+            return ()
         transition = self._TRANSITIONS.get((self._phase, type(event)))
         if transition is None:
             accepted = [kind.__name__ for phase, kind in self._TRANSITIONS if phase is self._phase]
@@ -176,6 +183,17 @@ class Reducer:
                 )
             bucket.missing.remove(event.parameter)
         yield from self._launch()
+
+    def _is_not_last(self, parameter: int) -> bool:
+        """Take note of a gradient after which its only bucket waits for others: nothing can be launched.
+
+        False, and nothing noted, where more is to be said or done.  Most gradients are of this kind.
+        """
+        buckets = self._buckets_of.get(parameter, ())
+        if len(buckets) != 1 or len(buckets[0].missing) == 1 or parameter not in buckets[0].missing:
+            return False
+        buckets[0].missing.remove(parameter)
+        return True
 
     def _end(self, event: BackwardEnded) -> Iterator[Command]:
         unused = sorted({parameter for bucket in self._buckets for parameter in bucket.missing})

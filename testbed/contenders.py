@@ -115,7 +115,7 @@ def _is_auto(name: str, transport: str) -> bool:
     return auto is not None
 
 
-def split_names(text: str) -> list[str]:
+def split_names(text: str, option: str = "--algorithm") -> list[str]:
     """Return the names in a comma-separated list, each with its parameters: ``name:key=value,key=value``.
 
     Raises:
@@ -129,7 +129,7 @@ def split_names(text: str) -> list[str]:
         else:
             names.append(item.strip())
     if not all(names):
-        raise UsageError(f"--algorithm {text}: expected names with a comma between them, such as ring,tree")
+        raise UsageError(f"{option} {text}: expected names with a comma between them, such as ring,tree")
     return names
 
 

@@ -68,7 +68,7 @@ def tune(
         raise UsageError(f"--ranks {ranks}: one rank sends nothing; expected at least 2")
     first = DEFAULTS["all_reduce"]
     algorithms = dict.fromkeys([first, *algorithm_names()] if algorithm == ALL else split_names(algorithm))
-    strategies = STRATEGIES if strategy == ALL else dict.fromkeys(strategy.split(","))
+    strategies = STRATEGIES if strategy == ALL else dict.fromkeys(split_names(strategy, "--strategy"))
     for name in algorithms:
         check_choice(name)
     search: Search

@@ -45,6 +45,17 @@ def test_the_document_has_the_default_the_best_and_every_step_simulated(small: P
     assert found["topologies"].keys() == {"ethernet-10g x 16"}
 
 
+def test_names_with_several_parameters_stay_whole(small: Path) -> None:
+    result = run(
+        "--profile", str(small), "--strategy", "wait_free,priority:partition_mb=4,credits=2", "--json"
+    )
+
+    assert result.exit_code == 0, result.stderr
+    tried = {row["strategy"] for row in json.loads(result.stdout)["rows"]}
+    assert len(tried) == 2
+    assert any("credits=2" in name for name in tried)
+
+
 def test_the_table_marks_the_default_and_ends_with_lines_to_paste(small: Path, tmp_path: Path) -> None:
     plot = tmp_path / "caps.svg"
 
