@@ -24,10 +24,7 @@ def pool() -> Iterator[WorkerPool]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the pool of processes, and skip, with the reason, what this machine cannot run."""
-    for item in items:
-        if "pool" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.distributed)
+    """Skip, with the reason, what this machine cannot run."""
     missing = {"gpu": _missing_for_gpu, "privileged": _missing_for_privileged}
     for marker, reason_for in missing.items():
         marked = [item for item in items if item.get_closest_marker(marker)]

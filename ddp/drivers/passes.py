@@ -104,7 +104,8 @@ class Passes:
         self._timeline.resume()
 
     def _on_gradient(self, index: int) -> None:
-        self._timeline.computed(self._labels[index])
+        if self._timeline.matters:
+            self._timeline.computed(self._labels[index])
         if self._expected:
             self._on_output()
         if self._reducing_pass is not None:
@@ -113,7 +114,8 @@ class Passes:
             self._listener.gradient_kept(index)
         if index == 0:
             self._first_computed = False
-        self._timeline.resume()
+        if self._timeline.matters:
+            self._timeline.resume()
 
     def _on_first_computed(self) -> None:
         """Take note that the first parameter's gradient exists; accumulating it comes next."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from collectives.clock import RealClock
 from collectives.communicator import Communicator
 
 
@@ -27,12 +28,15 @@ class Timeline:
 
     Attributes:
         latest_ps: when the clock was last looked at by `resume` or `computed`.
+        matters: whether anybody asks what was computed between two gradients: a recorder, or a clock
+            that must be charged.
     """
 
     def __init__(self, communicator: Communicator, recorder: SpanRecorder | None = None) -> None:
         self._rank = communicator.rank
         self._clock = communicator.clock
         self._recorder = recorder
+        self.matters = recorder is not None or not isinstance(self._clock, RealClock)
         self.latest_ps = self._clock.now_ps()
 
     def now_ps(self) -> int:

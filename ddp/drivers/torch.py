@@ -19,7 +19,7 @@ the affair of `ddp.unused`; what else is done with a bucket, that of `ddp.comm_h
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 
 import torch
@@ -39,6 +39,7 @@ from ddp.events import (
     BackwardBegan,
     BackwardEnded,
     BucketReduced,
+    Command,
     Event,
     FinishBackward,
     GradReady,
@@ -273,12 +274,18 @@ class TorchDriver:
         self._ready(index)
 
     def _ready(self, index: int) -> None:
+        timeline = self._timeline
         self._ready_order.append(index)
-        self._ready_ps[index] = self._timeline.latest_ps
-        self._feed(self._grad_ready[index])
+        self._ready_ps[index] = timeline.latest_ps if timeline.matters else timeline.now_ps()
+        commands = self._reducer.handle(self._grad_ready[index])
+        if commands:
+            self._obey(commands)
 
     def _feed(self, event: Event) -> None:
-        for command in self._reducer.handle(event):
+        self._obey(self._reducer.handle(event))
+
+    def _obey(self, commands: Iterable[Command]) -> None:
+        for command in commands:
             match command:
                 case LaunchBucket(bucket, collective):
                     self.times.first("first_launch")

@@ -13,6 +13,7 @@ import ddp
 from ddp.overlap import STRATEGIES
 from tests.distributed.pool import WorkerPool
 
+pytestmark = pytest.mark.distributed
 TRAINING = [
     *(
         name
