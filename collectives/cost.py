@@ -30,7 +30,7 @@ import numpy as np
 from collectives.algorithms import ALGORITHMS
 from collectives.choice import Choice, Selector, Table, fixed, parse_auto
 from collectives.chunking import Chunking
-from collectives.engines.rows import MostlyEqual, Pattern, Sizes, of_each, reduced_nbytes, rows_of
+from collectives.engines.rows import MostlyEqual, Pattern, Sizes, of_each, patterned_rows, reduced_nbytes
 from collectives.errors import NotExactError, NotSupportedError
 from collectives.placement import on_nodes
 from collectives.program import Algorithm
@@ -155,16 +155,16 @@ def linear_cost(
     in_chunks = Chunking.of(algorithm, num_ranks, num_chunks, 1)
     latency_ps, busy, reduced, num_messages = 0, 0.0, 0, 0
     crowd: _Crowd | None = None
-    for row in rows_of(algorithm, num_ranks):
-        if crowd is None or not crowd.pattern.fits(row):
-            crowd = _Crowd(Pattern(row, num_ranks), topology, places)
-        num_messages += len(crowd.pattern.source)
+    for row, pattern in patterned_rows(algorithm, num_ranks):
+        if crowd is None or crowd.pattern is not pattern:
+            crowd = _Crowd(pattern, topology, places)
+        num_messages += len(pattern.source)
         if num_messages > MAX_MESSAGES:
             raise NotExactError(
                 f"{algorithm} sends more than {MAX_MESSAGES} messages among {num_ranks} ranks"
             )
         latency_ps += crowd.latency_ps + crowd.most_messages * pace.overhead_ps
-        busy += crowd.busy(crowd.pattern.nbytes(row, in_chunks))
+        busy += crowd.busy(pattern.nbytes(row, in_chunks))
         if pace.reduction_bandwidth is not None:
             reduced += int(reduced_nbytes(row, num_ranks, in_chunks).max(initial=0))
     gamma = reduced / pace.reduction_bandwidth if pace.reduction_bandwidth else 0.0

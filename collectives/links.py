@@ -14,12 +14,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, overload
 
 import numpy as np
 
 from collectives.chunking import Chunking
-from collectives.engines.rows import MostlyEqual, Pattern, of_each, rows_of
+from collectives.engines.rows import MostlyEqual, of_each, patterned_rows
 from collectives.errors import NotExactError
 from collectives.job import PlacedJob
 from collectives.program import Send
@@ -167,27 +169,22 @@ class _Counter:
 
 def _by_rows(placed: PlacedJob, chunking: Chunking) -> Traffic:
     counter = _Counter(placed)
-    pattern: Pattern | None = None
-    nbytes = np.zeros(0, dtype=np.int64)
-    for row in rows_of(placed.algorithm, len(placed.hosts)):
-        if pattern is None or not pattern.fits(row):
-            if pattern is not None:
-                counter.add(pattern.source, pattern.destination, nbytes)
-            pattern = Pattern(row, len(placed.hosts))
-            nbytes = np.zeros(len(pattern.source), dtype=np.int64)
-        sizes = pattern.nbytes(row, chunking)
-        if isinstance(sizes, MostlyEqual):
-            nbytes += sizes.common
-            others = sizes.others.values()
-            counter.num_messages += (len(nbytes) - len(others)) * (sizes.common > 0)
-            counter.num_messages += sum(size > 0 for size in others)
-            for message, size in sizes.others.items():
-                nbytes[message] += size - sizes.common
-        else:
-            each = of_each(sizes, len(nbytes))
-            nbytes += each
-            counter.num_messages += int(np.count_nonzero(each))
-    if pattern is not None:
+    rows = patterned_rows(placed.algorithm, len(placed.hosts))
+    for pattern, alike in groupby(rows, key=itemgetter(1)):
+        nbytes = np.zeros(len(pattern.source), dtype=np.int64)
+        for row, _ in alike:
+            sizes = pattern.nbytes(row, chunking)
+            if isinstance(sizes, MostlyEqual):
+                nbytes += sizes.common
+                others = sizes.others.values()
+                counter.num_messages += (len(nbytes) - len(others)) * (sizes.common > 0)
+                counter.num_messages += sum(size > 0 for size in others)
+                for message, size in sizes.others.items():
+                    nbytes[message] += size - sizes.common
+            else:
+                each = of_each(sizes, len(nbytes))
+                nbytes += each
+                counter.num_messages += int(np.count_nonzero(each))
         counter.add(pattern.source, pattern.destination, nbytes)
     return counter.traffic()
 

@@ -17,10 +17,7 @@ from sim.errors import UnitError
 from sim.flight import Flight
 from sim.fluid import Classes, Left, amount, class_durations_ps, class_left, end_ps
 from sim.sharing import max_min_rates
-from sim.units import Int64Array
-
-MAX_PS = 2**62
-"""Up to which times are kept in arrays."""
+from sim.units import MAX_PS, Int64Array
 
 Arrived: TypeAlias = Callable[[Int64Array | None], None]
 """Called with the numbers of messages that have arrived, or None for all that were sent."""

@@ -30,6 +30,9 @@ _BITS = {"b/s", "bps", "bit/s"}
 _BYTES = {"B/s", "Bps"}
 _TEXT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµμ/]*)\s*")
 _INT64_MAX = 2**63 - 1
+MAX_PS = 2**62
+"""Times up to which arrays of 64 bits are trusted with sums of them."""
+
 _HALF = 10**6  # SECOND = _HALF * _HALF: `transfer_ps` multiplies by each in turn, to stay in 64 bits
 
 

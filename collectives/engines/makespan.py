@@ -16,23 +16,21 @@ what it took the last time: then it costs a few additions, whatever the number o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
 
 from collectives.chunking import Chunking
 from collectives.engines.passage import Passage, Thinned, together
-from collectives.engines.rows import Pattern, Rotating, Sizes, reduced_nbytes, rows_of, without_empty
+from collectives.engines.rows import Pattern, Rotating, Sizes, patterned_rows, reduced_nbytes, without_empty
 from collectives.engines.trickle import MAX_TRICKLE, Trickle
 from collectives.errors import NotExactError
-from collectives.program import Algorithm, Step
+from collectives.program import Algorithm
 from sim.errors import UnitError
 from sim.pace import Pace, Pauses
 from sim.topology import Topology
-from sim.units import Int64Array
-
-_LIMIT_PS = 2**62
+from sim.units import MAX_PS, Int64Array
 
 
 class Makespan:
@@ -72,15 +70,8 @@ class Makespan:
         self._num_run += 1
         ready, latest = together(start_ps), int(start_ps.max(initial=0))
         passages = _Passages(self.topology, self.hosts, self._busy_until)
-        pattern: Pattern | None = None
-
-        def reduced_of(row: Step) -> Callable[[], Int64Array]:
-            return partial(reduced_nbytes, row, num_ranks, chunking)
-
         try:
-            for row in rows_of(algorithm, num_ranks):
-                if pattern is None or not pattern.fits(row):
-                    pattern = Pattern(row, num_ranks)
+            for row, pattern in patterned_rows(algorithm, num_ranks):
                 passage, sizes = passages.of(pattern, pattern.nbytes(row, chunking))
                 pause = None if pauses is None else pauses.next_row(passage.num_messages)
                 if pause is not None:
@@ -89,13 +80,12 @@ class Makespan:
                 if len(passage):
                     ready = passage.advance(ready, sizes, self._busy_until)
                     latest += passage.longest_ps
-                reducing = None
-                if pauses is not None:
-                    reducing = pauses.reduction_row(partial(reduced_nbytes, row, num_ranks, chunking))
+                reduced = partial(reduced_nbytes, row, num_ranks, chunking)
+                reducing = None if pauses is None else pauses.reduction_row(reduced)
                 if reducing is not None:
                     ready = together(ready + reducing)
                     latest += int(reducing.max(initial=0))
-                if latest > _LIMIT_PS:
+                if latest > MAX_PS:
                     raise NotExactError("a time beyond 2^62 ps does not fit; use engine='events'")
         except UnitError as error:
             raise NotExactError(f"{error}; use engine='events'") from error

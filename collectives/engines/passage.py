@@ -35,7 +35,7 @@ class Passage:
         destination: rank that receives it.
         flight: they themselves, on their way.
         num_ranks: of the group.
-        longest_ps: of the messages last under way, from both ends being ready to their last byte.
+        longest_ps: of all messages so far, from both ends being ready to their last byte.
     """
 
     def __init__(
@@ -182,10 +182,7 @@ class Passage:
             return taken
         if isinstance(nbytes, Rotating) and self._all_alike:
             return self._turned(nbytes)
-        sizes = of_each(nbytes, len(self.flight))
-        taken = self._solve(sizes)
-        self.longest_ps = int(taken.max(initial=0))
-        return taken
+        return self._solve(of_each(nbytes, len(self.flight)))
 
     @cached_property
     def _all_alike(self) -> bool:
@@ -199,7 +196,6 @@ class Passage:
         if self._turning is None or self._turning[0] is not nbytes.table:
             sizes = nbytes.table[: len(self.flight)]
             self._turning = nbytes.table, np.tile(self._solve(sizes), 2)
-            self.longest_ps = max(self.longest_ps, int(self._turning[1].max()))
         return self._turning[1][nbytes.turn : nbytes.turn + len(self.flight)]
 
     def _usual_of(self, nbytes: int) -> _Usual:
@@ -207,7 +203,6 @@ class Passage:
         if self._usual is None or self._usual.nbytes != nbytes:
             taken = self._solve(nbytes)
             self._usual = _Usual(nbytes, taken, self._through(taken), bool((taken == taken[0]).all()))
-            self.longest_ps = int(taken.max(initial=0))
         return self._usual
 
     def _all_wait(self, nbytes: MostlyEqual) -> bool:
@@ -223,6 +218,7 @@ class Passage:
         if durations is None:
             raise NotExactError("messages share links with too little symmetry; use engine='events'")
         taken: Int64Array = durations + self.flight.latency_ps
+        self.longest_ps = max(self.longest_ps, int(taken.max(initial=0)))
         return taken
 
     def _through(self, taken: Int64Array) -> Times:
@@ -243,7 +239,7 @@ class Thinned:
 
     @property
     def longest_ps(self) -> int:
-        """The longest of the messages last under way, from both ends being ready to their last byte."""
+        """The longest of all messages so far, from both ends being ready to their last byte."""
         return self._whole.longest_ps
 
     @cached_property

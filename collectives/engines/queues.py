@@ -23,7 +23,7 @@ from collectives.cost import selector_on
 from collectives.engines.makespan import Makespan
 from collectives.engines.rank_by_rank import RankByRank
 from collectives.engines.row_execution import RowExecution
-from collectives.engines.rows import Pattern, rows_of
+from collectives.engines.rows import patterned_rows
 from collectives.errors import NotExactError, ProgramError
 from collectives.program import Algorithm
 from collectives.transports.simulated import Observer, SimulatedExchange
@@ -221,11 +221,8 @@ class _Call:
 
 def matches_by_rows(algorithm: Algorithm, num_ranks: int, chunking: Chunking) -> bool:
     """Return whether what is sent in a row is received in that row, and rows are cheap to come by."""
-    pattern: Pattern | None = None
     try:
-        for row in rows_of(algorithm, num_ranks):
-            if pattern is None or not pattern.fits(row):
-                pattern = Pattern(row, num_ranks)
+        for row, pattern in patterned_rows(algorithm, num_ranks):
             pattern.nbytes(row, chunking)
     except NotExactError:
         return False

@@ -20,7 +20,7 @@ import numpy as np
 from collectives.chunking import Chunking
 from collectives.engines.agenda import Agenda
 from collectives.engines.row_messages import Row, RowMessages
-from collectives.engines.rows import MostlyEqual, Pattern, reduced_nbytes, rows_of, without_empty
+from collectives.engines.rows import MostlyEqual, Pattern, patterned_rows, reduced_nbytes, without_empty
 from collectives.program import Algorithm, Step
 from collectives.render import spell_message
 from sim.flight import Flight
@@ -70,7 +70,7 @@ class RowExecution:
         self._chunking = chunking
         self._pauses = pauses
         self._finished = finished
-        self._steps: Iterator[Step] = rows_of(algorithm, len(hosts))
+        self._steps: Iterator[tuple[Step, Pattern]] = patterned_rows(algorithm, len(hosts))
         self._pattern: Pattern | None = None
         self._whole: RowMessages
         self._rows: dict[int, Row] = {}
@@ -165,16 +165,17 @@ class RowExecution:
 
     def _pull(self) -> bool:
         """Make the next row; return whether there was one."""
-        step = next(self._steps, None)
-        if step is None:
+        pulled = next(self._steps, None)
+        if pulled is None:
             return False
-        if self._pattern is None or not self._pattern.fits(step):
-            self._pattern = Pattern(step, len(self._hosts))
-            self._whole = self._messages(self._pattern.source, self._pattern.destination)
-        messages, num_messages = self._whole, len(self._pattern.source)
-        some, sizes = without_empty(self._pattern.nbytes(step, self._chunking), num_messages)
+        step, pattern = pulled
+        if pattern is not self._pattern:
+            self._pattern = pattern
+            self._whole = self._messages(pattern.source, pattern.destination)
+        messages, num_messages = self._whole, len(pattern.source)
+        some, sizes = without_empty(pattern.nbytes(step, self._chunking), num_messages)
         if some is not None:
-            ends = self._pattern.source[some], self._pattern.destination[some]
+            ends = pattern.source[some], pattern.destination[some]
             flight = self._whole.flight.select(some)
             messages = RowMessages(flight, *ends, len(self._hosts), lasting=False)
         nbytes: int | Int64Array

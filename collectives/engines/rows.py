@@ -229,8 +229,7 @@ class Pattern:
         """Return the bytes of each message, as the operations at *positions* have them."""
         sizes = np.zeros(len(self.source) + 1, dtype=np.int64)
         for position, message in zip(positions, messages, strict=True):
-            chunks, length = row[position].chunk, row[position].num_chunks
-            chunk = np.asarray(chunks)
+            chunk, length = np.asarray(row[position].chunk), row[position].num_chunks
             if _length(row[position]) is None or not chunk.shape:
                 start = chunking.starts_in_bytes(chunk)
                 sizes[message] = chunking.starts_in_bytes(chunk + length) - start
@@ -244,6 +243,19 @@ class Pattern:
                 start = chunking.starts_in_bytes(chunk[last])
                 sizes[message[last]] = chunking.starts_in_bytes(chunk[last] + length) - start
         return sizes[:-1]
+
+
+def patterned_rows(algorithm: Algorithm, num_ranks: int) -> Iterator[tuple[Step, Pattern]]:
+    """Yield each row with its pattern: the same object for as long as rows have it.
+
+    Raises:
+        NotExactError: see `rows_of` and `Pattern`.
+    """
+    pattern: Pattern | None = None
+    for row in rows_of(algorithm, num_ranks):
+        if pattern is None or not pattern.fits(row):
+            pattern = Pattern(row, num_ranks)
+        yield row, pattern
 
 
 def reduced_nbytes(row: Step, num_ranks: int, chunking: Chunking) -> Int64Array:

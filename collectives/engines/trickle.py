@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from collectives.engines.passage import Passage, Times, together
+from collectives.engines.passage import MEETS_EARLIER, Passage, Times, together
 from collectives.engines.rows import Sizes
 from collectives.errors import NotExactError
 from sim.units import Int64Array, transfer_ps
@@ -57,9 +57,7 @@ class Trickle:
             for link in self._links[number]:
                 if link != no_link:
                     if begin + self._latency_ps[number] < busy_until[link]:
-                        raise NotExactError(
-                            "a message meets one of an earlier step on a link; use engine='events'"
-                        )
+                        raise NotExactError(MEETS_EARLIER)
                     busy_until[link] = begin + taken
             for rank in (source, destination):
                 after[rank] = max(after[rank], begin + taken)
