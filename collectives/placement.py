@@ -1,7 +1,7 @@
 """Which ranks share a node, for the programs that ask.
 
 A program asks by having a parameter ``ranks_per_node``.  Whoever knows where the ranks of a
-communicator are binds it: `collectives.simulation` and `collectives.virtual_group` from the
+communicator are binds it: `collectives.simulation` and `collectives.virtual.group` from the
 topology, `collectives.connection` from what the launcher of the processes says.  Proofs and
 drawings have no placement and take the program's default; None means that it can do without.
 """

@@ -61,7 +61,7 @@ class VirtualWorld:
 
 
 class RankThreads:
-    """The members of a process group are threads of a cluster: `torch_backend.Members`.
+    """The members of a process group are threads of a cluster: `collectives.torch_backend.members.Members`.
 
     Args:
         rank_thread: this rank.

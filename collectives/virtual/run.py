@@ -13,25 +13,23 @@ Everything that is replaced in torch or in the process for that is put back at t
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional  # its defaults capture the group of whoever imports it first
 
-from collectives import per_rank
 from collectives.autoload import BACKEND
 from collectives.choice import Choice, check_choice
 from collectives.torch_backend import TestbedProcessGroup
-from collectives.virtual_group import VirtualStore, VirtualWorld
+from collectives.virtual import per_rank
+from collectives.virtual.group import VirtualStore, VirtualWorld
+from collectives.virtual.script import Script
 from sim.cluster import Cluster
 from sim.conditions import Condition
 from sim.errors import DeadlockError
@@ -100,7 +98,7 @@ def run_virtual(
     if callable(fn_or_script):
         fn = fn_or_script
     else:
-        script = _Script(Path(fn_or_script), argv, num_ranks)
+        script = Script(Path(fn_or_script), argv, num_ranks)
         contexts += script.contexts()
         fn = script.run
     cluster = Cluster(topology, compute=compute, contexts=contexts, trace=trace, conditions=conditions)
@@ -113,37 +111,6 @@ def run_virtual(
         finally:
             per_rank.forget_environment(environment)
     return VirtualRun(results, cluster.times_ps, cluster)
-
-
-class _Script:
-    """A script, compiled once, with a ``__main__`` for each rank."""
-
-    def __init__(self, path: Path, argv: Sequence[str], num_ranks: int) -> None:
-        self.path = path
-        self.argv = [str(path), *argv]
-        self.code = compile(path.read_bytes(), str(path), "exec")
-        self.mains = [ModuleType("__main__") for _ in range(num_ranks)]
-
-    def contexts(self) -> list[per_rank.PerRank]:
-        """Return what makes each rank's ``__main__`` and ``sys.argv`` its own."""
-        search_path = [str(self.path.resolve().parent), *sys.path]
-        num_ranks = len(self.mains)
-        return [
-            per_rank.item(num_ranks, sys.modules, "__main__", lambda rank: self.mains[rank]),
-            per_rank.attribute(num_ranks, sys, "argv", lambda rank: list(self.argv)),
-            per_rank.attribute(num_ranks, sys, "path", lambda rank: list(search_path)),
-        ]
-
-    def run(self, rank: int) -> dict[str, Any]:
-        """Run the script as *rank* and return the globals that it leaves."""
-        variables = self.mains[rank].__dict__
-        variables.update(__file__=str(self.path), __builtins__=builtins)
-        try:
-            exec(self.code, variables)
-        except SystemExit as end:
-            if end.code not in (None, 0):
-                raise
-        return variables
 
 
 def _run_rank(fn: Callable[[int], Any], rank: int) -> Any:

@@ -4,7 +4,7 @@
 
 A process group translates torch's calls, lists of tensors and option objects, into calls of a
 `collectives.communicator.Communicator`, and knows nothing of how messages travel.  That is the
-business of its *members* (`collectives.torch_members`): processes over an inner Gloo or NCCL group,
+business of its *members* (`collectives.torch_backend.members`): processes over an inner Gloo or NCCL group,
 or rank threads in virtual time.  A script runs unmodified on either, and so does what torch builds
 on a process group: object collectives, sub-groups, its own DistributedDataParallel.
 
@@ -26,9 +26,9 @@ from collectives.choice import Choice
 from collectives.communicator import Communicator
 from collectives.errors import NotSupportedError
 from collectives.reduction import op_of
-from collectives.torch_members import Members, Processes
-from collectives.torch_names import NamedProcessGroup
-from collectives.torch_work import CollectiveWork
+from collectives.torch_backend.members import Members, Processes
+from collectives.torch_backend.names import NamedProcessGroup
+from collectives.torch_backend.work import CollectiveWork
 from sim.cluster import Cluster
 
 register()  # for those who import this module where the package is not installed
@@ -64,7 +64,7 @@ def create(options: Any, backend_options: Any) -> TestbedProcessGroup:
     if rank_thread is None:
         members = Processes(options, algorithm or "ring")
     else:
-        from collectives.virtual_group import RankThreads
+        from collectives.virtual.group import RankThreads
 
         members = RankThreads(rank_thread, options, algorithm)
     return TestbedProcessGroup(members, options.group_rank, options.group_size)

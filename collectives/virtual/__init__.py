@@ -1,0 +1,5 @@
+"""Unmodified torch code as the ranks of a cluster in virtual time, in one process."""
+
+from collectives.virtual.run import VirtualRun, run_virtual
+
+__all__ = ["VirtualRun", "run_virtual"]
