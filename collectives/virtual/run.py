@@ -21,14 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
-import torch.distributed.nn.functional  # its defaults capture the group of whoever imports it first
 
-from collectives.autoload import BACKEND
 from collectives.choice import Choice, check_choice
-from collectives.torch_backend import TestbedProcessGroup
 from collectives.virtual import per_rank
-from collectives.virtual.group import VirtualStore, VirtualWorld
+from collectives.virtual.computation import ComputeModel
+from collectives.virtual.group import VirtualWorld
+from collectives.virtual.patches import process_groups_on_rank_threads
 from collectives.virtual.script import Script
 from sim.cluster import Cluster
 from sim.conditions import Condition
@@ -37,7 +35,6 @@ from sim.topology import Topology
 from sim.trace import Trace
 from sim.units import SECOND
 
-_c10d: Any = torch.distributed.distributed_c10d
 _c10d_core: Any = torch._C._distributed_c10d
 
 
@@ -66,7 +63,7 @@ def run_virtual(
     topology: Topology,
     *,
     argv: Sequence[str] = (),
-    compute: Mapping[str, int] | None = None,
+    compute: ComputeModel | Mapping[str, int] | None = None,
     algorithm: Choice = "ring",
     trace: Trace | None = None,
     conditions: Sequence[Condition] = (),
@@ -77,7 +74,8 @@ def run_virtual(
         fn_or_script: a function of the rank, or the path of a script.
         topology: the network; it has ``num_ranks`` ranks.
         argv: the script's arguments, without its name.
-        compute: picoseconds per kind of work, such as ``forward`` or ``gradient:conv1.weight``.
+        compute: how computation takes time: a model, or picoseconds per kind of work, such as ``forward`` or
+            ``gradient:conv1.weight``; None: it takes none.
         algorithm: in process groups that do not choose one; see `collectives.choice`.
         trace: gets a span for every computation charged and every collective carried out.
         conditions: under which the cluster works (see `sim.conditions`); a straggler's computations take
@@ -101,11 +99,12 @@ def run_virtual(
         script = Script(Path(fn_or_script), argv, num_ranks)
         contexts += script.contexts()
         fn = script.run
-    cluster = Cluster(topology, compute=compute, contexts=contexts, trace=trace, conditions=conditions)
+    charges, model = (None, compute) if isinstance(compute, ComputeModel) else (compute, None)
+    cluster = Cluster(topology, compute=charges, contexts=contexts, trace=trace, conditions=conditions)
     world = cluster.shared[VirtualWorld] = VirtualWorld(algorithm, trace=trace)
-    with _process_restored(), _process_groups_on_rank_threads():
+    with _process_restored(), process_groups_on_rank_threads():
         try:
-            results = cluster.run(lambda rank: _run_rank(fn, rank))
+            results = cluster.run(lambda rank: _run_rank(fn, rank, model))
         except DeadlockError as error:
             raise DeadlockError("\n  ".join([str(error), *world.verdicts()])) from None
         finally:
@@ -113,10 +112,13 @@ def run_virtual(
     return VirtualRun(results, cluster.times_ps, cluster)
 
 
-def _run_rank(fn: Callable[[int], Any], rank: int) -> Any:
+def _run_rank(fn: Callable[[int], Any], rank: int, model: ComputeModel | None) -> Any:
     torch.set_num_threads(1)  # a matter of the thread; torchrun does it by OMP_NUM_THREADS
+    rank_thread = Cluster.current()
+    assert rank_thread is not None
     try:
-        return fn(rank)
+        with contextlib.nullcontext() if model is None else model.on_rank(rank_thread):
+            return fn(rank)
     finally:
         _c10d_core._unregister_all_process_groups()  # this thread's
 
@@ -147,38 +149,3 @@ def _process_restored() -> Iterator[None]:
     finally:
         os.chdir(directory)
         torch.set_num_threads(num_threads)
-
-
-@contextlib.contextmanager
-def _process_groups_on_rank_threads() -> Iterator[None]:
-    """Let rank threads meet in a `VirtualStore` and make process groups of their own."""
-    replaced = ("rendezvous", "_new_process_group_helper", "default_pg_nccl_timeout")
-    before = {name: getattr(_c10d, name) for name in replaced}
-    rendezvous, new_group = before["rendezvous"], before["_new_process_group_helper"]
-
-    def meet(url: str, rank: int = -1, world_size: int = -1, **options: Any) -> Iterator[Any]:
-        rank_thread = Cluster.current()
-        if rank_thread is None:
-            yield from rendezvous(url, rank, world_size, **options)
-        else:
-            num_ranks = rank_thread.cluster.topology.num_ranks
-            store = VirtualStore(rank_thread)
-            yield store, rank_thread.rank if rank < 0 else rank, num_ranks if world_size < 0 else world_size
-
-    def make(size: int, rank: int, ranks: list[int], backend: Any, *rest: Any, **options: Any) -> Any:
-        if Cluster.current() is None:
-            return new_group(size, rank, ranks, backend, *rest, **options)
-        group, store = new_group(size, rank, ranks, dist.Backend(BACKEND), *rest, **options)
-        if isinstance(group, TestbedProcessGroup):  # the name that the script asked for
-            _c10d._world.pg_map[group] = (str(backend), store)
-        return group, store
-
-    _c10d.rendezvous, _c10d._new_process_group_helper = meet, make
-    _c10d.default_pg_nccl_timeout = _c10d.default_pg_timeout  # unset where torch has no NCCL
-    _c10d_core._set_thread_isolation_mode(True)
-    try:
-        yield
-    finally:
-        _c10d_core._set_thread_isolation_mode(False)
-        for name, value in before.items():
-            setattr(_c10d, name, value)
