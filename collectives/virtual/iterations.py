@@ -33,7 +33,7 @@ class Iterations:
         self._listeners: list[Callable[[RankThread, int], None]] = []
 
     def on_end(self, listener: Callable[[RankThread, int], None]) -> None:
-        """Call ``listener(rank_thread, finished)`` on a rank's thread whenever it has finished an iteration."""
+        """Call ``listener(rank_thread, finished)`` on its thread when a rank has finished an iteration."""
         self._listeners.append(listener)
 
     @contextlib.contextmanager
