@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import simpy
@@ -38,11 +38,16 @@ class RankThread:
     Attributes:
         rank: from 0.
         cluster: the cluster it belongs to.
+        charges: picoseconds per kind of work, as `charge` names it; at first the cluster's.
+        computed_ps: how much of its time it has computed.
+        waited_ps: how much of its time it has waited.
     """
 
     def __init__(self, cluster: Cluster, rank: int, now_ps: int) -> None:
         self.rank = rank
         self.cluster = cluster
+        self.charges: Mapping[str, int] = cluster.compute
+        self.computed_ps = self.waited_ps = 0
         self._now_ps = now_ps
         self._turn = threading.Lock()
         self._turn.acquire()
@@ -55,18 +60,22 @@ class RankThread:
         return self._now_ps
 
     def charge(self, work: str) -> None:
-        """Let the time pass that the cluster's compute model gives for *work*; 0 if it has none.
+        """Let the time pass that `charges` gives for *work*; 0 if it has none."""
+        self.compute(self.charges.get(work, 0), work)
 
-        A slow rank takes its factor times as long.
+    def compute(self, duration_ps: int, work: str | None = None) -> None:
+        """Compute what takes *duration_ps* on a rank that is not slow; a slow one takes its factor as long.
+
+        The trace shows it under the name *work*; None: whoever charges shows it.
         """
         began_ps = self._now_ps
-        factor = self.cluster.setting.factors.get(self.rank, 1)
-        self.charge_ps(math.ceil(self.cluster.compute.get(work, 0) * factor))
-        if self.cluster.trace is not None and self._now_ps > began_ps:
+        factor = self.cluster.setting.factors.get(self.rank)
+        self.charge_ps(duration_ps if factor is None else math.ceil(duration_ps * factor))
+        if work is not None and self.cluster.trace is not None and self._now_ps > began_ps:
             self.cluster.trace.span(self.rank, "compute", work, began_ps, self._now_ps)
 
     def charge_ps(self, duration_ps: int) -> None:
-        """Advance this rank's local time by *duration_ps* picoseconds of computation.
+        """Advance this rank's local time by exactly *duration_ps* picoseconds of computation.
 
         Raises:
             ValueError: the duration is negative.
@@ -74,6 +83,7 @@ class RankThread:
         if duration_ps < 0:
             raise ValueError(f"a rank's time cannot run backwards: charged {duration_ps} ps")
         self._now_ps += duration_ps
+        self.computed_ps += duration_ps
 
     def spawn(self, generator: Generator[simpy.Event, Any, T]) -> simpy.Process:
         """Start *generator* as a SimPy process at this rank's local time.
@@ -136,7 +146,10 @@ class RankThread:
     def _wake(self, event: simpy.Event) -> None:
         """Engine: the event that this rank waits for has fired."""
         event.defused = True
-        self._now_ps = max(self._now_ps, int(self.cluster.env.now))
+        now_ps = int(self.cluster.env.now)
+        if now_ps > self._now_ps:
+            self.waited_ps += now_ps - self._now_ps
+            self._now_ps = now_ps
         self.cluster._make_runnable(self)
 
     def _check_thread(self) -> None:

@@ -1,24 +1,11 @@
-"""How the computation of a rank takes virtual time: by a stated model."""
+"""How the computation of a rank takes virtual time: by a stated model.
 
-from __future__ import annotations
+    Charges    picoseconds per kind of work, and what a script charges itself by `compute`
 
-from contextlib import AbstractContextManager
-from typing import Protocol, runtime_checkable
+Without a model computation takes no time.
+"""
 
-from sim.cluster import RankThread
+from collectives.virtual.computation.charges import Charges, compute
+from collectives.virtual.computation.model import ComputeModel
 
-
-@runtime_checkable
-class ComputeModel(Protocol):
-    """Charges what a rank computes to its clock.
-
-    Attributes:
-        name: how the figure was got, for reports, such as ``roofline of h100``.
-        repeats: whether the same script takes the same virtual time in every run.
-    """
-
-    name: str
-    repeats: bool
-
-    def on_rank(self, rank_thread: RankThread) -> AbstractContextManager[None]:
-        """Return what is entered on the rank's thread before the user's function, and left after it."""
+__all__ = ["Charges", "ComputeModel", "compute"]
