@@ -105,6 +105,11 @@ class Cluster:
         """The local time of each rank of the last run."""
         return tuple(rank.now_ps() for rank in self._ranks)
 
+    @property
+    def computed_ps(self) -> tuple[int, ...]:
+        """How much of the time of each rank of the last run was computation."""
+        return tuple(rank.computed_ps for rank in self._ranks)
+
     def run(self, fn: Callable[[int], T]) -> list[T]:
         """Run ``fn(rank)`` on every rank; return what the ranks returned, in order of rank.
 

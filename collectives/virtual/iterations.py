@@ -1,20 +1,36 @@
-"""Which iteration each rank is in: an iteration ends with a step of an optimizer.
+"""Where the iterations of a training script end, on each rank: with a step of an optimizer.
 
 With several optimizers on a rank, the one that has stepped most often counts, so that a wrapped
-optimizer, or one for each part of a model, makes no iteration longer or shorter.
+optimizer, or one for each part of a model, makes no iteration longer or shorter.  A script that says
+itself where its iterations end, by `end_iteration`, is taken at its word.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from sim.cluster import Cluster
 from sim.rank_thread import RankThread, current_rank_thread
+
+
+@dataclass(frozen=True)
+class End:
+    """The end of an iteration on a rank.
+
+    Attributes:
+        now_ps: the rank's local time.
+        computed_ps: how much of it was computation.
+    """
+
+    now_ps: int
+    computed_ps: int
 
 
 class Iterations:
@@ -25,12 +41,21 @@ class Iterations:
 
     Attributes:
         finished: how many iterations each rank has finished.
+        ends: of each rank, where they ended.
     """
 
     def __init__(self, num_ranks: int) -> None:
         self.finished = [0] * num_ranks
+        self.ends: list[list[End]] = [[] for _ in range(num_ranks)]
+        self._marked = [False] * num_ranks
         self._steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
         self._listeners: list[Callable[[RankThread, int], None]] = []
+
+    @staticmethod
+    def of(cluster: Cluster) -> Iterations:
+        """Return those of *cluster*, where `collectives.virtual.run_virtual` has put them."""
+        iterations: Iterations = cluster.shared[Iterations]
+        return iterations
 
     def on_end(self, listener: Callable[[RankThread, int], None]) -> None:
         """Call ``listener(rank_thread, finished)`` on its thread when a rank has finished an iteration."""
@@ -45,12 +70,36 @@ class Iterations:
         finally:
             hook.remove()
 
+    def mark(self, rank_thread: RankThread) -> None:
+        """Note that the rank says itself that an iteration has ended; its optimizers count no more."""
+        rank = rank_thread.rank
+        if not self._marked[rank]:
+            self._marked[rank] = True
+            self.finished[rank] = 0
+            self.ends[rank].clear()
+        self._end(rank_thread)
+
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         rank_thread = current_rank_thread()
-        if rank_thread is None:
+        if rank_thread is None or self._marked[rank_thread.rank]:
             return
         self._steps[optimizer] = steps = self._steps.get(optimizer, 0) + 1
         if steps > self.finished[rank_thread.rank]:
-            self.finished[rank_thread.rank] = steps
-            for listener in self._listeners:
-                listener(rank_thread, steps)
+            self._end(rank_thread)
+
+    def _end(self, rank_thread: RankThread) -> None:
+        rank = rank_thread.rank
+        self.finished[rank] += 1
+        self.ends[rank].append(End(rank_thread.now_ps(), rank_thread.computed_ps))
+        for listener in self._listeners:
+            listener(rank_thread, self.finished[rank])
+
+
+def end_iteration() -> None:
+    """Say that an iteration of the training ends here, on this rank.
+
+    Needed only where it does not end with an optimizer's step; does nothing outside of a virtual run.
+    """
+    rank_thread = Cluster.current()
+    if rank_thread is not None:
+        Iterations.of(rank_thread.cluster).mark(rank_thread)

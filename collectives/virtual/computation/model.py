@@ -10,15 +10,15 @@ from sim.cluster import RankThread
 
 @runtime_checkable
 class ComputeModel(Protocol):
-    """Charges what a rank computes to its clock.
+    """Charges what a rank computes to its clock."""
 
-    Attributes:
-        name: how the figure was got, for reports, such as ``roofline of h100``.
-        repeats: whether the same script takes the same virtual time in every run.
-    """
+    @property
+    def name(self) -> str:
+        """How the figure was got, for reports, such as ``roofline of h100``."""
 
-    name: str
-    repeats: bool
+    @property
+    def repeats(self) -> bool:
+        """Whether the same script takes the same virtual time in every run."""
 
     def on_rank(self, rank_thread: RankThread) -> AbstractContextManager[None]:
         """Return what is entered on the rank's thread before the user's function, and left after it."""

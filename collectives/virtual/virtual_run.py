@@ -24,13 +24,16 @@ import torch
 
 from collectives.choice import Choice, check_choice
 from collectives.virtual import per_rank
-from collectives.virtual.computation import ComputeModel
+from collectives.virtual.computation import Charges, ComputeModel
 from collectives.virtual.group import VirtualWorld
+from collectives.virtual.iterations import Iterations
 from collectives.virtual.patches import process_groups_on_rank_threads
+from collectives.virtual.report import VirtualReport
 from collectives.virtual.script import Script
 from sim.cluster import Cluster
 from sim.conditions import Condition
-from sim.errors import DeadlockError
+from sim.errors import DeadlockError, TopologyError
+from sim.files.description import load_network
 from sim.topology import Topology
 from sim.trace import Trace
 from sim.units import SECOND
@@ -46,16 +49,71 @@ class VirtualRun:
         results: of each rank, what the function returned, or the globals that the script left.
         times_ps: each rank's local time at its end, in picoseconds.
         cluster: on which it ran; its network knows how many bytes each link has carried.
+        report: what was spent on what.
     """
 
     results: list[Any]
     times_ps: tuple[int, ...]
     cluster: Cluster
+    report: VirtualReport
 
     @property
     def seconds(self) -> float:
         """Virtual seconds until the last rank had finished."""
         return max(self.times_ps) / SECOND
+
+
+def run(
+    fn_or_script: Callable[[int], Any] | str | os.PathLike[str],
+    ranks: int | None = None,
+    network: Topology | str | os.PathLike[str] = "switch-100g",
+    *,
+    compute: ComputeModel | Mapping[str, int] | None = None,
+    faults: Sequence[Condition] = (),
+    algorithm: Choice = "ring",
+    argv: Sequence[str] = (),
+    trace: Trace | None = None,
+) -> VirtualRun:
+    """Run ``fn(rank)``, or a script, on so many ranks of a network in virtual time; see `run_virtual`.
+
+    Args:
+        fn_or_script: a function of the rank, or the path of a script.
+        ranks: how many; None: as many as *network* has, where it says so.
+        network: the name of a preset, the path of a network file, or a topology.
+        compute: how computation takes time.
+        faults: under which the cluster works.
+        algorithm: in process groups that do not choose one.
+        argv: the script's arguments.
+        trace: gets what happened when.
+
+    Raises:
+        NetworkFileError: there is no such network.
+        TopologyError: it does not have so many ranks, or does not say how many.
+    """
+    topology = topology_of(network, ranks)
+    return run_virtual(
+        fn_or_script,
+        topology,
+        argv=argv,
+        compute=compute,
+        algorithm=algorithm,
+        trace=trace,
+        conditions=faults,
+    )
+
+
+def topology_of(network: Topology | str | os.PathLike[str], ranks: int | None) -> Topology:
+    """Return *network* with so many ranks.
+
+    Raises:
+        NetworkFileError: there is no such network.
+        TopologyError: it does not have so many ranks, or does not say how many.
+    """
+    if not isinstance(network, Topology):
+        return load_network(network).topology(ranks)
+    if ranks not in (None, network.num_ranks):
+        raise TopologyError(f"{network.name}: it has {network.num_ranks} ranks, but {ranks} are asked for")
+    return network
 
 
 def run_virtual(
@@ -99,25 +157,31 @@ def run_virtual(
         script = Script(Path(fn_or_script), argv, num_ranks)
         contexts += script.contexts()
         fn = script.run
-    charges, model = (None, compute) if isinstance(compute, ComputeModel) else (compute, None)
-    cluster = Cluster(topology, compute=charges, contexts=contexts, trace=trace, conditions=conditions)
+    model = compute if isinstance(compute, ComputeModel) else _charges(compute)
+    cluster = Cluster(topology, contexts=contexts, trace=trace, conditions=conditions)
     world = cluster.shared[VirtualWorld] = VirtualWorld(algorithm, trace=trace)
-    with _process_restored(), process_groups_on_rank_threads():
+    iterations = cluster.shared[Iterations] = Iterations(num_ranks)
+    with _process_restored(), process_groups_on_rank_threads(), iterations.counted():
         try:
             results = cluster.run(lambda rank: _run_rank(fn, rank, model))
         except DeadlockError as error:
             raise DeadlockError("\n  ".join([str(error), *world.verdicts()])) from None
         finally:
             per_rank.forget_environment(environment)
-    return VirtualRun(results, cluster.times_ps, cluster)
+    report = VirtualReport.of(cluster, algorithm, model)
+    return VirtualRun(results, cluster.times_ps, cluster, report)
 
 
-def _run_rank(fn: Callable[[int], Any], rank: int, model: ComputeModel | None) -> Any:
+def _charges(compute: Mapping[str, int] | None) -> Charges:
+    return Charges(name="none but what the script charges") if compute is None else Charges(compute)
+
+
+def _run_rank(fn: Callable[[int], Any], rank: int, model: ComputeModel) -> Any:
     torch.set_num_threads(1)  # a matter of the thread; torchrun does it by OMP_NUM_THREADS
     rank_thread = Cluster.current()
     assert rank_thread is not None
     try:
-        with contextlib.nullcontext() if model is None else model.on_rank(rank_thread):
+        with model.on_rank(rank_thread):
             return fn(rank)
     finally:
         _c10d_core._unregister_all_process_groups()  # this thread's

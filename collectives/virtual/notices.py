@@ -1,0 +1,27 @@
+"""What a run has to say beside its figures, each thing once: what was mapped, and what looks wrong."""
+
+from __future__ import annotations
+
+from sim.cluster import Cluster
+
+
+class Notices:
+    """The notices of a run, in the order in which they were first given."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, None] = {}
+
+    @staticmethod
+    def of(cluster: Cluster) -> Notices:
+        """Return those of *cluster*, which has none at first."""
+        notices: Notices = cluster.shared.setdefault(Notices, Notices())
+        return notices
+
+    def add(self, text: str) -> None:
+        """Give a notice, unless it has been given before."""
+        self._texts.setdefault(text)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All of them."""
+        return tuple(self._texts)

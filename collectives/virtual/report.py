@@ -1,0 +1,147 @@
+"""What a virtual run has taken: of each iteration how long, how much was computation, how much waiting.
+
+A rank's time is computation, which a model has charged, or waiting: for messages, for ranks that are
+late, for the rendezvous.  Waiting is the communication that nothing hides, so it is called exposed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from collectives.links import Links
+from collectives.virtual.computation import ComputeModel
+from collectives.virtual.iterations import End, Iterations
+from collectives.virtual.notices import Notices
+from sim.cluster import Cluster
+from sim.units import to_seconds
+
+
+@dataclass(frozen=True)
+class Spent:
+    """A piece of a rank's time; attributes in seconds.
+
+    Attributes:
+        seconds: all of it.
+        compute_seconds: what the rank computed.
+        exposed_seconds: the rest, in which it waited.
+    """
+
+    seconds: float
+    compute_seconds: float
+    exposed_seconds: float
+
+    @classmethod
+    def between(cls, start: End, end: End) -> Spent:
+        """Return the time from *start* to *end*."""
+        time_ps, computed_ps = end.now_ps - start.now_ps, end.computed_ps - start.computed_ps
+        return cls(to_seconds(time_ps), to_seconds(computed_ps), to_seconds(time_ps - computed_ps))
+
+
+@dataclass(frozen=True)
+class VirtualReport:
+    """What a run on rank threads has taken.
+
+    Attributes:
+        seconds: until the last rank had finished.
+        ranks: what each rank has spent in all.
+        iterations: of each iteration, what each rank has spent in it; those that all ranks have
+            finished.  The first counts from the start, and has the set-up in it.
+        links: bytes over each link, and how full it was.
+        network: name of the topology.
+        algorithm: of the collectives, in words.
+        compute: how computation was charged, in words.
+        repeats: whether the run takes the same time again.
+        conditions: that held, in words.
+        notices: what else is to be said.
+    """
+
+    seconds: float
+    ranks: tuple[Spent, ...]
+    iterations: tuple[tuple[Spent, ...], ...]
+    links: Links
+    network: str
+    algorithm: str
+    compute: str
+    repeats: bool
+    conditions: tuple[str, ...]
+    notices: tuple[str, ...]
+
+    @classmethod
+    def of(cls, cluster: Cluster, algorithm: object, model: ComputeModel) -> VirtualReport:
+        """Return what the run on *cluster* has taken."""
+        network, setting, ends = cluster.network, cluster.setting, Iterations.of(cluster).ends
+        last = [End(*of_rank) for of_rank in zip(cluster.times_ps, cluster.computed_ps, strict=True)]
+        start = [End(setting.delays_ps.get(rank, 0), 0) for rank in range(len(last))]
+        time_ps = max(cluster.times_ps)
+        links = Links(
+            setting.topology, network.link_bytes, time_ps, mean_bandwidth=setting.mean_bandwidth(0, time_ps)
+        )
+        return cls(
+            seconds=to_seconds(time_ps),
+            ranks=tuple(map(Spent.between, start, last)),
+            iterations=tuple(
+                tuple(map(Spent.between, before, after))
+                for before, after in pairwise([tuple(start), *zip(*ends, strict=False)])
+            ),
+            links=links,
+            network=cluster.topology.name,
+            algorithm=_spell(algorithm),
+            compute=model.name,
+            repeats=model.repeats,
+            conditions=tuple(map(str, setting.conditions)),
+            notices=Notices.of(cluster).texts,
+        )
+
+    @property
+    def num_ranks(self) -> int:
+        """Number of ranks."""
+        return len(self.ranks)
+
+    @property
+    def iteration_seconds(self) -> tuple[float, ...]:
+        """How long each iteration has taken, on rank 0."""
+        return tuple(iteration[0].seconds for iteration in self.iterations)
+
+    def steady(self, rank: int = 0) -> Spent | None:
+        """Return the iteration of median length on *rank*, of all but the first; None if there is none.
+
+        Of an even number it is the shorter of the two in the middle, so that its parts add up.
+        """
+        spent = sorted((iteration[rank] for iteration in self.iterations[1:]), key=lambda own: own.seconds)
+        return spent[(len(spent) - 1) // 2] if spent else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON types; times are in seconds."""
+        steady = self.steady()
+        return {
+            "seconds": self.seconds,
+            "num_ranks": self.num_ranks,
+            "steady_iteration": None if steady is None else asdict(steady),
+            "iterations": [
+                {
+                    "seconds": iteration[0].seconds,
+                    "compute_seconds": iteration[0].compute_seconds,
+                    "exposed_seconds": iteration[0].exposed_seconds,
+                    "slowest_rank_seconds": max(spent.seconds for spent in iteration),
+                    "median_rank_seconds": median(spent.seconds for spent in iteration),
+                }
+                for iteration in self.iterations
+            ],
+            "ranks": [asdict(spent) for spent in self.ranks],
+            "links": [asdict(self.links[link]) for link in self.links.busiest],
+            "network": self.network,
+            "algorithm": self.algorithm,
+            "compute": self.compute,
+            "repeats": self.repeats,
+            "conditions": list(self.conditions),
+            "notices": list(self.notices),
+        }
+
+
+def _spell(algorithm: object) -> str:
+    if isinstance(algorithm, dict):
+        return ", ".join(f"{collective} by {_spell(own)}" for collective, own in algorithm.items())
+    return getattr(algorithm, "__name__", None) or str(algorithm)

@@ -1,0 +1,129 @@
+"""The report of a virtual run says where each rank's time has gone, iteration by iteration."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives.virtual import end_iteration, run
+from sim import Straggler
+from sim.cluster import Cluster
+from sim.errors import NetworkFileError, TopologyError
+from sim.topology import Topology
+from sim.units import SECOND
+
+MICROSECOND = 10**6  # picoseconds
+
+
+def switch(num_ranks: int) -> Topology:
+    return Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
+
+
+def all_reduce_ps(num_ranks: int, nbytes: int) -> int:
+    """Return how long a ring takes on `switch`: 80 ps for each byte and 2 µs of latency either side."""
+    return 2 * (num_ranks - 1) * (2 * 2 * MICROSECOND + nbytes // num_ranks * 80)
+
+
+@given(charges=st.lists(st.lists(st.integers(0, 10**7), min_size=4, max_size=4), max_size=4))
+@settings(max_examples=20)
+def test_each_iteration_is_what_was_computed_and_what_was_waited(charges: list[list[int]]) -> None:
+    def train(rank: int) -> None:
+        dist.init_process_group("nccl")
+        parameter = torch.nn.Parameter(torch.zeros(100))
+        optimizer = torch.optim.SGD([parameter], lr=0.1)
+        for of_ranks in charges:
+            rank_thread = Cluster.current()
+            assert rank_thread is not None
+            rank_thread.charge_ps(of_ranks[rank])
+            parameter.grad = torch.ones(100)
+            dist.all_reduce(parameter.grad)
+            optimizer.step()
+
+    report = run(train, 4, switch(4)).report
+
+    assert len(report.iterations) == len(charges)
+    for iteration, of_ranks in zip(report.iterations, charges, strict=True):
+        time_ps = max(of_ranks) + all_reduce_ps(4, 400)  # the slowest keeps all waiting
+        for spent, charged in zip(iteration, of_ranks, strict=True):
+            assert spent.seconds == pytest.approx(time_ps / SECOND, rel=1e-12)
+            assert spent.compute_seconds == charged / SECOND
+            assert spent.exposed_seconds == pytest.approx((time_ps - charged) / SECOND, rel=1e-12)
+    assert report.iteration_seconds == tuple(iteration[0].seconds for iteration in report.iterations)
+    assert json.loads(json.dumps(report.to_json()))["num_ranks"] == 4
+
+
+def test_the_steady_iteration_is_the_median_of_all_but_the_first() -> None:
+    def work(rank: int) -> None:
+        for charge in (900, 5, 7, 3, 6):
+            rank_thread = Cluster.current()
+            assert rank_thread is not None
+            rank_thread.charge_ps(charge)
+            end_iteration()
+
+    report = run(work, 1).report
+    steady = report.steady()
+
+    assert report.iterations[0][0].compute_seconds == 900 / SECOND
+    assert steady is not None
+    assert steady.seconds == 5 / SECOND  # the shorter of the two in the middle, of 3, 5, 6 and 7
+
+
+def test_who_marks_iterations_is_not_asked_when_its_optimizers_step() -> None:
+    def work(rank: int) -> None:
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+        for micro_batch in range(6):
+            optimizer.step()
+            if micro_batch % 3 == 2:
+                end_iteration()
+
+    assert len(run(work, 2).report.iterations) == 2
+
+
+def test_what_no_iteration_is_has_no_iterations() -> None:
+    report = run(lambda rank: None, 2).report
+
+    assert (report.iterations, report.steady(), report.seconds) == ((), None, 0.0)
+
+
+def test_an_iteration_ends_with_an_optimizer_step_only_of_ranks() -> None:
+    end_iteration()  # outside of a run it means nothing
+
+    def work(rank: int) -> None:
+        torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1).step()
+
+    run(work, 1)
+    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1).step()
+
+
+def test_the_report_says_what_it_rests_on() -> None:
+    def work(rank: int) -> None:
+        dist.init_process_group("nccl")
+        dist.all_reduce(torch.ones(100))
+
+    report = run(
+        work, 4, "switch-100g", algorithm={"all_reduce": "tree"}, faults=[Straggler(1, delay="1ms")]
+    ).report
+
+    assert report.algorithm == "all_reduce by tree"
+    assert report.network == "switch-100g"
+    assert report.compute == "none but what the script charges"
+    assert report.repeats
+    assert len(report.conditions) == 1
+    assert "Straggler" in report.conditions[0]
+    assert report.ranks[1].seconds < report.ranks[0].seconds  # it began later
+    assert sum(report.links.nbytes) == 2 * 400 * 3 * 2  # up and down: to the root and back, three ranks
+
+
+def test_a_network_is_a_name_or_a_topology_and_must_have_so_many_ranks() -> None:
+    with pytest.raises(NetworkFileError, match="switch-100g"):
+        run(lambda rank: None, 2, "switch-100gg")
+    with pytest.raises(TopologyError, match="say how many"):
+        run(lambda rank: None)
+    with pytest.raises(TopologyError, match="2 ranks, but 3"):
+        run(lambda rank: None, 3, switch(2))
+    assert run(lambda rank: rank, network=switch(2)).results == [0, 1]
