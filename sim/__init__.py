@@ -3,6 +3,7 @@
     Topology        ranks, links and routes            Network   messages that share the links
     Stream          an in-order queue of operations    Cluster   rank threads in virtual time
     Trace           what happened when, for Perfetto   load_network, preset_names   networks by name
+    Device          how fast a rank computes           load_device, device_names    devices by name
     Straggler, Jitter, LinkChange, LinkFailure, Background   conditions under which a cluster works
 
 Virtual time is an int in picoseconds, sizes are int bytes, bandwidths int bytes per second.
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from sim.cluster import Cluster
 from sim.conditions import Background, Condition, LinkChange, LinkFailure, Straggler
+from sim.device import Device
 from sim.errors import (
     ConditionError,
     DeadlockError,
+    DeviceFileError,
     LinkFailedError,
     NetworkFileError,
     RankError,
@@ -33,6 +36,7 @@ from sim.transfers import transfer_times
 
 if TYPE_CHECKING:
     from sim.files.description import load_network, preset_names
+    from sim.files.device_file import device_names, load_device
 
 __all__ = [
     "Background",
@@ -40,6 +44,8 @@ __all__ = [
     "Condition",
     "ConditionError",
     "DeadlockError",
+    "Device",
+    "DeviceFileError",
     "Jitter",
     "LinkChange",
     "LinkFailedError",
@@ -54,6 +60,8 @@ __all__ = [
     "TopologyError",
     "Trace",
     "UnitError",
+    "device_names",
+    "load_device",
     "load_network",
     "preset_names",
     "transfer_times",
@@ -61,9 +69,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load what reads network files only when it is asked for, as it brings pydantic along."""
+    """Load what reads files only when it is asked for, as it brings pydantic along."""
     if name in ("load_network", "preset_names"):
         from sim.files import description
 
         return getattr(description, name)
+    if name in ("load_device", "device_names"):
+        from sim.files import device_file
+
+        return getattr(device_file, name)
     raise AttributeError(f"module 'sim' has no attribute {name!r}")

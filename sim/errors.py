@@ -4,6 +4,7 @@ SimulationError
 ├── UnitError          a quantity that cannot be read, or is out of range    (a ValueError)
 ├── TopologyError      a network that cannot be, or ranks it does not have   (a ValueError)
 ├── NetworkFileError   a network file that cannot be understood              (a ValueError)
+├── DeviceFileError    a device file that cannot be understood               (a ValueError)
 ├── ConditionError     a condition that cannot be, or that does not fit      (a ValueError)
 ├── LinkFailedError    messages were on a link, or routed over it, that failed
 ├── DeadlockError      every rank waits for something that will not happen
@@ -29,6 +30,10 @@ class TopologyError(SimulationError, ValueError):
 
 class NetworkFileError(SimulationError, ValueError):
     """A network file or preset that does not exist or cannot be understood."""
+
+
+class DeviceFileError(SimulationError, ValueError):
+    """A device file or preset that does not exist or cannot be understood."""
 
 
 class ConditionError(SimulationError, ValueError):

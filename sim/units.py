@@ -101,6 +101,26 @@ def parse_size(value: Quantity, what: str = "size") -> int:
     return _in_range(number.numerator, value, what)
 
 
+def parse_rate(value: Quantity, what: str = "rate") -> int:
+    """Return *value* in operations per second.
+
+    Text may have a decimal unit: ``"989.4TFLOP/s"``, ``"768GFLOP/s"``; a bare number is operations per
+    second.  A fraction of an operation per second is dropped.
+
+    Raises:
+        UnitError: not a rate, less than one operation per second, or beyond 63 bits; names *what*.
+    """
+    expected = 'a rate such as "989.4TFLOP/s" or 19.5e12 (operations/s)'
+    number, unit = _split(value, what, expected)
+    match = re.fullmatch(r"(?:([kmgt]?)flop/s)?", unit.lower())
+    if match is None:
+        raise _unreadable(value, what, expected)
+    number *= _DECIMAL[match[1] or ""]
+    if number < 1:
+        raise UnitError(f"{what}: {value!r} is not positive; expected at least one operation per second")
+    return _in_range(math.floor(number), value, what)
+
+
 @overload
 def transfer_ps(nbytes: int, bandwidth: int) -> int: ...
 @overload

@@ -1,4 +1,4 @@
-"""The kinds of fields that network files are made of, each read and checked in one place.
+"""The kinds of fields that network and device files are made of, each read and checked in one place.
 
 Errors of `sim.units` become errors of the field, so that whoever reads the file learns its line.
 """
@@ -13,11 +13,11 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from sim.units import parse_bandwidth, parse_time
+from sim.units import parse_bandwidth, parse_rate, parse_time
 
 
 class Fields(BaseModel):
-    """A table of a network file: no unknown fields, and no silent conversions."""
+    """A table of a file: no unknown fields, and no silent conversions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -44,7 +44,11 @@ def _read(parse: Callable[[Any, str], int]) -> BeforeValidator:
     return BeforeValidator(validate)
 
 
-_EXAMPLES = {"bandwidth": "100Gbps, 300GB/s, or bytes per second", "time": "2us, 1.5ms, or seconds"}
+_EXAMPLES = {
+    "bandwidth": "100Gbps, 300GB/s, or bytes per second",
+    "rate": "989.4TFLOP/s, or operations per second",
+    "time": "2us, 1.5ms, or seconds",
+}
 
 
 def _schema(what: str) -> WithJsonSchema:
@@ -55,13 +59,15 @@ Bandwidth: TypeAlias = Annotated[int, _read(parse_bandwidth), _schema("bandwidth
 """In bytes per second."""
 Time: TypeAlias = Annotated[int, _read(parse_time), _schema("time")]
 """In picoseconds."""
+Rate: TypeAlias = Annotated[int, _read(parse_rate), _schema("rate")]
+"""In operations per second."""
 Efficiency: TypeAlias = Annotated[float, Field(gt=0, le=1)]
 """The part of a line rate that carries payload."""
 Count: TypeAlias = Annotated[int, Field(ge=1, lt=2**63)]
 
 
 def effective(bandwidth: int, efficiency: float) -> int:
-    """Return *bandwidth* × *efficiency*, exactly and then rounded down, but at least 1 byte/s."""
+    """Return *bandwidth* × *efficiency*, exactly and then rounded down, but at least 1; of rates, too."""
     return max(1, math.floor(bandwidth * Fraction(repr(efficiency))))
 
 

@@ -1,0 +1,60 @@
+"""TOML files by name or path: those that ship in a folder of `sim`, or the user's own."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from sim.files.fields import nearest
+from sim.files.problems import one_line
+
+
+def names_in(folder: str) -> tuple[str, ...]:
+    """Return the names of the files that ship in *folder*, sorted."""
+    files = resources.files("sim").joinpath(folder).iterdir()
+    return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
+
+
+def read(
+    name_or_path: str | PathLike[str], folder: str, what: str, refusal: type[Exception]
+) -> tuple[str, str, str]:
+    """Return the text of a file, the name of what it describes, and how errors call the file.
+
+    Args:
+        name_or_path: a name in *folder*, or the path of a file.
+        folder: of the files that ship.
+        what: they describe, such as ``network``.
+        refusal: what is raised.
+
+    Raises:
+        Exception: *refusal*, if there is neither.
+    """
+    name, known = str(name_or_path), names_in(folder)
+    if name in known:
+        file = resources.files("sim").joinpath(folder, f"{name}.toml")
+        return file.read_text("utf-8"), name, f"{'preset' if folder == 'presets' else what} {name}"
+    path = Path(name_or_path)
+    try:
+        return path.read_text("utf-8"), path.stem, name
+    except (OSError, ValueError) as error:
+        if path.suffix == ".toml" or path.exists():
+            raise refusal(f"{name}: cannot read this {what} file: {error}") from error
+        raise refusal(
+            f"unknown {what} {name!r}{nearest(name, known)}; "
+            f"expected one of {', '.join(known)}, or the path of a .toml file"
+        ) from None
+
+
+def parse(text: str, file: str, refusal: type[Exception]) -> dict[str, Any]:
+    """Return the content of a TOML document.
+
+    Raises:
+        Exception: *refusal*, if it is none.
+    """
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise refusal(f"{file}: not a TOML file: {one_line(error)}") from error

@@ -1,0 +1,117 @@
+"""Devices by name and from files; whatever is wrong in a file is named."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim import Device, device_names, load_device
+from sim.errors import DeviceFileError, UnitError
+from sim.files.device_file import TYPES, parse_device
+from sim.units import SECOND, parse_rate
+
+GOOD = """
+schema = 1
+memory_bandwidth = "2TB/s"
+memory_efficiency = 0.5
+launch_overhead = "3us"
+
+[float32]
+peak = "20TFLOP/s"
+efficiency = 0.75
+"""
+
+
+def test_the_devices_that_ship_are_known():
+    assert device_names() == ("a100", "h100", "laptop-cpu", "v100")
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_a_device_that_ships_computes_in_the_common_types_and_says_where_it_is_from(name):
+    device = load_device(name)
+
+    assert device.name == name
+    assert {"float64", "float32", "float16"} <= set(device.rates) <= set(TYPES)
+    assert device.rates["float64"] <= device.rates["float32"] <= device.rates["float16"]
+    assert device.description
+    assert all(
+        word in device.source.lower() for word in ("peak" if name != "laptop-cpu" else "avx2", "launch")
+    )
+
+
+def test_a_file_describes_a_device_by_what_of_its_peaks_is_reached(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(GOOD)
+
+    assert load_device(path) == Device("mine", {"float32": 15 * 10**12}, 10**12, launch_ps=3_000_000)
+
+
+@given(
+    operations=st.integers(0, 10**18),
+    nbytes=st.integers(0, 10**15),
+    rate=st.integers(1, 10**16),
+    bandwidth=st.integers(1, 10**14),
+    launch_ps=st.integers(0, 10**9),
+)
+def test_an_operation_takes_the_longer_of_arithmetic_and_memory_and_its_launch(
+    operations, nbytes, rate, bandwidth, launch_ps
+):
+    device = Device("any", {"float32": rate}, bandwidth, launch_ps)
+    exact = max(Fraction(operations, rate), Fraction(nbytes, bandwidth)) * SECOND
+
+    assert 0 <= device.duration_ps(operations, nbytes, "float32") - launch_ps - exact < 1
+
+
+def test_a_type_that_the_device_has_no_rate_for_matters_only_where_there_is_arithmetic():
+    device = Device("any", {}, 10**9)
+
+    assert device.duration_ps(0, 5, "int64") == 5000
+    with pytest.raises(KeyError):
+        device.duration_ps(1, 5, "int64")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            ("memory_bandwidth", "memory_bandwith"),
+            r"line 3: memory_bandwith: unknown field \(did you mean 'memory_b",
+        ),
+        (
+            ('"20TFLOP/s"', '"20TB/s"'),
+            r"line 8: float32, peak: cannot read '20TB/s'; expected a rate such as",
+        ),
+        (("0.75", "1.5"), "line 9: float32, efficiency: input should be less than or equal to 1, got 1.5"),
+        (("efficiency = 0.75", "speed = 1"), r"line 9: float32, speed: unknown field"),
+        (
+            ("[float32]", "[float31]"),
+            r"line 7: float31: unknown field \(did you mean 'float32'\?\); a device has the",
+        ),
+        (("schema = 1", "schema = 2"), "line 2: schema: input should be 1, got 2"),
+        (("[float32]", "[float32"), "not a TOML file"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named_with_its_line(change, said):
+    with pytest.raises(DeviceFileError, match=said):
+        parse_device(GOOD.replace(*change), "mine", "mine.toml")
+
+
+def test_an_unknown_device_is_refused_with_the_nearest_name():
+    with pytest.raises(
+        DeviceFileError, match=r"unknown device 'h10' \(did you mean 'h100'\?\); expected one of a100"
+    ):
+        load_device("h10")
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"), [("989.4TFLOP/s", 989_400_000_000_000), (1e9, 10**9), ("3 kflop/s", 3000)]
+)
+def test_rates_are_read_exactly(text, rate):
+    assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize("text", ["0", "-1TFLOP/s", "1TFLOPS/h", "fast", 1e30])
+def test_what_is_no_rate_is_refused(text):
+    with pytest.raises(UnitError, match="rate"):
+        parse_rate(text)
