@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ddp import Profile
-from sim import load_network
+from sim import load_device, load_network
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -32,10 +32,12 @@ def test_the_python_of_the_readme_runs_as_it_stands(tmp_path: Path, monkeypatch:
 def test_the_files_that_are_shown_can_be_loaded(tmp_path: Path) -> None:
     document = ROOT / "docs" / "files.md"
     (tmp_path / "profile.json").write_text(*blocks(document, "json"))
-    (tmp_path / "network.toml").write_text(*blocks(document, "toml"))
+    for name, text in zip(("network", "device"), blocks(document, "toml"), strict=True):
+        (tmp_path / f"{name}.toml").write_text(text)
 
     assert len(Profile.load(tmp_path / "profile.json").gradients) == 2
     assert load_network(tmp_path / "network.toml").topology(12).num_ranks == 12
+    assert load_device(tmp_path / "device.toml").rates.keys() == {"bfloat16"}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
