@@ -4,8 +4,8 @@ Code that believes itself alone in its process finds its own environment variabl
 generators, ``__main__``, and process groups, because these are swapped at every switch between
 ranks.  While no rank runs, the process's own are in place.
 
-What stays shared, because it cannot be swapped cheaply: imported modules and their globals, the
-working directory, signal handlers, standard streams.
+What stays shared, because it cannot be swapped cheaply: modules that are not the script's own and their
+globals, the working directory, signal handlers.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any
+from typing import Any, TextIO, TypeAlias
 
 import numpy as np
 import torch
 import torch.distributed.distributed_c10d as c10d
 from torch.nn.parallel import DistributedDataParallel
+
+Streams: TypeAlias = tuple[TextIO, TextIO]
+"""Standard output and standard error."""
 
 
 class PerRank:
@@ -59,6 +62,15 @@ def attribute(num_ranks: int, owner: Any, name: str, first: Callable[[int], Any]
 def item(num_ranks: int, owner: MutableMapping[str, Any], key: str, first: Callable[[int], Any]) -> PerRank:
     """Return the item *key* of *owner*, per rank."""
     return PerRank(num_ranks, lambda: owner[key], lambda value: owner.__setitem__(key, value), first)
+
+
+def streams(num_ranks: int, streams_of: Callable[[int], Streams]) -> list[PerRank]:
+    """Return standard output and error, per rank."""
+    pairs = [streams_of(rank) for rank in range(num_ranks)]
+    return [
+        attribute(num_ranks, sys, "stdout", lambda rank: pairs[rank][0]),
+        attribute(num_ranks, sys, "stderr", lambda rank: pairs[rank][1]),
+    ]
 
 
 def environment(num_ranks: int, variables: Callable[[int], Mapping[str, str]]) -> PerRank:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,8 @@ from collectives.virtual.group import VirtualWorld
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.patches import process_groups_on_rank_threads
 from collectives.virtual.report import VirtualReport
-from collectives.virtual.script import Script
-from sim.cluster import Cluster
+from collectives.virtual.script import Module, Script
+from sim.cluster import Cluster, RankContext, RankThread
 from sim.conditions import Condition
 from sim.errors import DeadlockError, TopologyError
 from sim.files.description import load_network
@@ -64,7 +65,7 @@ class VirtualRun:
 
 
 def run(
-    fn_or_script: Callable[[int], Any] | str | os.PathLike[str],
+    fn_or_script: Callable[[int], Any] | Module | str | os.PathLike[str],
     ranks: int | None = None,
     network: Topology | str | os.PathLike[str] = "switch-100g",
     *,
@@ -77,7 +78,7 @@ def run(
     """Run ``fn(rank)``, or a script, on so many ranks of a network in virtual time; see `run_virtual`.
 
     Args:
-        fn_or_script: a function of the rank, or the path of a script.
+        fn_or_script: a function of the rank, the path of a script, or a `Module`.
         ranks: how many; None: as many as *network* has, where it says so.
         network: the name of a preset, the path of a network file, or a topology.
         compute: how computation takes time.
@@ -117,7 +118,7 @@ def topology_of(network: Topology | str | os.PathLike[str], ranks: int | None) -
 
 
 def run_virtual(
-    fn_or_script: Callable[[int], Any] | str | os.PathLike[str],
+    fn_or_script: Callable[[int], Any] | Module | str | os.PathLike[str],
     topology: Topology,
     *,
     argv: Sequence[str] = (),
@@ -125,11 +126,13 @@ def run_virtual(
     algorithm: Choice = "ring",
     trace: Trace | None = None,
     conditions: Sequence[Condition] = (),
+    streams: Callable[[int], per_rank.Streams] | None = None,
+    watch: Callable[[int, int], None] | None = None,
 ) -> VirtualRun:
     """Run ``fn(rank)``, or a script, on every rank of *topology* in virtual time.
 
     Args:
-        fn_or_script: a function of the rank, or the path of a script.
+        fn_or_script: a function of the rank, the path of a script, or a `Module`.
         topology: the network; it has ``num_ranks`` ranks.
         argv: the script's arguments, without its name.
         compute: how computation takes time: a model, or picoseconds per kind of work, such as ``forward`` or
@@ -138,6 +141,9 @@ def run_virtual(
         trace: gets a span for every computation charged and every collective carried out.
         conditions: under which the cluster works (see `sim.conditions`); a straggler's computations take
             longer, too, and jitter is for collectives, not for messages from one rank to another.
+        streams: returns the standard output and error of a rank; by default all share the process's.
+        watch: called when rank 0 has finished an iteration, with how many it has finished, and its time in
+            picoseconds.
 
     Raises:
         ConditionError: a condition that cannot be on *topology*.
@@ -145,23 +151,31 @@ def run_virtual(
         RankError: a rank raised, or a script ended with another exit code than 0.
         DeadlockError: ranks wait for what no rank will do; found at once, it says what each does, in
             which collective, and which rank has called something else or nothing.
-        OSError: the script cannot be read.
+        OSError, ModuleNotFoundError, SyntaxError: the script cannot be read, or is no Python.
     """
     check_choice(algorithm)
     num_ranks = topology.num_ranks
     environment = per_rank.environment(num_ranks, lambda rank: _launched(rank, topology))
-    contexts = [*per_rank.torch_globals(num_ranks), *per_rank.random_generators(num_ranks), environment]
+    contexts: list[RankContext] = [
+        *per_rank.torch_globals(num_ranks), *per_rank.random_generators(num_ranks), environment,
+    ]  # fmt: skip
+    if streams is not None:
+        contexts += per_rank.streams(num_ranks, streams)
+    modules: AbstractContextManager[None] = contextlib.nullcontext()
     if callable(fn_or_script):
         fn = fn_or_script
     else:
-        script = Script(Path(fn_or_script), argv, num_ranks)
+        named = fn_or_script if isinstance(fn_or_script, Module) else Path(fn_or_script)
+        script = Script(named, argv, num_ranks, lambda code: None)
         contexts += script.contexts()
-        fn = script.run
+        modules, fn = script.found(), script.run
     model = compute if isinstance(compute, ComputeModel) else _charges(compute)
     cluster = Cluster(topology, contexts=contexts, trace=trace, conditions=conditions)
     world = cluster.shared[VirtualWorld] = VirtualWorld(algorithm, trace=trace)
     iterations = cluster.shared[Iterations] = Iterations(num_ranks)
-    with _process_restored(), process_groups_on_rank_threads(), iterations.counted():
+    if watch is not None:
+        iterations.on_end(_watched_by(watch))
+    with _process_restored(), process_groups_on_rank_threads(), iterations.counted(), modules:
         try:
             results = cluster.run(lambda rank: _run_rank(fn, rank, model))
         except DeadlockError as error:
@@ -170,6 +184,14 @@ def run_virtual(
             per_rank.forget_environment(environment)
     report = VirtualReport.of(cluster, algorithm, model)
     return VirtualRun(results, cluster.times_ps, cluster, report)
+
+
+def _watched_by(watch: Callable[[int, int], None]) -> Callable[[RankThread, int], None]:
+    def listener(rank_thread: RankThread, finished: int) -> None:
+        if rank_thread.rank == 0:
+            watch(finished, rank_thread.now_ps())
+
+    return listener
 
 
 def _charges(compute: Mapping[str, int] | None) -> Charges:

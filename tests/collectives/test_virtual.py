@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from collectives.errors import UnknownAlgorithmError
 from collectives.virtual import run_virtual
+from collectives.virtual.script import Module
 from sim.cluster import Cluster
 from sim.errors import DeadlockError, RankError
 from sim.topology import Topology
@@ -399,3 +400,63 @@ def test_a_trace_holds_what_was_charged_and_every_collective():
         (0, "communication", 1000, run.times_ps[0]),
         (1, "communication", 1000, run.times_ps[1]),
     ]
+
+
+def test_modules_next_to_a_script_are_imported_by_each_rank_for_itself(tmp_path):
+    package = tmp_path / "own_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("from own_package import part\ncount = 0\n")
+    (package / "part.py").write_text(
+        "import torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"  # ranks wait for each other in the middle of an import
+        "dist.barrier()\n"
+        "rank = dist.get_rank()\n"
+    )
+    path = script(
+        tmp_path,
+        """
+        import pickle
+        import torch.distributed as dist
+        import own_package
+        from own_package import part
+
+        class Thing:
+            pass
+
+        for _ in range(3):
+            own_package.count += part.rank + 1
+            dist.barrier()
+        things = [None] * dist.get_world_size()
+        dist.all_gather_object(things, Thing())
+        """,
+    )
+
+    run = run_virtual(path, switch(3))
+
+    assert [variables["own_package"].count for variables in run.results] == [3, 6, 9]
+    assert all(
+        type(thing) is variables["Thing"] for variables in run.results for thing in variables["things"]
+    )
+    assert not any(name.startswith("own_package") for name in sys.modules)
+    assert not any(type(finder).__name__ == "OwnModules" for finder in sys.meta_path)
+
+
+def test_a_script_can_be_named_as_a_module(tmp_path, monkeypatch):
+    package = tmp_path / "trainer"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "model.py").write_text("SIZE = 3\n")
+    (package / "train.py").write_text(
+        "import sys\nfrom .model import SIZE\narguments = sys.argv\nname = __name__\n"
+    )
+    (package / "__main__.py").write_text("main = True\n")
+    monkeypatch.chdir(tmp_path)
+
+    for variables in run_virtual(Module("trainer.train"), switch(2), argv=["--fast"]).results:
+        assert variables["arguments"] == [str(package / "train.py"), "--fast"]
+        assert (variables["name"], variables["SIZE"]) == ("__main__", 3)
+    assert run_virtual(Module("trainer"), switch(1)).results[0]["main"]
+    with pytest.raises(ModuleNotFoundError, match="trainerr"):
+        run_virtual(Module("trainerr"), switch(1))
+    with pytest.raises(RankError, match=r"trainer\.missing"):
+        run_virtual(Module("trainer.missing"), switch(1))
