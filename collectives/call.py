@@ -14,8 +14,8 @@ from __future__ import annotations
 import json
 import zlib
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeAlias
 
 from collectives.errors import CollectiveError, CollectiveTimeoutError, MismatchError
@@ -54,6 +54,12 @@ class Call:
     def channel(self) -> int:
         """Return the channel of this call's messages: 30 bits, the same in every process."""
         return zlib.crc32(repr(self).encode()) & 0x3FFF_FFFF
+
+    def at(self, places: Sequence[int]) -> Call:
+        """Return this call with its ranks numbered as *places* says, by rank, for people to read."""
+        root = None if self.root is None else places[self.root]
+        lane = None if self.lane is None else (places[self.lane[0]], places[self.lane[1]], self.lane[2])
+        return replace(self, root=root, lane=lane)
 
     def __str__(self) -> str:
         if self.lane is not None:
@@ -104,6 +110,10 @@ class Report:
     doing: str
     recent: tuple[Call, ...] = ()
 
+    def at(self, places: Sequence[int]) -> Report:
+        """Return this report with the ranks of its calls numbered as *places* says, by rank."""
+        return replace(self, call=self.call.at(places), recent=tuple(call.at(places) for call in self.recent))
+
     def calls(self, lane: Lane = None) -> dict[int, Call]:
         """Return the calls in *lane* that are known of this rank, by sequence number."""
         return {call.sequence: call for call in (*self.recent, self.call) if call.lane == lane}
@@ -132,7 +142,7 @@ class Verdict:
     text: str
 
 
-def judge(reports: Mapping[int, Report | None], gone: Collection[int] = ()) -> Verdict:
+def judge(reports: Mapping[int, Report | None], gone: Mapping[int, str] | None = None) -> Verdict:
     """Return who is to blame, as far as the ranks' reports tell.
 
     Calls that differ are certain evidence, so the first of them comes first; then the ranks that
@@ -141,12 +151,14 @@ def judge(reports: Mapping[int, Report | None], gone: Collection[int] = ()) -> V
 
     Args:
         reports: of all ranks; ``None`` for a rank that gave none.
-        gone: ranks that are known to be over, if any; they then are to blame.
+        gone: ranks that are known not to be waiting in these calls, if any, with what became of each in
+            words or nothing; they then are to blame.
     """
+    gone = gone or {}
     given = {rank: report for rank, report in reports.items() if report is not None}
     waited_in = {report.call.lane for rank, report in given.items() if rank not in gone}
     concerned = {rank for lane in waited_in for rank in _ranks_of(lane, reports)}
-    silent = sorted(concerned.intersection(gone)) or [
+    silent = sorted(concerned & gone.keys()) or [
         rank for rank in reports if rank in concerned and rank not in given
     ]
     different = _first_difference(given)
@@ -154,7 +166,9 @@ def judge(reports: Mapping[int, Report | None], gone: Collection[int] = ()) -> V
         no_report = f"; no report from {spell_ranks(silent)}" if silent else ""
         return Verdict(MismatchError, different + no_report)
     if silent:
-        return Verdict(CollectiveTimeoutError, f"{spell_ranks(silent)} did not take part{_WHY}")
+        fates = dict.fromkeys(gone[rank] for rank in silent if gone.get(rank))
+        why = f": {'; '.join(fates)}" if fates else _WHY
+        return Verdict(CollectiveTimeoutError, f"{spell_ranks(silent)} did not take part{why}")
     behind = [_ranks_behind(lane, given) for lane in _in_order(waited_in)]
     if any(behind):
         return Verdict(CollectiveTimeoutError, "; ".join(filter(None, behind)))

@@ -67,6 +67,8 @@ class Cluster:
         env: the SimPy environment; its time is in integer picoseconds.
         network: carries the messages between ranks.
         shared: what code of different ranks shares, by keys of its own.
+        deaths_ps: when ranks are killed, by rank; from the start of the simulation, in picoseconds.
+        remark: says more of a rank in an error, such as where in its code it waits.
     """
 
     def __init__(
@@ -86,6 +88,8 @@ class Cluster:
         self.setting = Setting.of(topology, conditions)
         self.network = self.setting.network(self.env)
         self.shared: dict[Any, Any] = {}
+        self.deaths_ps: dict[int, int] = {}
+        self.remark: Callable[[RankThread], str] = lambda rank: ""
         self._ranks: list[RankThread] = []
         self._runnable: list[tuple[int, int]] = []
         self._unnoticed: list[BaseException] = []
@@ -99,6 +103,11 @@ class Cluster:
     def current() -> RankThread | None:
         """Return the rank whose thread this is, or None in a thread that is no rank's."""
         return current_rank_thread()
+
+    @property
+    def ranks(self) -> tuple[RankThread, ...]:
+        """The rank threads of the last run, in order."""
+        return tuple(self._ranks)
 
     @property
     def times_ps(self) -> tuple[int, ...]:
@@ -130,6 +139,9 @@ class Cluster:
         times = [now_ps + self.setting.delays_ps.get(rank, 0) for rank, now_ps in enumerate(times)]
         self._ranks = [RankThread(self, rank, now_ps) for rank, now_ps in enumerate(times)]
         self._runnable = sorted((rank.now_ps(), rank.rank) for rank in self._ranks)
+        for rank, death_ps in self.deaths_ps.items():
+            delay_ps = max(0, death_ps - int(self.env.now))
+            self.env.timeout(delay_ps).callbacks.append(self._ranks[rank]._meet_death)
         results: list[Any] = [None] * len(self._ranks)
         threads = [
             threading.Thread(target=rank._run, args=(fn, results), name=f"rank {rank.rank}", daemon=True)
@@ -233,8 +245,10 @@ class Cluster:
 
     def _deadlock_report(self) -> str:
         waiting = sum(not rank._finished for rank in self._ranks)
+        killed = any(rank.is_dead for rank in self._ranks)
+        advice = "" if killed else "; every rank must make the same calls in the same order"
         lines = [
             f"deadlock at {format_time(int(self.env.now))}: {waiting} of {len(self._ranks)} ranks wait for "
-            "what will never happen; every rank must make the same calls in the same order"
+            f"what will never happen{advice}"
         ]
         return "\n  ".join([*lines, *(rank._state() for rank in self._ranks)])

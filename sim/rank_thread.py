@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Generator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import simpy
 from simpy.events import EventPriority
@@ -26,7 +26,7 @@ _AFTER_ALL_ELSE = EventPriority(99)  # also after the network's, which settles l
 
 
 class RankUnwound(BaseException):
-    """Raised where a rank waits when its run is over because of an error elsewhere.
+    """Raised where a rank is when its run is over because of an error elsewhere, or it is killed.
 
     Not an `Exception`, so that a rank's ``except Exception`` does not swallow it.
     """
@@ -41,6 +41,9 @@ class RankThread:
         charges: picoseconds per kind of work, as `charge` names it; at first the cluster's.
         computed_ps: how much of its time it has computed.
         waited_ps: how much of its time it has waited.
+        thread_id: of its thread, once that runs; ``sys._current_frames`` knows threads by it.
+        is_dead: whether it was killed.
+        on_death: called when it is killed, so that nothing goes on in its name.
     """
 
     def __init__(self, cluster: Cluster, rank: int, now_ps: int) -> None:
@@ -48,12 +51,21 @@ class RankThread:
         self.cluster = cluster
         self.charges: Mapping[str, int] = cluster.compute
         self.computed_ps = self.waited_ps = 0
+        self.thread_id: int | None = None
+        self.is_dead = False
+        self.on_death: list[Callable[[], None]] = []
         self._now_ps = now_ps
+        self._ready = True
         self._turn = threading.Lock()
         self._turn.acquire()
         self._describe: Callable[[], str] | None = None
         self._finished = False
         self._error: BaseException | None = None
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether its thread is over, be it that it was killed."""
+        return self._finished
 
     def now_ps(self) -> int:
         """Return this rank's local time in picoseconds."""
@@ -82,8 +94,22 @@ class RankThread:
         """
         if duration_ps < 0:
             raise ValueError(f"a rank's time cannot run backwards: charged {duration_ps} ps")
+        dies_ps = self.cluster.deaths_ps.get(self.rank)
+        if dies_ps is not None and self._now_ps + duration_ps >= dies_ps:
+            lived_ps = max(0, dies_ps - self._now_ps)
+            self._now_ps += lived_ps
+            self.computed_ps += lived_ps
+            self.die()
         self._now_ps += duration_ps
         self.computed_ps += duration_ps
+
+    def die(self) -> NoReturn:
+        """End this rank here as a process that is killed ends: without a word to the others.
+
+        What Python cannot leave out are the ``finally`` blocks on the way; in them nothing can be waited for.
+        """
+        self._kill()
+        raise RankUnwound
 
     def spawn(self, generator: Generator[simpy.Event, Any, T]) -> simpy.Process:
         """Start *generator* as a SimPy process at this rank's local time.
@@ -107,7 +133,7 @@ class RankThread:
             Exception: the event failed; its own exception.
             SimulationError: called from another thread than this rank's.
         """
-        self._check_thread()
+        self.check_thread()
         if event.callbacks is not None:
             event.callbacks.append(self._wake)
             self._block(describe)
@@ -122,7 +148,7 @@ class RankThread:
 
         All that happens in the cluster up to and including that time happens first.
         """
-        self._check_thread()
+        self.check_thread()
         if event.callbacks is not None:
             env = self.cluster.env
             reached = simpy.Event(env)
@@ -136,52 +162,82 @@ class RankThread:
     def _block(self, describe: Callable[[], str]) -> None:
         """Hand control to the engine until `_wake`."""
         self._describe = describe
+        self._ready = False
         self.cluster._take_turn()
         self._turn.acquire()
         self.cluster._enter(self)
         self._describe = None
-        if self.cluster._unwinding:
+        if self.cluster._unwinding or self.is_dead:
             raise RankUnwound
 
     def _wake(self, event: simpy.Event) -> None:
         """Engine: the event that this rank waits for has fired."""
         event.defused = True
+        if not self.is_dead:
+            self._make_ready()
+
+    def _make_ready(self) -> None:
         now_ps = int(self.cluster.env.now)
         if now_ps > self._now_ps:
             self.waited_ps += now_ps - self._now_ps
             self._now_ps = now_ps
-        self.cluster._make_runnable(self)
+        if not self._ready:
+            self._ready = True
+            self.cluster._make_runnable(self)
 
-    def _check_thread(self) -> None:
+    def _kill(self) -> None:
+        if not self.is_dead:
+            self.is_dead = True
+            for callback in self.on_death:
+                callback()
+
+    def _meet_death(self, _: simpy.Event) -> None:
+        """Engine: the time has come at which this rank, which waits, is killed."""
+        if not self._finished:
+            self._kill()
+            self._make_ready()
+
+    def check_thread(self) -> None:
+        """Go no further where this rank cannot act: it is over, or this is another thread.
+
+        Raises:
+            SimulationError: called from another thread than this rank's.
+        """
         if current_rank_thread() is not self:
             here = threading.current_thread().name
             raise SimulationError(f"rank {self.rank} can wait only in its own thread, not in {here!r}")
-        if self.cluster._unwinding:
+        if self.cluster._unwinding or self.is_dead:
             raise RankUnwound
 
     def _run(self, fn: Callable[[int], Any], results: list[Any]) -> None:
         """The thread of this rank, from its first turn to its last."""
         _current.rank_thread = self
+        self.thread_id = threading.get_ident()
         self._turn.acquire()
         try:
             if not self.cluster._unwinding:
                 self.cluster._enter(self)
+                self.charge_ps(0)  # it may be dead by now
                 results[self.rank] = fn(self.rank)
         except RankUnwound:
             pass
         except BaseException as error:
-            self._error = error
+            if not self.is_dead:
+                self._error = error
         finally:
             self._finished = True
             self.cluster._take_turn()
 
     def _state(self) -> str:
         at = format_time(self._now_ps)
+        remark = self.cluster.remark(self)
+        if self.is_dead:
+            return f"rank {self.rank}: was killed, at {at}{remark}"
         if self._finished:
-            return f"rank {self.rank}: has finished, at {at}"
+            return f"rank {self.rank}: has finished, at {at}{remark}"
         if self._describe is None:
-            return f"rank {self.rank}: can go on, at {at}"
-        return f"rank {self.rank}: waits since {at} for {self._describe()}"
+            return f"rank {self.rank}: can go on, at {at}{remark}"
+        return f"rank {self.rank}: waits since {at} for {self._describe()}{remark}"
 
 
 def current_rank_thread() -> RankThread | None:

@@ -7,14 +7,14 @@ travel.  A handle is a SimPy event, so an execution is a SimPy process.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
 import simpy
 
-from collectives.call import Call, Lane, RecentCalls, Report, judge
+from collectives.call import Call, Lane, RecentCalls, Report, judge, spell_ranks
 from collectives.chunking import Buffer
 from collectives.execute import land
 from collectives.program import Local, Send, Step
@@ -52,15 +52,21 @@ class SimulatedExchange:
         network: carries the messages.
         hosts: the place of each rank of the group in the topology; by default rank r is at r.
         pace: what ranks add to the time of the network in its collectives.
+        delay_ps: how long the next message between two places waits before it sets out, in picoseconds.
 
     Attributes:
         reports: the last call of each rank, for the error of a deadlock.
         waiting: the calls that ranks wait for, by rank.
         observer: is told of every step and message, if there is one.
+        dead: ranks of the group that have been killed; they post nothing any more.
     """
 
     def __init__(
-        self, network: Network, hosts: Sequence[int] | None = None, pace: Pace | None = None
+        self,
+        network: Network,
+        hosts: Sequence[int] | None = None,
+        pace: Pace | None = None,
+        delay_ps: Callable[[int, int], int] | None = None,
     ) -> None:
         self.network = network
         self.hosts = list(range(network.topology.num_ranks)) if hosts is None else list(hosts)
@@ -72,16 +78,43 @@ class SimulatedExchange:
         self.waiting: dict[int, Call] = {}
         self.observer: Observer | None = None
         self.pace = pace or Pace()
+        self.delay_ps = delay_ps
+        self.dead: set[int] = set()
 
-    def verdict(self) -> str:
-        """Return whom the ranks wait for in vain, once nothing can happen any more; nothing if none waits."""
+    def verdict(self, fate: Callable[[int], str] | None = None) -> str:
+        """Return whom the ranks wait for in vain, once nothing can happen any more; nothing if none waits.
+
+        Args:
+            fate: says what became of the rank at a place that waits for nothing here.
+        """
         if not self.waiting:
             return ""
         first = min(self.waiting.values(), key=lambda call: (call.lane is not None, call.sequence))
         absent = set(range(len(self.hosts))) - self.waiting.keys()
         reports = {rank: self.reports.get(rank) for rank in absent}
         reports |= {rank: replace(self.reports[rank], call=call) for rank, call in self.waiting.items()}
-        return f"{first}: {judge(reports, absent).text}"
+        known = {self.hosts[rank]: report and report.at(self.hosts) for rank, report in reports.items()}
+        fates = {self.hosts[rank]: "" if fate is None else fate(self.hosts[rank]) for rank in absent}
+        group = f"{self.group}: " if self.group else ""
+        return f"{group}{first.at(self.hosts)}: {judge(known, fates).text}"
+
+    @property
+    def group(self) -> str:
+        """Who is in the group, in words, where its ranks have other numbers than in the run."""
+        if self.hosts == list(range(self.network.topology.num_ranks)):
+            return ""
+        return f"in the group of {spell_ranks(self.hosts)}"
+
+    def remove(self, rank: int) -> None:
+        """Forget what *rank*, which has been killed, has posted; messages under way still arrive."""
+        self.dead.add(rank)
+        self.waiting.pop(rank, None)
+        for (source, _, _), sends in self.sends.items():
+            if source == rank:
+                sends.clear()
+        for (_, destination, _), receives in self.receives.items():
+            if destination == rank:
+                receives.clear()
 
     def match(self, source: int, destination: int, channel: int) -> None:
         """Start the next transfer from *source* to *destination* if both sides have posted it."""
@@ -98,13 +131,24 @@ class SimulatedExchange:
         sender.unmatched.discard(sent)
         receiver.unmatched.discard(received)
         nbytes = sender.buffer.nbytes(operation)
+        places = self.hosts[source], self.hosts[destination]
         about = partial(sender.describe, sent)
-        arrival = self.network.transfer(self.hosts[source], self.hosts[destination], nbytes, about)
-        assert arrival.callbacks is not None
-        if self.observer is not None:
-            self.observer.matched((source, destination), (sender.number, receiver.number), nbytes, arrival)
-        arrival.callbacks.append(receiver.complete_one)
-        arrival.callbacks.append(sender.complete_one)
+
+        def set_out(_: simpy.Event | None = None) -> None:
+            arrival = self.network.transfer(*places, nbytes, about)
+            assert arrival.callbacks is not None
+            if self.observer is not None:
+                self.observer.matched(
+                    (source, destination), (sender.number, receiver.number), nbytes, arrival
+                )
+            arrival.callbacks.append(receiver.complete_one)
+            arrival.callbacks.append(sender.complete_one)
+
+        delay_ps = 0 if self.delay_ps is None else self.delay_ps(*places)
+        if delay_ps:
+            self.network.env.timeout(delay_ps).callbacks.append(set_out)
+        else:
+            set_out()
 
 
 class SimulatedPort:
@@ -150,6 +194,8 @@ class SimulatedPort:
 
     def _offer(self, in_flight: _StepInFlight, channel: int) -> None:
         """Let peers find the messages of a step; without any, it is complete."""
+        if self.rank in self.exchange.dead:
+            return
         if not in_flight.remaining:
             in_flight.complete()
         for position, operation in enumerate(in_flight.step):
@@ -207,6 +253,7 @@ class SimulatedTransport:
         self.recent = RecentCalls()
         self.lanes: dict[Lane, _Lane] = {}
         self._ports: dict[int, SimulatedPort] = {}
+        rank_thread.on_death.append(partial(exchange.remove, rank))
 
     def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
         """Start all operations of *step*; the event fires when all are complete."""
@@ -217,6 +264,7 @@ class SimulatedTransport:
 
     def start(self, execution: Generator[Any, Any, None], call: Call) -> SimulatedWork:
         """Start *execution* at the rank's local time, after those started before it in its lane."""
+        self.clock.check_thread()
         self.recent.append(call)
         self.exchange.reports[self.rank] = Report(call, "posted", tuple(self.recent))
         if call.lane not in self.lanes:
@@ -267,8 +315,13 @@ class SimulatedWork:
         """Wait in virtual time; *timeout* is not needed, as a deadlock is found at once."""
         exchange, rank = self.port.exchange, self.port.rank
         exchange.waiting[rank] = self.call
-        self.rank_thread.wait(self.done, lambda: f"{self.call}: {self.port.doing()}")
+        self.rank_thread.wait(self.done, self._describe)
         del exchange.waiting[rank]
+
+    def _describe(self) -> str:
+        group = self.port.exchange.group
+        numbered = f", {group}, numbered from 0" if group else ""
+        return f"{self.call}{numbered}: {self.port.doing()}"
 
     def is_completed(self) -> bool:
         """Return whether the result is in place at this rank's local time."""

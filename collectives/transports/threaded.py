@@ -104,7 +104,7 @@ class ThreadedTransport:
         with self.exchange.changed:
             self.exchange.reports[self.rank] = report
             reports = dict(self.exchange.reports)
-            gone = sorted(self.exchange.gone)
+            gone = dict.fromkeys(sorted(self.exchange.gone), "")
         return diagnose(self.rank, report, reports, str(error), judge(reports, gone))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -34,6 +34,7 @@ class VirtualWorld:
         awaited: the events that fire when a key of the stores is set.
         trace: where every collective is recorded, if anywhere.
         stores: the store of each rank; torch keeps only the half of it that is in C++.
+        delay_ps: how late the next message between two ranks sets out, if messages are late.
     """
 
     algorithm: Choice
@@ -43,6 +44,7 @@ class VirtualWorld:
     awaited: dict[str, simpy.Event] = field(default_factory=dict)
     trace: Trace | None = None
     stores: dict[int, VirtualStore] = field(default_factory=dict)
+    delay_ps: Callable[[int, int], int] | None = None
 
     @staticmethod
     def of(cluster: Cluster) -> VirtualWorld:
@@ -55,9 +57,13 @@ class VirtualWorld:
         self.created[key] += 1
         return self.created[key] - 1
 
-    def verdicts(self) -> list[str]:
-        """Return, for every communicator in which ranks wait, whom they wait for in vain."""
-        return [verdict for exchange in self.exchanges.values() if (verdict := exchange.verdict())]
+    def verdicts(self, fate: Callable[[int], str]) -> list[str]:
+        """Return, for every communicator in which ranks wait, whom they wait for in vain.
+
+        Args:
+            fate: says what became of a rank that does not wait there.
+        """
+        return [verdict for exchange in self.exchanges.values() if (verdict := exchange.verdict(fate))]
 
 
 class RankThreads:
@@ -84,7 +90,8 @@ class RankThreads:
         if key not in self.world.exchanges:
             cluster = self.rank_thread.cluster
             pace = cluster.setting.pace(Pace(), self.hosts)
-            self.world.exchanges[key] = SimulatedExchange(cluster.network, self.hosts, pace=pace)
+            delay_ps = self.world.delay_ps
+            self.world.exchanges[key] = SimulatedExchange(cluster.network, self.hosts, pace, delay_ps)
         exchange = self.world.exchanges[key]
         transport = SimulatedTransport(exchange, self.rank, self.rank_thread, self.world.trace)
         topology = self.rank_thread.cluster.topology

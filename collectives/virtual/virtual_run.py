@@ -26,13 +26,14 @@ import torch
 from collectives.choice import Choice, check_choice
 from collectives.virtual import per_rank
 from collectives.virtual.computation import Charges, ComputeModel
+from collectives.virtual.diagnosis import Diagnosis
+from collectives.virtual.faults import Fault, Faults
 from collectives.virtual.group import VirtualWorld
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.patches import process_groups_on_rank_threads
 from collectives.virtual.report import VirtualReport
 from collectives.virtual.script import Module, Script
 from sim.cluster import Cluster, RankContext, RankThread
-from sim.conditions import Condition
 from sim.errors import DeadlockError, TopologyError
 from sim.files.description import load_network
 from sim.topology import Topology
@@ -70,7 +71,7 @@ def run(
     network: Topology | str | os.PathLike[str] = "switch-100g",
     *,
     compute: ComputeModel | Mapping[str, int] | None = None,
-    faults: Sequence[Condition] = (),
+    faults: Sequence[Fault] = (),
     algorithm: Choice = "ring",
     argv: Sequence[str] = (),
     trace: Trace | None = None,
@@ -125,7 +126,7 @@ def run_virtual(
     compute: ComputeModel | Mapping[str, int] | None = None,
     algorithm: Choice = "ring",
     trace: Trace | None = None,
-    conditions: Sequence[Condition] = (),
+    conditions: Sequence[Fault] = (),
     streams: Callable[[int], per_rank.Streams] | None = None,
     watch: Callable[[int, int], None] | None = None,
 ) -> VirtualRun:
@@ -140,7 +141,8 @@ def run_virtual(
         algorithm: in process groups that do not choose one; see `collectives.choice`.
         trace: gets a span for every computation charged and every collective carried out.
         conditions: under which the cluster works (see `sim.conditions`); a straggler's computations take
-            longer, too, and jitter is for collectives, not for messages from one rank to another.
+            longer, too, and jitter is for collectives, not for messages from one rank to another; and its
+            faults (see `collectives.virtual.faults`).
         streams: returns the standard output and error of a rank; by default all share the process's.
         watch: called when rank 0 has finished an iteration, with how many it has finished, and its time in
             picoseconds.
@@ -170,16 +172,20 @@ def run_virtual(
         contexts += script.contexts()
         modules, fn = script.found(), script.run
     model = compute if isinstance(compute, ComputeModel) else _charges(compute)
-    cluster = Cluster(topology, contexts=contexts, trace=trace, conditions=conditions)
-    world = cluster.shared[VirtualWorld] = VirtualWorld(algorithm, trace=trace)
+    faults = Faults.of(conditions, topology)
+    cluster = Cluster(topology, contexts=contexts, trace=trace, conditions=faults.conditions)
+    cluster.shared[VirtualWorld] = VirtualWorld(algorithm, trace=trace, delay_ps=faults.delay_ps)
     iterations = cluster.shared[Iterations] = Iterations(num_ranks)
     if watch is not None:
         iterations.on_end(_watched_by(watch))
+    faults.prepare(cluster, iterations)
+    diagnosis = Diagnosis(cluster, iterations)
+    cluster.remark = diagnosis.remark
     with _process_restored(), process_groups_on_rank_threads(), iterations.counted(), modules:
         try:
             results = cluster.run(lambda rank: _run_rank(fn, rank, model))
         except DeadlockError as error:
-            raise DeadlockError("\n  ".join([str(error), *world.verdicts()])) from None
+            raise DeadlockError(diagnosis.explain(str(error))) from None
         finally:
             per_rank.forget_environment(environment)
     report = VirtualReport.of(cluster, algorithm, model)

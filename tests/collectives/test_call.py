@@ -83,11 +83,17 @@ def test_only_the_two_ranks_of_a_message_are_to_blame_for_it() -> None:
     waits, computes = Report(MESSAGE, "step 0"), None
 
     def blamed(at_the_other_end: Report | None, gone: tuple[int, ...] = ()) -> str:
-        return judge({0: computes, 1: at_the_other_end, 2: waits}, gone).text
+        return judge({0: computes, 1: at_the_other_end, 2: waits}, dict.fromkeys(gone, "")).text
 
     assert blamed(None).startswith("rank 1 did not take part: killed")
     assert blamed(waits, gone=(0, 1)).startswith("rank 1 did not take part: killed")
     assert blamed(waits).startswith("every rank called it")
+
+
+def test_what_became_of_a_rank_is_said_where_it_is_known() -> None:
+    verdict = judge({0: report(), 1: None, 2: None}, {1: "killed at 5 s", 2: "finished at 3 s"})
+
+    assert verdict.text == "ranks 1, 2 did not take part: killed at 5 s; finished at 3 s"
 
 
 def test_a_message_that_a_rank_has_not_come_to_is_named() -> None:
