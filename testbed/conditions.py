@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING
 from testbed.errors import UsageError
 
 if TYPE_CHECKING:
-    from sim.conditions import Condition, LinkFailure, Straggler
+    from collectives.virtual.faults import DeadRank, MessageDelay
+    from sim.conditions import Condition, LinkChange, LinkFailure, Straggler
 
 _STRAGGLER = re.compile(r"(\d+):(\d+(?:\.\d+)?)?(?:\+(.+))?", re.ASCII)
 
 
 def parse_conditions(
-    jitter: str | None, seed: int, stragglers: Sequence[str], fail_links: Sequence[str], reroute: bool
+    jitter: str | None,
+    seed: int,
+    stragglers: Sequence[str],
+    fail_links: Sequence[str],
+    reroute: bool,
+    degrade_links: Sequence[str] = (),
 ) -> Iterator[Condition]:
     """Yield the conditions that the options of those names ask for.
 
@@ -33,6 +39,25 @@ def parse_conditions(
         yield parse_straggler(text)
     for text in fail_links:
         yield parse_failure(text, reroute)
+    for text in degrade_links:
+        yield parse_change(text)
+
+
+def parse_faults(
+    kill_ranks: Sequence[str], delay_messages: str | None, seed: int
+) -> Iterator[DeadRank | MessageDelay]:
+    """Yield the faults of a virtual cluster that the options of those names ask for.
+
+    Raises:
+        UsageError: one cannot be read.
+        UnitError, ConditionError: a time or a number of iterations that cannot be read.
+    """
+    from collectives.virtual.faults import MessageDelay
+
+    for text in kill_ranks:
+        yield parse_death(text)
+    if delay_messages is not None:
+        yield MessageDelay(delay_messages, seed)
 
 
 def parse_straggler(text: str) -> Straggler:
@@ -68,3 +93,47 @@ def parse_failure(text: str, reroute: bool) -> LinkFailure:
             f"--fail-link {text}: expected LINK@TIME, such as 'rank 3 up@1ms' (--all-links lists the links)"
         )
     return LinkFailure(int(link) if link.isdecimal() else link, time, reroute)
+
+
+def parse_change(text: str) -> LinkChange:
+    """Return the change of *text*: ``rank 3 up@1ms:0.5``, from 1 ms on half the bandwidth.
+
+    Raises:
+        UsageError: it cannot be read.
+        UnitError, ConditionError: a time that cannot be read, or a factor that is not above 0.
+    """
+    from sim import LinkChange
+
+    link, at, when = (part.strip() for part in text.rpartition("@"))
+    time, colon, factor = (part.strip() for part in when.partition(":"))
+    if not (link and at and time and colon and factor):
+        raise UsageError(
+            f"--degrade-link {text}: expected LINK@TIME:FACTOR, such as 'rank 3 up@1ms:0.5' for half the "
+            "bandwidth from then on (testbed simulate --all-links lists the links)"
+        )
+    try:
+        number = float(factor)
+    except ValueError:
+        raise UsageError(
+            f"--degrade-link {text}: factor: expected a number above 0, got {factor!r}"
+        ) from None
+    return LinkChange(int(link) if link.isdecimal() else link, time, number)
+
+
+def parse_death(text: str) -> DeadRank:
+    """Return the death of *text*: ``3@iteration=5``, after five iterations, or ``3@10ms``.
+
+    Raises:
+        UsageError: it cannot be read.
+        UnitError: a time that cannot be read.
+    """
+    from collectives.virtual.faults import DeadRank
+
+    rank, at, when = (part.strip() for part in text.partition("@"))
+    name, is_, number = (part.strip() for part in when.partition("="))
+    by_iteration = name == "iteration" and is_
+    if not (rank.isdecimal() and at and when) or (by_iteration and not number.isdecimal()):
+        raise UsageError(
+            f"--kill-rank {text}: expected RANK@iteration=N or RANK@TIME, such as 3@iteration=5 or 3@10ms"
+        )
+    return DeadRank(int(rank), iteration=int(number)) if by_iteration else DeadRank(int(rank), at=when)

@@ -120,6 +120,10 @@ def simulate(
     reroute: Annotated[
         bool, typer.Option("--reroute", help="Messages find a way round links that fail.")
     ] = False,
+    degrade_link: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LINK@TIME:FACTOR", help="A link that changes: 'rank 3 up@1ms:0.5'."),
+    ] = None,
     links: Annotated[
         bool,
         typer.Option("--links", help="List the links that were used most, those that are alike in one line."),
@@ -160,7 +164,11 @@ def simulate(
             "protocol": None if protocol is None else protocol.value,
             "overhead": overhead or 0,
             "reduction_bandwidth": reduction_bandwidth,
-            "conditions": tuple(parse_conditions(jitter, seed, straggler or (), fail_link or (), reroute)),
+            "conditions": tuple(
+                parse_conditions(
+                    jitter, seed, straggler or (), fail_link or (), reroute, degrade_link or ()
+                )
+            ),
         },
     )  # fmt: skip
     _check_outputs(request, trace, plot)

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from collectives import Job, simulate
-from sim import Jitter, LinkFailure, Straggler, load_network
+from sim import Jitter, LinkChange, LinkFailure, Straggler, load_network
 from sim.topology import Topology
 from testbed.cli import app
 from testbed.report.load_plot import plot_load
@@ -83,6 +83,8 @@ def test_algorithms_are_compared_size_by_size_however_they_are_listed() -> None:
          {"conditions": [Straggler(3, delay="1ms"), Straggler(5, 1.5, "2us")]}),
         (["--fail-link", "rank 0 up@1ms", "--fail-link", "1@2s"],
          {"conditions": [LinkFailure("rank 0 up", "1ms"), LinkFailure(1, "2s")]}),
+        (["--degrade-link", "rank 0 up@10us:0.5", "--degrade-link", "3@2s:2"],
+         {"conditions": [LinkChange("rank 0 up", "10us", 0.5), LinkChange(3, "2s", 2)]}),
         (["--jitter", "1us", "--seed", "3"], {"conditions": [Jitter("1us", seed=3)]}),
         (["--collective", "all-gather"], {"collective": "all_gather"}),
     ],
@@ -202,6 +204,12 @@ def test_the_load_of_a_torus_is_drawn_where_it_closes(tmp_path: Path) -> None:
         (["ring", "--straggler", "64:2"], "switch-100g has places 0 to 63, got 64"),
         (["ring", "--fail-link", "rank 3 up"], "--fail-link rank 3 up: expected LINK@TIME"),
         (["ring", "--fail-link", "rank 3@1ms"], "did you mean 'rank 3 up'?"),
+        (
+            ["ring", "--degrade-link", "rank 3 up@1ms"],
+            "expected LINK@TIME:FACTOR, such as 'rank 3 up@1ms:0.5'",
+        ),
+        (["ring", "--degrade-link", "rank 3 up@1ms:half"], "factor: expected a number above 0, got 'half'"),
+        (["ring", "--degrade-link", "rank 3 up@1ms:0"], "factor: expected a number above 0, got 0"),
         (["ring", "--reroute"], "add --fail-link LINK@TIME"),
         (["ring", "--engine", "makespan", "--fail-link", "0@1ms"], "only events follow it"),
         (["ring", "--model", "nccl", "--straggler", "3:2"], "knows no conditions"),
