@@ -11,7 +11,20 @@ from typing import Annotated
 import typer
 
 from testbed import __version__
-from testbed.commands import bench, demo, env, export, network, profile, scale, show, simulate, tune, verify
+from testbed.commands import (
+    bench,
+    demo,
+    env,
+    export,
+    network,
+    profile,
+    run,
+    scale,
+    show,
+    simulate,
+    tune,
+    verify,
+)
 
 app = typer.Typer(
     name="testbed",
@@ -27,6 +40,7 @@ app.command(epilog=show.EXAMPLES)(show.show)
 app.command(epilog=export.EXAMPLES)(export.export)
 app.command(epilog=bench.EXAMPLES)(bench.bench)
 app.command(epilog=scale.EXAMPLES)(scale.scale)
+app.command(epilog=run.EXAMPLES, context_settings={"allow_interspersed_args": False})(run.run)
 app.command(epilog=profile.EXAMPLES, context_settings={"allow_interspersed_args": False})(profile.profile)
 app.command(epilog=tune.EXAMPLES)(tune.tune)
 app.command(epilog=simulate.EXAMPLES)(simulate.simulate)

@@ -59,7 +59,7 @@ def observe_script(script: Path, arguments: Sequence[str], recording: Recording)
             code = end.code if isinstance(end.code, int) else 1
             raise ScriptError(f"{script} ended with exit code {code}", code) from None
     except Exception as error:
-        _print_traceback(error, script)
+        print_traceback(error, script)
         raise ScriptError(f"{script} failed: {type(error).__name__}: {error}", 1) from None
 
 
@@ -84,7 +84,7 @@ def _as_main(script: Path, arguments: Sequence[str]) -> Iterator[None]:
         os.environ.update(environment)
 
 
-def _print_traceback(error: Exception, script: Path) -> None:
+def print_traceback(error: BaseException, script: str | Path) -> None:
     """Print the script's part of the traceback, without the frames that started it."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename != str(script):

@@ -12,7 +12,7 @@ from testbed.report.network_layers import spell_names
 from testbed.report.table import percent, seconds, spell_size, table
 
 if TYPE_CHECKING:
-    from collectives.links import LinkUse
+    from collectives.links import Links, LinkUse
     from testbed.simulation import Request, Simulated
 
 MODELS = {
@@ -89,16 +89,11 @@ def links_table(own: Simulated, *, everything: bool) -> tuple[Table, str]:
     Links that are alike in all figures stand in one line, unless *everything* is wanted.
     """
     links = own.run.links
-    busiest = links.busiest
-    groups: dict[object, list[LinkUse]] = {}
-    for link in busiest:
-        use = links[link]
-        alike = use.name if everything else (use.nbytes, use.bandwidth, use.saturated_seconds)
-        groups.setdefault(alike, []).append(use)
-    shown = list(groups.values())[: None if everything else TOP]
+    busiest, groups = links.busiest, alike_links(links, everything=everything)
+    shown = groups[: None if everything else TOP]
     result = table(
         ("link", "", "", "used", "saturated", "bytes", "bandwidth"),
-        [_cells(alike) for alike in shown],
+        [link_cells(alike) for alike in shown],
         text_columns=3,
     )
     notes = []
@@ -111,7 +106,21 @@ def links_table(own: Simulated, *, everything: bool) -> tuple[Table, str]:
     return result, "; ".join(notes)
 
 
-def _cells(alike: Sequence[LinkUse]) -> list[str]:
+def alike_links(links: Links, *, everything: bool = False) -> list[list[LinkUse]]:
+    """Return the links that were used, the fullest first, those that are alike in all figures together.
+
+    With *everything* each stands by itself.
+    """
+    groups: dict[object, list[LinkUse]] = {}
+    for link in links.busiest:
+        use = links[link]
+        alike = use.name if everything else (use.nbytes, use.bandwidth, use.saturated_seconds)
+        groups.setdefault(alike, []).append(use)
+    return list(groups.values())
+
+
+def link_cells(alike: Sequence[LinkUse]) -> list[str]:
+    """Return the cells of links that are alike: names, number, bar, use, saturation, bytes, bandwidth."""
     use, full = alike[0], alike[0].saturated_seconds
     return [
         escape(_names(alike)),

@@ -35,6 +35,14 @@ def stdout_console(*, quiet: bool = False) -> Console:
     return _Console(highlight=False, quiet=quiet, width=max(console.width, MIN_WIDTH))
 
 
+def stderr_console() -> Console:
+    """Return a console on stderr, for what goes beside the output of somebody else's script."""
+    console = Console(stderr=True, highlight=False)
+    if console.is_terminal:
+        return console
+    return Console(stderr=True, highlight=False, width=max(console.width, MIN_WIDTH))
+
+
 class _Console(Console):
     """A console that leaves a closed pipe to the command, as `print` does."""
 

@@ -1,0 +1,77 @@
+"""What a script on rank threads has taken, on a terminal: an iteration, its parts, and the links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from testbed.report.simulated import alike_links, link_cells
+from testbed.report.table import percent, seconds, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from collectives.virtual import VirtualReport
+
+TOP = 6
+"""Groups of links that are shown."""
+
+MODEL = "a message waits for the latency of its way, then shares its links max-min; reducing costs no time"
+
+
+def print_report(console: Console, report: VirtualReport) -> None:
+    """Print *report*: figures, links, what they rest on, and notices."""
+    ranks = f"{report.num_ranks} rank{'s' * (report.num_ranks != 1)}"
+    console.print()
+    console.print(f"{ranks} on {report.network}, in virtual time", style="bold", markup=False)
+    console.print()
+    for name, text in facts_of(report).items():
+        console.print(f"{name:10}  {text}", markup=False, soft_wrap=True)
+    groups = alike_links(report.links)
+    if groups:
+        cells = [link_cells(alike) for alike in groups[:TOP]]
+        columns = ("link", "", "", "used", "bytes", "bandwidth")
+        console.print()
+        console.print(table(columns, [[*row[:4], *row[5:]] for row in cells], text_columns=3))
+    if left := sum(map(len, groups[TOP:])):
+        console.print(f"{left} more links carried less.", style="dim", markup=False)
+    console.print(f"\n{assumptions(report)}", style="dim", markup=False)
+    for notice in report.notices:
+        console.print(f"Note: {notice}.", style="dim", markup=False)
+
+
+def facts_of(report: VirtualReport) -> dict[str, str]:
+    """Return the figures of *report* in words, by name; of iterations those of rank 0."""
+    facts = {"time": f"{seconds(report.seconds)} until the last rank had finished"}
+    spent = report.ranks[0] if not report.iterations else report.iterations[0][0]
+    steady = report.steady()
+    if steady is not None:
+        later = len(report.iterations) - 1
+        spent = steady
+        facts["iteration"] = (
+            f"{seconds(steady.seconds)} (median of {later}); the first, with the set-up, "
+            f"{seconds(report.iterations[0][0].seconds)}"
+        )
+    elif report.iterations:
+        facts["iteration"] = f"{seconds(spent.seconds)}, the only one, with the set-up"
+    facts["compute"] = _part(spent.compute_seconds, spent.seconds)
+    facts["exposed"] = f"{_part(spent.exposed_seconds, spent.seconds)}, waiting for communication"
+    return facts
+
+
+def _part(part: float, whole: float) -> str:
+    return seconds(part) + (f", {percent(part / whole)}" if whole else "")
+
+
+def assumptions(report: VirtualReport) -> str:
+    """Return what the figures of *report* rest on."""
+    return f"Simulated: {'; '.join(_assumptions(report))}."
+
+
+def _assumptions(report: VirtualReport) -> Iterator[str]:
+    yield f"computation: {report.compute}"
+    if not report.repeats:
+        yield "so another run gives other times"
+    yield f"collectives: {report.algorithm}"
+    yield MODEL
+    yield from report.conditions
