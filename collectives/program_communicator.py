@@ -16,6 +16,7 @@ from collectives.chunking import Buffer, Chunking
 from collectives.clock import Clock
 from collectives.errors import NotSupportedError
 from collectives.execute import execute
+from collectives.opaque import opaque_calls
 from collectives.parts import apart_from, check_exchange, check_root, check_splits, rows_of, write_back
 from collectives.point_to_point import check_peer, message
 from collectives.program import Algorithm
@@ -25,6 +26,7 @@ from collectives.uneven_exchange import exchange_parts
 from collectives.work import Work
 
 
+@opaque_calls
 class ProgramCommunicator:
     """A `collectives.communicator.Communicator` over *transport*.
 

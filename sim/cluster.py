@@ -222,7 +222,7 @@ class Cluster:
                 context.enter(rank.rank)
 
     def _make_runnable(self, rank: RankThread) -> None:
-        heapq.heappush(self._runnable, (rank.now_ps(), rank.rank))
+        heapq.heappush(self._runnable, (rank._now_ps, rank.rank))
 
     def _take_turn(self) -> None:
         """Rank: hand control to the engine, which no longer waits for it when ranks are unwound."""

@@ -44,6 +44,7 @@ class RankThread:
         thread_id: of its thread, once that runs; ``sys._current_frames`` knows threads by it.
         is_dead: whether it was killed.
         on_death: called when it is killed, so that nothing goes on in its name.
+        meter: returns what it has computed since it was last asked, in picoseconds, if that is measured.
     """
 
     def __init__(self, cluster: Cluster, rank: int, now_ps: int) -> None:
@@ -54,6 +55,7 @@ class RankThread:
         self.thread_id: int | None = None
         self.is_dead = False
         self.on_death: list[Callable[[], None]] = []
+        self.meter: Callable[[], int] | None = None
         self._now_ps = now_ps
         self._ready = True
         self._turn = threading.Lock()
@@ -69,7 +71,13 @@ class RankThread:
 
     def now_ps(self) -> int:
         """Return this rank's local time in picoseconds."""
+        if self.meter is not None and current_rank_thread() is self:
+            self._read_meter(self.meter)
         return self._now_ps
+
+    def _read_meter(self, meter: Callable[[], int]) -> None:
+        """Charge what has been measured since the last time."""
+        self.compute(meter(), "measured")
 
     def charge(self, work: str) -> None:
         """Let the time pass that `charges` gives for *work*; 0 if it has none."""
@@ -118,7 +126,7 @@ class RankThread:
         ever wait for it, the run fails with its error at the end.
         """
         env = self.cluster.env
-        delay = self._now_ps - int(env.now)
+        delay = self.now_ps() - int(env.now)
         process = env.process(_delayed(env, delay, generator) if delay else generator)
         assert process.callbacks is not None
         process.callbacks.append(self.cluster._note_failure)
@@ -167,6 +175,8 @@ class RankThread:
         self._turn.acquire()
         self.cluster._enter(self)
         self._describe = None
+        if self.meter is not None:
+            self.meter()  # what the cluster itself has taken is no computation
         if self.cluster._unwinding or self.is_dead:
             raise RankUnwound
 
@@ -208,6 +218,8 @@ class RankThread:
             raise SimulationError(f"rank {self.rank} can wait only in its own thread, not in {here!r}")
         if self.cluster._unwinding or self.is_dead:
             raise RankUnwound
+        if self.meter is not None:
+            self._read_meter(self.meter)
 
     def _run(self, fn: Callable[[int], Any], results: list[Any]) -> None:
         """The thread of this rank, from its first turn to its last."""

@@ -25,6 +25,7 @@ from collectives.autoload import register
 from collectives.choice import Choice
 from collectives.communicator import Communicator
 from collectives.errors import NotSupportedError
+from collectives.opaque import opaque, opaque_calls
 from collectives.reduction import op_of
 from collectives.torch_backend.members import Members, Processes
 from collectives.torch_backend.names import NamedProcessGroup
@@ -70,6 +71,7 @@ def create(options: Any, backend_options: Any) -> TestbedProcessGroup:
     return TestbedProcessGroup(members, options.group_rank, options.group_size)
 
 
+@opaque_calls
 class TestbedProcessGroup(NamedProcessGroup):
     """A process group whose collectives are ours."""
 
@@ -303,6 +305,7 @@ def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
     target.detach().copy_(source.view(target.shape))
 
 
+@opaque
 def _copy_rows(parts: Sequence[torch.Tensor], rows: Iterable[torch.Tensor]) -> None:
     for part, row in zip(parts, rows, strict=False):
         _copy(part, row)

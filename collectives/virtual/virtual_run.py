@@ -236,6 +236,7 @@ def _launched(rank: int, topology: Topology) -> dict[str, str]:
 def _process_restored() -> Iterator[None]:
     """Put back what a script may change for the whole process and no context swaps."""
     directory, num_threads = Path.cwd(), torch.get_num_threads()
+    torch.set_num_threads(1)  # the engine reduces pieces that are too small to share
     try:
         yield
     finally:

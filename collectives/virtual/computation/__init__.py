@@ -1,11 +1,18 @@
 """How the computation of a rank takes virtual time: by a stated model.
 
+    Roofline   every operation of torch by its arithmetic and bytes on a stated device
+    Recorded   the forward pass and each gradient by a recorded profile
+    Measured   this machine's processor time, times a factor; does not repeat
     Charges    picoseconds per kind of work, and what a script charges itself by `compute`
 
 Without a model computation takes no time.
 """
 
 from collectives.virtual.computation.charges import Charges, compute
+from collectives.virtual.computation.choice import parse_compute
+from collectives.virtual.computation.measured import Measured
 from collectives.virtual.computation.model import ComputeModel
+from collectives.virtual.computation.recorded import Recorded
+from collectives.virtual.computation.roofline import Roofline
 
-__all__ = ["Charges", "ComputeModel", "compute"]
+__all__ = ["Charges", "ComputeModel", "Measured", "Recorded", "Roofline", "compute", "parse_compute"]

@@ -1,0 +1,50 @@
+"""Models of computation by name, as the command line has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from collectives.errors import NotSupportedError
+from collectives.virtual.computation.measured import Measured
+from collectives.virtual.computation.model import ComputeModel
+from collectives.virtual.computation.recorded import Recorded
+from collectives.virtual.computation.roofline import Roofline
+from sim.errors import DeviceFileError
+
+
+def parse_compute(
+    text: str, load_profile: Callable[[str], Mapping[str, int]] | None = None
+) -> ComputeModel | None:
+    """Return the model that *text* names; None for ``none``.
+
+    ``h100`` or ``FILE.toml`` is a roofline of that device, with ``:tf32`` behind it one whose products of
+    float32 are in tfloat32; ``measured`` is CPU time, ``measured:0.1`` a tenth of it; ``profile:FILE`` is
+    a recorded profile.
+
+    Args:
+        text: the name.
+        load_profile: returns what a profile charges, by its name; profiles are known above this package.
+
+    Raises:
+        DeviceFileError: there is no such device.
+        NotSupportedError: no such model, a factor that is no number above 0, or no profiles here.
+    """
+    kind, _, rest = text.partition(":")
+    if text == "none":
+        return None
+    if kind == "measured":
+        try:
+            return Measured(float(rest or 1))
+        except ValueError:
+            raise NotSupportedError(f"measured: expected a factor such as 0.1, got {rest!r}") from None
+    if kind == "profile":
+        if load_profile is None:
+            raise NotSupportedError(
+                f"{text}: no profiles can be read here; make a Recorded of what it charges"
+            )
+        return Recorded(load_profile(rest), rest)
+    device = text.removesuffix(":tf32")
+    try:
+        return Roofline(device, tf32=device != text)
+    except DeviceFileError as error:
+        raise DeviceFileError(f"{error}; or else measured, measured:FACTOR, profile:FILE or none") from None

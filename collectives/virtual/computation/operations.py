@@ -1,0 +1,170 @@
+"""What one of torch's operations costs: arithmetic, bytes read and written, or nothing.
+
+Arithmetic is counted by the formulas of `torch.utils.flop_counter`: matrix products, convolutions,
+attention.  Everything else counts no arithmetic, as memory is what bounds it.
+
+Bytes are those of the tensors that the operation's schema names, elements × their size: arguments are
+read, results written, what is changed in place both.  Operations whose results only look at their
+arguments (views), that allocate, or that change only what a tensor says of itself are free.  Three
+things the schema does not tell stand in the sets below: what is overwritten without being read, what
+is read only where it is selected, and what is a view although its schema has a new tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
+
+_aten = torch.ops.aten
+
+COMMUNICATION = {"c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional"}
+"""Namespaces of operations that are collectives: the network's, not the device's."""
+_FREE_NAMESPACES = {"prim", "profiler"}
+_FREE = {
+    "_local_scalar_dense",
+    "_unsafe_view",
+    "empty",
+    "empty_like",
+    "empty_permuted",
+    "empty_strided",
+    "is_same_size",
+    "new_empty",
+    "new_empty_strided",
+}
+_OVERWRITES = {"copy_", "fill_", "zero_", "_foreach_copy_", "_foreach_zero_"}
+_READ, _WRITTEN, _READ_AND_WRITTEN = 1, 1, 2
+
+
+def _rnn_operations(tensor: torch.Tensor, *args: Any, **_: Any) -> int:
+    """Count those of a layer over a whole sequence: each weight once for each vector of the input."""
+    weights: int = sum(weight.numel() for weight in args[:2])
+    return 2 * weights * tensor.numel() // tensor.shape[-1]
+
+
+def _shapes(formula: Callable[..., int], count: int) -> Callable[..., int]:
+    """Return *formula*, of the shapes of the first *count* arguments, as a formula of the arguments."""
+    return lambda *args, **_: formula(*(tensor.shape for tensor in args[:count]))
+
+
+_FORMULAS: Mapping[Any, Callable[..., int]] = {
+    _aten._scaled_dot_product_flash_attention_for_cpu: _shapes(sdpa_flop, 3),
+    _aten._scaled_dot_product_flash_attention_for_cpu_backward: _shapes(sdpa_backward_flop, 4),
+    _aten.mkldnn_rnn_layer: _rnn_operations,
+    _aten.mkldnn_rnn_layer_backward: lambda *args, **kwargs: 2 * _rnn_operations(*args, **kwargs),
+}
+"""Of what the CPU runs in the place of kernels that torch counts."""
+
+
+def _selected(args: Sequence[Any], result: Any) -> int:
+    """Count indices, and of the first argument as much as comes out of it."""
+    return _nbytes(args[1:]) + 2 * _nbytes(result)
+
+
+def _selected_in_place(args: Sequence[Any], _: Any) -> int:
+    """Count indices and values, and that many values read and written."""
+    return _nbytes(args[1:]) + 2 * max(map(_nbytes, args[1:]), default=0)
+
+
+_BYTES: Mapping[str, Callable[[Sequence[Any], Any], int]] = {
+    "all_gather_copy_in": lambda args, _: 2 * _nbytes(args[0]),  # of FSDP: into its part of a long tensor
+    "embedding": _selected,
+    "gather": _selected,
+    "index": _selected,
+    "index_add_": _selected_in_place,
+    "index_copy_": _selected_in_place,
+    "index_put_": _selected_in_place,
+    "index_select": _selected,
+    "nll_loss_forward": _selected,
+    "scatter_": _selected_in_place,
+    "scatter_add_": _selected_in_place,
+    "take": _selected,
+}
+"""Of what reads or writes one of its tensors only where another says."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One overload of one of torch's operations.
+
+    Attributes:
+        free: it costs nothing.
+        communicates: it is a collective.
+        decomposes: it is made of others, which are what costs.
+        formula: of its arithmetic, or None.
+        convolves: it is a convolution.
+        selects: of its bytes, where the schema does not tell, or None.
+        passes: how often each argument's bytes cross the memory, by position.
+        named_passes: the same by name.
+        writes: which of its results are new memory.
+    """
+
+    free: bool
+    communicates: bool
+    decomposes: bool
+    formula: Callable[..., int] | None
+    convolves: bool
+    selects: Callable[[Sequence[Any], Any], int] | None
+    passes: Sequence[int]
+    named_passes: Mapping[str, int]
+    writes: Sequence[bool]
+
+    @classmethod
+    def of(cls, function: Any) -> Operation:
+        """Return what is known of the overload *function*."""
+        packet, schema, tags = function.overloadpacket, function._schema, function.tags
+        name, namespace = packet.__name__, function.namespace
+        formula = _FORMULAS.get(packet) or flop_registry.get(packet)
+        random_in_place = torch.Tag.inplace in tags and torch.Tag.nondeterministic_seeded in tags
+        overwrites = random_in_place or name in _OVERWRITES
+        passes = [
+            _passes(argument, overwrites and position == 0)
+            for position, argument in enumerate(schema.arguments)
+        ]
+        return cls(
+            free=(
+                name in _FREE
+                or namespace in _FREE_NAMESPACES
+                or function.is_view
+                or torch.Tag.inplace_view in tags
+            ),
+            communicates=namespace in COMMUNICATION,
+            decomposes=formula is None and function._can_decompose(),
+            formula=formula,
+            convolves="convolution" in name,
+            selects=_BYTES.get(name),
+            passes=passes,
+            named_passes={argument.name: n for argument, n in zip(schema.arguments, passes, strict=True)},
+            writes=[result.alias_info is None for result in schema.returns],
+        )
+
+    def nbytes(self, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
+        """Return how many bytes a call reads and writes."""
+        if self.selects is not None:
+            return self.selects(args, result)
+        total = 0
+        for value, times in zip(args, self.passes, strict=False):
+            total += times * _nbytes(value)
+        for name, value in kwargs.items():
+            total += self.named_passes.get(name, _READ) * _nbytes(value)
+        results = result if len(self.writes) > 1 else (result,)
+        return total + sum(_nbytes(part) for part, new in zip(results, self.writes, strict=False) if new)
+
+
+def _passes(argument: Any, overwritten: bool) -> int:
+    if argument.alias_info is None or not argument.alias_info.is_write:
+        return _READ
+    if overwritten or argument.is_out or argument.name == "out":
+        return _WRITTEN
+    return _READ_AND_WRITTEN
+
+
+def _nbytes(value: Any) -> int:
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    if isinstance(value, (list, tuple)):
+        return sum(map(_nbytes, value))
+    return 0

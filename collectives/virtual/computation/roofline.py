@@ -1,0 +1,234 @@
+"""Every operation of torch takes the time that a roofline gives for it on a stated device.
+
+A dispatch mode on the rank's thread sees what reaches the kernels, in forward and backward passes, in
+optimizers and in hooks, and charges each operation when it is called: the longer of its arithmetic and its
+bytes, and the launch (`sim.device.Device`, `collectives.virtual.computation.operations`).
+
+What is assumed: one operation at a time, in the order of the program, as on one stream whose launches the
+host waits for.  What collectives do within belongs to the network (`collectives.opaque`); they run beside
+the computation, and waiting for one holds up the rank.  Nothing is fused, and no cache helps: an
+operation's operands come from memory and its results go there.  The types are those of the tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from os import PathLike
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from collectives.errors import NotSupportedError
+from collectives.virtual.computation.operations import Operation
+from sim.cluster import Cluster, RankThread
+from sim.device import Device
+from sim.files.device_file import load_device
+
+
+@dataclass
+class Totals:
+    """What one rank has computed.
+
+    Attributes:
+        operations: that cost something.
+        flops: a multiplication and an addition are two.
+        nbytes: read and written.
+    """
+
+    operations: int = 0
+    flops: int = 0
+    nbytes: int = 0
+
+
+class Roofline:
+    """A roofline of one device, on every rank: a `collectives.virtual.computation.ComputeModel`.
+
+    Args:
+        device: a name, a file or a device.
+        tf32: matrix products of float32 are carried out in tfloat32, as after
+            ``torch.set_float32_matmul_precision("high")``; convolutions always are where the device can.
+
+    Attributes:
+        device: on which ranks compute.
+        totals: what each rank has computed in the last run.
+
+    Raises:
+        DeviceFileError: there is no such device.
+        NotSupportedError: tfloat32 is wanted of a device that has none.
+    """
+
+    repeats = True
+
+    def __init__(self, device: str | PathLike[str] | Device, tf32: bool = False) -> None:
+        self.device = device if isinstance(device, Device) else load_device(device)
+        if tf32 and "tfloat32" not in self.device.rates:
+            raise NotSupportedError(f"the device {self.device.name} has no tfloat32; leave tf32 out")
+        self.name = f"roofline of {self.device.name}{' with tf32' if tf32 else ''}"
+        self.tf32 = tf32
+        self.totals: dict[int, Totals] = {}
+        self._modes: dict[int, _Charging] = {}
+        self._hooks: list[Any] = []
+
+    @contextmanager
+    def on_rank(self, rank_thread: RankThread) -> Iterator[None]:
+        """Charge what is computed on this thread."""
+        if not self._modes:
+            self._hooks = [
+                register_optimizer_step_pre_hook(lambda *_: self._optimizing(1)),
+                register_optimizer_step_post_hook(lambda *_: self._optimizing(-1)),
+            ]
+        mode = _Charging(rank_thread, self)
+        self._modes[rank_thread.rank] = mode
+        self.totals[rank_thread.rank] = mode.totals
+        try:
+            with mode:
+                yield
+        finally:
+            mode.show()
+            del self._modes[rank_thread.rank]
+            if not self._modes:
+                for hook in self._hooks:
+                    hook.remove()
+
+    def _optimizing(self, change: int) -> None:
+        rank_thread = Cluster.current()
+        if rank_thread is not None and rank_thread.rank in self._modes:
+            self._modes[rank_thread.rank].optimizing += change
+
+    def summary(self) -> Mapping[str, Any]:
+        """Return what a rank has computed at most, for reports."""
+        most = max(self.totals.values(), key=lambda totals: (totals.flops, totals.nbytes), default=Totals())
+        return {"operations": most.operations, "flops": most.flops, "bytes": most.nbytes}
+
+
+class _Charging(TorchDispatchMode):
+    """Charges a rank for the operations on its thread, and shows passes in the trace, one span for each."""
+
+    def __init__(self, rank_thread: RankThread, model: Roofline) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.rank_thread = rank_thread
+        self.device = model.device
+        self.tf32 = model.tf32
+        self.totals = Totals()
+        self.optimizing = 0
+        self._name = ""
+        self._began_ps = self._ended_ps = 0
+        self._flops: dict[Any, int] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        operation = _operation(func)
+        if types and not operation.communicates:
+            if any(issubclass(kind, FakeTensor) for kind in types):
+                return func(*args, **kwargs)
+            if any(kind is not torch.Tensor for kind in types):
+                return NotImplemented  # a subclass first says of what operations on plain tensors it consists
+        if operation.decomposes and not operation.communicates:
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        result = func(*args, **kwargs)
+        if not (operation.free or operation.communicates):
+            self._charge(func, operation, args, kwargs, result)
+        return result
+
+    def _charge(
+        self, func: Any, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        tensor = _first_tensor((*args, result))
+        if tensor is None or tensor.is_meta:
+            return
+        flops = 0 if operation.formula is None else self._count(func, operation.formula, args, kwargs, result)
+        nbytes = operation.nbytes(args, kwargs, result)
+        if not (flops or nbytes):
+            return
+        dtype = self._rate_name(tensor.dtype, operation.convolves)
+        try:
+            duration_ps = self.device.duration_ps(flops, nbytes, dtype)
+        except KeyError:
+            raise NotSupportedError(
+                f"the device {self.device.name} has no rate for {dtype}, in which {func} computes; "
+                "give it one in a device file, or compute in another type"
+            ) from None
+        self.totals.operations += 1
+        self.totals.flops += flops
+        self.totals.nbytes += nbytes
+        began_ps = self.rank_thread.now_ps()
+        self.rank_thread.compute(duration_ps)
+        if self.rank_thread.cluster.trace is not None:
+            self._extend(self._pass(), began_ps, self.rank_thread.now_ps())
+
+    def _count(
+        self,
+        func: Any,
+        formula: Callable[..., int],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+    ) -> int:
+        """Return the operation's arithmetic, which depends on shapes and sizes only."""
+        key = (func, *map(_size, args))
+        if key not in self._flops:
+            self._flops[key] = int(formula(*args, **kwargs, out_val=result))
+        return self._flops[key]
+
+    def _rate_name(self, dtype: torch.dtype, convolves: bool) -> str:
+        """Return the type in which the device computes on tensors of *dtype*."""
+        name = str(dtype).removeprefix("torch.")
+        if name == "float32" and (self.tf32 or convolves) and "tfloat32" in self.device.rates:
+            return "tfloat32"
+        return "float8" if name.startswith("float8") else name
+
+    def _pass(self) -> str:
+        """Return what the rank is at, in the words of the trace."""
+        if self.optimizing:
+            return "optimizer"
+        if torch._C._current_graph_task_id() != -1:
+            return "backward"
+        return "forward" if torch.is_grad_enabled() else "without gradients"
+
+    def _extend(self, name: str, began_ps: int, ended_ps: int) -> None:
+        """Add to the span of the pass, or begin another one."""
+        if name != self._name or began_ps != self._ended_ps:
+            self.show()
+            self._name, self._began_ps = name, began_ps
+        self._ended_ps = ended_ps
+
+    def show(self) -> None:
+        """Put the latest span into the trace."""
+        trace = self.rank_thread.cluster.trace
+        if trace is not None and self._ended_ps > self._began_ps:
+            trace.span(self.rank_thread.rank, "compute", self._name, self._began_ps, self._ended_ps)
+
+
+@cache
+def _operation(func: Any) -> Operation:
+    return Operation.of(func)
+
+
+def _size(value: Any) -> Any:
+    """Return what of an argument the arithmetic depends on."""
+    if isinstance(value, torch.Tensor):
+        return value.shape
+    return tuple(map(_size, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _first_tensor(values: Iterable[Any]) -> torch.Tensor | None:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            return value
+        if isinstance(value, (list, tuple)) and (found := _first_tensor(value)) is not None:
+            return found
+    return None
