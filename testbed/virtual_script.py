@@ -21,6 +21,7 @@ from testbed.report.virtual_status import StatusLine
 if TYPE_CHECKING:
     from collectives.choice import Choice
     from collectives.virtual import VirtualReport
+    from collectives.virtual.computation import ComputeModel
     from sim import Condition, Topology, Trace
     from sim.errors import RankError
 
@@ -100,10 +101,11 @@ def run_script(
         output.close()
 
 
-def _model(text: str) -> Any:
-    from collectives.virtual import computation
+def _model(text: str) -> ComputeModel | None:
+    from collectives.virtual.computation import parse_compute
+    from ddp.profile import load_profile
 
-    return None if text == "none" else vars(computation)["parse_compute"](text)
+    return parse_compute(text, lambda name: load_profile(name).compute_charges())
 
 
 def _failure(error: RankError, script: str) -> BaseException:
