@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 
 class Waitable(Protocol):
@@ -29,3 +30,11 @@ class Work(Waitable, Protocol):
 
         Exact in virtual time; in real time it is when the completion was noticed.
         """
+
+
+@runtime_checkable
+class Interrupting(Protocol):
+    """A `Work` that can interrupt its rank's computation; in real time there is none without a thread."""
+
+    def interrupt(self, handler: Callable[[], None]) -> None:
+        """Call *handler* in the rank's thread once the result is in place, should the rank compute then."""

@@ -61,6 +61,7 @@ class RankThread:
         self._turn = threading.Lock()
         self._turn.acquire()
         self._describe: Callable[[], str] | None = None
+        self._interrupts: list[tuple[simpy.Event, Callable[[], None]]] = []
         self._finished = False
         self._error: BaseException | None = None
 
@@ -102,6 +103,8 @@ class RankThread:
         """
         if duration_ps < 0:
             raise ValueError(f"a rank's time cannot run backwards: charged {duration_ps} ps")
+        while self._interrupts and duration_ps and current_rank_thread() is self:
+            duration_ps -= self._compute_until_interrupted(duration_ps)
         dies_ps = self.cluster.deaths_ps.get(self.rank)
         if dies_ps is not None and self._now_ps + duration_ps >= dies_ps:
             lived_ps = max(0, dies_ps - self._now_ps)
@@ -118,6 +121,14 @@ class RankThread:
         """
         self._kill()
         raise RankUnwound
+
+    def interrupt(self, event: simpy.Event, handler: Callable[[], None]) -> None:
+        """Call *handler* in this rank's thread when *event* fires, should the rank compute then.
+
+        The computation that was charged goes on afterwards.  What fires while the rank waits for something
+        else is handled when it computes again.
+        """
+        self._interrupts.append((event, handler))
 
     def spawn(self, generator: Generator[simpy.Event, Any, T]) -> simpy.Process:
         """Start *generator* as a SimPy process at this rank's local time.
@@ -166,6 +177,28 @@ class RankThread:
             env.schedule(reached, _AFTER_ALL_ELSE, self._now_ps - env.now)
             self._block(lambda: "the engine to reach its local time")
         return event.processed
+
+    def _compute_until_interrupted(self, duration_ps: int) -> int:
+        """Compute for *duration_ps*, or until the first interrupt; handle it, and return for how long."""
+        began_ps = self._now_ps
+        if not any(event.processed for event, _ in self._interrupts):
+            self.check_thread()
+            env = self.cluster.env
+            computed = env.timeout(began_ps + duration_ps - int(env.now))
+            first = env.any_of([computed, *(event for event, _ in self._interrupts)])
+            assert first.callbacks is not None
+            first.callbacks.append(self._wake)
+            try:
+                self._block(lambda: "the end of a computation")
+            finally:
+                self.computed_ps += self._now_ps - began_ps
+                self.waited_ps -= self._now_ps - began_ps
+        passed_ps = self._now_ps - began_ps
+        fired = [handler for event, handler in self._interrupts if event.processed]
+        self._interrupts = [own for own in self._interrupts if not own[0].processed]
+        for handler in fired:
+            handler()
+        return passed_ps
 
     def _block(self, describe: Callable[[], str]) -> None:
         """Hand control to the engine until `_wake`."""

@@ -296,7 +296,7 @@ class SimulatedTransport:
 
 
 class SimulatedWork:
-    """A collective in flight in virtual time; a `collectives.work.Work`."""
+    """A collective in flight in virtual time; a `Work` and `Interrupting` (`collectives.work`)."""
 
     def __init__(self, rank_thread: RankThread, done: simpy.Event, call: Call, port: SimulatedPort) -> None:
         self.rank_thread = rank_thread
@@ -326,6 +326,10 @@ class SimulatedWork:
     def is_completed(self) -> bool:
         """Return whether the result is in place at this rank's local time."""
         return self.rank_thread.poll(self.done)
+
+    def interrupt(self, handler: Callable[[], None]) -> None:
+        """Call *handler* in the rank's thread once the result is in place, should the rank compute then."""
+        self.rank_thread.interrupt(self.done, handler)
 
 
 class _StepInFlight:
