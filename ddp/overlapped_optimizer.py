@@ -17,8 +17,9 @@ makes: it is asked to step with some of its parameters at a time, with the optio
 With strategies that leave gradients in place, it is the user's optimizer and nothing more, so a script
 need not care which strategy it is given.
 
-The optimizer must treat parameters one by one (with `zero1`, elements one by one).  Nothing may look at
-gradients between the backward pass and the step: no clipping by norm, no `GradScaler`.
+The optimizer must treat parameters one by one (with `zero1`, elements one by one).  Between the backward pass
+and the step gradients are on their way: who touches one is told so.  To clip by norm there is
+`OverlappedOptimizer.clip_grad_norm_`; a `GradScaler` is refused.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import Parameter
+from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
 from ddp.drivers.overlapped import OverlappedDriver
+from ddp.errors import NotSupportedError
 
 if TYPE_CHECKING:
     from ddp.data_parallel import DistributedDataParallel
@@ -42,7 +45,7 @@ class OverlappedOptimizer:
     Args:
         model: the wrapped module, before its first forward pass.
         factory: makes the optimizer of the parameters that it is given.  With `zero1` these are this rank's
-            parts of the buckets, one tensor each.
+            parts of the buckets, one tensor each.  With `data_parallel` only that of rank 0 works.
 
     Attributes:
         inner: what *factory* made; give this one to schedulers.
@@ -56,6 +59,7 @@ class OverlappedOptimizer:
     ) -> None:
         driver = model._driver
         self._driver = driver if isinstance(driver, OverlappedDriver) else None
+        self._strategy, self._parameters = model.strategy.name, list(driver.parameters)
         if self._driver is None:
             self.inner = factory(list(driver.parameters))
             return
@@ -74,6 +78,34 @@ class OverlappedOptimizer:
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget gradients that have accumulated locally; reduced ones are forgotten when applied."""
         self.inner.zero_grad(set_to_none)
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Answer a `GradScaler`, which asks this of an optimizer before its step.
+
+        Raises:
+            NotSupportedError: it would find no gradients.
+        """
+        if self._driver is not None:
+            raise NotSupportedError(
+                f"a GradScaler finds no gradients with strategy {self._strategy}, which updates parameters "
+                "as their gradients arrive; compute in bfloat16 without one, or use strategy='wait_free'"
+            )
+        return False
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+        """Scale the averaged gradients to a norm of at most *max_norm*, and return what it was.
+
+        As ``torch.nn.utils.clip_grad_norm_`` of all parameters; it belongs between the backward pass and the
+        step.  It waits until all gradients have arrived, so only what follows the update is still hidden
+        in the next forward pass.  Every rank must call it, and gets the same norm.
+
+        Raises:
+            DDPError: there are no reduced gradients, or no such norm.
+        """
+        if self._driver is None:
+            return clip_grad_norm_(self._parameters, max_norm, norm_type)
+        return self._driver.clip(max_norm, norm_type)
 
     def step(self) -> None:
         """Update the parameters, now or when their gradients have arrived.

@@ -285,14 +285,12 @@ class Search:
 
 
 def _check_comparable(strategy: str) -> None:
-    """Refuse strategies whose step is another one, or that cannot train."""
+    """Refuse strategies whose step is another one."""
     own = resolve_strategy(strategy)
     if own.num_passes > 1:
         raise errors.NotSupportedError(
             f"a step of {own.num_passes} passes does more work than one; compare it with testbed scale"
         )
-    if own.only_simulated:
-        raise errors.NotSupportedError(own.only_simulated)
 
 
 def _grid(ranges: Sequence[CapRange]) -> list[int]:

@@ -67,6 +67,11 @@ class Carrier:
         """Whether anything is in flight."""
         return bool(self._in_flight)
 
+    @property
+    def in_flight(self) -> list[int]:
+        """The buckets that are in flight, in the order of launch."""
+        return list(self._in_flight)
+
     def poll(self) -> Iterator[int]:
         """Advance what is in flight; yield what has completed, in the order of launch."""
         self._communicator.poll()

@@ -1,4 +1,4 @@
-"""Trains with strategies that update parameters themselves: priority, dear, zero1.
+"""Trains with strategies that update parameters themselves: priority, dear, zero1, data_parallel.
 
     torch                                               reducer
     the optimizer's step is asked for               →   OptimizerStepped
@@ -9,7 +9,10 @@
     UpdateBucket                                    →   the optimizer's step, for what is in the bucket
 
 A gradient leaves ``parameter.grad`` as soon as it is copied into its buffer, and is there again only while
-the optimizer updates its parameter.
+the optimizer updates its parameter.  Until the step, something stands in its place that says so.
+
+In virtual time a collective that completes interrupts the computation, and what its credit lets go is
+launched; elsewhere the rank learns of it when it is called next.
 
 Which collectives have been launched at a given line of the user's script differs from rank to rank here,
 so the communicator must be one that nobody else uses.
@@ -17,7 +20,8 @@ so the communicator must be one that nobody else uses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -30,16 +34,19 @@ from torch.nn import Parameter
 from collectives.choice import Choice
 from collectives.communicator import Communicator
 from collectives.connection import connect
-from collectives.work import Work
+from collectives.work import Interrupting, Work
+from ddp.clipping import clip
+from ddp.deferred_gradient import DeferredGradients
+from ddp.drivers.bucket_collectives import ROOT, own_part, start
 from ddp.drivers.needs import Needs
 from ddp.drivers.timeline import SpanRecorder
 from ddp.drivers.torch import TorchDriver
 from ddp.errors import DDPError, NotSupportedError
-from ddp.events import EverythingNeeded, OptimizerStepped, ParameterNeeded
+from ddp.events import Command, EverythingNeeded, OptimizerStepped, ParameterNeeded
 from ddp.flat_bucket import FlatBucket
 from ddp.reducer import Phase
 from ddp.settings import Settings
-from ddp.strategies.plan import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, Timing
+from ddp.strategies.plan import ALL_GATHER, BROADCAST, REDUCE_SCATTER, Timing
 
 Update = Callable[[list[Parameter]], None]
 
@@ -75,8 +82,6 @@ class OverlappedDriver(TorchDriver):
         recorder: SpanRecorder | None = None,
     ) -> None:
         strategy = settings.strategy
-        if strategy.only_simulated:
-            raise NotSupportedError(f"strategy {strategy.name} cannot train: {strategy.only_simulated}")
         if settings.as_view or settings.sparse:
             wanted = "gradient_as_bucket_view" if settings.as_view else "sparse gradients"
             raise NotSupportedError(
@@ -86,6 +91,8 @@ class OverlappedDriver(TorchDriver):
             settings = replace(settings, first_limits=settings.limits, rebuilds=False)
         self._update: Update | None = None
         self._unreduced: dict[int, int] = {}
+        self._is_busy = False
+        self._deferred = DeferredGradients(parameters)
         super().__init__(parameters, communicator, settings, recorder=recorder)
         self._needs = Needs(module, parameters, self._need)
 
@@ -97,9 +104,7 @@ class OverlappedDriver(TorchDriver):
 
     def parts(self) -> list[Parameter]:
         """Return, for each buffer, a parameter that stands for this rank's part of it."""
-        self._parts = [
-            Parameter(self._own(self._memory(buffer).flat).clone()) for buffer in range(len(self._flat))
-        ]
+        self._parts = [Parameter(self._own(buffer).clone()) for buffer in range(len(self._flat))]
         return self._parts
 
     def step(self) -> None:
@@ -114,7 +119,24 @@ class OverlappedDriver(TorchDriver):
                 "so once after the last of those in no_sync()"
             )
         self._advance()
+        self._deferred.remove()
         self._feed(OptimizerStepped())
+
+    def clip(self, max_norm: float, norm_type: float) -> torch.Tensor:
+        """Wait for all gradients, scale them to a norm of at most *max_norm*, and return what it was.
+
+        Raises:
+            DDPError: there are no reduced gradients, or no such norm.
+        """
+        if self._reducer.phase is not Phase.HOLDING:
+            raise DDPError(
+                "clip_grad_norm_() without gradients: it belongs between a backward pass whose gradients are "
+                "reduced and step()"
+            )
+        while in_flight := self._carrier.in_flight:
+            self._carrier.wait(in_flight[0])
+            self._reduced(in_flight[0])
+        return clip(self._gradients(), max_norm, norm_type, self._settings.strategy, self._communicator)
 
     def synchronize(self) -> None:
         """Return when every update that a step has asked for is done."""
@@ -170,6 +192,11 @@ class OverlappedDriver(TorchDriver):
         self.synchronize()
         super().gradient_ready(index)
 
+    def pass_abandoned(self) -> None:
+        """Start anew; see `TorchDriver.pass_abandoned`."""
+        self._deferred.remove()
+        super().pass_abandoned()
+
     def _need(self, index: int) -> None:
         self._timeline.computed(f"forward:{self._names[index]}")
         if self._reducer.phase is Phase.DRAINING:
@@ -178,13 +205,38 @@ class OverlappedDriver(TorchDriver):
             self._feed(ParameterNeeded(index))
         self._timeline.resume()
 
+    def _gradients(self) -> list[torch.Tensor]:
+        """Return those that this rank updates with, where they lie: of its parts, or of all parameters."""
+        if self._settings.strategy.shards_update:
+            return [self._own(buffer) for buffer in range(len(self._flat))]
+        places = [self._place[index] for index in range(len(self._parameters))]
+        return [self._memory(buffer).views[position] for buffer, position in places]
+
+    def _obey(self, commands: Iterable[Command]) -> None:
+        with self._undisturbed():
+            super()._obey(commands)
+
+    @contextlib.contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """Keep completions until the end of what must be done in order; then somebody polls."""
+        within, self._is_busy = self._is_busy, True
+        try:
+            yield
+        finally:
+            self._is_busy = within
+
+    def _interrupted(self) -> None:
+        """A collective has completed while the rank computes."""
+        if not self._is_busy:
+            self._advance()
+
     def _advance(self) -> None:
         for reduced in self._carrier.poll():
             self._reduced(reduced)
 
     def _take(self, index: int) -> None:
         super()._take(index)
-        self._parameters[index].grad = None
+        self._deferred.put(index)
 
     def _launch(self, bucket: int, collective: str) -> None:
         own = self._plan.buckets[bucket]
@@ -193,13 +245,10 @@ class OverlappedDriver(TorchDriver):
         self._carrier.launch(bucket, nbytes, partial(self._carry, bucket, collective), collective)
 
     def _carry(self, bucket: int, collective: str) -> Work:
-        payload = self._payload(bucket)
-        if collective == ALL_REDUCE:
-            return self._communicator.all_reduce(payload, op="sum", async_op=True)
-        if collective == REDUCE_SCATTER:
-            return self._communicator.reduce_scatter(self._own(payload), payload, op="sum", async_op=True)
-        assert collective == ALL_GATHER
-        return self._communicator.all_gather(payload, self._own(payload), async_op=True)
+        work = start(collective, self._payload(bucket), self._communicator)
+        if isinstance(work, Interrupting):
+            work.interrupt(self._interrupted)
+        return work
 
     def _memory(self, buffer: int) -> FlatBucket:
         memory = self._flat[buffer]
@@ -215,26 +264,37 @@ class OverlappedDriver(TorchDriver):
         begin, end = (edge // payload.element_size() for edge in own.part)
         return payload[begin:end]
 
-    def _own(self, payload: torch.Tensor) -> torch.Tensor:
+    def _own(self, buffer: int) -> torch.Tensor:
         """Return this rank's part."""
-        numel = payload.numel() // self._communicator.world_size
-        return payload[self._communicator.rank * numel :][:numel]
+        return own_part(self._memory(buffer).flat, self._communicator)
 
     def _reduced(self, bucket: int) -> None:
-        if self._settings.strategy.shards_update and self._carrier.last_collective == ALL_GATHER:
-            flat = self._memory(self._plan.buckets[bucket].buffer)
-            with torch.no_grad():
-                torch._foreach_copy_(list(flat.parameters), flat.views)
-        super()._reduced(bucket)
+        brings_parameters = ALL_GATHER if self._settings.strategy.shards_update else BROADCAST
+        with self._undisturbed():
+            if self._carrier.last_collective == brings_parameters:
+                flat = self._memory(self._plan.buckets[bucket].buffer)
+                with torch.no_grad():
+                    torch._foreach_copy_(list(flat.parameters), flat.views)
+            super()._reduced(bucket)
 
     def _update_bucket(self, bucket: int) -> None:
         assert self._update is not None
         own = self._plan.buckets[bucket]
         if self._settings.strategy.shards_update:
             self._update_part(own.buffer)
-            return
+        elif not self._settings.strategy.updates_on_root:
+            self._update_arrived(own.parameters)
+        elif self._communicator.rank == ROOT:
+            self._update_arrived(own.parameters)
+            flat = self._memory(own.buffer)
+            with torch.no_grad():
+                torch._foreach_copy_(flat.views, list(flat.parameters))
+
+    def _update_arrived(self, parameters: Sequence[int]) -> None:
+        """Update those of *parameters* of which nothing is missing any more."""
+        assert self._update is not None
         arrived = []
-        for index in own.parameters:
+        for index in parameters:
             self._unreduced[index] -= 1
             if not self._unreduced[index]:
                 buffer, position = self._place[index]
@@ -249,7 +309,7 @@ class OverlappedDriver(TorchDriver):
         """Update the rank's part of a buffer, and leave the new values in the buffer."""
         assert self._update is not None
         flat, part = self._memory(buffer), self._parts[buffer]
-        own = self._own(flat.flat)
+        own = self._own(buffer)
         part.grad = own.clone()
         torch._foreach_copy_(flat.views, list(flat.parameters))
         part.copy_(own)
@@ -278,6 +338,6 @@ class OverlappedDriver(TorchDriver):
     def _memory_of(self, bucket: Sequence[int]) -> Any:
         parameters = [self._parameters[index] for index in bucket]
         names = [self._names[index] for index in bucket]
-        return FlatBucket(
-            parameters, names, False, self._settings.batched, multiple_of=self._communicator.world_size
-        )
+        divided = any(own.collective in (REDUCE_SCATTER, ALL_GATHER) for own in self._plan.launches)
+        multiple_of = self._communicator.world_size if divided else 1
+        return FlatBucket(parameters, names, False, self._settings.batched, multiple_of=multiple_of)

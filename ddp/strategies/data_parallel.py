@@ -1,12 +1,21 @@
-"""``torch.nn.DataParallel``: one process drives all devices, and the first of them holds the model.
+"""``torch.nn.DataParallel``: one replica holds the model, and gets everybody's gradients.
 
-In each iteration the model is broadcast from the first device to all, and the gradients are reduced to
-the first, where the optimizer updates it.  Nothing overlaps: all parameters are copied by one operation
-before the forward pass, whose backward begins when all gradients are there.  The baseline that
-`DistributedDataParallel` replaced.
+In each iteration the gradients are reduced to the first replica when the whole backward pass has ended; its
+optimizer alone updates the model, which is broadcast to the others.  Nothing overlaps, and the model travels
+twice through the first replica.  The baseline that `DistributedDataParallel` replaced.
 
-Left out, so that the prediction is optimistic: inputs and outputs, which are scattered from and gathered on
-the first device; that one interpreter drives all devices; the loss computed on the first device alone.
+Rank r stands for device r, so it trains on any group, on CPUs too, and the optimizer's state is that of
+rank 0.  Against the original:
+
+* A replica is a process, not a thread of one.  So no interpreter is shared by all devices.
+* Every rank has inputs of its own and computes its own loss.  The original scatters inputs from the first
+  device, gathers outputs there, and computes the loss there.
+* The model is broadcast at the end of the step, not at the beginning of the next forward pass: the same
+  bytes at the same time, but once for each step, where the original broadcasts in every forward pass, in
+  evaluation and accumulation too.
+* All gradients of a dtype are one message, as are all parameters; the original cuts them at 10 MiB.
+
+What is left out makes the prediction optimistic.
 
 Source: ``torch/nn/parallel/{data_parallel,replicate,_functions}.py`` of torch 2.13 (``Broadcast``,
 ``ReduceAddCoalesced``).
@@ -28,7 +37,8 @@ class DataParallel(Strategy):
 
     kind = "data_parallel"
     update_after = REDUCE
-    only_simulated = "it is one process that drives all devices: use torch.nn.DataParallel"
+    updates_on_root = True
+    plans_once = True
 
     @property
     def barrier(self) -> Barrier:

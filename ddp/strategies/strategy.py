@@ -50,15 +50,15 @@ class Strategy:
         update_after: the collective after which the parameters of a bucket are updated; None: the user's
             optimizer does that after the backward pass.
         shards_update: whether each rank updates its own part of a bucket only.
+        updates_on_root: whether rank 0 alone updates.
         plans_once: whether the first plan holds for good, made before any gradient was seen.
-        only_simulated: why it cannot train; empty: it can.
     """
 
     kind: ClassVar[str] = ""
     update_after: ClassVar[str | None] = None
     shards_update: ClassVar[bool] = False
+    updates_on_root: ClassVar[bool] = False
     plans_once: ClassVar[bool] = False
-    only_simulated: ClassVar[str] = ""
 
     @property
     def name(self) -> str:

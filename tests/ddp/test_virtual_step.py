@@ -22,8 +22,8 @@ from sim.trace import Trace
 from sim.units import SECOND
 
 TRAINING = [
-    *(name for name, own in STRATEGIES.items() if name != "priority" and not own.only_simulated),
-    "priority:partition_mb=0.001,credits=1000",  # a rank notices that credit is free only when it is called
+    *(name for name in STRATEGIES if name != "priority"),
+    "priority:partition_mb=0.001,credits=1000",
     "priority:partition_mb=0.0001,credits=1000",
     "zero1:prefetch=True",
     "accumulate:k=3,last=mg_wfbp",
@@ -96,6 +96,37 @@ def steady_step(
     return ended - began, [(span.start_ps - began, span.end_ps - began) for span in spans]
 
 
+def check_agreement(
+    widths: list[int],
+    forward_us: int,
+    gradient_us: list[int],
+    num_ranks: int,
+    strategy: str,
+    cap: float = 25,
+    algorithm: str = "ring",
+) -> None:
+    profile = profile_of(network(widths), forward_us, gradient_us)
+    topology = Topology.switch(num_ranks=num_ranks, bandwidth="1Gbps", latency="5us")
+
+    run = run_virtual(
+        lambda rank: steady_step(widths, strategy, cap, algorithm, forward_ps=profile.forward_ps),
+        topology,
+        compute=compute_charges(profile, strategy),
+    )
+    step = simulate_step(
+        profile, topology=topology, strategy=strategy, bucket_cap_mb=cap, algorithm=algorithm
+    )
+
+    times, spans = zip(*run.results, strict=True)
+    assert max(times) == step.time_ps
+    shift = profile.forward_ps if resolve_strategy(strategy).barrier is Barrier.USE else 0
+    for bucket, travels in zip(step.buckets, zip(*spans, strict=True), strict=True):
+        starts, ends = zip(*travels, strict=True)
+        # others can receive a broadcast before the root, which must have everybody's gradients, sends it
+        start = starts[0] if resolve_strategy(strategy).updates_on_root else min(starts)
+        assert (start + shift, max(ends) + shift) == (bucket.start_ps, bucket.end_ps)
+
+
 @given(
     widths=WIDTHS,
     forward_us=MICROSECONDS,
@@ -117,21 +148,27 @@ def test_a_real_step_in_virtual_time_takes_what_the_replay_of_its_profile_takes(
 ) -> None:
     if resolve_strategy(strategy).needs_timing:
         algorithm = "ring"  # whose ranks all end at the same time, so that rank 0 measures what it takes
-    profile = profile_of(network(widths), forward_us, gradient_us)
-    topology = Topology.switch(num_ranks=num_ranks, bandwidth="1Gbps", latency="5us")
+    check_agreement(widths, forward_us, gradient_us, num_ranks, strategy, cap, algorithm)
 
-    run = run_virtual(
-        lambda rank: steady_step(widths, strategy, cap, algorithm, forward_ps=profile.forward_ps),
-        topology,
-        compute=compute_charges(profile, strategy),
-    )
-    step = simulate_step(
-        profile, topology=topology, strategy=strategy, bucket_cap_mb=cap, algorithm=algorithm
-    )
 
-    times, spans = zip(*run.results, strict=True)
-    assert max(times) == step.time_ps
-    shift = profile.forward_ps if resolve_strategy(strategy).barrier is Barrier.USE else 0
-    for bucket, travels in zip(step.buckets, zip(*spans, strict=True), strict=True):
-        starts, ends = zip(*travels, strict=True)
-        assert (min(starts) + shift, max(ends) + shift) == (bucket.start_ps, bucket.end_ps)
+@given(
+    widths=st.lists(st.sampled_from([12, 24, 48]), min_size=2, max_size=4),
+    forward_us=MICROSECONDS,
+    gradient_us=st.lists(MICROSECONDS, min_size=1, max_size=5),
+    num_ranks=st.integers(1, 4),
+    credits=st.integers(1, 3),
+    partition_mb=st.sampled_from([0.0002, 0.002]),
+)
+@settings(max_examples=8, deadline=None)
+def test_credit_that_is_free_again_is_used_at_once(
+    widths: list[int],
+    forward_us: int,
+    gradient_us: list[int],
+    num_ranks: int,
+    credits: int,
+    partition_mb: float,
+) -> None:
+    """Sizes that the ranks divide, so that a ring ends everywhere at the same time, as in the replay."""
+    check_agreement(
+        widths, forward_us, gradient_us, num_ranks, f"priority:partition_mb={partition_mb},credits={credits}"
+    )
