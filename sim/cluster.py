@@ -68,7 +68,8 @@ class Cluster:
         network: carries the messages between ranks.
         shared: what code of different ranks shares, by keys of its own.
         deaths_ps: when ranks are killed, by rank; from the start of the simulation, in picoseconds.
-        remark: says more of a rank in an error, such as where in its code it waits.
+        remark: says more of a rank in an error, such as in which iteration it is.
+        explain: says more of a deadlock, in lines, while the ranks still wait.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Cluster:
         self.shared: dict[Any, Any] = {}
         self.deaths_ps: dict[int, int] = {}
         self.remark: Callable[[RankThread], str] = lambda rank: ""
+        self.explain: Callable[[], Sequence[str]] = lambda: ()
         self._ranks: list[RankThread] = []
         self._runnable: list[tuple[int, int]] = []
         self._unnoticed: list[BaseException] = []
@@ -251,4 +253,4 @@ class Cluster:
             f"deadlock at {format_time(int(self.env.now))}: {waiting} of {len(self._ranks)} ranks wait for "
             f"what will never happen{advice}"
         ]
-        return "\n  ".join([*lines, *(rank._state() for rank in self._ranks)])
+        return "\n  ".join([*lines, *(rank._state() for rank in self._ranks), *self.explain()])

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import linecache
-import sys
-import sysconfig
-from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
-from types import FrameType
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-import torch
-
-import collectives
+from collectives.call import Call, spell_ranks
+from collectives.transports.simulated import SimulatedExchange
 from collectives.virtual.group import VirtualWorld
 from collectives.virtual.iterations import Iterations
+from collectives.virtual.places import place_of
+from collectives.virtual.waits import judge_messages
 from sim.cluster import Cluster
 from sim.rank_thread import RankThread
 from sim.units import format_time
-
-_ROOT = Path(collectives.__file__).parents[1]
-_NOT_THE_USERS = tuple(
-    f"{folder}/"
-    for folder in {
-        *(str(_ROOT / package) for package in ("collectives", "ddp", "sim", "testbed")),
-        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-        str(Path(torch.__file__).parent),
-    }
-)
-_MAX_CODE = 80
 
 
 class Diagnosis:
@@ -36,22 +21,45 @@ class Diagnosis:
 
     Args:
         cluster: whose ranks run torch.
-        iterations: those that its ranks have finished.
     """
 
-    def __init__(self, cluster: Cluster, iterations: Iterations) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        self.iterations = iterations
+        cluster.remark = self.remark
+        cluster.explain = lambda: [*self.places(), *self.verdicts()]
 
     def remark(self, rank_thread: RankThread) -> str:
-        """Return in which iteration a rank is, and where in the user's code."""
-        said = []
-        if any(self.iterations.finished):
-            said.append(f", in iteration {self.iterations.finished[rank_thread.rank]}")
-        place = "" if rank_thread.has_finished else place_of(rank_thread)
-        if place:
-            said.append(f", at {place}")
-        return "".join(said)
+        """Return in which iteration a rank is, once some rank has finished one."""
+        finished = Iterations.of(self.cluster).finished
+        return f", in iteration {finished[rank_thread.rank]}" if any(finished) else ""
+
+    def places(self) -> Iterator[str]:
+        """Yield which ranks wait at which line of the user's code."""
+        ranks_at: defaultdict[str, list[int]] = defaultdict(list)
+        for rank_thread in self.cluster.ranks:
+            if not rank_thread.has_finished:
+                ranks_at[place_of(rank_thread)].append(rank_thread.rank)
+        ranks_at.pop("", None)
+        for place, ranks in ranks_at.items():
+            yield f"{spell_ranks(ranks)} at {place}"
+
+    def verdicts(self) -> Iterator[str]:
+        """Yield, for every group in which ranks wait, whom they wait for in vain, and why."""
+        exchanges = VirtualWorld.of(self.cluster).exchanges
+        waiting = {key: exchange for key, exchange in exchanges.items() if exchange.waiting}
+        in_messages = _in_messages(waiting.values())
+        wrong = judge_messages(in_messages)
+        if wrong:
+            yield wrong
+        groups: defaultdict[Hashable, list[SimulatedExchange]] = defaultdict(list)
+        for exchange in waiting.values():
+            if not wrong or any(call.lane is None for call in exchange.waiting.values()):
+                groups[tuple(exchange.hosts)].append(exchange)
+        for alike in groups.values():
+            if len(alike) > 1:
+                yield _of_other_names(alike)
+            else:
+                yield alike[0].verdict(self.fate)
 
     def fate(self, rank: int) -> str:
         """Return what became of a rank that does not wait where others wait for it."""
@@ -62,41 +70,24 @@ class Diagnosis:
             return f"finished at {format_time(rank_thread.now_ps())}, without calling it"
         return "waits for something else"
 
-    def explain(self, report: str) -> str:
-        """Return *report*, of a deadlock, and for each group whom its ranks wait for in vain."""
-        world = VirtualWorld.of(self.cluster)
-        return "\n  ".join([report, *world.verdicts(self.fate)])
+
+def _in_messages(exchanges: Iterable[SimulatedExchange]) -> dict[int, Call]:
+    """Return the messages that ranks wait in, by rank, with the ranks' numbers in the run."""
+    return {
+        exchange.hosts[rank]: call.at(exchange.hosts)
+        for exchange in exchanges
+        for rank, call in exchange.waiting.items()
+        if call.lane is not None
+    }
 
 
-def place_of(rank_thread: RankThread) -> str:
-    """Return the line of the user's code at which a rank is, or nothing where there is none on its stack.
-
-    Such as ``train.py:12 in step: loss.backward()``.
-    """
-    frame = sys._current_frames().get(rank_thread.thread_id or 0)
-    place = users_frame(frame)
-    if place is None:
-        return ""
-    path, line = place.f_code.co_filename, place.f_lineno
-    code = linecache.getline(path, line).strip()
-    code = code if len(code) <= _MAX_CODE else f"{code[:_MAX_CODE]}…"
-    name = place.f_code.co_name
-    function = "" if name == "<module>" else f" in {name}"
-    return f"{Path(path).name}:{line}{function}" + (f": {code}" if code else "")
-
-
-def users_frame(frame: FrameType | None) -> FrameType | None:
-    """Return the innermost frame of the user's code, from *frame* outwards, if there is one."""
-    return next((one for one in _outwards(frame) if _is_users(one.f_code.co_filename)), None)
-
-
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
-@cache
-def _is_users(path: str) -> bool:
-    """Return whether *path* belongs neither to us, nor to Python, nor to an installed package."""
-    return not path.startswith(("<", *_NOT_THE_USERS))
+def _of_other_names(exchanges: Sequence[SimulatedExchange]) -> str:
+    """Return what is wrong where the same ranks wait in several groups, each of them all."""
+    parts = [
+        f"{spell_ranks([one.hosts[rank] for rank in one.waiting])} in {next(iter(one.waiting.values()))}"
+        for one in exchanges
+    ]
+    return (
+        f"{'; '.join(parts)}: in different groups of the same ranks; every rank must make and use the same "
+        "groups in the same order, and make those, too, that it is not in"
+    )

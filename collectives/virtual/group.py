@@ -57,14 +57,6 @@ class VirtualWorld:
         self.created[key] += 1
         return self.created[key] - 1
 
-    def verdicts(self, fate: Callable[[int], str]) -> list[str]:
-        """Return, for every communicator in which ranks wait, whom they wait for in vain.
-
-        Args:
-            fate: says what became of a rank that does not wait there.
-        """
-        return [verdict for exchange in self.exchanges.values() if (verdict := exchange.verdict(fate))]
-
 
 class RankThreads:
     """The members of a process group are threads of a cluster: `collectives.torch_backend.members.Members`.

@@ -32,9 +32,10 @@ from collectives.virtual.group import VirtualWorld
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.patches import process_groups_on_rank_threads
 from collectives.virtual.report import VirtualReport
+from collectives.virtual.sampler_checks import SamplerChecks
 from collectives.virtual.script import Module, Script
 from sim.cluster import Cluster, RankContext, RankThread
-from sim.errors import DeadlockError, TopologyError
+from sim.errors import TopologyError
 from sim.files.description import load_network
 from sim.topology import Topology
 from sim.trace import Trace
@@ -179,13 +180,16 @@ def run_virtual(
     if watch is not None:
         iterations.on_end(_watched_by(watch))
     faults.prepare(cluster, iterations)
-    diagnosis = Diagnosis(cluster, iterations)
-    cluster.remark = diagnosis.remark
-    with _process_restored(), process_groups_on_rank_threads(), iterations.counted(), modules:
+    Diagnosis(cluster)
+    with (
+        _process_restored(),
+        process_groups_on_rank_threads(),
+        iterations.counted(),
+        modules,
+        SamplerChecks().watching(),
+    ):
         try:
             results = cluster.run(lambda rank: _run_rank(fn, rank, model))
-        except DeadlockError as error:
-            raise DeadlockError(diagnosis.explain(str(error))) from None
         finally:
             per_rank.forget_environment(environment)
     report = VirtualReport.of(cluster, algorithm, model)

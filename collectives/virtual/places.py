@@ -1,0 +1,101 @@
+"""Where in the user's code a rank is: the line, and what it is under.
+
+The user's code is what belongs neither to us, nor to Python, nor to an installed package.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import re
+import sys
+import sysconfig
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from types import FrameType
+
+import torch
+
+import collectives
+from sim.rank_thread import RankThread
+
+_ROOT = Path(collectives.__file__).parents[1]
+_NOT_THE_USERS = tuple(
+    f"{folder}/"
+    for folder in {
+        *(str(_ROOT / package) for package in ("collectives", "ddp", "sim", "testbed")),
+        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+        str(Path(torch.__file__).parent),
+    }
+)
+_MAX_CODE = 80
+_OF_RANKS = re.compile(r"rank|main_process|master|primary", re.IGNORECASE)
+
+
+def place_of(rank_thread: RankThread) -> str:
+    """Return the line of the user's code at which a rank is, or nothing where there is none on its stack.
+
+    Such as ``train.py:12 in step: loss.backward(), under "if rank == 0" of line 11``, where what it is under
+    has to do with ranks.
+    """
+    frames = list(users_frames(sys._current_frames().get(rank_thread.thread_id or 0)))
+    if not frames:
+        return ""
+    for frame in frames:
+        conditions = _conditions_around(frame.f_code.co_filename, frame.f_lineno)
+        if conditions:
+            return f"{spell_frame(frames[0])}, under {conditions[-1]}"
+    return spell_frame(frames[0])
+
+
+def current_place() -> str:
+    """Return the line of the user's code that has led here, such as ``train.py:12``, or nothing."""
+    frame = next(users_frames(sys._getframe()), None)
+    return "" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def users_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yield the frames of the user's code, from *frame* outwards."""
+    while frame is not None:
+        if _is_users(frame.f_code.co_filename):
+            yield frame
+        frame = frame.f_back
+
+
+def spell_frame(frame: FrameType) -> str:
+    """Return the line at which *frame* is, with its code."""
+    path, line, name = frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+    code = linecache.getline(path, line).strip()
+    code = code if len(code) <= _MAX_CODE else f"{code[:_MAX_CODE]}…"
+    function = "" if name.startswith("<") else f" in {name}"
+    return f"{Path(path).name}:{line}{function}" + (f": {code}" if code else "")
+
+
+@cache
+def _is_users(path: str) -> bool:
+    return not path.startswith(("<", *_NOT_THE_USERS))
+
+
+def _conditions_around(path: str, line: int) -> list[str]:
+    """Return the conditions that speak of ranks under which *line* is in its function; outer ones first."""
+    try:
+        tree = ast.parse("".join(linecache.getlines(path)))
+    except SyntaxError:
+        return []
+    found: list[str] = []
+    node: ast.AST | None = tree
+    while node is not None:
+        inner = next((child for child in ast.iter_child_nodes(node) if _covers(child, line)), None)
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.clear()
+        if isinstance(node, ast.If) and inner is not node.test and _OF_RANKS.search(ast.unparse(node.test)):
+            branch = "" if inner in node.body else "the else of "
+            found.append(f'{branch}"if {ast.unparse(node.test)}" of line {node.lineno}')
+        node = inner
+    return found
+
+
+def _covers(node: ast.AST, line: int) -> bool:
+    first, last = getattr(node, "lineno", None), getattr(node, "end_lineno", None)
+    return first is not None and last is not None and first <= line <= last
