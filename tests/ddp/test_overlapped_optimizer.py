@@ -70,7 +70,7 @@ def test_training_ends_with_the_bits_of_training_without_overlap(
 
 
 @given(st.sampled_from(OVERLAPPED), st.integers(1, 5), st.integers(0, 99))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_any_number_of_ranks_agrees_with_training_on_the_whole_batch(
     strategy: str, num_ranks: int, seed: int
 ) -> None:

@@ -60,3 +60,33 @@ def test_every_strategy_ends_with_the_bits_of_training_without_overlap(
             once = [row for row in rows if row["collective"] not in ("all_gather", "broadcast")]
             sizes = sum(row["size_bytes"] for row in once)
             assert abs(sizes - 4 * sum(parameter.numel() for parameter in parameters)) <= 8 * len(once)
+
+
+def clip_with_all(rank: int, world_size: int, algorithm: str) -> dict[str, list[float]]:
+    return {name: clipped_norms(rank, name, algorithm) for name in TRAINING}
+
+
+def clipped_norms(rank: int, strategy: str, algorithm: str) -> list[float]:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(20, 50), nn.ReLU(), nn.Linear(50, 3)).double()
+    model = ddp.DistributedDataParallel(module, strategy=strategy, bucket_cap_mb=0.005, algorithm=algorithm)
+    optimizer = ddp.OverlappedOptimizer(model, lambda own: torch.optim.SGD(own, lr=0.5))
+    data = torch.Generator().manual_seed(rank)
+    norms = []
+    for _ in range(4):
+        optimizer.zero_grad()
+        model(torch.randn(8, 20, generator=data).double()).square().mean().backward()
+        norms.append(optimizer.clip_grad_norm_(0.1).item())
+        optimizer.step()
+    return norms
+
+
+@pytest.mark.parametrize("algorithm", ["native", "ring"])
+def test_every_strategy_clips_to_the_same_norms(pool: WorkerPool, algorithm: str) -> None:
+    ranks = pool.run(clip_with_all, 3, algorithm)
+
+    expected = ranks[0]["after_backward"]
+    assert min(expected) > 0.1
+    for results in ranks:
+        for strategy, norms in results.items():
+            assert norms == pytest.approx(expected, rel=1e-9), strategy
