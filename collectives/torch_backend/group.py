@@ -27,9 +27,12 @@ from collectives.communicator import Communicator
 from collectives.errors import NotSupportedError
 from collectives.opaque import opaque, opaque_calls
 from collectives.reduction import op_of
+from collectives.torch_backend.builtin_hooks import replace_builtin_hooks
 from collectives.torch_backend.members import Members, Processes
 from collectives.torch_backend.names import NamedProcessGroup
+from collectives.torch_backend.uncompiled import uncompiled
 from collectives.torch_backend.work import CollectiveWork
+from collectives.work import Waitable
 from sim.cluster import Cluster
 
 register()  # for those who import this module where the package is not installed
@@ -63,6 +66,7 @@ def create(options: Any, backend_options: Any) -> TestbedProcessGroup:
     rank_thread = Cluster.current()
     members: Members
     if rank_thread is None:
+        replace_builtin_hooks(lambda group: isinstance(group, TestbedProcessGroup))
         members = Processes(options, algorithm or "ring")
     else:
         from collectives.virtual.group import RankThreads
@@ -71,6 +75,7 @@ def create(options: Any, backend_options: Any) -> TestbedProcessGroup:
     return TestbedProcessGroup(members, options.group_rank, options.group_size)
 
 
+@uncompiled
 @opaque_calls
 class TestbedProcessGroup(NamedProcessGroup):
     """A process group whose collectives are ours."""
@@ -81,6 +86,8 @@ class TestbedProcessGroup(NamedProcessGroup):
         super().__init__(rank, world_size)
         self.members = members
         self._communicators: dict[str, Communicator] = {}
+        self._coalescing = False
+        self._coalesced: list[CollectiveWork] = []
 
     def connect(
         self,
@@ -136,7 +143,11 @@ class TestbedProcessGroup(NamedProcessGroup):
         return CollectiveWork([work], [tensor])
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> CollectiveWork:
-        """Gather one tensor of each rank, all of one size, into as many tensors."""
+        """Gather one tensor of each rank, all of one size, into as many tensors.
+
+        The result, in a future, is one tensor with a row for each rank; torch's quantization hooks
+        want it so, as NCCL gives it.
+        """
         (tensor,) = _as_list(inputs)
         (parts,) = outputs if isinstance(outputs[0], (list, tuple)) else (outputs,)
         return self._gather(tensor, parts)
@@ -228,13 +239,13 @@ class TestbedProcessGroup(NamedProcessGroup):
         """Send one tensor to rank *peer* of the group."""
         (tensor,) = _as_list(tensors)
         work = self.communicator(tensor.device).send(tensor, peer, tag, async_op=True)
-        return CollectiveWork([work], [tensor])
+        return self._message(work, tensor)
 
     def recv(self, tensors: Any, peer: int, tag: int = 0) -> CollectiveWork:
         """Replace one tensor by what rank *peer* of the group sends under *tag*."""
         (tensor,) = _as_list(tensors)
         work = self.communicator(tensor.device).recv(tensor, peer, tag, async_op=True)
-        return CollectiveWork([work], [tensor])
+        return self._message(work, tensor)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> CollectiveWork:
         """Refuse: who receives has to say from whom.
@@ -248,7 +259,22 @@ class TestbedProcessGroup(NamedProcessGroup):
         """Return when every rank has called; our barrier always names the rank that is missing."""
         self.barrier()
 
+    def _message(self, work: Waitable, tensor: torch.Tensor) -> CollectiveWork:
+        message = CollectiveWork([work], [tensor])
+        if self._coalescing:
+            self._coalesced.append(message)
+        return message
+
     # Several collectives in one call.
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        """Remember the messages from now on; collectives are put together by torch itself."""
+        self._coalescing = True
+
+    def _end_coalescing(self, device: torch.device) -> CollectiveWork:
+        """Return one work for the messages since `_start_coalescing`."""
+        messages, self._coalesced, self._coalescing = self._coalesced, [], False
+        return CollectiveWork.together(messages)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> CollectiveWork:
         """Refuse what torch itself gives up.
@@ -277,7 +303,8 @@ class TestbedProcessGroup(NamedProcessGroup):
         """Gather *tensor* from all ranks into *parts*."""
         self._rows(tensor, parts)
         gathered, work = self._all_gather(tensor)
-        return CollectiveWork([work], parts, lambda: _copy_rows(parts, gathered))
+        rows = gathered.view(self.size(), *tensor.shape)
+        return CollectiveWork([work], [rows], lambda: _copy_rows(parts, gathered))
 
     def _rows(self, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return room for a row like *tensor* for each rank; refuse *parts* that are not all like it."""

@@ -8,7 +8,8 @@ control back.  So every way of waiting leads to `CollectiveWork.wait`, in the th
 - the reducer of torch's own DDP waits for futures in C++, at the end of a backward pass.  A
   future that is asked for inside a backward hook therefore queues a final callback of the
   autograd engine; those run in order, so ours completes the future before the reducer's waits.
-- a future that is asked for in such a final callback is completed at once, as C++ waits next.
+- a future that is asked for anywhere else is completed at once, as nobody can tell whether C++ or
+  Python waits for it, or for another that was made from it.
 
 Never ``Future.set_exception``: the reducer reads the future's value without looking and the
 process dies.  The error is raised where the rank waits instead.
@@ -23,9 +24,11 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import Work as TorchWork
 
+from collectives.torch_backend.uncompiled import uncompiled
 from collectives.work import Waitable
 
 
+@uncompiled
 class CollectiveWork(TorchWork):
     """What a call of a `collectives.torch_backend.TestbedProcessGroup` returns.
 
@@ -95,9 +98,8 @@ class CollectiveWork(TorchWork):
             if self._finished:
                 self._future.set_result(self._result)
             elif torch._C._current_autograd_node() is not None:
-                self._future.completed_by_engine = True
-                torch.autograd.Variable._execution_engine.queue_callback(self.synchronize)
-            elif torch._C._current_graph_task_id() != -1:
+                torch.autograd.Variable._execution_engine.queue_callback(self._future.settle)
+            else:
                 self.wait()
         return self._future
 
@@ -121,25 +123,29 @@ class CollectiveWork(TorchWork):
         return -1
 
 
+@uncompiled
 class WorkFuture(torch.futures.Future[Any]):
-    """The result of a `CollectiveWork`; whoever asks for it drives the work.
-
-    Attributes:
-        completed_by_engine: the autograd engine completes it at the end of the backward pass.
-    """
+    """The result of a `CollectiveWork`, or what comes of it; whoever asks for it drives the work."""
 
     def __init__(self, work: CollectiveWork) -> None:
         super().__init__(devices=list({t.device for t in work._result if t.is_cuda}))
-        self.completed_by_engine = False
         self._work = work
+        self._failure: BaseException | None = None
+        self._followers: list[WorkFuture] = []
 
     def wait(self) -> Any:
-        """Return the result tensors when they are in place."""
+        """Return the result when it is in place.
+
+        Raises:
+            BaseException: what a callback raised of which this is the result.
+        """
         self._work.wait()
+        if self._failure is not None:
+            raise self._failure
         return super().wait()
 
     def value(self) -> Any:
-        """Return the result tensors when they are in place."""
+        """Return the result when it is in place."""
         return self.wait()
 
     def done(self) -> bool:
@@ -147,11 +153,38 @@ class WorkFuture(torch.futures.Future[Any]):
         return self._work.is_completed()
 
     def then(self, callback: Callable[[torch.futures.Future[Any]], Any]) -> torch.futures.Future[Any]:
-        """Return a future of ``callback(self)``.
+        """Return a future of ``callback(self)``, which is called when the result is in place.
 
-        Outside a backward hook the result is waited for first, as nobody would drive the work
-        while the returned future is waited for.
+        Raises:
+            Exception: the result is in place, and *callback* raised.
         """
-        if not self.completed_by_engine:
-            self._work.wait()
-        return super().then(callback)
+        follower = WorkFuture(self._work)
+        self._followers.append(follower)
+        if self._failure is not None:
+            follower._fail(self._failure)
+        elif super().done():
+            follower.set_result(callback(self))
+        else:
+            self.add_done_callback(lambda _: follower._complete(callback, self))
+        return follower
+
+    def settle(self) -> None:
+        """Complete this and all that follows from it.
+
+        Raises:
+            BaseException: what a callback raised; C++, which cannot see that, must not wait any more.
+        """
+        self.wait()
+        for follower in self._followers:
+            follower.settle()
+
+    def _complete(self, callback: Callable[[torch.futures.Future[Any]], Any], before: WorkFuture) -> None:
+        try:
+            self.set_result(callback(before))
+        except BaseException as error:  # the callback may have waited, and its rank been unwound
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+        for follower in self._followers:
+            follower._fail(error)

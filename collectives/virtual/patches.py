@@ -1,20 +1,25 @@
-"""What is replaced in torch for a run on rank threads, and put back at its end: how ranks meet.
+"""What is replaced in torch for a run on rank threads, and put back at its end.
 
-Whatever backend a script asks for, its process groups are ours (`collectives.torch_backend`).
+Whatever backend a script asks for, its process groups are ours (`collectives.torch_backend`), and
+what torch does for some backends only it does for them: splitting a group, hooks in C++.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest import mock
 
 import torch
+import torch.cuda.nccl
 import torch.distributed as dist
+import torch.distributed.device_mesh
 import torch.distributed.nn.functional  # its defaults capture the group of whoever imports it first
 
 from collectives.autoload import BACKEND
 from collectives.torch_backend import TestbedProcessGroup
+from collectives.torch_backend.builtin_hooks import builtin_hooks_replaced
 from collectives.virtual.group import VirtualStore
 from sim.cluster import Cluster
 
@@ -25,9 +30,7 @@ _c10d_core: Any = torch._C._distributed_c10d
 @contextlib.contextmanager
 def process_groups_on_rank_threads() -> Iterator[None]:
     """Let rank threads meet in a `VirtualStore` and make process groups of their own."""
-    replaced = ("rendezvous", "_new_process_group_helper", "default_pg_nccl_timeout")
-    before = {name: getattr(_c10d, name) for name in replaced}
-    rendezvous, new_group = before["rendezvous"], before["_new_process_group_helper"]
+    rendezvous, new_group, split_group = _c10d.rendezvous, _c10d._new_process_group_helper, _c10d.split_group
 
     def meet(url: str, rank: int = -1, world_size: int = -1, **options: Any) -> Iterator[Any]:
         rank_thread = Cluster.current()
@@ -46,12 +49,42 @@ def process_groups_on_rank_threads() -> Iterator[None]:
             _c10d._world.pg_map[group] = (str(backend), store)
         return group, store
 
-    _c10d.rendezvous, _c10d._new_process_group_helper = meet, make
-    _c10d.default_pg_nccl_timeout = _c10d.default_pg_timeout  # unset where torch has no NCCL
-    _c10d_core._set_thread_isolation_mode(True)
-    try:
+    def split(parent_pg: Any = None, split_ranks: Any = None, *rest: Any, **options: Any) -> Any:
+        if Cluster.current() is None or not split_ranks:
+            return split_group(parent_pg, split_ranks, *rest, **options)
+        return _split(dist.get_process_group_ranks(parent_pg), split_ranks, *rest, **options)
+
+    with contextlib.ExitStack() as replaced:
+        for owner, name, value in (
+            (_c10d, "rendezvous", meet),
+            (_c10d, "_new_process_group_helper", make),
+            (_c10d, "default_pg_nccl_timeout", _c10d.default_pg_timeout),  # unset where torch has no NCCL
+            (_c10d, "split_group", split),
+            (dist, "split_group", split),
+            (torch.distributed.device_mesh, "split_group", split),
+            (torch.cuda.nccl, "version", lambda: (0, 0, 0)),  # asked for the log, where torch has no NCCL
+        ):
+            replaced.enter_context(mock.patch.object(owner, name, value))
+        replaced.enter_context(builtin_hooks_replaced(lambda group: isinstance(group, TestbedProcessGroup)))
+        _c10d_core._set_thread_isolation_mode(True)
+        replaced.callback(_c10d_core._set_thread_isolation_mode, False)
         yield
-    finally:
-        _c10d_core._set_thread_isolation_mode(False)
-        for name, value in before.items():
-            setattr(_c10d, name, value)
+
+
+def _split(
+    hosts: Sequence[int],
+    parts: Sequence[Sequence[int]],
+    timeout: Any = None,
+    pg_options: Any = None,
+    group_desc: str | None = None,
+    backend: Any = None,
+) -> Any:
+    """Return the new group of the part in which this rank is; ranks are numbered as within *hosts*."""
+    mine = dist.get_rank()
+    for part in parts:
+        ranks = [hosts[rank] for rank in part]
+        if mine in ranks:
+            return dist.new_group(
+                ranks, timeout, backend, pg_options, use_local_synchronization=True, group_desc=group_desc
+            )
+    return None

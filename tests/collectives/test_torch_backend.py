@@ -264,6 +264,61 @@ def test_a_future_is_driven_by_whoever_asks_it():
     assert on_ranks(2, work).results == [([4.0] * 4, [6.0] * 4, True)] * 2
 
 
+def test_what_follows_from_a_future_can_be_waited_for_in_the_hook_that_asked_for_it():
+    def work(rank):
+        weight, seen = torch.full((3,), rank + 1.0, requires_grad=True), []
+
+        def hook(parameter):
+            future = dist.all_reduce(parameter.grad, async_op=True).get_future()
+            halved = future.then(lambda done: done.value()[0] / 2)
+            squared = halved.then(lambda done: done.value() ** 2)
+            seen.append(squared.wait().tolist())
+
+        weight.register_post_accumulate_grad_hook(hook)
+        (weight * (rank + 1)).sum().backward()
+        return seen
+
+    assert on_ranks(3, work).results == [[[9.0] * 3]] * 3
+
+
+@pytest.mark.parametrize("wait_in_hook", [False, True])
+def test_an_error_of_a_callback_comes_out_of_the_backward_pass(wait_in_hook):
+    def work(rank):
+        weight = torch.ones(3, requires_grad=True)
+
+        def fail(done):
+            raise OSError("no memory for the callback")
+
+        def hook(parameter):
+            future = dist.all_reduce(parameter.grad, async_op=True).get_future().then(fail)
+            last = future.then(lambda done: done.value())
+            if wait_in_hook:
+                last.wait()
+
+        weight.register_post_accumulate_grad_hook(hook)
+        with pytest.raises(OSError, match="no memory for the callback"):
+            weight.sum().backward()
+        with pytest.raises(OSError, match="no memory for the callback"):
+            dist.all_reduce(torch.ones(1), async_op=True).get_future().then(fail)
+
+    on_ranks(2, work)
+
+
+def test_a_group_can_be_split():
+    def work(rank):
+        whole = dist.new_group([1, 2, 3])
+        if rank == 0:
+            return None
+        part = dist.split_group(whole, [[2, 1]], group_desc="a part")
+        if part is None:
+            return "apart"
+        tensor = torch.tensor([10.0**rank])
+        dist.all_reduce(tensor, group=part)
+        return tensor.item(), dist.get_process_group_ranks(part)
+
+    assert on_ranks(4, work).results == [None, "apart", (1100.0, [2, 3]), (1100.0, [2, 3])]
+
+
 @pytest.mark.parametrize("static_graph", [False, True])
 def test_torchs_own_ddp_trains_as_one_process_does(static_graph):
     data = torch.randn(8, 4, generator=torch.Generator().manual_seed(5)).double()

@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.cuda.nccl
 import torch.distributed as dist
+import torch.distributed.device_mesh
 import torch.distributed.distributed_c10d as c10d
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -157,6 +159,9 @@ def state_of_the_process():
         "groups": dict(c10d._pg_map),
         "rendezvous": c10d.rendezvous,
         "new group": c10d._new_process_group_helper,
+        "split": (c10d.split_group, dist.split_group, torch.distributed.device_mesh.split_group),
+        "nccl": (torch.cuda.nccl.version, getattr(c10d, "default_pg_nccl_timeout", None)),
+        "hook in C++": torch.nn.parallel.DistributedDataParallel._register_builtin_comm_hook,
         "initialized": dist.is_initialized(),
     }
 

@@ -2,8 +2,8 @@
 
 Importing torch costs each process a second or two, so the workers are kept and reused.  A test
 hands the pool a module-level function ``fn(rank, world_size, *args)``; the pool runs it on the
-first ``world_size`` workers inside a fresh default Gloo group of exactly that many ranks, and
-returns the results in rank order:
+first ``world_size`` workers inside a fresh default group of exactly that many ranks, over Gloo if
+no other backend is asked for, and returns the results in rank order:
 
     def sum_of_ranks(rank: int, world_size: int) -> float:
         tensor = torch.tensor([float(rank)])
@@ -70,20 +70,32 @@ class WorkerPool:
         self._workers: list[_Worker] = []
         self._num_runs = 0
 
-    def run(self, fn: Callable[..., Any], world_size: int, *args: Any, timeout: float = 60.0) -> list[Any]:
+    def run(
+        self,
+        fn: Callable[..., Any],
+        world_size: int,
+        *args: Any,
+        timeout: float = 60.0,
+        backend: str = "gloo",
+    ) -> list[Any]:
         """Return ``fn(rank, world_size, *args)`` of every rank.
 
         Raises:
             WorkerError: a rank raised, died, or did not return within *timeout* seconds.
         """
-        outcomes = self.run_outcomes(fn, world_size, *args, timeout=timeout)
+        outcomes = self.run_outcomes(fn, world_size, *args, timeout=timeout, backend=backend)
         failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
         if failures:
             raise WorkerError("\n".join(str(failure) for failure in failures))
         return outcomes
 
     def run_outcomes(
-        self, fn: Callable[..., Any], world_size: int, *args: Any, timeout: float = 60.0
+        self,
+        fn: Callable[..., Any],
+        world_size: int,
+        *args: Any,
+        timeout: float = 60.0,
+        backend: str = "gloo",
     ) -> list[Any]:
         """Return every rank's result, or its `Failure`; for tests in which a rank shall fail."""
         while len(self._workers) < world_size:
@@ -93,7 +105,7 @@ class WorkerPool:
         call = (str(module.__file__), fn.__module__, fn.__qualname__)
         workers = self._workers[:world_size]
         for rank, worker in enumerate(workers):
-            group = (f"run{self._num_runs}", rank, world_size, timeout)
+            group = (backend, f"run{self._num_runs}", rank, world_size, timeout)
             worker.connection.send((call, group, pickle.dumps(args)))
         outcomes = self._collect(workers, timeout)
         for worker, outcome in zip(workers, outcomes, strict=True):
@@ -169,12 +181,12 @@ def _serve(connection: Connection, store_port: int) -> None:
     store = dist.TCPStore("127.0.0.1", store_port, is_master=False)
     while True:
         try:
-            call, (prefix, rank, world_size, timeout), arguments = connection.recv()
+            call, (backend, prefix, rank, world_size, timeout), arguments = connection.recv()
         except EOFError:
             return
         try:
             fn = _load(*call)
-            with _default_group(dist.PrefixStore(prefix, store), rank, world_size, timeout):
+            with _default_group(backend, dist.PrefixStore(prefix, store), rank, world_size, timeout):
                 result = fn(rank, world_size, *pickle.loads(arguments))
             answer = (True, pickle.dumps(result))
         except BaseException:
@@ -183,11 +195,11 @@ def _serve(connection: Connection, store_port: int) -> None:
 
 
 @contextlib.contextmanager
-def _default_group(store: Any, rank: int, world_size: int, timeout: float) -> Iterator[None]:
+def _default_group(backend: str, store: Any, rank: int, world_size: int, timeout: float) -> Iterator[None]:
     import torch.distributed as dist
 
     dist.init_process_group(
-        "gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout)
+        backend, store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=timeout)
     )
     try:
         yield

@@ -1,0 +1,46 @@
+"""Sharded checkpoints: saved by some ranks, loaded by as many, spread otherwise."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from tests.systems.training import adam, batch, network, part_of, train, whole
+
+
+def saved_and_loaded(rank: int, world_size: int) -> list[Any]:
+    """Train with FSDP2 for two steps, save, load into a fresh model, and train the third."""
+    mesh = init_device_mesh("cpu", (world_size,))
+    paths = [tempfile.mkdtemp() if rank == 0 else ""]
+    dist.broadcast_object_list(paths, src=0)
+
+    def fresh() -> tuple[Any, torch.optim.Optimizer]:
+        model = network()
+        fully_shard(model, mesh=mesh)
+        return model, adam(model.parameters())
+
+    model, optimizer = fresh()
+    train(model, optimizer, *part_of(rank, world_size), num_steps=2)
+    state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
+    dcp.save(state, checkpoint_id=paths[0])
+
+    model, optimizer = fresh()
+    state = dict(zip(("model", "optimizer"), get_state_dict(model, optimizer), strict=True))
+    dcp.load(state, checkpoint_id=paths[0])
+    set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    train(model, optimizer, *part_of(rank, world_size), num_steps=1)
+    return whole(model.parameters())
+
+
+def never_interrupted(rank: int, world_size: int) -> list[Any]:
+    """Train three steps in one process."""
+    model = network()
+    train(model, adam(model.parameters()), *batch())
+    return whole(model.parameters())

@@ -1,0 +1,20 @@
+"""Every system as processes, whose default group is ours, over Gloo."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.systems.catalogue import SYSTEMS, run_in_process
+
+pytestmark = pytest.mark.distributed
+
+
+@pytest.mark.filterwarnings("ignore")  # torch warns of much that its own code does
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_it_gives_what_one_process_gives(pool, name):
+    system = SYSTEMS[name]
+
+    outcomes = pool.run(run_in_process, system.world_size, name, backend="testbed", timeout=100.0)
+
+    results, calls = zip(*outcomes, strict=True)
+    system.check(results, calls)
