@@ -9,7 +9,7 @@ class Notices:
     """The notices of a run, in the order in which they were first given."""
 
     def __init__(self) -> None:
-        self._texts: dict[str, None] = {}
+        self._about: dict[str, dict[str, None]] = {}
 
     @staticmethod
     def of(cluster: Cluster) -> Notices:
@@ -17,11 +17,13 @@ class Notices:
         notices: Notices = cluster.shared.setdefault(Notices, Notices())
         return notices
 
-    def add(self, text: str) -> None:
-        """Give a notice, unless it has been given before."""
-        self._texts.setdefault(text)
+    def add(self, text: str, item: str | None = None) -> None:
+        """Give a notice, unless it has been given before; those of one text list their items."""
+        items = self._about.setdefault(text, {})
+        if item is not None:
+            items.setdefault(item)
 
     @property
     def texts(self) -> tuple[str, ...]:
         """All of them."""
-        return tuple(self._texts)
+        return tuple(f"{text}: {', '.join(items)}" if items else text for text, items in self._about.items())

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from sim.cluster import Cluster
@@ -33,12 +33,12 @@ class OwnModules:
     Args:
         folder: of the script.
         num_ranks: number of ranks.
-        on_code: called with the code of each own module before it first runs.
+        on_text: called with the text of each own module before it first runs, None where there is none.
     """
 
-    def __init__(self, folder: Path, num_ranks: int, on_code: Callable[[CodeType], None]) -> None:
+    def __init__(self, folder: Path, num_ranks: int, on_text: Callable[[str | None], None]) -> None:
         self._folder = folder.resolve()
-        self._on_code = on_code
+        self._on_text = on_text
         self._names: dict[str, None] = {}
         # A rank may wait in the middle of an import, in which it holds the lock of a module's name.
         self._swapped: list[_Items] = [
@@ -76,9 +76,7 @@ class OwnModules:
             return None
         if name not in self._names:
             self._names[name] = None
-            code = spec.loader.get_code(name) if hasattr(spec.loader, "get_code") else None  # type: ignore[union-attr]
-            if code is not None:
-                self._on_code(code)
+            self._on_text(text_of(spec))
         return spec
 
     def _is_own(self, spec: ModuleSpec) -> bool:
@@ -88,6 +86,12 @@ class OwnModules:
             path.is_relative_to(self._folder) and not any(map(path.is_relative_to, _LIBRARIES))
             for path in paths
         )
+
+
+def text_of(spec: ModuleSpec) -> str | None:
+    """Return the text of a module; None where it is not known."""
+    source: Callable[[str], str | None] | None = getattr(spec.loader, "get_source", None)
+    return None if source is None else source(spec.name)
 
 
 class _Items:

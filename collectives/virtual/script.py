@@ -10,11 +10,11 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import CodeType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from collectives.virtual import per_rank
-from collectives.virtual.own_modules import OwnModules
+from collectives.virtual.own_modules import OwnModules, text_of
 from sim.cluster import RankContext
 
 
@@ -32,7 +32,8 @@ class Script:
         script: its path, or its module.
         argv: its arguments, without its name.
         num_ranks: number of ranks.
-        on_code: called with the code of the script, and of each module of its own, before it runs.
+        on_text: called with the text of the script, and of each module of its own, before it runs; None where
+            there is none.
 
     Raises:
         OSError: the script cannot be read.
@@ -41,11 +42,15 @@ class Script:
     """
 
     def __init__(
-        self, script: Path | Module, argv: Sequence[str], num_ranks: int, on_code: Callable[[CodeType], None]
+        self,
+        script: Path | Module,
+        argv: Sequence[str],
+        num_ranks: int,
+        on_text: Callable[[str | None], None],
     ) -> None:
         self._script = script
         self._argv = [str(script), *argv]
-        self._on_code = on_code
+        self._on_text = on_text
         self._mains = [ModuleType("__main__") for _ in range(num_ranks)]
         if isinstance(script, Module):
             self._folder = Path.cwd()
@@ -54,9 +59,10 @@ class Script:
                 raise ModuleNotFoundError(f"there is no module {top!r}, neither here nor installed", name=top)
         else:
             self._folder = script.resolve().parent
-            self._code = compile(script.read_bytes(), str(script), "exec")
-            on_code(self._code)
-        self._own_modules = OwnModules(self._folder, num_ranks, on_code)
+            text = script.read_bytes()
+            self._code = compile(text, str(script), "exec")
+            on_text(text.decode(errors="replace"))
+        self._own_modules = OwnModules(self._folder, num_ranks, on_text)
 
     def contexts(self) -> list[RankContext]:
         """Return what makes each rank's ``__main__``, ``sys.argv`` and own modules its own."""
@@ -81,7 +87,7 @@ class Script:
             spec = _main_of(self._script.name)
             code = spec.loader.get_code(spec.name)  # type: ignore[union-attr]
             if rank == 0:
-                self._on_code(code)
+                self._on_text(text_of(spec))
             sys.argv[0] = str(spec.origin)
             variables.update(
                 __file__=spec.origin, __spec__=spec, __package__=spec.parent, __loader__=spec.loader

@@ -26,6 +26,7 @@ import torch
 from collectives.choice import Choice, check_choice
 from collectives.virtual import per_rank
 from collectives.virtual.computation import Charges, ComputeModel
+from collectives.virtual.devices import Devices
 from collectives.virtual.diagnosis import Diagnosis
 from collectives.virtual.faults import Fault, Faults
 from collectives.virtual.group import VirtualWorld
@@ -164,12 +165,15 @@ def run_virtual(
     ]  # fmt: skip
     if streams is not None:
         contexts += per_rank.streams(num_ranks, streams)
+    devices = Devices(num_ranks)
     modules: AbstractContextManager[None] = contextlib.nullcontext()
     if callable(fn_or_script):
+        devices.read_module_of(fn_or_script)
         fn = fn_or_script
     else:
         named = fn_or_script if isinstance(fn_or_script, Module) else Path(fn_or_script)
-        script = Script(named, argv, num_ranks, lambda code: None)
+        script = Script(named, argv, num_ranks, devices.read)
+        devices.read(" ".join(argv))
         contexts += script.contexts()
         modules, fn = script.found(), script.run
     model = compute if isinstance(compute, ComputeModel) else _charges(compute)
@@ -181,15 +185,14 @@ def run_virtual(
         iterations.on_end(_watched_by(watch))
     faults.prepare(cluster, iterations)
     Diagnosis(cluster)
-    with (
-        _process_restored(),
-        process_groups_on_rank_threads(),
-        iterations.counted(),
-        modules,
-        SamplerChecks().watching(),
-    ):
+    with contextlib.ExitStack() as stack:
+        for changed in (
+            _process_restored(), process_groups_on_rank_threads(), iterations.counted(), modules,
+            devices.mapped(), SamplerChecks().watching(),
+        ):  # fmt: skip
+            stack.enter_context(changed)
         try:
-            results = cluster.run(lambda rank: _run_rank(fn, rank, model))
+            results = cluster.run(lambda rank: _run_rank(fn, rank, model, devices))
         finally:
             per_rank.forget_environment(environment)
     report = VirtualReport.of(cluster, algorithm, model)
@@ -208,10 +211,11 @@ def _charges(compute: Mapping[str, int] | None) -> Charges:
     return Charges(name="none but what the script charges") if compute is None else Charges(compute)
 
 
-def _run_rank(fn: Callable[[int], Any], rank: int, model: ComputeModel) -> Any:
+def _run_rank(fn: Callable[[int], Any], rank: int, model: ComputeModel, devices: Devices) -> Any:
     torch.set_num_threads(1)  # a matter of the thread; torchrun does it by OMP_NUM_THREADS
     rank_thread = Cluster.current()
     assert rank_thread is not None
+    devices.enter(rank_thread)
     try:
         with model.on_rank(rank_thread):
             return fn(rank)
@@ -239,10 +243,19 @@ def _launched(rank: int, topology: Topology) -> dict[str, str]:
 @contextlib.contextmanager
 def _process_restored() -> Iterator[None]:
     """Put back what a script may change for the whole process and no context swaps."""
+    cudnn = torch.backends.cudnn
     directory, num_threads = Path.cwd(), torch.get_num_threads()
+    precision = torch.get_float32_matmul_precision()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    flags = {name: getattr(cudnn, name) for name in ("benchmark", "deterministic", "enabled")}
     torch.set_num_threads(1)  # the engine reduces pieces that are too small to share
     try:
         yield
     finally:
         os.chdir(directory)
         torch.set_num_threads(num_threads)
+        torch.set_float32_matmul_precision(precision)
+        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        for name, value in flags.items():
+            setattr(cudnn, name, value)

@@ -1,0 +1,279 @@
+"""A script that is written for CUDA runs on the CPU: what it calls cuda is mapped, and a notice says so.
+
+Two things do it.  What a script calls by name, such as ``torch.cuda.set_device``, is replaced for the
+time of the run, on rank threads, and only for code outside of torch: torch itself goes on seeing the
+devices that there are.  Devices as arguments are mapped by a mode of the rank's thread, which sees
+every call of torch's API.  That costs some 2 µs a call, so a rank gets it only when it needs it: when
+its script, or a module of the script's own, has the word cuda or accelerator in its text or its
+arguments, or when any code outside of torch calls ``torch.cuda``.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+import torch.distributed.distributed_c10d as c10d
+from torch._C import _len_torch_function_stack
+from torch.distributed.device_mesh import DeviceMesh
+from torch.nn.parallel import DistributedDataParallel
+from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
+from torch.utils.data import DataLoader
+
+from collectives.virtual.accelerator import ACCELERATOR, CUDA, NVTX, Accelerator, VirtualEvent, VirtualStream
+from collectives.virtual.notices import Notices
+from collectives.virtual.patching import Replacement, replaced
+from sim.cluster import Cluster, RankThread
+
+_MAPPED = "cuda mapped to CPU"
+_SAYS_SO = ("cuda", "accelerator")
+_CPU = torch.device("cpu")
+
+
+class Devices:
+    """The devices of the ranks of one run."""
+
+    def __init__(self, num_ranks: int) -> None:
+        self._accelerators: list[Accelerator | None] = [None] * num_ranks
+        self._has_mode = [False] * num_ranks
+        self._wanted = False
+
+    def read(self, text: str | None) -> None:
+        """Note what a script, or one of its arguments, says; None where nobody knows."""
+        self._wanted = self._wanted or text is None or any(word in text for word in _SAYS_SO)
+        rank_thread = Cluster.current()
+        if rank_thread is not None:
+            self.enter(rank_thread)
+
+    def read_module_of(self, fn: Callable[..., Any]) -> None:
+        """Note what the module says in which *fn* was written."""
+        try:
+            self.read(inspect.getsource(sys.modules[getattr(fn, "func", fn).__module__]))
+        except (OSError, TypeError, AttributeError, KeyError):
+            self.read(None)
+
+    def enter(self, rank_thread: RankThread) -> None:
+        """Map devices on this rank's thread from now on, if they have to be."""
+        if self._wanted and not self._has_mode[rank_thread.rank]:
+            self._has_mode[rank_thread.rank] = True
+            above = [_pop_mode() for _ in range(_len_torch_function_stack())]
+            _push_mode(_CpuForCuda(Notices.of(rank_thread.cluster)))  # it goes with the thread
+            for mode in reversed(above):
+                _push_mode(mode)
+
+    def mapped(self) -> AbstractContextManager[None]:
+        """Return a context in which rank threads see these devices."""
+        return replaced(self._replacements())
+
+    def _accelerator(self, rank_thread: RankThread) -> Accelerator:
+        self._wanted = True
+        self.enter(rank_thread)
+        found = self._accelerators[rank_thread.rank]
+        if found is None:
+            found = self._accelerators[rank_thread.rank] = Accelerator(rank_thread)
+        return found
+
+    def _replacements(self) -> Iterator[Replacement]:
+        for module, functions in (
+            (torch.cuda, CUDA), (torch.accelerator, ACCELERATOR), (torch.cuda.nvtx, NVTX),
+        ):  # fmt: skip
+            for name in functions.keys() & vars(module).keys():
+                yield module, name, self._outside_of_torch(module, name, functions[name])
+        for module in (torch.cuda, torch):
+            yield module, "Stream", self._class_outside_of_torch(module.Stream, VirtualStream)
+            yield module, "Event", self._class_outside_of_torch(module.Event, VirtualEvent)
+        yield torch, "Generator", self._class_outside_of_torch(torch.Generator, _generator)
+        for module in (c10d, torch.distributed):
+            available = self._outside_of_torch(module, "is_nccl_available", lambda own: True)
+            yield module, "is_nccl_available", available
+            yield module, "init_process_group", _changed(c10d.init_process_group, _without_device_id)
+        yield torch, "set_default_device", _changed(torch.set_default_device, self._first_enter)
+        yield torch.serialization, "_get_restore_location", _restoring_on_cpu
+        for owner, change in (
+            (DistributedDataParallel, _without_device_ids), (DeviceMesh, _on_cpu_mesh),
+            (torch.amp.autocast_mode.autocast, _autocast_on_cpu), (torch.amp.GradScaler, _scaler_on_cpu),
+            (DataLoader, _without_pinning),
+        ):  # fmt: skip
+            yield owner, "__init__", _changed(owner.__init__, change)
+
+    def _outside_of_torch(self, module: Any, name: str, function: Callable[..., Any]) -> Any:
+        """Return what is *function* on rank threads, and for torch itself the original, as elsewhere."""
+        original, full = getattr(module, name), f"{module.__name__}.{name}"
+
+        def called(*args: Any, **options: Any) -> Any:
+            rank_thread = Cluster.current()
+            if rank_thread is None or _is_torch(sys._getframe(1)):
+                return original(*args, **options)
+            Notices.of(rank_thread.cluster).add(_MAPPED, full)
+            return function(self._accelerator(rank_thread), *args, **options)
+
+        return called if inspect.isclass(original) else functools.wraps(original)(called)
+
+    def _class_outside_of_torch(self, original: Any, virtual: Callable[..., Any]) -> type:
+        """Return a class whose instances are made by *virtual*, where `_outside_of_torch` would call it."""
+        devices = self
+
+        class Kind(type):
+            def __call__(cls, *args: Any, **options: Any) -> Any:
+                rank_thread = Cluster.current()
+                if rank_thread is None or _is_torch(sys._getframe(1)):
+                    return original(*args, **options)
+                if virtual is not _generator:
+                    devices._accelerator(rank_thread)
+                return virtual(*args, **options)
+
+            def __instancecheck__(cls, instance: Any) -> bool:
+                return isinstance(instance, (original, virtual) if isinstance(virtual, type) else original)
+
+        return Kind(original.__name__, (), {"__module__": original.__module__, "__doc__": original.__doc__})
+
+    def _first_enter(self, notices: Notices, options: dict[str, Any]) -> None:
+        rank_thread = Cluster.current()
+        assert rank_thread is not None
+        self._accelerator(rank_thread)
+
+
+class _CpuForCuda(TorchFunctionMode):
+    """Maps devices among the arguments of torch's functions."""
+
+    def __init__(self, notices: Notices) -> None:
+        super().__init__()
+        self._notices = notices
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if kwargs and ("device" in kwargs or "pin_memory" in kwargs):
+            kwargs = dict(kwargs)
+            if "device" in kwargs and is_cuda(kwargs["device"]):
+                self._notices.add(_MAPPED, f"{func.__name__}(device=…)")
+                kwargs["device"] = _CPU
+            kwargs.pop("pin_memory", None)
+        if func in _WITH_DEVICE:
+            return self._with_device(func, args, kwargs or {})
+        return func(*args, **kwargs) if kwargs else func(*args)
+
+    def _with_device(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func is torch.device:
+            kind = args[0] if args else kwargs.get("type", kwargs.get("device"))
+            if is_cuda(kind) or (isinstance(kind, str) and kind.partition(":")[0] == "cpu"):
+                if is_cuda(kind):
+                    self._notices.add(_MAPPED, "torch.device")
+                return _CPU
+            return func(*args, **kwargs)
+        if func is torch.Tensor.cuda:
+            self._notices.add(_MAPPED, "Tensor.cuda")
+            return args[0]
+        if func is torch.Tensor.pin_memory:
+            self._notices.add(_MAPPED, "Tensor.pin_memory")
+            return args[0]
+        if func is torch.Tensor.record_stream:
+            return None
+        first, *rest = args
+        if func is torch.Tensor.type:
+            rest = [own.replace("torch.cuda.", "torch.") if isinstance(own, str) else own for own in rest]
+        elif any(map(is_cuda, rest)):
+            self._notices.add(_MAPPED, f"Tensor.{func.__name__}")
+            rest = [_CPU if is_cuda(own) else own for own in rest]
+        return func(first, *rest, **kwargs)
+
+
+_WITH_DEVICE = frozenset(
+    (torch.device, torch.Tensor.cuda, torch.Tensor.to, torch.Tensor.pin_memory, torch.Tensor.type,
+     torch.Tensor.record_stream, torch.as_tensor)
+)  # fmt: skip
+
+
+def is_cuda(device: Any) -> bool:
+    """Return whether *device* means a CUDA device, as an index alone does."""
+    if isinstance(device, str):
+        return device.partition(":")[0] == "cuda"
+    if isinstance(device, torch.device):
+        return device.type == "cuda"
+    return isinstance(device, int) and not isinstance(device, bool)
+
+
+def _generator(device: Any = "cpu") -> torch.Generator:
+    return _Generator("cpu" if is_cuda(device) else device)
+
+
+_Generator = torch.Generator
+
+
+def _is_torch(frame: Any) -> bool:
+    name: str = frame.f_globals.get("__name__", "")
+    return name == "torch" or name.startswith("torch.")
+
+
+def _changed(original: Any, change: Callable[[Notices, dict[str, Any]], None]) -> Any:
+    """Return *original*, which on a rank thread gets its arguments as *change* has changed them by name."""
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def called(*args: Any, **options: Any) -> Any:
+        rank_thread = Cluster.current()
+        if rank_thread is None:
+            return original(*args, **options)
+        bound = signature.bind(*args, **options)
+        change(Notices.of(rank_thread.cluster), bound.arguments)
+        return original(*bound.args, **bound.kwargs)
+
+    return called
+
+
+def _without(options: dict[str, Any], notices: Notices, of: str, *names: str) -> None:
+    for name in names:
+        if options.pop(name, None):
+            notices.add(_MAPPED, f"{of}({name}=…)")
+
+
+def _without_device_id(notices: Notices, options: dict[str, Any]) -> None:
+    _without(options, notices, "init_process_group", "device_id")
+
+
+def _without_device_ids(notices: Notices, options: dict[str, Any]) -> None:
+    _without(options, notices, "DistributedDataParallel", "device_ids", "output_device")
+
+
+def _without_pinning(notices: Notices, options: dict[str, Any]) -> None:
+    _without(options, notices, "DataLoader", "pin_memory", "pin_memory_device")
+
+
+def _on_cpu_mesh(notices: Notices, options: dict[str, Any]) -> None:
+    if options.get("device_type") == "cuda":
+        notices.add(_MAPPED, "DeviceMesh")
+        options["device_type"] = "cpu"
+
+
+def _autocast_on_cpu(notices: Notices, options: dict[str, Any]) -> None:
+    if options.get("device_type") == "cuda":
+        notices.add(_MAPPED, "torch.autocast")
+        options["device_type"] = "cpu"
+        if options.get("dtype") is None:
+            options["dtype"] = torch.get_autocast_dtype("cuda")
+
+
+def _scaler_on_cpu(notices: Notices, options: dict[str, Any]) -> None:
+    if options.get("device", "cuda") == "cuda":
+        notices.add(_MAPPED, "GradScaler")
+        options["device"] = "cpu"
+
+
+_restore_location: Any = torch.serialization._get_restore_location
+
+
+def _restoring_on_cpu(map_location: Any) -> Any:
+    """Return what puts a storage that is loaded in its place: as `torch.load` does, but on the CPU."""
+    if Cluster.current() is None:
+        return _restore_location(map_location)
+    if isinstance(map_location, dict):
+        map_location = {place: "cpu" if is_cuda(to) else to for place, to in map_location.items()}
+    elif is_cuda(map_location):
+        map_location = "cpu"
+    restore = _restore_location(map_location)
+    return lambda storage, place: restore(storage, "cpu" if is_cuda(place) else place)
