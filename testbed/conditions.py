@@ -52,11 +52,11 @@ def parse_faults(
         UsageError: one cannot be read.
         UnitError, ConditionError: a time or a number of iterations that cannot be read.
     """
-    from collectives.virtual.faults import MessageDelay
-
     for text in kill_ranks:
         yield parse_death(text)
     if delay_messages is not None:
+        from collectives.virtual.faults import MessageDelay
+
         yield MessageDelay(delay_messages, seed)
 
 

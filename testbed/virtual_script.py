@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from collectives.choice import Choice
     from collectives.virtual import VirtualReport
     from collectives.virtual.computation import ComputeModel
-    from sim import Condition, Topology, Trace
+    from collectives.virtual.faults import Fault
+    from sim import Topology, Trace
     from sim.errors import RankError
 
 _GRACE_SECONDS = 1.0
@@ -36,7 +37,7 @@ def run_script(
     module: bool,
     compute: str,
     algorithm: Choice,
-    conditions: Sequence[Condition],
+    conditions: Sequence[Fault],
     heard: str,
     trace: Trace | None,
     as_json: bool,

@@ -6,6 +6,7 @@ late, for the rendezvous.  Waiting is the communication that nothing hides, so i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from statistics import median
@@ -13,6 +14,7 @@ from typing import Any
 
 from collectives.links import Links
 from collectives.virtual.computation import ComputeModel
+from collectives.virtual.faults import Fault
 from collectives.virtual.iterations import End, Iterations
 from collectives.virtual.notices import Notices
 from sim.cluster import Cluster
@@ -70,7 +72,9 @@ class VirtualReport:
     notices: tuple[str, ...]
 
     @classmethod
-    def of(cls, cluster: Cluster, algorithm: object, model: ComputeModel) -> VirtualReport:
+    def of(
+        cls, cluster: Cluster, algorithm: object, model: ComputeModel, faults: Sequence[Fault]
+    ) -> VirtualReport:
         """Return what the run on *cluster* has taken."""
         network, setting, ends = cluster.network, cluster.setting, Iterations.of(cluster).ends
         last = [End(*of_rank) for of_rank in zip(cluster.times_ps, cluster.computed_ps, strict=True)]
@@ -91,7 +95,7 @@ class VirtualReport:
             algorithm=_spell(algorithm),
             compute=model.name,
             repeats=model.repeats,
-            conditions=tuple(map(str, setting.conditions)),
+            conditions=tuple(map(str, faults)),
             notices=Notices.of(cluster).texts,
         )
 

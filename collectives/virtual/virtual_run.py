@@ -195,7 +195,7 @@ def run_virtual(
             results = cluster.run(lambda rank: _run_rank(fn, rank, model, devices))
         finally:
             per_rank.forget_environment(environment)
-    report = VirtualReport.of(cluster, algorithm, model)
+    report = VirtualReport.of(cluster, algorithm, model, conditions)
     return VirtualRun(results, cluster.times_ps, cluster, report)
 
 

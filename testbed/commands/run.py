@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.conditions import parse_conditions
+from testbed.conditions import parse_conditions, parse_faults
 from testbed.errors import UsageError, reporting_errors
 from testbed.report.folder import check_writable, document
 from testbed.report.table import print_json, stderr_console
@@ -63,7 +63,7 @@ def run(
     jitter: Annotated[
         str | None, typer.Option(metavar="TIME", help="Mean of a random pause of each rank before each step.")
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the jitter.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the jitter and of delays.")] = 0,
     straggler: Annotated[
         list[str] | None,
         typer.Option(metavar="RANK:FACTOR", help="A slow rank: 3:2, or late: 3:+1ms. May be repeated."),
@@ -75,6 +75,17 @@ def run(
     reroute: Annotated[
         bool, typer.Option("--reroute", help="Messages find a way round links that fail.")
     ] = False,
+    degrade_link: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LINK@TIME:FACTOR", help="A link that changes: 'rank 3 up@1ms:0.5'."),
+    ] = None,
+    kill_rank: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RANK@WHEN", help="A rank that dies: 3@iteration=5, or 3@10ms."),
+    ] = None,
+    delay_messages: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Mean of a random delay of each message.")
+    ] = None,
     output: Annotated[
         str,
         typer.Option(metavar="RANK|all", help="Which rank's output is shown; all: each line with its rank."),
@@ -102,7 +113,10 @@ def run(
     calls cuda are the CPU. It computes real numbers; the times are predicted. Options come before SCRIPT;
     all that follows it is the script's.
     """
-    conditions = tuple(parse_conditions(jitter, seed, straggler or (), fail_link or (), reroute))
+    conditions = (
+        *parse_conditions(jitter, seed, straggler or (), fail_link or (), reroute, degrade_link or ()),
+        *parse_faults(kill_rank or (), delay_messages, seed),
+    )
     if processes is not None:
         given = {
             "--ranks": ranks, "--network": network, "--trace": trace, "--json": as_json,
@@ -139,7 +153,7 @@ def run(
         if trace is not None and recorded is not None and recorded.spans:
             recorded.save(trace)
     if as_json:
-        _print_json(report, script, topology.digest(), seed if jitter is not None else None)
+        _print_json(report, script, topology.digest(), seed if jitter or delay_messages else None)
         return
     from testbed.report.virtual import print_report
 

@@ -268,3 +268,19 @@ def test_processes_run_the_same_script_for_real_on_our_backend(script: Path, cap
     assert result.exit_code == 0, result.stderr
     assert "For real: 2 processes of this machine, backend testbed, ring." in result.stderr
     assert "rank 0 of 2, step 0" in capfd.readouterr().out
+
+
+def test_faults_are_injected_by_flags_and_told_in_the_report(script: Path) -> None:
+    slow = run(script, TRAIN, "--delay-messages", "5us", "--seed", "3", "--degrade-link", "rank 0 up@0:0.5")
+    dead = run(script, TRAIN, "--kill-rank", "2@iteration=1")
+    wrong = run(script, TRAIN, "--kill-rank", "2")
+
+    assert slow.exit_code == 0, slow.stderr
+    told = " ".join(slow.stderr.split())
+    assert "LinkChange(link='rank 0 up', at='0', factor=0.5)" in told
+    assert "MessageDelay(mean='5us', seed=3)" in told
+    assert dead.exit_code == 1
+    assert "rank 2: was killed, at " in dead.stderr
+    assert f"ranks 0, 1, 3 at {script.name}:15: model(torch.ones(1, 100)).sum().backward()" in dead.stderr
+    assert wrong.exit_code == 2
+    assert wrong.stderr.count("\n") == 1
