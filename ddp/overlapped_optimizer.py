@@ -77,7 +77,11 @@ class OverlappedOptimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget gradients that have accumulated locally; reduced ones are forgotten when applied."""
-        self.inner.zero_grad(set_to_none)
+        if self._driver is None:
+            self.inner.zero_grad(set_to_none)
+            return
+        for parameter in self._parameters:
+            parameter.grad = None
 
     @property
     def _step_supports_amp_scaling(self) -> bool:

@@ -232,6 +232,57 @@ def test_a_grad_scaler_is_told_that_it_finds_no_gradients(strategy: str) -> None
         on_ranks(one)
 
 
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize("strategy", [*OVERLAPPED, "wait_free"])
+def test_what_was_accumulated_is_forgotten_when_the_optimizer_is_told_so(
+    strategy: str, set_to_none: bool
+) -> None:
+    def one(rank: int, wastes: bool) -> list[torch.Tensor]:
+        model = DistributedDataParallel(layers([3, 4, 2]), strategy=strategy, algorithm="ring")
+        own = OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+        for _ in range(2):
+            if wastes:
+                with model.no_sync():
+                    model(torch.ones(1, 3)).sum().backward()
+            own.zero_grad(set_to_none)
+            model(torch.full((1, 3), rank + 2.0)).sum().backward()
+            own.step()
+        return list(model.state_dict().values())
+
+    plain, wasteful = (on_ranks(lambda rank, wastes=wastes: one(rank, wastes)) for wastes in (False, True))
+
+    assert all(torch.equal(a, b) for a, b in zip(plain[1], wasteful[1], strict=True))
+
+
+@pytest.mark.parametrize("strategy", OVERLAPPED)
+def test_a_backward_pass_that_raised_leaves_nothing_behind(strategy: str) -> None:
+    def one(rank: int, fails: bool) -> list[torch.Tensor]:
+        model = DistributedDataParallel(
+            layers([3, 4, 2]), strategy=strategy, bucket_cap_mb=1e-5, algorithm="ring"
+        )
+        own = OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+        data = torch.Generator().manual_seed(rank)
+        for step in range(3):
+            if fails and step:
+                output = model(torch.ones(1, 3))
+                hook = model.module[0].weight.register_hook(raise_key_error)
+                with pytest.raises(KeyError):
+                    output.sum().backward()
+                hook.remove()
+                own.zero_grad()
+            model(torch.randn(2, 3, generator=data)).sum().backward()
+            own.step()
+        return list(model.state_dict().values())
+
+    plain, failed = (on_ranks(lambda rank, fails=fails: one(rank, fails)) for fails in (False, True))
+
+    assert all(torch.equal(a, b) for a, b in zip(plain[1], failed[1], strict=True))
+
+
+def raise_key_error(gradient: torch.Tensor) -> None:
+    raise KeyError
+
+
 def test_clipping_without_gradients_or_by_no_norm_is_refused() -> None:
     def one(rank: int) -> None:
         model = DistributedDataParallel(layers([3, 2]), strategy="dear", algorithm="ring")

@@ -207,6 +207,14 @@ def stepped_twice(rank: int) -> None:
     own.step()
 
 
+def gradients_dropped_instead_of_a_step(rank: int) -> None:
+    model = wrapped("dear")
+    OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+    for _ in range(2):
+        model.zero_grad()
+        model(torch.ones(1, 2)).sum().backward()
+
+
 @pytest.mark.parametrize(
     ("mistake", "message"),
     [
@@ -219,6 +227,7 @@ def stepped_twice(rank: int) -> None:
             another_optimizer_stepped,
             r"gradient of weight is on its way, and only the OverlappedOptimizer may use it \(aten",
         ),
+        (gradients_dropped_instead_of_a_step, "second backward pass before the optimizer's step"),
         (stepped_twice, r"step\(\) without gradients"),
     ],
 )
