@@ -10,6 +10,7 @@ class Notices:
 
     def __init__(self) -> None:
         self._about: dict[str, dict[str, None]] = {}
+        self._mistakes: dict[str, None] = {}
 
     @staticmethod
     def of(cluster: Cluster) -> Notices:
@@ -22,6 +23,16 @@ class Notices:
         items = self._about.setdefault(text, {})
         if item is not None:
             items.setdefault(item)
+
+    def add_mistake(self, text: str) -> None:
+        """Give a notice of what the user does wrong, unless it has been given before."""
+        self.add(text)
+        self._mistakes.setdefault(text)
+
+    @property
+    def mistakes(self) -> tuple[str, ...]:
+        """Those of what the user does wrong."""
+        return tuple(self._mistakes)
 
     @property
     def texts(self) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ def current_place() -> str:
 def users_frames(frame: FrameType | None) -> Iterator[FrameType]:
     """Yield the frames of the user's code, from *frame* outwards."""
     while frame is not None:
-        if _is_users(frame.f_code.co_filename):
+        if is_users(frame.f_code.co_filename):
             yield frame
         frame = frame.f_back
 
@@ -73,7 +73,8 @@ def spell_frame(frame: FrameType) -> str:
 
 
 @cache
-def _is_users(path: str) -> bool:
+def is_users(path: str) -> bool:
+    """Return whether *path* holds code of the user."""
     return not path.startswith(("<", *_NOT_THE_USERS))
 
 

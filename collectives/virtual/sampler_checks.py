@@ -84,7 +84,7 @@ class SamplerChecks:
     def _outside(self, rank_thread: RankThread, operation: str) -> None:
         place = current_place()
         if self._first(("outside", operation, place)):
-            Notices.of(rank_thread.cluster).add(
+            Notices.of(rank_thread.cluster).add_mistake(
                 f"rank {rank_thread.rank} calls {operation} of a group that it is not in, which does nothing "
                 f"({place})"
             )
@@ -112,7 +112,7 @@ class SamplerChecks:
             padded = max(0, sampler.total_size - length)
             text = _overlap(sorted(passes, key=lambda one: one.rank), padded)
             if text and self._first(("overlap", number)):
-                Notices.of(rank_thread.cluster).add(text)
+                Notices.of(rank_thread.cluster).add_mistake(text)
             del self._passes[key]
         return self._consumed(rank_thread, sampler.shuffle, number, own)
 
@@ -121,7 +121,7 @@ class SamplerChecks:
         before = self._finished.get((own.rank, number))
         self._finished[own.rank, number] = own.indices
         if shuffle and len(own.indices) > 1 and before == own.indices and self._first(("epoch", number)):
-            Notices.of(rank_thread.cluster).add(
+            Notices.of(rank_thread.cluster).add_mistake(
                 f"a DistributedSampler gives the same shuffle again, that of epoch {own.settings['epoch']}: "
                 f"call sampler.set_epoch(epoch) before every epoch ({own.place})"
             )

@@ -1,0 +1,163 @@
+"""Tests of distributed code: a function as so many ranks in virtual time, in one process.
+
+    from testbed.testing import on_ranks
+
+    @on_ranks(4)
+    def test_the_sum_is_that_of_all_ranks(rank):
+        dist.init_process_group()
+        total = torch.tensor([float(rank)])
+        dist.all_reduce(total)
+        assert total == 6
+
+The fixture ``virtual_cluster`` of `testbed.pytest_plugin` gives the same to a test that wants to look
+at times, or at a run that fails.  Nothing here imports torch before a test runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collectives.choice import Choice
+    from collectives.virtual import VirtualRun
+    from collectives.virtual.computation import ComputeModel
+    from collectives.virtual.faults import Fault
+    from sim.errors import RankError
+    from sim.topology import Topology
+
+
+class MistakeWarning(UserWarning):
+    """Ranks make a mistake that stops nothing and spoils results, such as data that overlap."""
+
+
+class VirtualCluster:
+    """Ranks on a network in virtual time, on which functions and scripts run.
+
+    Args:
+        ranks: how many; None: as many as *network* has, where it says so.
+        network: the name of a preset, the path of a network file, or a topology.
+        compute: how computation takes time: as ``testbed run --compute`` takes it, such as ``"h100"``, a
+            model, or picoseconds per kind of work; None: it takes none.
+        faults: slow and dead ranks, late messages, links that change or fail.
+        algorithm: of the collectives, where the code chooses none.
+    """
+
+    def __init__(
+        self,
+        ranks: int | None = None,
+        network: Topology | str | os.PathLike[str] = "switch-100g",
+        *,
+        compute: ComputeModel | Mapping[str, int] | str | None = None,
+        faults: Sequence[Fault] = (),
+        algorithm: Choice = "ring",
+    ) -> None:
+        self.ranks = ranks
+        self.network = network
+        self.compute = compute
+        self.faults = tuple(faults)
+        self.algorithm = algorithm
+
+    def run(self, fn_or_script: Callable[..., Any] | str | os.PathLike[str], *args: Any) -> VirtualRun:
+        """Run ``fn(rank, *args)``, or a script with the arguments *args*, on every rank.
+
+        Mistakes that stop nothing become warnings, of class `MistakeWarning`.
+
+        Raises:
+            Exception: what a rank has raised, itself; a note says which rank, and what the others did.
+            DeadlockError: ranks wait for what will never happen; says who waits where, and for whom.
+            SimulationError: messages were lost with a link, or the cluster cannot be as it is asked for.
+        """
+        __tracebackhide__ = True
+        from collectives.virtual import run
+        from collectives.virtual.notices import Notices
+        from sim.errors import RankError, SimulationError
+
+        if callable(fn_or_script):
+            called: Any = lambda rank: fn_or_script(rank, *args)  # noqa: E731
+            argv: tuple[str, ...] = ()
+        else:
+            called, argv = fn_or_script, tuple(map(str, args))
+        failure: BaseException
+        try:
+            outcome = run(
+                called,
+                self.ranks,
+                self.network,
+                compute=self._model(),
+                faults=self.faults,
+                algorithm=self.algorithm,
+                argv=argv,
+            )
+        except RankError as error:
+            failure = _of_rank(error)
+        except SimulationError as error:
+            failure = error.with_traceback(None)
+        else:
+            for text in Notices.of(outcome.cluster).mistakes:
+                warnings.warn(text, MistakeWarning, stacklevel=2)
+            return outcome
+        raise failure
+
+    def _model(self) -> ComputeModel | Mapping[str, int] | None:
+        if not isinstance(self.compute, str):
+            return self.compute
+        from collectives.virtual.computation import parse_compute
+        from ddp.profile import load_profile
+
+        return parse_compute(self.compute, lambda name: load_profile(name).compute_charges())
+
+
+def on_ranks(
+    ranks: int,
+    network: Topology | str | os.PathLike[str] = "switch-100g",
+    *,
+    compute: ComputeModel | Mapping[str, int] | str | None = None,
+    faults: Sequence[Fault] = (),
+    algorithm: Choice = "ring",
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that makes a test run as each of so many ranks; see `VirtualCluster`.
+
+    The test gets its rank if it has an argument ``rank``; all other arguments, be they from fixtures, from
+    ``parametrize`` or from Hypothesis, are made once, and the ranks share them.
+
+    Raises:
+        TypeError: used without parentheses.
+    """
+    if callable(ranks):
+        raise TypeError(f"on_ranks: expected a number of ranks, such as @on_ranks(4), got {ranks!r}")
+    cluster = VirtualCluster(ranks, network, compute=compute, faults=faults, algorithm=algorithm)
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(test)
+        wants_rank = "rank" in signature.parameters
+
+        @functools.wraps(test)
+        def as_each_rank(*args: Any, **kwargs: Any) -> None:
+            __tracebackhide__ = True
+            cluster.run(lambda rank: test(*args, **kwargs, **({"rank": rank} if wants_rank else {})))
+
+        given = [one for name, one in signature.parameters.items() if name != "rank"]
+        as_each_rank.__signature__ = signature.replace(parameters=given)  # type: ignore[attr-defined]
+        return as_each_rank
+
+    return decorate
+
+
+def _of_rank(error: RankError) -> BaseException:
+    """Return what the rank has raised, beginning in the user's code, with a note of where it was."""
+    from collectives.virtual.places import is_users
+
+    raised = error.__cause__
+    assert raised is not None
+    traceback: TracebackType | None = raised.__traceback__
+    while traceback is not None and not is_users(traceback.tb_frame.f_code.co_filename):
+        traceback = traceback.tb_next
+    others = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()) if note)
+    raised.add_note(f"raised on rank {error.rank}{'; the others:' if others else ''}{others}")
+    return raised.with_traceback(traceback)

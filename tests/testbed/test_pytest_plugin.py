@@ -1,0 +1,159 @@
+"""The pytest plugin: a test function runs as so many ranks, fails as one test, and is light to load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from typing import Any
+
+import pytest
+
+from testbed.testing import VirtualCluster, on_ranks
+
+pytest_plugins = ["pytester"]
+
+INSTALLED = bool(entry_points(group="pytest11", name="testbed"))
+OPTIONS = ["-p", "no:cacheprovider", *([] if INSTALLED else ["-p", "testbed.pytest_plugin"])]
+
+TESTS = """
+    import pytest
+    import torch
+    import torch.distributed as dist
+    from hypothesis import given, settings, strategies as st
+    from torch.utils.data import DistributedSampler
+    from collectives.virtual.faults import DeadRank, MessageDelay
+    from sim.errors import DeadlockError
+    from testbed.testing import MistakeWarning, on_ranks
+
+    @pytest.fixture
+    def size():
+        return 3
+
+    @on_ranks(4)
+    @pytest.mark.parametrize("factor", [1, 2])
+    def test_fixtures_and_parameters_still_work(rank, size, factor, capsys):
+        dist.init_process_group()
+        total = torch.full((size,), float(rank * factor))
+        dist.all_reduce(total)
+        assert total.tolist() == [6 * factor] * 3
+
+    @on_ranks(3)
+    def test_that_fails_on_rank_2(rank):
+        dist.init_process_group()
+        values = [rank, 1]
+        dist.barrier()
+        assert values != [2, 1]
+        dist.barrier()
+
+    @on_ranks(3)
+    def test_that_would_hang():
+        dist.init_process_group()
+        if dist.get_rank() == 0:
+            dist.barrier()
+
+    @on_ranks(2)
+    def test_that_is_skipped():
+        pytest.skip("not here")
+
+    @pytest.mark.xfail(raises=DeadlockError, strict=True)
+    @on_ranks(3, faults=[DeadRank(1, at="1us"), MessageDelay("5us")])
+    def test_with_faults():
+        dist.init_process_group()
+        dist.barrier()
+
+    class TestOfAClass:
+        @on_ranks(2)
+        def test_that_passes(self, rank, tmp_path):
+            (tmp_path / str(rank)).touch()
+
+    @settings(max_examples=3, database=None)
+    @given(number=st.integers(0, 9))
+    @on_ranks(2)
+    def test_of_a_property(number):
+        dist.init_process_group()
+        numbers = [None, None]
+        dist.all_gather_object(numbers, number)
+        assert numbers == [number, number]
+
+    def test_with_the_fixture(virtual_cluster):
+        def train(rank, start):
+            dist.init_process_group()
+            torch.ones(500, 500) @ torch.ones(500, 500)
+            dist.barrier()
+            return start + rank
+
+        first, again, slower = (
+            virtual_cluster(ranks=2, network="nvlink-400g", compute=device).run(train, 10)
+            for device in ("h100", "h100", "v100")
+        )
+        assert first.results == [10, 11]
+        assert 0 < first.seconds == again.seconds < slower.seconds
+
+    def test_of_an_error(virtual_cluster):
+        with pytest.raises(ZeroDivisionError) as caught:
+            virtual_cluster(2).run(lambda rank: 1 / (1 - rank))
+        assert caught.value.__notes__[0].startswith("raised on rank 1; the others:")
+
+    def test_of_a_mistake(virtual_cluster):
+        def twice(rank):
+            sampler = DistributedSampler(range(8), 2, rank)
+            list(sampler), list(sampler)
+
+        with pytest.warns(MistakeWarning, match="call sampler.set_epoch"):
+            virtual_cluster(2).run(twice)
+"""
+
+
+@pytest.mark.slow
+def test_tests_run_as_ranks_and_fail_as_one_test_with_the_words_that_matter_on_workers_too(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makepyfile(TESTS)
+
+    result = pytester.runpytest_subprocess(*OPTIONS, "-n", "1", "-W", "error", "--import-mode=importlib")
+
+    result.assert_outcomes(passed=7, failed=2, skipped=1, xfailed=1)
+    result.stdout.fnmatch_lines(
+        [
+            "rank = 2",
+            ">       assert values != [[]2, 1]",
+            "E       assert [[]2, 1] != [[]2, 1]",
+            "E       raised on rank 2; the others:",
+            "E       rank 0: waits since 0 ps for barrier #0 *",
+            "E   sim.errors.DeadlockError: deadlock at 0 ps: 1 of 3 ranks wait *",
+            '*rank 0 at *.py:* in test_that_would_hang: dist.barrier(), under "if dist.get_rank() == 0" of *',
+            "*ranks 1, 2 did not take part: finished at 0 ps, without calling it",
+        ],
+        consecutive=False,
+    )
+    result.stdout.no_fnmatch_line("*rank_thread.py*")
+    result.stdout.no_fnmatch_line("*testing.py:*")
+
+
+def test_loading_the_plugin_takes_less_than_50_ms_and_no_torch() -> None:
+    code = (
+        "import sys, time, pytest; began = time.process_time(); import testbed.pytest_plugin; "
+        "took = time.process_time() - began; import testbed.testing; "
+        "print(took < 0.05, sorted({'torch', 'numpy', 'sim', 'simpy', 'collectives'} & set(sys.modules)))"
+    )
+
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert result.stdout == "True []\n"
+
+
+def test_on_ranks_without_parentheses_says_what_it_expects() -> None:
+    unfinished: Any = on_ranks
+
+    with pytest.raises(TypeError, match=r"expected a number of ranks, such as @on_ranks\(4\)"):
+
+        @unfinished
+        def test() -> None: ...
+
+
+def test_a_script_runs_with_its_arguments(tmp_path: Any) -> None:
+    path = tmp_path / "script.py"
+    path.write_text("import sys\nargument = sys.argv[1]\n")
+
+    assert [own["argument"] for own in VirtualCluster(2).run(path, 5).results] == ["5", "5"]
