@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 
 from collectives.errors import NotSupportedError
 from collectives.virtual import compute, run, run_virtual
+from collectives.virtual.computation import Roofline
 from sim.errors import RankError
 from sim.files.description import load_network
 
@@ -134,7 +135,7 @@ def test_a_script_for_cuda_and_nccl_runs_on_the_cpu_and_leaves_nothing(
     monkeypatch.setenv("CHECKPOINT", str(tmp_path / "model.pt"))
     before = state_of_torch()
 
-    outcome = run(path, 2, "dgx-h100")
+    outcome = run(path, 2, "dgx-h100", compute=Roofline("h100"))
 
     assert state_of_torch() == before
     for left in outcome.results:
@@ -147,6 +148,7 @@ def test_a_script_for_cuda_and_nccl_runs_on_the_cpu_and_leaves_nothing(
         assert 0 < left["milliseconds"] / 1e3 < outcome.seconds
         assert (left["used"], left["name"], left["pinned"]) == ((0, 0), "virtual GPU", torch.float64)
         assert left["loaded"].keys() == left["model"].state_dict().keys()
+    assert all(spent.compute_seconds > 0 for spent in outcome.report.ranks)
     weights = [left["model"].module[0].weight.tolist() for left in outcome.results]
     assert weights[0] == weights[1]
     mapped, memory = outcome.report.notices

@@ -34,6 +34,10 @@ from sim.device import Device
 from sim.files.device_file import load_device
 
 
+_PLAIN: Any = torch.Tensor.__torch_dispatch__
+"""That of tensors whose operations are their own, such as parameters."""
+
+
 @dataclass
 class Totals:
     """What one rank has computed.
@@ -132,7 +136,7 @@ class _Charging(TorchDispatchMode):
         if types and not operation.communicates:
             if any(issubclass(kind, FakeTensor) for kind in types):
                 return func(*args, **kwargs)
-            if any(kind is not torch.Tensor for kind in types):
+            if any(kind.__torch_dispatch__ is not _PLAIN for kind in types):
                 return NotImplemented  # a subclass first says of what operations on plain tensors it consists
         if operation.decomposes and not operation.communicates:
             with self:
