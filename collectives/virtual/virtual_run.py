@@ -29,6 +29,7 @@ from collectives.virtual.computation import Charges, ComputeModel
 from collectives.virtual.devices import Devices
 from collectives.virtual.diagnosis import Diagnosis
 from collectives.virtual.faults import Fault, Faults
+from collectives.virtual.forks import only_workers
 from collectives.virtual.group import VirtualWorld
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.patches import process_groups_on_rank_threads
@@ -188,7 +189,7 @@ def run_virtual(
     with contextlib.ExitStack() as stack:
         for changed in (
             _process_restored(), process_groups_on_rank_threads(), iterations.counted(), modules,
-            devices.mapped(), SamplerChecks().watching(),
+            devices.mapped(), SamplerChecks().watching(), only_workers(),
         ):  # fmt: skip
             stack.enter_context(changed)
         try:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 TOP = 6
 """Groups of links that are shown."""
 
+MOST_THINGS = 8
+"""Things that a notice lists."""
+
 MODEL = "a message waits for the latency of its way, then shares its links max-min; reducing costs no time"
 
 
@@ -37,7 +40,15 @@ def print_report(console: Console, report: VirtualReport) -> None:
         console.print(f"{left} more links carried less.", style="dim", markup=False)
     console.print(f"\n{assumptions(report)}", style="dim", markup=False)
     for notice in report.notices:
-        console.print(f"Note: {notice}.", style="dim", markup=False)
+        console.print(f"Note: {_shortened(notice)}.", style="dim", markup=False)
+
+
+def _shortened(notice: str) -> str:
+    """Return *notice* with no more of the things that it lists than are read."""
+    things = notice.split(", ")
+    if len(things) <= MOST_THINGS:
+        return notice
+    return f"{', '.join(things[:MOST_THINGS])} and {len(things) - MOST_THINGS} more (--json lists them)"
 
 
 def facts_of(report: VirtualReport) -> dict[str, str]:

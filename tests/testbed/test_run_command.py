@@ -152,6 +152,23 @@ def test_an_error_shows_the_traceback_of_its_rank_from_the_script_on(script: Pat
     assert result.stderr.count("Traceback") == 1
 
 
+def test_a_rank_that_is_killed_is_reported_by_who_waits_for_it(script: Path) -> None:
+    result = run(script, TRAIN, "--kill-rank", "2@iteration=1", "--delay-messages", "1us")
+
+    assert result.exit_code == 1
+    assert "rank 2: was killed" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_computation_is_charged_by_the_model_that_is_named(script: Path) -> None:
+    result = run(script, TRAIN, "--compute", "h100", "--json")
+
+    assert result.exit_code == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["compute"] == "roofline of h100"
+    assert report["steady_iteration"]["compute_seconds"] > 0
+
+
 def test_ranks_that_wait_in_vain_are_a_deadlock_in_words(script: Path) -> None:
     result = run(
         script,
@@ -198,6 +215,8 @@ def test_what_is_no_python_is_shown_as_python_shows_it(script: Path) -> None:
         (["-m", "missing_module"], "there is no module 'missing_module'"),
         (["--algorithm", "rign", "SCRIPT"], "did you mean 'ring'"),
         (["--straggler", "9:2", "SCRIPT"], "9"),
+        (["--compute", "h101", "SCRIPT"], "h100"),
+        (["--kill-rank", "3", "SCRIPT"], "--kill-rank 3"),
         (["--no-such-option", "SCRIPT"], "No such option"),
         (["--processes", "2", "--network", "dgx-h100", "SCRIPT"], "--network means nothing"),
         (["--trace", "/no/such/folder/x.json", "SCRIPT"], "/no/such/folder"),

@@ -33,7 +33,6 @@ from sim.cluster import Cluster, RankThread
 from sim.device import Device
 from sim.files.device_file import load_device
 
-
 _PLAIN: Any = torch.Tensor.__torch_dispatch__
 """That of tensors whose operations are their own, such as parameters."""
 
