@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from typing import Any
+from weakref import WeakSet
 
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
@@ -26,15 +27,22 @@ from sim.cluster import Cluster
 _starting_workers = threading.local()
 
 
-def only_workers() -> contextlib.AbstractContextManager[None]:
-    """Return a context in which rank threads start no processes but workers of a DataLoader."""
-    return replaced(_replacements())
-
-
-def _replacements() -> Iterator[Replacement]:
-    yield os, "fork", _guarded(os.fork, "os.fork")
-    yield BaseProcess, "start", _guarded(BaseProcess.start, "multiprocessing")
-    yield _MultiProcessingDataLoaderIter, "__init__", _workers(_MultiProcessingDataLoaderIter.__init__)
+@contextlib.contextmanager
+def only_workers() -> Iterator[None]:
+    """Let rank threads start no processes but workers of a DataLoader, which end with the run."""
+    loading: WeakSet[Any] = WeakSet()
+    start = _MultiProcessingDataLoaderIter.__init__
+    replacements: list[Replacement] = [
+        (os, "fork", _guarded(os.fork, "os.fork")),
+        (BaseProcess, "start", _guarded(BaseProcess.start, "multiprocessing")),
+        (_MultiProcessingDataLoaderIter, "__init__", _workers(start, loading)),
+    ]
+    try:
+        with replaced(replacements):
+            yield
+    finally:
+        for iterator in list(loading):
+            iterator._shutdown_workers()
 
 
 def _guarded(original: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -51,14 +59,17 @@ def _guarded(original: Callable[..., Any], name: str) -> Callable[..., Any]:
     return start
 
 
-def _workers(original: Callable[..., None]) -> Callable[..., None]:
+def _workers(original: Callable[..., None], loading: WeakSet[Any]) -> Callable[..., None]:
     @functools.wraps(original)
-    def start(*args: Any, **options: Any) -> None:
+    def start(iterator: Any, *args: Any, **options: Any) -> None:
+        if Cluster.current() is None:
+            return original(iterator, *args, **options)
+        loading.add(iterator)
         _starting_workers.value = True
         try:
             with warnings.catch_warnings():  # that a process with threads is forked
                 warnings.simplefilter("ignore", DeprecationWarning)
-                original(*args, **options)
+                original(iterator, *args, **options)
         finally:
             _starting_workers.value = False
 

@@ -21,6 +21,7 @@ Examples:
   testbed run --ranks 4 train.py --epochs 1
   testbed run --ranks 64 --network dgx-h100 --compute h100 train.py --batch-size 32
   testbed run --ranks 8 --straggler 3:2 --trace slow.json train.py
+  testbed run --ranks 8 --kill-rank 3@iteration=5 train.py
   testbed run --processes 4 train.py
 """
 

@@ -58,8 +58,10 @@ def test_workers_of_a_data_loader_load_what_they_would_load_in_a_process(tmp_pat
     )
 
     results = run(path, 2).results
+    left = multiprocessing.active_children()
     alone = subprocess.run([sys.executable, path], capture_output=True, text=True, check=True)
 
+    assert not left
     assert str(results[0]["batches"]) == alone.stdout.strip()
     assert [index for indices, _ in results[1]["batches"] for index in indices] == [*range(1, 16, 2)] * 2
 
