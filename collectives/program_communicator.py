@@ -36,6 +36,7 @@ class ProgramCommunicator:
         transport: moves the messages.
         algorithm: which algorithm carries out a call; see `collectives.choice`.
         device: on which a barrier's token lives.
+        carry_out: what runs the program of a collective; as `collectives.execute.execute`.
     """
 
     def __init__(
@@ -43,8 +44,10 @@ class ProgramCommunicator:
         transport: Transport,
         algorithm: Choice | Selector = "ring",
         device: torch.device | str = "cpu",
+        carry_out: Callable[[Algorithm, Buffer, Transport, int], Generator[Any, Any, None]] = execute,
     ) -> None:
         self.transport = transport
+        self._carry_out = carry_out
         self.device = torch.device(device)
         self.selector = algorithm if isinstance(algorithm, Selector) else fixed(algorithm)
         self._num_calls: Counter[Lane] = Counter()
@@ -281,7 +284,7 @@ class ProgramCommunicator:
         flat = tensor.contiguous().view(-1)
         reduce = REDUCE[call.op or "sum"]
         buffer = Buffer.for_program(algorithm, self.world_size, flat, flat.element_size(), reduce)
-        yield from execute(algorithm, buffer, self.transport, call.channel())
+        yield from self._carry_out(algorithm, buffer, self.transport, call.channel())
         if finish is not None:
             finish(flat)
         write_back(tensor, flat)

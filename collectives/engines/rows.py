@@ -163,6 +163,22 @@ class Pattern:
             raise NotExactError("the two sides of a message differ in size")
         return MostlyEqual(int(sent[0])) if sent.size and (sent == sent[0]).all() else sent
 
+    def sent(self, row: Step) -> Iterator[tuple[Operation, Int64Array, Int64Array]]:
+        """Yield each send of *row*, which has this pattern: the ranks that have it, and its messages."""
+        for position, ranks, messages in self._parts(self._sends, self._sent_as):
+            yield row[position], ranks, messages
+
+    def received(self) -> Iterator[tuple[int, Int64Array, Int64Array]]:
+        """Yield the position of each receive: the ranks that have it, and its messages."""
+        yield from self._parts(self._receives, self._received_as)
+
+    def _parts(
+        self, positions: list[int], messages_of: Int64Array
+    ) -> Iterator[tuple[int, Int64Array, Int64Array]]:
+        for position, messages in zip(positions, messages_of, strict=True):
+            ranks = np.flatnonzero(messages < len(self.source))
+            yield position, ranks, messages[ranks]
+
     def _rotating(self, row: Step, chunking: Chunking) -> Rotating | None:
         """Return the sizes where every rank sends one range of chunks and all turn together."""
         if not self._each_sends_one or chunking.num_parts != 1 or chunking.num_chunks != self._num_ranks:

@@ -59,6 +59,8 @@ class SimulatedExchange:
         waiting: the calls that ranks wait for, by rank.
         observer: is told of every step and message, if there is one.
         dead: ranks of the group that have been killed; they post nothing any more.
+        is_calm: no link changes, no message is late and no rank dies.
+        joint: collectives that are carried out for all ranks at once, by channel.
     """
 
     def __init__(
@@ -80,6 +82,8 @@ class SimulatedExchange:
         self.pace = pace or Pace()
         self.delay_ps = delay_ps
         self.dead: set[int] = set()
+        self.is_calm = False
+        self.joint: dict[int, Any] = {}
 
     def verdict(self, fate: Callable[[int], str] | None = None) -> str:
         """Return whom the ranks wait for in vain, once nothing can happen any more; nothing if none waits.
@@ -161,6 +165,7 @@ class SimulatedPort:
         self.current: _StepInFlight | None = None
         self.step = -1
         self.pauses: Pauses | None = None
+        self.joint: Callable[[], str] | None = None
         self.what = ""
 
     def begin(self, what: str, pauses: Pauses | None = None) -> None:
@@ -170,7 +175,7 @@ class SimulatedPort:
             what: the collective and its algorithm, for errors.
             pauses: what ranks add to their time.
         """
-        self.current, self.step, self.what, self.pauses = None, -1, what, pauses
+        self.current, self.step, self.what, self.pauses, self.joint = None, -1, what, pauses, None
 
     def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
         """Start all operations of *step*; the event fires when all are complete."""
@@ -211,6 +216,8 @@ class SimulatedPort:
 
     def doing(self) -> str:
         """Return in words what the step in flight waits for."""
+        if self.joint is not None:
+            return self.joint()
         if self.current is None:
             return "not begun"
         waiting = sorted(self.current.unmatched)
@@ -261,6 +268,10 @@ class SimulatedTransport:
 
     def drain(self, channel: int) -> None:
         """Return None: a step is complete when its sends are."""
+
+    def port(self, channel: int) -> SimulatedPort:
+        """Return this rank's side of the exchange for the execution on *channel*."""
+        return self._ports[channel]
 
     def start(self, execution: Generator[Any, Any, None], call: Call) -> SimulatedWork:
         """Start *execution* at the rank's local time, after those started before it in its lane."""

@@ -15,8 +15,9 @@ import numpy as np
 
 from collectives.virtual.iterations import Iterations
 from sim.cluster import Cluster
-from sim.conditions import Condition
+from sim.conditions import Condition, Straggler
 from sim.errors import ConditionError
+from sim.pace import Jitter
 from sim.rank_thread import RankThread
 from sim.topology import Topology
 from sim.units import Quantity, parse_time
@@ -107,6 +108,15 @@ class Faults:
     conditions: tuple[Condition, ...]
     deaths: tuple[DeadRank, ...]
     delay: MessageDelay | None
+
+    @property
+    def are_calm(self) -> bool:
+        """Whether no link changes, no message is late and no rank dies."""
+        return (
+            not self.deaths
+            and self.delay is None
+            and all(isinstance(condition, Jitter | Straggler) for condition in self.conditions)
+        )
 
     @classmethod
     def of(cls, faults: Sequence[Fault], topology: Topology) -> Faults:

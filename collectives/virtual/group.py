@@ -17,6 +17,7 @@ from collectives.communicator import Communicator
 from collectives.cost import selector_on
 from collectives.program_communicator import ProgramCommunicator
 from collectives.transports.simulated import SimulatedExchange, SimulatedTransport
+from collectives.virtual.joint import carry_out
 from sim.cluster import Cluster, RankThread
 from sim.pace import Pace
 from sim.trace import Trace
@@ -35,6 +36,7 @@ class VirtualWorld:
         trace: where every collective is recorded, if anywhere.
         stores: the store of each rank; torch keeps only the half of it that is in C++.
         delay_ps: how late the next message between two ranks sets out, if messages are late.
+        is_calm: no link changes, no message is late and no rank dies.
     """
 
     algorithm: Choice
@@ -45,6 +47,7 @@ class VirtualWorld:
     trace: Trace | None = None
     stores: dict[int, VirtualStore] = field(default_factory=dict)
     delay_ps: Callable[[int, int], int] | None = None
+    is_calm: bool = False
 
     @staticmethod
     def of(cluster: Cluster) -> VirtualWorld:
@@ -83,12 +86,14 @@ class RankThreads:
             cluster = self.rank_thread.cluster
             pace = cluster.setting.pace(Pace(), self.hosts)
             delay_ps = self.world.delay_ps
-            self.world.exchanges[key] = SimulatedExchange(cluster.network, self.hosts, pace, delay_ps)
+            exchange = SimulatedExchange(cluster.network, self.hosts, pace, delay_ps)
+            exchange.is_calm = self.world.is_calm
+            self.world.exchanges[key] = exchange
         exchange = self.world.exchanges[key]
         transport = SimulatedTransport(exchange, self.rank, self.rank_thread, self.world.trace)
         topology = self.rank_thread.cluster.topology
         selector = selector_on(topology, algorithm or self.algorithm, self.hosts)
-        return ProgramCommunicator(transport, selector, device)
+        return ProgramCommunicator(transport, selector, device, carry_out)
 
     def shutdown(self) -> None:
         """Do nothing: a cluster gives back everything at its end."""

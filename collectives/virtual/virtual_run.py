@@ -180,7 +180,9 @@ def run_virtual(
     model = compute if isinstance(compute, ComputeModel) else _charges(compute)
     faults = Faults.of(conditions, topology)
     cluster = Cluster(topology, contexts=contexts, trace=trace, conditions=faults.conditions)
-    cluster.shared[VirtualWorld] = VirtualWorld(algorithm, trace=trace, delay_ps=faults.delay_ps)
+    cluster.shared[VirtualWorld] = VirtualWorld(
+        algorithm, trace=trace, delay_ps=faults.delay_ps, is_calm=faults.are_calm
+    )
     iterations = cluster.shared[Iterations] = Iterations(num_ranks)
     if watch is not None:
         iterations.on_end(_watched_by(watch))
