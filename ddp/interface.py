@@ -14,12 +14,12 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
-from ddp import arguments
+from ddp import arguments, torch_hooks
 from ddp.buffers import AFTER, BEFORE
 from ddp.comm_hooks import TWICE, CommHook, Hook, builtin_hook
 from ddp.errors import DDPError
 from ddp.join import ShadowingHook, agree_on_rank, anybody_reduces
-from ddp.logging_data import environment, joined
+from ddp.logging_data import dtype_name, environment, joined
 from ddp.replication import broadcast_from
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class TorchInterface(Joinable):
     _delayed: Any
     _driver: TorchDriver
     _join_config: Any
+    _joins: bool = False
     _divide_by_initial_world_size: bool
     _recorder: SpanRecorder | None
     _build_driver: Callable[[], None]
@@ -60,16 +61,23 @@ class TorchInterface(Joinable):
         Raises:
             RuntimeError: there is a hook already.
             TypeError: *hook* cannot be called with a state and a bucket.
-            NotSupportedError: the strategy does not reduce whole buckets in the backward pass.
+            NotSupportedError: the strategy does not reduce whole buckets in the backward pass, or the
+                backend would let the hook wait for ever; see `ddp.torch_hooks`.
         """
-        if self._driver.comm_hook is not None:
-            raise RuntimeError(TWICE.format(registered=self._driver.comm_hook.name))
-        arguments.refuse_elsewhere(self.strategy, register_comm_hook=True)
-        self._driver.comm_hook = CommHook(state, hook)
+        self._register(state, hook)
 
     def _register_builtin_comm_hook(self, comm_hook_type: Any) -> None:
         """Register the hook of that kind; of torch's built-in ones, which are C++, we run the twins."""
-        self.register_comm_hook(self.process_group, builtin_hook(comm_hook_type))
+        self._register(self.process_group, builtin_hook(comm_hook_type), str(comm_hook_type))
+
+    def _register(self, state: object, hook: Hook, name: str | None = None) -> None:
+        if self._driver.comm_hook is not None:
+            raise RuntimeError(TWICE.format(registered=self._driver.comm_hook.name))
+        arguments.refuse_elsewhere(self.strategy, register_comm_hook=True)
+        torch_hooks.refuse_where_it_hangs(hook, self.process_group, self.device)
+        in_turn = torch_hooks.takes_turns(hook, self.process_group, self.device)
+        state = torch_hooks.state_for(hook, state, self.device)
+        self._driver.comm_hook = CommHook(state, hook, name, in_turn)
 
     def _register_buffer_comm_hook(
         self, state: object, hook: Callable[..., Any], comm_hook_location: Any = AFTER
@@ -151,6 +159,7 @@ class TorchInterface(Joinable):
 
     def join_hook(self, **kwargs: Any) -> JoinHook:
         """Return what a rank does that has run out of inputs; for torch's ``Join``."""
+        self._joins = True
         return ShadowingHook(self, kwargs.get("divide_by_initial_world_size", True))
 
     @property
@@ -210,13 +219,12 @@ class TorchInterface(Joinable):
                 else ""
             ),
             "prev_iteration_grad_ready_order_indices": joined(driver.ready_order),
-            "dtypes": ", ".join(sorted({str(p.dtype).removeprefix("torch.") for p in parameters})),
+            "dtypes": ", ".join(sorted({dtype_name(p.dtype) for p in parameters})),
             "device_ids": "" if self.device.index is None else str(self.device.index),
             "output_device": -1 if self.device.index is None else self.device.index,
             "comm_hook": "" if hook is None else hook.name,
-            **environment(),
+            **self._environment(),
             **driver.times.rows(),
-            "iteration": driver.times.iteration,
             "rank": self._communicator.rank,
             "world_size": self._communicator.world_size,
             "broadcast_buffers": int(self.forward_sync_buffers),
@@ -231,7 +239,15 @@ class TorchInterface(Joinable):
             "num_parameter_tensors": len(parameters),
             "total_parameter_size_bytes": sum(p.numel() * p.element_size() for p in parameters),
             "unused_parameter_size": sum(p.numel() * p.element_size() for p in driver.unused()),
+            **({"join_uneven_inputs": 1} if self._joins else {}),
         }
+
+    def _environment(self) -> dict[str, Any]:
+        backend = torch_hooks.backend_of(self.process_group, self.device)
+        data: dict[str, Any] = {**environment(backend)}
+        if backend == "gloo":
+            data["gloo_num_threads"] = self.process_group._get_backend(self.device).options._threads
+        return data
 
     @staticmethod
     def _set_params_and_buffers_to_ignore_for_model(module: nn.Module, names: Iterable[str]) -> None:

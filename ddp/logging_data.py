@@ -2,6 +2,10 @@
 
 Times are in nanoseconds of the rank's clock, so of virtual time where that is.  They are taken in
 the first ten iterations, and then in one of 100; torch's own keys for averages are means over these.
+Times are told of the latest of these iterations that has come to its end, and ``iteration`` is its
+number: known when its backward pass has ended, where torch tells it after the next forward pass.
+
+Source: torch/csrc/distributed/c10d/logger.cpp (set_env_variables, set_runtime_stats_and_log).
 """
 
 from __future__ import annotations
@@ -10,6 +14,28 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
+ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "MASTER_ADDR", "MASTER_PORT", "TORCH_DISTRIBUTED_DEBUG")
+ENVIRONMENT_OF = {
+    "gloo": ("GLOO_SOCKET_IFNAME", "GLOO_DEVICE_TRANSPORT"),
+    "nccl": (
+        "NCCL_SOCKET_IFNAME",
+        "NCCL_BLOCKING_WAIT",
+        "NCCL_ASYNC_ERROR_HANDLING",
+        "NCCL_DEBUG",
+        "NCCL_NTHREADS",
+        "NCCL_IB_TIMEOUT",
+    ),
+}
+DTYPES = {
+    torch.float16: "c10::Half",
+    torch.bfloat16: "c10::BFloat16",
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.complex64: "c10::complex<float>",
+    torch.complex128: "c10::complex<double>",
+}
 NUM_FIRST = 10
 DEFAULT_RATE = 100
 SPANS = {
@@ -25,25 +51,30 @@ class IterationTimes:
 
     Args:
         now_ps: the rank's clock.
+
+    Attributes:
+        rate: times are taken in one of so many iterations, after the first ten.
+        active: whether they are taken in this iteration.
     """
 
     def __init__(self, now_ps: Callable[[], int]) -> None:
         self._now_ps = now_ps
+        self._number = 0
         self._stamps: dict[str, int] = {}
+        self._earlier: tuple[int, dict[str, int]] = (0, {})
         self._totals = dict.fromkeys(SPANS, 0)
-        self._num_looked_at = 0
-        self.iteration = 0
+        self._num_totalled = 0
         self.rate = DEFAULT_RATE
         self.active = True
 
     def begin(self) -> None:
         """Start an iteration at its forward pass."""
-        if self.active and self._stamps.keys() >= {"forward_began", "last_gradient", "last_reduced"}:
-            self._num_looked_at += 1
-            for name, total in self._totals.items():
-                self._totals[name] = total + self._length(name)
-        self.iteration += 1
-        self.active = self.iteration <= NUM_FIRST or self.iteration % self.rate == 0
+        if self._has_ended:
+            self._earlier = (self._number, self._stamps)
+            self._totals = self._totals_with(self._stamps)
+            self._num_totalled += 1
+        self._number += 1
+        self.active = self._number <= NUM_FIRST or self._number % self.rate == 0
         self._stamps = {"forward_began": self._now_ps()} if self.active else {}
 
     def first(self, name: str) -> None:
@@ -57,30 +88,42 @@ class IterationTimes:
             self._stamps[name] = self._now_ps()
 
     def rows(self) -> dict[str, int]:
-        """Return the times, under torch's keys."""
-        num = max(1, self._num_looked_at)
-        rows = {f"avg_{name}": total // num // 1000 for name, total in self._totals.items()}
-        rows |= {name: self._length(name) // 1000 for name in SPANS}
+        """Return the times, and of which iteration they are, under torch's keys."""
+        number, stamps = (self._number, self._stamps) if self._has_ended else self._earlier
+        totals = self._totals_with(self._stamps) if self._has_ended else self._totals
+        num = max(1, self._num_totalled + self._has_ended)
+        rows = {"iteration": number}
+        rows |= {f"avg_{name}": total // num // 1000 for name, total in totals.items()}
+        rows |= {name: _length(name, stamps) // 1000 for name in SPANS}
         for name in ("forward_compute_time", "backward_compute_time", "backward_comm_time"):
             start, end = SPANS[name]
-            rows[f"{name}_start"] = self._stamps.get(start, 0) // 1000
-            rows[f"{name}_end"] = self._stamps.get(end, 0) // 1000
+            rows[f"{name}_start"] = stamps.get(start, 0) // 1000
+            rows[f"{name}_end"] = stamps.get(end, 0) // 1000
         del rows["forward_compute_time_end"]
         return rows
 
-    def _length(self, name: str) -> int:
-        start, end = (self._stamps.get(stamp, 0) for stamp in SPANS[name])
-        return max(0, end - start) if start else 0
+    @property
+    def _has_ended(self) -> bool:
+        return self._stamps.keys() >= {"forward_began", "last_gradient", "last_reduced"}
+
+    def _totals_with(self, stamps: dict[str, int]) -> dict[str, int]:
+        return {name: total + _length(name, stamps) for name, total in self._totals.items()}
 
 
-def environment() -> dict[str, str]:
-    """Return what torch logs of the environment."""
-    return {
-        "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES", "N/A"),
-        "master_addr": os.environ.get("MASTER_ADDR", "N/A"),
-        "master_port": os.environ.get("MASTER_PORT", "N/A"),
-        "torch_distributed_debug": os.environ.get("TORCH_DISTRIBUTED_DEBUG", "OFF"),
-    }
+def _length(name: str, stamps: dict[str, int]) -> int:
+    start, end = (stamps.get(stamp, 0) for stamp in SPANS[name])
+    return max(0, end - start) if start else 0
+
+
+def environment(backend: str) -> dict[str, str]:
+    """Return what torch logs of the environment over a group of *backend*."""
+    names = [*ENVIRONMENT, *ENVIRONMENT_OF.get(backend, ())]
+    return {name.lower(): os.environ.get(name, "N/A") for name in names}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name that torch logs, which is the one in C++."""
+    return DTYPES.get(dtype, str(dtype).removeprefix("torch."))
 
 
 def joined(numbers: Any) -> str:

@@ -17,8 +17,8 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import nn
 from torch.autograd import Variable
-from torch.utils import _pytree as pytree
 
+from ddp.nested import tensors_of
 from ddp.profile import Gradient, Profile
 
 Stamps: TypeAlias = dict[str, Any]
@@ -105,9 +105,9 @@ class PassObserver:
         self._stamps = {}
 
     def _watch_output(self, _module: nn.Module, _inputs: object, output: object) -> None:
-        for leaf in pytree.tree_leaves(output):
-            if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-                leaf.register_hook(self._backward_begins)
+        for tensor in tensors_of(output):
+            if tensor.requires_grad:
+                tensor.register_hook(self._backward_begins)
 
     def _backward_begins(self, _: object = None) -> None:
         if FORWARD in self._stamps and BACKWARD not in self._stamps:

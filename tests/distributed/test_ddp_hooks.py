@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -14,13 +16,14 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
     default_hooks,
     post_localSGD_hook,
     powerSGD_hook,
-    quantization_hooks,
 )
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+from torch.distributed.algorithms.model_averaging.hierarchical_model_averager import HierarchicalModelAverager
 
 import ddp
 from collectives.virtual import run_virtual
 from sim.topology import Topology
+from tests.distributed.gloo_callbacks import callbacks_gone
 from tests.distributed.pool import WorkerPool
 
 pytestmark = pytest.mark.distributed
@@ -62,7 +65,7 @@ REGISTER: dict[str, Register] = {
     "fused_sgd": lambda model: model._register_fused_optim(torch.optim.SGD, 0.05, momentum=0.9),
 }
 
-# Over Gloo the callbacks of several buckets overtake each other, on every rank in another order.
+# Over Gloo with torch's DDP callbacks of several buckets overtake each other, on every rank in another order.
 CHAINED = ("powerSGD",)
 
 
@@ -84,8 +87,9 @@ def train(
 
 
 def compare(rank: int, world_size: int, name: str, options: dict[str, Any]) -> bool:
-    theirs = train("torch", rank, name, options)
-    ours = train("ours", rank, name, options)
+    with callbacks_gone() if name in CHAINED else contextlib.nullcontext():
+        theirs = train("torch", rank, name, options)
+        ours = train("ours", rank, name, options)
     return all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
@@ -96,27 +100,6 @@ def test_torchs_own_hooks_give_torchs_bits(pool: WorkerPool, name: str) -> None:
 
 def test_hooks_go_with_gradients_that_are_views(pool: WorkerPool) -> None:
     assert pool.run(compare, 2, "fp16", {"gradient_as_bucket_view": True}) == [True, True]
-
-
-QUANTIZE = (quantization_hooks.quantization_pertensor_hook, quantization_hooks.quantization_perchannel_hook)
-
-
-def quantize(rank: int, world_size: int) -> list[list[str]]:
-    told: list[list[str]] = []
-    for make in (nn.parallel.DistributedDataParallel, ddp.DistributedDataParallel):
-        told.append([])
-        for hook in QUANTIZE:
-            model: Any = make(nn.Linear(40, 2, bias=False))
-            model.register_comm_hook(dist.group.WORLD, hook)
-            with pytest.raises(RuntimeError) as caught:
-                model(torch.ones(1, 40)).sum().backward()
-            told[-1].append(str(caught.value).splitlines()[0])
-    return told
-
-
-def test_torchs_quantization_hooks_do_what_they_do_with_torch_over_gloo_they_raise(pool: WorkerPool) -> None:
-    theirs, ours = pool.run(quantize, 1)[0]
-    assert ours == theirs
 
 
 def hook_on_a_thread(rank: int, which: str) -> list[torch.Tensor]:
@@ -151,16 +134,17 @@ def test_gradients_are_compressed_to_bfloat16_on_a_cpu_too(pool: WorkerPool) -> 
     assert pool.run(compress_to_bfloat16, 2) == [True, True]
 
 
-def average_models(rank: int, world_size: int) -> bool:
+def average_models(rank: int, world_size: int, hierarchical: bool) -> bool:
     from torch.distributed.optim import PostLocalSGDOptimizer  # its module warns when it is imported
 
     finals = []
     for make in (nn.parallel.DistributedDataParallel, ddp.DistributedDataParallel):
         model: Any = make(net())
         post_local_sgd(model)
-        optimizer = PostLocalSGDOptimizer(
-            torch.optim.SGD(model.parameters(), lr=0.05), PeriodicModelAverager(period=2, warmup_steps=3)
-        )
+        averager: Any = PeriodicModelAverager(period=2, warmup_steps=3)
+        if hierarchical:
+            averager = HierarchicalModelAverager(OrderedDict([(1, 2), (2, world_size)]), warmup_steps=3)
+        optimizer = PostLocalSGDOptimizer(torch.optim.SGD(model.parameters(), lr=0.05), averager)
         generator = torch.Generator().manual_seed(rank)
         for _ in range(6):
             optimizer.zero_grad()
@@ -170,36 +154,29 @@ def average_models(rank: int, world_size: int) -> bool:
     return all(torch.equal(a, b) for a, b in zip(*finals, strict=True))
 
 
-def test_models_are_averaged_as_with_torch(pool: WorkerPool) -> None:
-    assert pool.run(average_models, 2) == [True, True]
+@pytest.mark.parametrize("hierarchical", [False, True])
+def test_models_are_averaged_as_with_torch(pool: WorkerPool, hierarchical: bool) -> None:
+    assert pool.run(average_models, 4 if hierarchical else 2, hierarchical) in ([True] * 2, [True] * 4)
 
 
-def shard_the_optimizer(rank: int, world_size: int, overlapped: bool) -> bool:
-    from torch.distributed.algorithms.ddp_comm_hooks import ddp_zero_hook
+def shard_the_optimizer(rank: int, world_size: int) -> bool:
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
     finals = []
     for make in (nn.parallel.DistributedDataParallel, ddp.DistributedDataParallel):
-        model: Any = make(net(), bucket_cap_mb=0.002, static_graph=overlapped)
-        optimizer = ZeroRedundancyOptimizer(
-            model.parameters(), torch.optim.SGD, overlap_with_ddp=overlapped, lr=0.05
-        )
-        if overlapped:
-            hook = ddp_zero_hook.hook_with_zero_step(default_hooks.allreduce_hook, model, optimizer)
-            model.register_comm_hook(None, hook)
+        model: Any = make(net(), bucket_cap_mb=0.002)
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.05)
         generator = torch.Generator().manual_seed(rank)
         for _ in range(6):
-            if not overlapped:
-                optimizer.zero_grad()
+            optimizer.zero_grad()
             model(torch.randn(3, 24, generator=generator)).square().mean().backward()
-            if not overlapped:
-                optimizer.step()
+            optimizer.step()
         finals.append([parameter.detach().clone() for parameter in model.parameters()])
     return all(torch.equal(a, b) for a, b in zip(*finals, strict=True))
 
 
 def test_torchs_sharded_optimizer_trains_as_with_torch(pool: WorkerPool) -> None:
-    assert pool.run(shard_the_optimizer, 2, False) == [True, True]
+    assert pool.run(shard_the_optimizer, 2) == [True, True]
 
 
 class Listening:

@@ -16,6 +16,7 @@ from torch.nn.parallel.distributed import _BufferCommHookLocation, _MixedPrecisi
 
 import ddp
 from ddp.errors import DDPError, GradientError
+from ddp.logging_data import IterationTimes
 from tests.distributed.pool import WorkerPool
 
 pytestmark = pytest.mark.distributed
@@ -151,30 +152,66 @@ def test_an_optimizer_in_the_backward_pass_trains_as_one_behind_it_on_a_cpu_too(
     assert pool.run(optimize_in_backward, 2, options) == [True, True]
 
 
-def log(rank: int, world_size: int) -> tuple[list[str], list[str], dict[str, Any]]:
-    keys, data = [], {}
+def log(rank: int, world_size: int, backend: str, options: dict[str, Any]) -> list[dict[str, Any]]:
+    group = dist.new_group(backend=backend)
+    logged = []
     for make in MAKE:
-        model: Any = make(net(), bucket_cap_mb=1e-4)
+        net64 = nn.Sequential(net(), nn.Linear(2, 2).double())
+        net64.forward = lambda x, net64=net64: net64[1](net64[0](x).double())  # type: ignore[method-assign]
+        model: Any = make(net64, bucket_cap_mb=1e-4, process_group=group, **options)
+        model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
         model._set_ddp_runtime_logging_sample_rate(2)
-        for x in inputs(rank, 12):
+        with model.join():
+            for x in inputs(rank, 14):
+                model(x).sum().backward()
+        logged.append(model._get_ddp_logging_data())
+    return logged
+
+
+@pytest.mark.parametrize("options", [{}, {"gradient_as_bucket_view": True}], ids=str)
+def test_logging_data_have_torchs_keys_and_but_for_times_its_values(
+    pool: WorkerPool, options: dict[str, Any]
+) -> None:
+    for rank, (theirs, ours) in enumerate(pool.run(log, 2, "gloo", options)):
+        assert theirs.keys() - ours.keys() == set()
+        assert ours.keys() - theirs.keys() == {"static_graph"}
+        differing = {key for key in theirs if theirs[key] != ours[key] and "_time" not in key}
+        assert differing == {"iteration"}
+        assert ours["rank"] == rank
+        assert (theirs["iteration"], ours["iteration"]) == (12, 14)  # ours: the latest one that has ended
+        assert ours["gloo_num_threads"] == 2
+        assert all(ours[key] > 0 for key in ours if key.startswith("avg_backward_comm"))
+
+
+def test_logging_data_over_our_backend_have_torchs_keys(pool: WorkerPool) -> None:
+    for theirs, ours in pool.run(log_one_pass, 2):
+        assert theirs.keys() - ours.keys() == set()
+        assert "gloo_num_threads" not in ours
+
+
+def log_one_pass(rank: int, world_size: int) -> list[dict[str, Any]]:
+    group = dist.new_group(backend="testbed")
+    models: list[Any] = [make(net(), process_group=group) for make in MAKE]
+    for model in models:
+        for x in inputs(rank, 2):
             model(x).sum().backward()
-        data = model._get_ddp_logging_data()
-        keys.append(set(data))
-    return sorted(keys[0] - keys[1]), sorted(keys[1] - keys[0]), data
+    return [model._get_ddp_logging_data() for model in models]
 
 
-def test_logging_data_have_torchs_keys(pool: WorkerPool) -> None:
-    for rank, (missing, _, data) in enumerate(pool.run(log, 2)):
-        assert [key for key in missing if "gloo" not in key] == []
-        assert data["rank"] == rank
-        assert data["iteration"] == 12
-        assert data["rebuilt_per_bucket_param_indices"] == "3 2 1, 0"
-        assert data["bucket_sizes"] == "232"
-        assert data["rebuilt_bucket_sizes"] == "104, 128"
-        assert data["prev_iteration_grad_ready_order_indices"] == "3, 2, 1, 0"
-        assert data["avg_backward_compute_time"] > 0
-        assert data["avg_backward_comm_time"] > 0
-        assert data["unused_parameter_size"] == 0
+def test_times_are_those_of_the_latest_iteration_that_was_looked_at_and_has_ended() -> None:
+    clock = iter(range(0, 10**9, 1000))
+    times = IterationTimes(lambda: next(clock))
+    times.rate = 4
+    iterations, lengths = [], []
+    for _ in range(14):
+        times.begin()
+        iterations.append(times.rows()["iteration"])
+        for stamp in ("backward_began", "first_launch", "last_gradient", "last_reduced"):
+            times.last(stamp)
+        rows = times.rows()
+        lengths.append((rows["iteration"], rows["backward_comm_time"], rows["avg_backward_comm_time"]))
+    assert iterations == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 12, 12]
+    assert lengths == [(min(number, 10) if number < 12 else 12, 2, 2) for number in range(1, 15)]
 
 
 class Counter(nn.Module):

@@ -1,0 +1,28 @@
+"""Waits for callbacks that hooks have left in Gloo's threads.
+
+A callback that chains collectives holds the group.  If the group is destroyed while one of Gloo's threads
+still lets go of its callback, that thread is the last to hold the group, joins itself, and the process
+ends ("Resource deadlock avoided"); the next test then waits for it in vain.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+import time
+from collections.abc import Iterator
+
+import torch.distributed as dist
+
+
+@contextlib.contextmanager
+def callbacks_gone() -> Iterator[None]:
+    """Go on when Gloo's threads have let go of the group: it must not be one of them that destroys it."""
+    group = dist.group.WORLD
+    before = sys.getrefcount(group)
+    yield
+    deadline = time.monotonic() + 10
+    while sys.getrefcount(group) > before and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.001)
