@@ -103,7 +103,7 @@ class SamplerChecks:
         length = len(sampler.dataset)  # type: ignore[arg-type]
         settings = {
             "seed": sampler.seed, "epoch": sampler.epoch, "shuffle": sampler.shuffle,
-            "the number of samples": length, "num_replicas": sampler.num_replicas,
+            "number of samples": length, "num_replicas": sampler.num_replicas,
         }  # fmt: skip
         own = _Pass(rank, sampler.rank, current_place(), indices, settings)
         passes = self._passes[key]
@@ -155,9 +155,9 @@ def _overlap(passes: list[_Pass], num_padded: int) -> str:
     if repeated:
         why.append(f"rank= is {_spell_values({own.rank: own.share for own in passes})}")
     return (
-        f"{spell_ranks([own.rank for own in passes])} see overlapping data, {len(seen)} of "
-        f"{first.settings['the number of samples']} samples in all: their DistributedSampler must be "
-        f"the same but for its rank, and {'; '.join(why)} ({first.place})"
+        f"{first.place}: the ranks see overlapping data and {len(seen)} of "
+        f"{first.settings['number of samples']} samples in all; their DistributedSampler must be the same "
+        f"but for its rank: {'; '.join(why)}"
     )
 
 

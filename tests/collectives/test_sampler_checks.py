@@ -88,7 +88,7 @@ def test_two_whole_passes_of_one_epoch_are_noticed_once_for_each_sampler() -> No
 def test_ranks_that_all_say_rank_0_are_named() -> None:
     (text,) = notices(lambda rank: DistributedSampler(range(8), 2, 0, shuffle=False), epochs, 2)  # type: ignore[arg-type]
 
-    assert "see overlapping data, 4 of 8 samples in all" in text
+    assert "see overlapping data and 4 of 8 samples in all" in text
     assert "rank= is 0 on ranks 0, 1" in text
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +15,14 @@ from testbed.testing import VirtualCluster, on_ranks
 
 pytest_plugins = ["pytester"]
 
+ROOT = Path(__file__).parents[2]
 INSTALLED = bool(entry_points(group="pytest11", name="testbed"))
 OPTIONS = ["-p", "no:cacheprovider", *([] if INSTALLED else ["-p", "testbed.pytest_plugin"])]
+
+GUIDE = "\n".join(
+    re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "testing.md").read_text(), re.DOTALL | re.MULTILINE)
+)
+NUM_IN_GUIDE = 8  # of parametrized tests each
 
 TESTS = """
     import pytest
@@ -109,11 +117,11 @@ TESTS = """
 def test_tests_run_as_ranks_and_fail_as_one_test_with_the_words_that_matter_on_workers_too(
     pytester: pytest.Pytester,
 ) -> None:
-    pytester.makepyfile(TESTS)
+    pytester.makepyfile(test_all=TESTS, test_guide=GUIDE)
 
     result = pytester.runpytest_subprocess(*OPTIONS, "-n", "1", "-W", "error", "--import-mode=importlib")
 
-    result.assert_outcomes(passed=7, failed=2, skipped=1, xfailed=1)
+    result.assert_outcomes(passed=7 + NUM_IN_GUIDE, failed=2, skipped=1, xfailed=1)
     result.stdout.fnmatch_lines(
         [
             "rank = 2",
