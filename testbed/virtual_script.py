@@ -64,7 +64,7 @@ def run_script(
     if not module and not Path(script).is_file():
         raise UsageError(f"{script}: there is no such script")
     what = f"{topology.num_ranks} ranks on {topology.name}"
-    status = StatusLine(what) if sys.stderr.isatty() else None
+    status = StatusLine(what, sys.stderr) if sys.stderr.isatty() else None
     output = RankOutput(
         heard, topology.num_ranks, as_json=as_json, before_write=None if status is None else status.make_way
     )

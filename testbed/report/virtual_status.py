@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
+from typing import TextIO
 
 from testbed.report.table import seconds
 
@@ -12,14 +12,16 @@ _ERASE = "\r\x1b[2K"
 
 
 class StatusLine:
-    """A line on stderr, shown only at the beginning of a line.
+    """A line on a terminal, shown only at the beginning of a line.
 
     Args:
         what: runs, in a few words.
+        terminal: a stream of this process; ranks have others in its place.
     """
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, terminal: TextIO) -> None:
         self._what = what
+        self._terminal = terminal
         self._shown = False
         self._at_line_start = True
         self._next_at = 0.0
@@ -29,15 +31,15 @@ class StatusLine:
         if time.monotonic() >= self._next_at and self._at_line_start:
             self._next_at = time.monotonic() + _SHOWN_EVERY
             done = f", iteration {iterations}" if iterations else ""
-            sys.stderr.write(f"{_ERASE}{self._what}: {seconds(now_ps / 1e12)} of virtual time{done}")
-            sys.stderr.flush()
+            self._terminal.write(f"{_ERASE}{self._what}: {seconds(now_ps / 1e12)} of virtual time{done}")
+            self._terminal.flush()
             self._shown = True
 
     def make_way(self, text: str = "") -> None:
         """Erase the line, as *text* is about to be written."""
         if self._shown:
-            sys.stderr.write(_ERASE)
-            sys.stderr.flush()
+            self._terminal.write(_ERASE)
+            self._terminal.flush()
             self._shown = False
         if text:
             self._at_line_start = text.endswith("\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
@@ -14,9 +15,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from sim.files.description import load_network
 from testbed.cli import app
 from testbed.rank_output import PrefixedLines
-from testbed.virtual_script import parse_algorithm
+from testbed.report import virtual_status
+from testbed.virtual_script import parse_algorithm, run_script
 
 TRAIN = """
     import argparse
@@ -239,6 +242,42 @@ def test_algorithms_are_named_for_all_reduce_or_for_each_collective() -> None:
         "all_reduce": "hierarchical:a=1,b=2",
         "all_gather": "bruck",
     }
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_a_line_says_how_far_the_run_is_and_gives_way_to_the_script(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(virtual_status, "_SHOWN_EVERY", 0.0)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    script.write_text(textwrap.dedent(TRAIN))
+    topology = load_network("switch-100g").topology(2)
+
+    run_script(
+        str(script), [], topology,
+        module=False, compute="none", algorithm="ring", conditions=(), heard="all", trace=None, as_json=False,
+    )  # fmt: skip
+
+    text = terminal.getvalue()
+    assert "2 ranks on switch-100g: 0 of virtual time" in text
+    assert "of virtual time, iteration 2" in text
+    shown = [line.rpartition("\x1b[2K")[2] for line in text.split("\n")]
+    assert sorted(shown) == sorted(
+        [
+            "",
+            *(
+                f"[rank {r}] rank {r} of 2, step {step}, the script's own"
+                for r in (0, 1)
+                for step in range(3)
+            ),
+        ]
+    )
 
 
 def start(script: Path, body: str, *options: str) -> subprocess.Popen[str]:
