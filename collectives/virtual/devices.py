@@ -85,9 +85,9 @@ class Devices:
             for name in functions.keys() & vars(module).keys():
                 yield module, name, self._outside_of_torch(module, name, functions[name])
         for module in (torch.cuda, torch):
-            yield module, "Stream", self._class_outside_of_torch(module.Stream, VirtualStream)
-            yield module, "Event", self._class_outside_of_torch(module.Event, VirtualEvent)
-        yield torch, "Generator", self._class_outside_of_torch(torch.Generator, _generator)
+            yield module, "Stream", self._outside_of_torch(module, "Stream", _made(VirtualStream))
+            yield module, "Event", self._outside_of_torch(module, "Event", _made(VirtualEvent))
+        yield torch, "Generator", _class_outside_of_torch(torch.Generator, _generator)
         for module in (c10d, torch.distributed):
             available = self._outside_of_torch(module, "is_nccl_available", lambda own: True)
             yield module, "is_nccl_available", available
@@ -105,32 +105,21 @@ class Devices:
         """Return what is *function* on rank threads, and for torch itself the original, as elsewhere."""
         original, full = getattr(module, name), f"{module.__name__}.{name}"
 
+        def virtual(rank_thread: RankThread, *args: Any, **options: Any) -> Any:
+            Notices.of(rank_thread.cluster).add(_MAPPED, full)
+            return function(self._accelerator(rank_thread), *args, **options)
+
+        if inspect.isclass(original):
+            return _class_outside_of_torch(original, virtual)
+
+        @functools.wraps(original)
         def called(*args: Any, **options: Any) -> Any:
             rank_thread = Cluster.current()
             if rank_thread is None or _is_torch(sys._getframe(1)):
                 return original(*args, **options)
-            Notices.of(rank_thread.cluster).add(_MAPPED, full)
-            return function(self._accelerator(rank_thread), *args, **options)
+            return virtual(rank_thread, *args, **options)
 
-        return called if inspect.isclass(original) else functools.wraps(original)(called)
-
-    def _class_outside_of_torch(self, original: Any, virtual: Callable[..., Any]) -> type:
-        """Return a class whose instances are made by *virtual*, where `_outside_of_torch` would call it."""
-        devices = self
-
-        class Kind(type):
-            def __call__(cls, *args: Any, **options: Any) -> Any:
-                rank_thread = Cluster.current()
-                if rank_thread is None or _is_torch(sys._getframe(1)):
-                    return original(*args, **options)
-                if virtual is not _generator:
-                    devices._accelerator(rank_thread)
-                return virtual(*args, **options)
-
-            def __instancecheck__(cls, instance: Any) -> bool:
-                return isinstance(instance, (original, virtual) if isinstance(virtual, type) else original)
-
-        return Kind(original.__name__, (), {"__module__": original.__module__, "__doc__": original.__doc__})
+        return called
 
     def _first_enter(self, notices: Notices, options: dict[str, Any]) -> None:
         rank_thread = Cluster.current()
@@ -198,7 +187,30 @@ def is_cuda(device: Any) -> bool:
     return isinstance(device, int) and not isinstance(device, bool)
 
 
-def _generator(device: Any = "cpu") -> torch.Generator:
+def _class_outside_of_torch(original: Any, virtual: Callable[..., Any]) -> type:
+    """Return a class that stands for *original*; its instances are made as a function is called."""
+
+    class Kind(type):
+        def __call__(cls, *args: Any, **options: Any) -> Any:
+            rank_thread = Cluster.current()
+            if rank_thread is None or _is_torch(sys._getframe(1)):
+                return original(*args, **options)
+            return virtual(rank_thread, *args, **options)
+
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, (original, *_STANDS_FOR.get(original.__name__, ())))
+
+    return Kind(original.__name__, (), {"__module__": original.__module__, "__doc__": original.__doc__})
+
+
+_STANDS_FOR: dict[str, tuple[type, ...]] = {"Stream": (VirtualStream,), "Event": (VirtualEvent,)}
+
+
+def _made(kind: type) -> Callable[..., Any]:
+    return lambda accelerator, *args, **options: kind(*args, **options)
+
+
+def _generator(rank_thread: RankThread, device: Any = "cpu") -> torch.Generator:
     return _Generator("cpu" if is_cuda(device) else device)
 
 

@@ -104,6 +104,8 @@ TRAINING = """
     layer = nn.Linear(8, 8, device="cuda")
     fully_shard(layer, mesh=mesh)
     layer(torch.ones(1, 8).cuda()).sum().backward()
+    compiled = torch.compile(nn.Linear(4, 4).to(device), backend="aot_eager")
+    compiled(torch.ones(1, 4, device="cuda")).sum().backward()
     pinned = torch.ones(2, pin_memory=True).pin_memory().type("torch.cuda.DoubleTensor").dtype
 """
 
