@@ -54,6 +54,9 @@ class RankContext(Protocol):
     def leave(self, rank: int) -> None:
         """Keep what belongs to *rank*, and put back what was there before; in any thread."""
 
+    def switch(self, before: int, after: int) -> None:
+        """Leave *before* and enter *after*, without putting back what was there in between."""
+
 
 class Cluster:
     """The ranks of a topology, one network between them, and one virtual time.
@@ -216,10 +219,15 @@ class Cluster:
     def _enter(self, rank: RankThread | None) -> None:
         """Put in place what belongs to *rank*; for None, what was there before the run."""
         before, self._in_place = self._in_place, rank
-        if before is not rank and before is not None:
+        if before is rank:
+            return
+        if before is not None and rank is not None:
+            for context in self.contexts:
+                context.switch(before.rank, rank.rank)
+        elif before is not None:
             for context in reversed(self.contexts):
                 context.leave(before.rank)
-        if before is not rank and rank is not None:
+        elif rank is not None:
             for context in self.contexts:
                 context.enter(rank.rank)
 

@@ -55,6 +55,11 @@ class OwnModules:
         for items in self._swapped:
             items.leave(rank, self._names)
 
+    def switch(self, before: int, after: int) -> None:
+        """Take one rank's away, and put another's in place."""
+        self.leave(before)
+        self.enter(after)
+
     @contextmanager
     def found(self) -> Iterator[None]:
         """Find own modules while the body runs."""

@@ -53,6 +53,11 @@ class PerRank:
         self.values[rank] = self._get()
         self._put(self._outside)
 
+    def switch(self, before: int, after: int) -> None:
+        """Keep *before*'s value, and put *after*'s in place."""
+        self.values[before] = self._get()
+        self._put(self.values[after])
+
 
 def attribute(num_ranks: int, owner: Any, name: str, first: Callable[[int], Any]) -> PerRank:
     """Return the attribute *name* of *owner*, per rank."""

@@ -288,6 +288,10 @@ class Recorder:
         assert self.inside == rank
         self.inside = None
 
+    def switch(self, before, after):
+        self.leave(before)
+        self.enter(after)
+
 
 @pytest.mark.parametrize("ending", ["returns", "raises", "deadlocks"])
 def test_contexts_are_in_place_while_their_rank_runs_and_gone_afterwards(ending):
