@@ -33,6 +33,7 @@ class ChoosingCommunicator:
         self.rank = programs.rank
         self.world_size = programs.world_size
         self.clock = programs.clock
+        self.moves_by_itself = False
         self._in_flight: list[Work] = []
 
     def all_reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False) -> Work:

@@ -45,6 +45,10 @@ class Communicator(Protocol):
     def clock(self) -> Clock:
         """The time in which this rank lives."""
 
+    @property
+    def moves_by_itself(self) -> bool:
+        """Whether what is in flight goes on while nobody polls."""
+
     def all_reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False) -> Work:
         """Reduce *tensor* over all ranks, in place."""
 

@@ -62,6 +62,7 @@ class NativeCommunicator:
         self.rank = group.rank()
         self.world_size = group.size()
         self.clock = RealClock()
+        self.moves_by_itself = type(group) is dist.ProcessGroup  # one written in Python moves when asked
         self.timeout = timeout
         self.reports = reports
         self.watch = Watch(reports.any_failed, reports.break_off, grace(timeout) / 4)

@@ -50,6 +50,7 @@ class ProgramCommunicator:
         self._carry_out = carry_out
         self.device = torch.device(device)
         self.selector = algorithm if isinstance(algorithm, Selector) else fixed(algorithm)
+        self.moves_by_itself = False
         self._num_calls: Counter[Lane] = Counter()
 
     @property

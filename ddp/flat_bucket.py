@@ -39,6 +39,9 @@ class FlatBucket:
         as_view: let ``parameter.grad`` be the view itself, which saves its memory and two copies.
         batched: copy all gradients when the bucket is complete, whatever their size.
         multiple_of: pad the flat tensor with zeros to a multiple of so many elements.
+
+    Attributes:
+        waits: whether gradients are copied together, when the bucket is complete.
     """
 
     _warned: ClassVar[bool] = False
@@ -64,7 +67,7 @@ class FlatBucket:
         for parameter in self.parameters:
             self.views.append(self.flat.as_strided(parameter.shape, _dense_strides(parameter), offset))
             offset += parameter.numel()
-        self._waits = batched or (not as_view and self.nbytes < SMALL_BYTES * len(self.parameters))
+        self.waits = batched or (not as_view and self.nbytes < SMALL_BYTES * len(self.parameters))
         self._divisor = 1
         self._deferred: dict[int, torch.Tensor] = {}
 
@@ -111,24 +114,21 @@ class FlatBucket:
                 f"the gradient of {self._names[position]} is sparse, and its layer is no nn.Embedding or "
                 "nn.EmbeddingBag that says so; make it dense (sparse=False)"
             )
-        if grad.requires_grad and not FlatBucket._warned:
+        if grad.requires_grad:
             _warn_of_higher_order()
-        if self._waits:
+            grad = grad.detach()
+        if self.waits:
             self._divisor = divisor
             self._deferred[position] = grad
-        else:
-            self._copy(position, grad, divisor)
-
-    @torch.no_grad()
-    def _copy(self, position: int, grad: torch.Tensor, divisor: int) -> None:
+            return
         view = self.views[position]
-        if grad.is_set_to(view):
+        if self._as_view and grad.is_set_to(view):
             if divisor > 1:
                 view.div_(divisor)
-        else:
-            torch.mul(grad, 1.0 / divisor, out=view)
-            if self._as_view:
-                self.parameters[position].grad = view
+            return
+        torch.mul(grad, 1.0 / divisor, out=view)
+        if self._as_view:
+            self.parameters[position].grad = view
 
     @torch.no_grad()
     def take_nothing(self, position: int) -> None:
@@ -188,6 +188,8 @@ def _dense_strides(parameter: torch.Tensor) -> tuple[int, ...]:
 
 
 def _warn_of_higher_order() -> None:
+    if FlatBucket._warned:
+        return
     FlatBucket._warned = True
     warnings.warn(
         "backward(create_graph=True) through DistributedDataParallel: gradients are averaged over the ranks, "

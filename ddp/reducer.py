@@ -6,6 +6,7 @@ has happened (an *event*) and carries out what it answers (*commands*; `ddp.even
     event                       answered by
     BackwardBegan               nothing
     GradReady(parameter)        LaunchBucket …   what the strategy lets go
+    BucketFilled(bucket)        the same, for all gradients of a bucket at once
     BackwardEnded               LaunchBucket …; AwaitBucket … if the strategy waits here
     OptimizerStepped            UpdateBucket …, LaunchBucket …; AwaitBucket … if the strategy waits here
     BucketReduced(bucket)       UpdateBucket, LaunchBucket …
@@ -57,6 +58,7 @@ from ddp.events import (
     AwaitBucket,
     BackwardBegan,
     BackwardEnded,
+    BucketFilled,
     BucketReduced,
     Command,
     Event,
@@ -87,6 +89,7 @@ class Phase(Enum):
 class _Bucket:
     index: int
     parameters: tuple[int, ...]
+    alone: bool = True
     journey: list[str] = field(default_factory=list)
     missing: set[int] = field(default_factory=set)
     num_done: int = 0
@@ -127,6 +130,9 @@ class Reducer:
         for bucket in self._buckets:
             for parameter in bucket.parameters:
                 self._buckets_of.setdefault(parameter, []).append(bucket)
+        for sharing in self._buckets_of.values():
+            for bucket in sharing:
+                bucket.alone = bucket.alone and len(sharing) == 1
         self._stages: list[int] = []
         self._last_launch: dict[int, int] = {}
         for place, launch in enumerate(plan.launches):
@@ -147,13 +153,6 @@ class Reducer:
         Raises:
             ReducerError: the event cannot happen now; the message names what was expected.
         """
-        if (
-            isinstance(event, GradReady)
-            and self._phase is Phase.FILLING
-            and self._is_not_last(event.parameter)
-        ):
-            self._history.append(event)
-            return ()
         transition = self._TRANSITIONS.get((self._phase, type(event)))
         if transition is None:
             accepted = [kind.__name__ for phase, kind in self._TRANSITIONS if phase is self._phase]
@@ -176,24 +175,19 @@ class Reducer:
     def _fill(self, event: GradReady) -> Iterator[Command]:
         for bucket in self._find_buckets_of(event.parameter):
             if event.parameter not in bucket.missing:
-                raise self._refusal(
-                    f"{self._label(event.parameter)} (bucket {bucket.index}) became ready twice in one "
-                    "backward pass; wrap all but the last backward in no_sync(), or use each parameter in "
-                    "one re-entrant checkpoint only"
-                )
+                raise self._came_twice(event.parameter, bucket)
             bucket.missing.remove(event.parameter)
         yield from self._launch()
 
-    def _is_not_last(self, parameter: int) -> bool:
-        """Take note of a gradient after which its only bucket waits for others: nothing can be launched.
-
-        False, and nothing noted, where more is to be said or done.  Most gradients are of this kind.
-        """
-        buckets = self._buckets_of.get(parameter, ())
-        if len(buckets) != 1 or len(buckets[0].missing) == 1 or parameter not in buckets[0].missing:
-            return False
-        buckets[0].missing.remove(parameter)
-        return True
+    def _fill_bucket(self, event: BucketFilled) -> Iterator[Command]:
+        bucket = self._find_bucket(event.bucket)
+        if not bucket.alone:
+            raise self._refusal(f"bucket {bucket.index} shares gradients with others; tell each (GradReady)")
+        for parameter in bucket.parameters if len(bucket.missing) < len(bucket.parameters) else ():
+            if parameter not in bucket.missing:
+                raise self._came_twice(parameter, bucket)
+        bucket.missing.clear()
+        yield from self._launch()
 
     def _end(self, event: BackwardEnded) -> Iterator[Command]:
         unused = sorted({parameter for bucket in self._buckets for parameter in bucket.missing})
@@ -220,9 +214,7 @@ class Reducer:
         yield from self._finish_if_all_done()
 
     def _note_reduced(self, event: BucketReduced) -> Iterator[Command]:
-        if not 0 <= event.bucket < len(self._buckets):
-            raise self._refusal(f"there is no bucket {event.bucket}, there are {len(self._buckets)}")
-        bucket = self._buckets[event.bucket]
+        bucket = self._find_bucket(event.bucket)
         if not bucket.in_flight:
             raise self._refusal(
                 f"bucket {bucket.index} cannot have been reduced: it is {bucket.state()}, not in flight"
@@ -304,6 +296,7 @@ class Reducer:
         (Phase.IDLE, ParameterNeeded): _need_nothing,
         (Phase.IDLE, EverythingNeeded): _need_nothing,
         (Phase.FILLING, GradReady): _fill,
+        (Phase.FILLING, BucketFilled): _fill_bucket,
         (Phase.FILLING, BackwardEnded): _end,
         (Phase.FILLING, BucketReduced): _note_reduced,
         (Phase.FILLING, ParameterNeeded): _need_nothing,
@@ -317,10 +310,21 @@ class Reducer:
         (Phase.DRAINING, EverythingNeeded): _await_everything,
     }
 
+    def _find_bucket(self, number: int) -> _Bucket:
+        if not 0 <= number < len(self._buckets):
+            raise self._refusal(f"there is no bucket {number}, there are {len(self._buckets)}")
+        return self._buckets[number]
+
     def _find_buckets_of(self, parameter: int) -> list[_Bucket]:
         if parameter not in self._buckets_of:
             raise self._refusal(f"there is no parameter {parameter} in any bucket")
         return self._buckets_of[parameter]
+
+    def _came_twice(self, parameter: int, bucket: _Bucket) -> ReducerError:
+        return self._refusal(
+            f"{self._label(parameter)} (bucket {bucket.index}) became ready twice in one backward pass; wrap "
+            "all but the last backward in no_sync(), or use each parameter in one re-entrant checkpoint only"
+        )
 
     def _label(self, parameter: int) -> str:
         return f"parameter {parameter}" + (f" ({self._names[parameter]})" if self._names else "")

@@ -93,5 +93,4 @@ def reporting_errors(command: Callable[P, T]) -> Callable[P, T]:
 def _spell(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    notes = "\n".join(getattr(error, "__notes__", ()))
-    return "\n  ".join([str(error) or type(error).__name__, *notes.splitlines()])
+    return str(error) or type(error).__name__

@@ -1,6 +1,5 @@
 """Our collectives as the ``torch.distributed`` backend ``testbed``."""
 
-from collectives.torch_backend.creation import TestbedOptions, create
-from collectives.torch_backend.group import TestbedProcessGroup
+from collectives.torch_backend.group import TestbedOptions, TestbedProcessGroup, create
 
 __all__ = ["TestbedOptions", "TestbedProcessGroup", "create"]

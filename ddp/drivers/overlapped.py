@@ -234,9 +234,13 @@ class OverlappedDriver(TorchDriver):
         for reduced in self._carrier.poll():
             self._reduced(reduced)
 
-    def _take(self, index: int) -> None:
-        super()._take(index)
+    def _take(self, index: int) -> bool:
+        told = super()._take(index)
         self._deferred.put(index)
+        return told
+
+    def _watch_sentinels(self) -> None:
+        """Go on watching every gradient: each leaves its place as soon as it comes."""
 
     def _launch(self, bucket: int, collective: str) -> None:
         own = self._plan.buckets[bucket]
@@ -324,9 +328,8 @@ class OverlappedDriver(TorchDriver):
                 self._unreduced[index] += 1
         super()._begin()
 
-    def _finish(self) -> None:
-        """Leave the gradients where they are: they have been applied."""
-        self._pass_is_over()
+    def _hand_back(self, bucket: int) -> None:
+        """Leave the gradients where they are: they have been applied, or will be."""
 
     def _build(
         self, limits: Sequence[int], order: Sequence[int] | None, timing: Timing | None = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -24,6 +24,9 @@ NO_PASS = -1
 
 class PassListener(Protocol):
     """Who is told of the passes that are reduced."""
+
+    def outputs_hidden(self) -> None:
+        """No output of a forward pass tells when the backward pass begins."""
 
     def backward_began(self) -> None:
         """A pass that is reduced has begun."""
@@ -57,14 +60,26 @@ class Passes:
         self._reducing_pass: int | None = None
         self._expected = False
         self._first_computed = False
-        handles = [
-            parameter.register_post_accumulate_grad_hook(_gradient_hook(weakref.ref(self), index))
-            for index, parameter in enumerate(parameters.values())
-        ]
-        first = next(iter(parameters.values()), None)
-        if first is not None:
-            handles.append(first.register_hook(_weak(self, Passes._on_first_computed)))
-        self.remove_hooks = weakref.finalize(self, remove_handles, handles)
+        self._parameters = list(parameters.values())
+        self._watched: dict[int, Any] = {}
+        self._others: list[Any] = []
+        self.remove_hooks = weakref.finalize(self, _remove_all, self._watched, self._others)
+        self.watch(range(len(self._parameters)))
+        if self._parameters:
+            self._others.append(self._parameters[0].register_hook(_weak(self, Passes._on_first_computed)))
+
+    def watch(self, indices: Collection[int]) -> None:
+        """Tell the listener of the gradients of these parameters, and of the first parameter's."""
+        for index in set(self._watched) - {0, *indices}:
+            self._watched.pop(index).remove()
+        for index in set(indices) - set(self._watched):
+            hook = _gradient_hook(weakref.ref(self), index)
+            self._watched[index] = self._parameters[index].register_post_accumulate_grad_hook(hook)
+
+    @property
+    def watched(self) -> Collection[int]:
+        """The parameters whose gradients the listener is told of."""
+        return self._watched.keys()
 
     @property
     def under_way(self) -> bool:
@@ -87,6 +102,8 @@ class Passes:
         self._timeline.computed("forward")
         differentiable = [output for output in outputs or () if output.grad_fn is not None]
         self._expected = outputs is not None and torch.is_grad_enabled() and not differentiable
+        if self._expected:
+            self._listener.outputs_hidden()
         for output in differentiable:
             output.register_hook(_weak(self, Passes._on_output))
 
@@ -104,7 +121,8 @@ class Passes:
         self._timeline.resume()
 
     def _on_gradient(self, index: int) -> None:
-        if self._timeline.matters:
+        matters = self._timeline.matters
+        if matters:
             self._timeline.computed(self._labels[index])
         if self._expected:
             self._on_output()
@@ -114,7 +132,7 @@ class Passes:
             self._listener.gradient_kept(index)
         if index == 0:
             self._first_computed = False
-        if self._timeline.matters:
+        if matters:
             self._timeline.resume()
 
     def _on_first_computed(self) -> None:
@@ -169,3 +187,7 @@ def remove_handles(handles: Iterable[Any]) -> None:
     """Take hooks off again."""
     for handle in handles:
         handle.remove()
+
+
+def _remove_all(watched: Mapping[int, Any], others: Iterable[Any]) -> None:
+    remove_handles([*watched.values(), *others])

@@ -32,7 +32,9 @@ from ddp.checks import GradientChecks
 from ddp.comm_hooks import CommHook
 from ddp.drivers.agreement import agree_on_order, agree_on_timing
 from ddp.drivers.carrier import Carrier
+from ddp.drivers.filling import Filling
 from ddp.drivers.passes import Passes
+from ddp.drivers.sentinels import Sentinels
 from ddp.drivers.timeline import SpanRecorder, Timeline
 from ddp.events import (
     AwaitBucket,
@@ -42,7 +44,6 @@ from ddp.events import (
     Command,
     Event,
     FinishBackward,
-    GradReady,
     LaunchBucket,
     UpdateBucket,
 )
@@ -92,17 +93,16 @@ class TorchDriver:
         self._settings = settings
         self._readiness = readiness
         self._checks = checks
-        self._grad_ready = [GradReady(index) for index in range(len(self._parameters))]
-        self._ready_order: list[int] = []
-        self._ready_ps: dict[int, int] = {}
         self._forward_began_ps = self._step_began_ps = 0
         self._local_passes = settings.strategy.num_passes - 1
-        self._reached = False
+        self._reached = self._shadowing = self._backward_ended = False
         self.has_rebuilt = False
-        self._shadowing = False
+        self._owed: set[int] = set()
+        self._sentinels: Sentinels | None = None
         self._owners: frozenset[int] = frozenset()
         self.finished: Callable[[], None] = lambda: None
         self._timeline = Timeline(communicator, recorder)
+        self._filling = Filling(self._timeline)
         self.times = IterationTimes(self._timeline.now_ps)
         self._carrier = Carrier(communicator, self._timeline)
         self._build(settings.first_limits, order=None)
@@ -122,7 +122,7 @@ class TorchDriver:
     @property
     def ready_order(self) -> list[int]:
         """The order in which gradients became ready in the latest pass."""
-        return self._ready_order
+        return self._filling.order
 
     @property
     def parameters(self) -> Sequence[Parameter]:
@@ -173,29 +173,52 @@ class TorchDriver:
             for index in range(len(self._parameters)):
                 bucket, position = self._place[index]
                 self._flat[bucket].take_nothing(position)
-                self._ready(index)
-            self._feed(BackwardEnded())
+                self._tell(self._filling.note(index))
+            self._end()
         finally:
             self._shadowing = False
 
     def rebuild_if_due(self) -> None:
         """Bucket anew in the order of gradients on rank 0, once that is known."""
-        order_is_known = len(self._ready_order) == len(self._parameters)
+        order_is_known = len(self.ready_order) == len(self._parameters)
         due = self._settings.rebuilds and not self.has_rebuilt and order_is_known
         if due and torch.is_grad_enabled() and self._parameters:
             device = self._parameters[0].device
-            order = agree_on_order(self._communicator, self._ready_order, device)
+            order = agree_on_order(self._communicator, self.ready_order, device)
             timing = None
             if self._settings.strategy.needs_timing:
-                timing = agree_on_timing(self._communicator, self._ready_ps, device)
+                timing = agree_on_timing(self._communicator, self._filling.ready_ps, device)
+            self.has_rebuilt = True
             self._build(self._settings.limits, order, timing)
             for bucket in self._flat:
                 bucket.adopt()
-            self.has_rebuilt = True
+            self._watch_sentinels()
+
+    def _watch_sentinels(self) -> None:
+        """Watch few gradients from now on, if nobody has to hear of each when it comes."""
+        nobody_asks = self._readiness is None and self._checks is None and not self._filling.tells_each
+        if nobody_asks and self._communicator.moves_by_itself and not self._settings.as_view:
+            whole = [flat.waits for flat in self._flat]
+            self._sentinels = Sentinels(self._parameters, self._assignment, self.ready_order, whole)
+            self.passes.watch(self._sentinels.watched)
+
+    def _watch_all(self) -> Sequence[int]:
+        """Watch every gradient again; return those that have come unnoticed."""
+        assert self._sentinels is not None
+        come, self._sentinels = self._sentinels.come(), None
+        self.passes.watch(range(len(self._parameters)))
+        return come
+
+    def outputs_hidden(self) -> None:
+        """Watch every gradient: nothing else will tell when the backward pass begins."""
+        if self._sentinels is not None:
+            self._watch_all()
 
     def backward_began(self) -> None:
         """Take the time."""
         self.times.first("backward_began")
+        if self._sentinels is not None:
+            self._sentinels.begin()
 
     def gradient_ready(self, index: int) -> None:
         """Take what is ready, and advance what is in flight, unless the pass only adds up."""
@@ -204,16 +227,19 @@ class TorchDriver:
             return
         if self._reducer.phase is Phase.IDLE:
             self._begin()
-        if self._readiness is None:
-            self._take(index)
-        else:
-            for ready in self._readiness.accumulated(index):
-                self._take(ready)
-        if self.times.active:
-            self.times.last("last_gradient")
-        if self._carrier.busy:
+        told = bool(sum(map(self._take, self._come_with(index))))
+        if (told or not self._communicator.moves_by_itself) and self._carrier.busy:
             for reduced in self._carrier.poll():
                 self._reduced(reduced)
+
+    def _come_with(self, index: int) -> Iterable[int]:
+        """Return which gradients are ready now that one has been accumulated."""
+        if self._readiness is not None:
+            return self._readiness.accumulated(index)
+        if self._sentinels is None:
+            return (index,)
+        come = self._sentinels.come_with(index)
+        return self._watch_all() if come is None else come
 
     def gradient_kept(self, index: int) -> None:
         """Take note of a gradient that is not reduced."""
@@ -226,10 +252,12 @@ class TorchDriver:
             self._local_passes = (self._local_passes or self._settings.strategy.num_passes) - 1
         self._reached = False
         if self._reducer.phase is Phase.FILLING:
+            if self._sentinels is not None:
+                self._check_unwatched(self._sentinels)
             if self._readiness is not None:
                 for ready in self._readiness.pass_ended():
                     self._take(ready)
-            self._feed(BackwardEnded())
+            self._end()
 
     def pass_abandoned(self) -> None:
         """Start anew, once the messages of the pass are out of the way."""
@@ -250,7 +278,7 @@ class TorchDriver:
                 own.bucket,
                 own.collective,
                 own.nbytes,
-                max(self._ready_ps[index] for index in members[own.bucket]) - zero_ps,
+                max(self._filling.ready_ps[index] for index in members[own.bucket]) - zero_ps,
                 own.launched_ps - zero_ps,
                 own.start_ps - zero_ps,
                 own.end_ps - zero_ps,
@@ -259,27 +287,43 @@ class TorchDriver:
             for own in self._carrier.landed
         )
 
+    def _check_unwatched(self, sentinels: Sentinels) -> None:
+        """Take what has come unnoticed, and let the reducer refuse what came twice."""
+        for index in sentinels.come():
+            self._take(index)
+        for index in sentinels.end():
+            self._tell(self._filling.note(index))
+
     def _begin(self) -> None:
-        self._ready_order.clear()
+        self._filling.begin()
         self._carrier.landed.clear()
         self._step_began_ps = self._forward_began_ps
+        self._owed = set(range(len(self._flat)))
+        self._backward_ended = False
         self._feed(BackwardBegan())
 
-    def _take(self, index: int) -> None:
-        """Copy the gradient into its bucket, and tell the reducer."""
+    def _take(self, index: int) -> bool:
+        """Copy the gradient into its bucket; return whether the reducer was told of it."""
         if self._checks is not None:
             self._checks.taken(index)
         bucket, position = self._place[index]
         self._flat[bucket].take(position, self.divisor if self.comm_hook is None else 1)
-        self._ready(index)
+        return self._tell(self._filling.note(index))
 
-    def _ready(self, index: int) -> None:
-        timeline = self._timeline
-        self._ready_order.append(index)
-        self._ready_ps[index] = timeline.latest_ps if timeline.matters else timeline.now_ps()
-        commands = self._reducer.handle(self._grad_ready[index])
-        if commands:
-            self._obey(commands)
+    def _tell(self, events: Sequence[Event]) -> bool:
+        """Tell the reducer; return whether there was anything."""
+        for event in events:
+            self.times.last("last_gradient")
+            self._feed(event)
+        return bool(events)
+
+    def _end(self) -> None:
+        """Tell the reducer; before it waits for what is in flight, hand back what has arrived."""
+        self._tell(self._filling.end())
+        self._backward_ended = True
+        for landed in self._carrier.landed:
+            self._hand_back(landed.bucket)
+        self._feed(BackwardEnded())
 
     def _feed(self, event: Event) -> None:
         self._obey(self._reducer.handle(event))
@@ -316,22 +360,28 @@ class TorchDriver:
         self.times.last("last_reduced")
         if self._owners and self._readiness is None:
             self._step(bucket)
+        if self._backward_ended:
+            self._hand_back(bucket)
         self._feed(BucketReduced(bucket))
 
+    def _hand_back(self, bucket: int) -> None:
+        """Hand the gradients of a bucket back, once; if not all are used, those of all wait for the end."""
+        if self._readiness is None and not self._shadowing and bucket in self._owed:
+            self._owed.remove(bucket)
+            self._flat[bucket].give_back(self._positions(bucket, self._owners) if self._owners else ())
+
     def _finish(self) -> None:
-        """Hand the gradients back, but for those that no rank has used."""
-        untouched: Collection[int] = ()
+        """Hand back what has not been, but for gradients that no rank has used."""
+        for bucket in sorted(self._owed):
+            self._hand_back(bucket)
         if self._readiness is not None:
             device = self._parameters[0].device
-            untouched = self._readiness.unused_everywhere(self._communicator, device)
+            untouched = set(self._readiness.unused_everywhere(self._communicator, device))
             self._readiness.reset()
-        elif self._owners:
-            untouched = self._owners
-        if not self._shadowing:
-            for bucket, flat in enumerate(self._flat):
-                flat.give_back(self._positions(bucket, untouched) if untouched else ())
-            if self._readiness is not None:
-                in_backward.step([self._parameters[index] for index in self._owners - set(untouched)])
+            if not self._shadowing:
+                for bucket, flat in enumerate(self._flat):
+                    flat.give_back(self._positions(bucket, untouched) if untouched else ())
+                in_backward.step([self._parameters[index] for index in self._owners - untouched])
         if self._checks is not None:
             self._checks.reduced(self._communicator)
         self._pass_is_over()
@@ -373,6 +423,7 @@ class TorchDriver:
             for position, index in enumerate(bucket)
         }
         self._reducer = Reducer(self._plan, self._settings.strategy, self._names)
+        self._filling.follow(self._plan, self._settings.strategy.needs_timing and not self.has_rebuilt)
 
     def _memory_of(self, bucket: Sequence[int]) -> FlatBucket | SparseBucket:
         parameters = [self._parameters[index] for index in bucket]
