@@ -22,13 +22,14 @@ def move(values: Any, device: torch.device) -> Any:
 
 
 def tensors_of(output: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors in nested containers, dataclasses and remote references that are owned here."""
+    """Yield the tensors in nested containers, dataclasses and remote references that are owned here.
+
+    Classes derived from dict, list and tuple are leaves to pytree, and containers here, as in torch's DDP.
+    """
     for leaf in pytree.tree_leaves(output):
         if isinstance(leaf, torch.Tensor):
             yield leaf
-        elif isinstance(
-            leaf, dict
-        ):  # pytree looks into dict, list and tuple, not into classes of these kinds
+        elif isinstance(leaf, dict):
             yield from tensors_of(list(leaf.values()))
         elif isinstance(leaf, list | tuple):
             yield from tensors_of(list(leaf))

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import simpy
 
-from sim.errors import DeadlockError, RankError, SimulationError
+from sim.errors import DeadlockError, LinkFailedError, RankError, SimulationError
 from sim.rank_thread import RankThread, RankUnwound, current_rank_thread
 from sim.setting import Setting
 from sim.units import format_time
@@ -72,6 +72,7 @@ class Cluster:
         shared: what code of different ranks shares, by keys of its own.
         deaths_ps: when ranks are killed, by rank; from the start of the simulation, in picoseconds.
         remark: says more of a rank in an error, such as in which iteration it is.
+        where: says, in lines, where in their code ranks are that have not finished.
         explain: says more of a deadlock, in lines, while the ranks still wait.
     """
 
@@ -94,6 +95,7 @@ class Cluster:
         self.shared: dict[Any, Any] = {}
         self.deaths_ps: dict[int, int] = {}
         self.remark: Callable[[RankThread], str] = lambda rank: ""
+        self.where: Callable[[], Sequence[str]] = lambda: ()
         self.explain: Callable[[], Sequence[str]] = lambda: ()
         self._ranks: list[RankThread] = []
         self._runnable: list[tuple[int, int]] = []
@@ -172,7 +174,12 @@ class Cluster:
                 self._give_turn(self._ranks[heapq.heappop(self._runnable)[1]])
             if all(rank._finished for rank in self._ranks):
                 break
-            if not self._advance():
+            try:
+                advanced = self._advance()
+            except LinkFailedError as error:
+                error.add_note("\n".join(self._states()))
+                raise
+            if not advanced:
                 raise DeadlockError(self._deadlock_report())
         self.env.run()
         if self._unnoticed:
@@ -187,7 +194,7 @@ class Cluster:
             error = rank._error
             message = f"rank {rank.rank} raised {type(error).__name__}: {error}"
             failure = RankError(rank.rank, message)
-            failure.add_note("\n".join(other._state() for other in self._ranks if other is not rank))
+            failure.add_note("\n".join(self._states()))
             raise failure from error
 
     def _advance(self) -> bool:
@@ -253,12 +260,17 @@ class Cluster:
             self._unnoticed = [other for other in self._unnoticed if other is not cause]
             cause = cause.__cause__
 
+    def _states(self) -> list[str]:
+        """Return in lines what the ranks are doing that have not raised."""
+        return [*(rank._state() for rank in self._ranks if rank._error is None), *self.where()]
+
     def _deadlock_report(self) -> str:
-        waiting = sum(not rank._finished for rank in self._ranks)
+        waiting = [rank for rank in self._ranks if not rank._finished]
+        time_ps = max(int(self.env.now), *(rank._now_ps for rank in waiting))
         killed = any(rank.is_dead for rank in self._ranks)
         advice = "" if killed else "; every rank must make the same calls in the same order"
-        lines = [
-            f"deadlock at {format_time(int(self.env.now))}: {waiting} of {len(self._ranks)} ranks wait for "
+        head = (
+            f"deadlock at {format_time(time_ps)}: {len(waiting)} of {len(self._ranks)} ranks wait for "
             f"what will never happen{advice}"
-        ]
-        return "\n  ".join([*lines, *(rank._state() for rank in self._ranks), *self.explain()])
+        )
+        return "\n  ".join([head, *self._states(), *self.explain()])

@@ -93,4 +93,5 @@ def reporting_errors(command: Callable[P, T]) -> Callable[P, T]:
 def _spell(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error) or type(error).__name__
+    notes = "\n".join(getattr(error, "__notes__", ()))
+    return "\n  ".join([str(error) or type(error).__name__, *notes.splitlines()])

@@ -15,64 +15,21 @@ then takes the place of the process group.  Torch calls it under old and new nam
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
 
-from collectives.autoload import register
 from collectives.choice import Choice
 from collectives.communicator import Communicator
 from collectives.errors import NotSupportedError
 from collectives.opaque import opaque, opaque_calls
 from collectives.reduction import op_of
-from collectives.torch_backend.builtin_hooks import replace_builtin_hooks
-from collectives.torch_backend.members import Members, Processes
+from collectives.torch_backend.members import Members
 from collectives.torch_backend.names import NamedProcessGroup
 from collectives.torch_backend.uncompiled import uncompiled
 from collectives.torch_backend.work import CollectiveWork
 from collectives.work import Waitable
-from sim.cluster import Cluster
-
-register()  # for those who import this module where the package is not installed
-
-
-@dataclass(frozen=True)
-class TestbedOptions:
-    """What ``init_process_group("testbed", pg_options=…)`` takes.
-
-    Attributes:
-        algorithm: of all-reduce, as `collectives.resolve_algorithm` takes it, or a mapping from
-            collectives to their algorithms.
-    """
-
-    __test__: ClassVar[bool] = False  # pytest takes a class of this name for tests
-
-    algorithm: Choice = "ring"
-
-
-def create(options: Any, backend_options: Any) -> TestbedProcessGroup:
-    """Create the process group that ``init_process_group`` or ``new_group`` asks for.
-
-    Called by torch; *options* say who takes part, *backend_options* are the user's `TestbedOptions`.
-    """
-    if isinstance(backend_options, TestbedOptions):
-        algorithm = backend_options.algorithm
-    elif backend_options is None or Cluster.current() is not None:
-        algorithm = None  # on rank threads the script may have asked for any backend, with its options
-    else:
-        raise TypeError(f"pg_options must be a TestbedOptions, got {type(backend_options).__name__}")
-    rank_thread = Cluster.current()
-    members: Members
-    if rank_thread is None:
-        replace_builtin_hooks(lambda group: isinstance(group, TestbedProcessGroup))
-        members = Processes(options, algorithm or "ring")
-    else:
-        from collectives.virtual.group import RankThreads
-
-        members = RankThreads(rank_thread, options, algorithm)
-    return TestbedProcessGroup(members, options.group_rank, options.group_size)
 
 
 @uncompiled

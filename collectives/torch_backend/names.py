@@ -1,7 +1,8 @@
-"""What torch asks a process group about itself, in Python and from C++: its names."""
+"""What torch asks a process group about itself, in Python and from C++: its names and devices."""
 
 from __future__ import annotations
 
+import torch
 import torch.distributed as dist
 
 
@@ -40,3 +41,12 @@ class NamedProcessGroup(dist.ProcessGroup):
     _set_group_desc = setGroupDesc  # type: ignore[assignment]
     group_name = property(getGroupName)
     group_desc = property(getGroupDesc)
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        """The kinds of devices whose tensors it moves."""
+        return [torch.device(kind) for kind in ("cpu", "cuda")[: 1 + torch.cuda.is_available()]]
+
+    def _get_backend(self, device: torch.device) -> NamedProcessGroup:  # type: ignore[override]
+        """Return itself, as it is the backend of every device."""
+        return self

@@ -17,6 +17,7 @@ process dies.  The error is raised where the rank waits instead.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -99,6 +100,7 @@ class CollectiveWork(TorchWork):
                 self._future.set_result(self._result)
             elif torch._C._current_autograd_node() is not None:
                 torch.autograd.Variable._execution_engine.queue_callback(self._future.settle)
+                _unsettled.futures.append(self._future)
             else:
                 self.wait()
         return self._future
@@ -121,6 +123,22 @@ class CollectiveWork(TorchWork):
 
     def _source_rank(self) -> int:
         return -1
+
+
+class _Unsettled(threading.local):
+    """The futures of this thread that the autograd engine will settle at the end of its pass."""
+
+    def __init__(self) -> None:
+        self.futures: list[WorkFuture] = []
+
+
+_unsettled = _Unsettled()
+
+
+def settle_all() -> None:
+    """Settle what the autograd engine would; whoever calls waits for something that comes of it."""
+    for future in list(_unsettled.futures):
+        future.settle()
 
 
 @uncompiled
@@ -174,6 +192,8 @@ class WorkFuture(torch.futures.Future[Any]):
         Raises:
             BaseException: what a callback raised; C++, which cannot see that, must not wait any more.
         """
+        if self in _unsettled.futures:
+            _unsettled.futures.remove(self)
         self.wait()
         for follower in self._followers:
             follower.settle()

@@ -26,7 +26,8 @@ class Diagnosis:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         cluster.remark = self.remark
-        cluster.explain = lambda: [*self.places(), *self.verdicts()]
+        cluster.where = lambda: list(self.places())
+        cluster.explain = lambda: list(self.verdicts())
 
     def remark(self, rank_thread: RankThread) -> str:
         """Return in which iteration a rank is, once some rank has finished one."""

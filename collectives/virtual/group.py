@@ -109,7 +109,14 @@ class VirtualStore(Store):
         super().__init__()
         self._rank_thread = rank_thread
         self._world = VirtualWorld.of(rank_thread.cluster)
-        self._world.stores[rank_thread.rank] = self
+
+    @staticmethod
+    def of(rank_thread: RankThread) -> VirtualStore:
+        """Return the store of this rank; it has one."""
+        stores = VirtualWorld.of(rank_thread.cluster).stores
+        if rank_thread.rank not in stores:
+            stores[rank_thread.rank] = VirtualStore(rank_thread)
+        return stores[rank_thread.rank]
 
     def set(self, key: str, value: str | bytes) -> None:
         """Set *key*, and wake whoever waits for it."""
@@ -161,6 +168,10 @@ class VirtualStore(Store):
         """Return how many keys are set."""
         self._catch_up()
         return len(self._world.values)
+
+    def clone(self) -> VirtualStore:
+        """Return this store; it has no connection of its own."""
+        return self
 
     def _catch_up(self) -> None:
         """Let all that happens earlier happen first, so that keys appear in the order of time."""

@@ -7,7 +7,7 @@ what torch does for some backends only it does for them: splitting a group, hook
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
@@ -16,10 +16,12 @@ import torch.cuda.nccl
 import torch.distributed as dist
 import torch.distributed.device_mesh
 import torch.distributed.nn.functional  # its defaults capture the group of whoever imports it first
+import torch.distributed.rpc
+from torch._C._distributed_c10d import PrefixStore
 
 from collectives.autoload import BACKEND
-from collectives.torch_backend import TestbedProcessGroup
-from collectives.torch_backend.builtin_hooks import builtin_hooks_replaced
+from collectives.errors import NotSupportedError
+from collectives.torch_backend import TestbedProcessGroup, replacements
 from collectives.virtual.group import VirtualStore
 from sim.cluster import Cluster
 
@@ -38,7 +40,7 @@ def process_groups_on_rank_threads() -> Iterator[None]:
             yield from rendezvous(url, rank, world_size, **options)
         else:
             num_ranks = rank_thread.cluster.topology.num_ranks
-            store = VirtualStore(rank_thread)
+            store = VirtualStore.of(rank_thread)
             yield store, rank_thread.rank if rank < 0 else rank, num_ranks if world_size < 0 else world_size
 
     def make(size: int, rank: int, ranks: list[int], backend: Any, *rest: Any, **options: Any) -> Any:
@@ -62,13 +64,49 @@ def process_groups_on_rank_threads() -> Iterator[None]:
             (_c10d, "split_group", split),
             (dist, "split_group", split),
             (torch.distributed.device_mesh, "split_group", split),
+            (dist, "TCPStore", _among_ranks(_c10d_core.TCPStore, "host_name", "port")),
+            (dist, "FileStore", _among_ranks(_c10d_core.FileStore, "file_name")),
+            (torch.distributed.rpc, "init_rpc", _among_processes_only(torch.distributed.rpc.init_rpc)),
             (torch.cuda.nccl, "version", lambda: (0, 0, 0)),  # asked for the log, where torch has no NCCL
         ):
             replaced.enter_context(mock.patch.object(owner, name, value))
-        replaced.enter_context(builtin_hooks_replaced(lambda group: isinstance(group, TestbedProcessGroup)))
+        replaced.enter_context(replacements.replaced(lambda group: isinstance(group, TestbedProcessGroup)))
         _c10d_core._set_thread_isolation_mode(True)
         replaced.callback(_c10d_core._set_thread_isolation_mode, False)
         yield
+
+
+def _among_ranks(store_class: Any, *place: str) -> Any:
+    """Return *store_class*, in place of which a rank thread gets a part of its `VirtualStore`.
+
+    The store itself would really wait, while all other ranks wait for their turn.  The arguments
+    called *place* tell stores from each other.
+    """
+
+    class AmongRanks(store_class):  # type: ignore[misc]
+        def __new__(cls, *args: Any, **options: Any) -> Any:
+            rank_thread = Cluster.current()
+            if rank_thread is None:
+                return super().__new__(cls)
+            values = {**options, **dict(zip(place, args, strict=False))}
+            name = ":".join(str(values.get(key)) for key in place)
+            return PrefixStore(name, VirtualStore.of(rank_thread))
+
+    return AmongRanks
+
+
+def _among_processes_only(init_rpc: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *init_rpc* that refuses to connect rank threads, which would wait for each other for ever."""
+
+    def init(*args: Any, **options: Any) -> Any:
+        if Cluster.current() is not None:
+            raise NotSupportedError(
+                "torch.distributed.rpc answers from threads of its own, which have no virtual time; "
+                "start the script with torchrun"
+            )
+        return init_rpc(*args, **options)
+
+    return init
 
 
 def _split(

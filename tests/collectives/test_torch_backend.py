@@ -281,6 +281,21 @@ def test_what_follows_from_a_future_can_be_waited_for_in_the_hook_that_asked_for
     assert on_ranks(3, work).results == [[[9.0] * 3]] * 3
 
 
+def test_what_torch_makes_of_futures_can_be_waited_for_in_the_hook_that_asked_for_them():
+    def work(rank):
+        weight, seen = torch.ones(2, requires_grad=True), []
+
+        def hook(parameter):
+            futures = [dist.all_reduce(parameter.grad * n, async_op=True).get_future() for n in (1, 2)]
+            seen.append([result.tolist() for (result,) in torch.futures.wait_all(futures)])
+
+        weight.register_post_accumulate_grad_hook(hook)
+        weight.sum().backward()
+        return seen
+
+    assert on_ranks(3, work).results == [[[[3.0, 3.0], [6.0, 6.0]]]] * 3
+
+
 @pytest.mark.parametrize("wait_in_hook", [False, True])
 def test_an_error_of_a_callback_comes_out_of_the_backward_pass(wait_in_hook):
     def work(rank):

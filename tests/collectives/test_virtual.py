@@ -17,6 +17,7 @@ import torch.cuda.nccl
 import torch.distributed as dist
 import torch.distributed.device_mesh
 import torch.distributed.distributed_c10d as c10d
+import torch.distributed.rpc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -161,6 +162,9 @@ def state_of_the_process():
         "new group": c10d._new_process_group_helper,
         "split": (c10d.split_group, dist.split_group, torch.distributed.device_mesh.split_group),
         "nccl": (torch.cuda.nccl.version, getattr(c10d, "default_pg_nccl_timeout", None)),
+        "stores": (dist.TCPStore, dist.FileStore),
+        "remote calls": torch.distributed.rpc.init_rpc,
+        "future": torch._C.Future.wait,
         "hook in C++": torch.nn.parallel.DistributedDataParallel._register_builtin_comm_hook,
         "initialized": dist.is_initialized(),
     }
@@ -376,6 +380,26 @@ def test_a_key_of_the_store_that_nobody_sets_is_a_deadlock():
 
     with pytest.raises(DeadlockError, match="a key"):
         run_virtual(work, switch(2))
+
+
+def test_a_store_that_the_script_makes_is_one_for_all_ranks(tmp_path):
+    def work(rank):
+        stores = [
+            dist.TCPStore("localhost", 29501, 3, rank == 0),
+            dist.TCPStore(host_name="localhost", port=29502, is_master=rank == 0),
+            dist.FileStore(str(tmp_path / "file"), 3),
+        ]
+        dist.init_process_group("gloo", store=stores[0], rank=rank, world_size=3)
+        for number, store in enumerate(stores):
+            store.set(f"key {rank}", f"{number} of {rank}")
+        return [store.get(f"key {(rank + 1) % 3}").decode() for store in stores]
+
+    results = run_virtual(work, switch(3)).results
+
+    assert results == [[f"{number} of {(rank + 1) % 3}" for number in range(3)] for rank in range(3)]
+    assert not list(tmp_path.iterdir())
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    assert type(store) is dist.TCPStore
 
 
 def test_waiting_for_a_key_of_the_store_takes_until_it_is_set():

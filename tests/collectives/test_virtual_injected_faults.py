@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from collectives.virtual import run_virtual
 from collectives.virtual.faults import DeadRank, MessageDelay
-from sim import Straggler
+from sim import LinkFailure, Straggler
 from sim.cluster import Cluster
-from sim.errors import ConditionError, DeadlockError
+from sim.errors import ConditionError, DeadlockError, LinkFailedError
 from tests.collectives.test_virtual import switch
 
 
@@ -144,6 +144,22 @@ def test_a_death_in_training_says_in_which_collective_iteration_and_line_the_oth
     assert "all_reduce #" in verdict
     assert "rank 2 did not take part: killed at " in verdict
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]
+
+
+def test_a_link_that_fails_is_told_with_what_every_rank_does_and_where(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(SCRIPT))
+
+    with pytest.raises(
+        LinkFailedError, match=r"link rank 0 up has failed; lost at .*: all_reduce #"
+    ) as caught:
+        run_virtual(path, switch(3), conditions=[LinkFailure("rank 0 up", at="60us")])
+
+    (note,) = caught.value.__notes__
+    *states, place = note.splitlines()
+    assert [state.partition(":")[0] for state in states] == ["rank 0", "rank 1", "rank 2"]
+    assert all(", in iteration " in state for state in states)
+    assert place == "ranks 0, 1, 2 at train.py:6 in step: model(torch.ones(4, 8)).sum().backward()"
 
 
 def test_in_a_group_of_some_ranks_the_report_says_who_they_are() -> None:

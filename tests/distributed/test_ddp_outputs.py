@@ -41,8 +41,8 @@ WRAP = {
     "named tuple": Pair,
     "dataclass": Record,
     "dataclass within a dict": lambda one, two: {"record": Record(one, [two])},
-    "class of dictionaries": lambda one, two: Named(one=one, two=two),
-    "class of lists": lambda one, two: [Listed([one]), Listed([two])],
+    "class of dictionaries": lambda one, two: (one, Named(two=two)),
+    "class of lists": lambda one, two: (one, Listed([two])),
 }
 
 

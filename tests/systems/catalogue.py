@@ -94,6 +94,9 @@ SPREAD = [
         tolerance=0.0,
     ),
     System("checkpoint", checkpoints.saved_and_loaded, checkpoints.never_interrupted, calls=SHARDED),
+    System(
+        "checkpoint of rank 0", checkpoints.from_rank_0, checkpoints.on_rank_0, calls=SHARDED | {"broadcast"}
+    ),
 ]
 
 PIPELINES = [

@@ -8,7 +8,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -44,3 +50,22 @@ def never_interrupted(rank: int, world_size: int) -> list[Any]:
     model = network()
     train(model, adam(model.parameters()), *batch())
     return whole(model.parameters())
+
+
+def from_rank_0(rank: int, world_size: int) -> list[Any]:
+    """Train what rank 0 alone has loaded, and gather it again on rank 0."""
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    loaded = network().state_dict() if rank == 0 else {}
+    model = network()
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    fully_shard(model, mesh=init_device_mesh("cpu", (world_size,)))
+    set_model_state_dict(model, loaded, options=options)
+    train(model, adam(model.parameters()), *part_of(rank, world_size))
+    saved = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True, cpu_offload=True))
+    return whole(saved.values())
+
+
+def on_rank_0(rank: int, world_size: int) -> list[Any]:
+    """Train three steps in one process; only rank 0 saves."""
+    return never_interrupted(rank, world_size) if rank == 0 else []

@@ -129,6 +129,7 @@ def test_tests_run_as_ranks_and_fail_as_one_test_with_the_words_that_matter_on_w
             "E       assert [[]2, 1] != [[]2, 1]",
             "E       raised on rank 2; the others:",
             "E       rank 0: waits since 0 ps for barrier #0 *",
+            "E       ranks 0, 1 at test_all.py:* in test_that_fails_on_rank_2: dist.barrier()",
             "E   sim.errors.DeadlockError: deadlock at 0 ps: 1 of 3 ranks wait *",
             '*rank 0 at *.py:* in test_that_would_hang: dist.barrier(), under "if dist.get_rank() == 0" of *',
             "*ranks 1, 2 did not take part: finished at 0 ps, without calling it",

@@ -1,0 +1,52 @@
+"""How ``init_process_group("testbed")`` and ``new_group`` come by a process group of ours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from collectives.autoload import register
+from collectives.choice import Choice
+from collectives.torch_backend.group import TestbedProcessGroup
+from collectives.torch_backend.members import Members, Processes
+from collectives.torch_backend.replacements import replace
+from sim.cluster import Cluster
+
+register()  # for those who import this module where the package is not installed
+
+
+@dataclass(frozen=True)
+class TestbedOptions:
+    """What ``init_process_group("testbed", pg_options=…)`` takes.
+
+    Attributes:
+        algorithm: of all-reduce, as `collectives.resolve_algorithm` takes it, or a mapping from
+            collectives to their algorithms.
+    """
+
+    __test__: ClassVar[bool] = False  # pytest takes a class of this name for tests
+
+    algorithm: Choice = "ring"
+
+
+def create(options: Any, backend_options: Any) -> TestbedProcessGroup:
+    """Create the process group that ``init_process_group`` or ``new_group`` asks for.
+
+    Called by torch; *options* say who takes part, *backend_options* are the user's `TestbedOptions`.
+    """
+    rank_thread = Cluster.current()
+    if isinstance(backend_options, TestbedOptions):
+        algorithm = backend_options.algorithm
+    elif backend_options is None or rank_thread is not None:
+        algorithm = None  # on rank threads the script may have asked for any backend, with its options
+    else:
+        raise TypeError(f"pg_options must be a TestbedOptions, got {type(backend_options).__name__}")
+    members: Members
+    if rank_thread is None:
+        replace(lambda group: isinstance(group, TestbedProcessGroup))
+        members = Processes(options, algorithm or "ring")
+    else:
+        from collectives.virtual.group import RankThreads
+
+        members = RankThreads(rank_thread, options, algorithm)
+    return TestbedProcessGroup(members, options.group_rank, options.group_size)

@@ -1,0 +1,50 @@
+"""What does not run on rank threads says so by name, and at once."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+import torch.distributed.rpc
+
+from collectives.errors import NotSupportedError
+from collectives.virtual import run_virtual
+from sim.errors import RankError, SimulationError
+from sim.topology import Topology
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of much that its own code does
+
+
+def remote_calls(path):
+    torch.distributed.rpc.init_rpc(f"worker {dist.get_rank()}", rank=dist.get_rank(), world_size=2)
+
+
+def checkpoint_in_a_thread(path):
+    dcp.async_save({"weight": torch.ones(2)}, checkpoint_id=path).result()
+
+
+def sparse_gradients(path):
+    torch.manual_seed(1)
+    module = torch.nn.Sequential(torch.nn.Embedding(4, 2, sparse=True), torch.nn.Linear(2, 1))
+    model = torch.nn.parallel.DistributedDataParallel(module)
+    model(torch.tensor([1, 2])).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("work", "kind", "reason"),
+    [
+        (remote_calls, NotSupportedError, "rpc answers from threads of its own.* torchrun"),
+        (checkpoint_in_a_thread, SimulationError, "only in its own thread, not in 'AsyncCheckpoint"),
+        (sparse_gradients, NotSupportedError, "sparse_coo cannot be reduced; use a dense tensor"),
+    ],
+)
+def test_what_cannot_run_is_refused(tmp_path, work, kind, reason):
+    def run(rank):
+        dist.init_process_group("gloo")
+        work(tmp_path)
+
+    with pytest.raises(RankError, match=reason) as caught:
+        run_virtual(run, Topology.switch(num_ranks=2, bandwidth="100Gbps", latency="2us"))
+
+    assert isinstance(caught.value.__cause__, kind)
