@@ -20,6 +20,7 @@ from typing import Any, TextIO, TypeAlias
 import numpy as np
 import torch
 import torch.distributed.distributed_c10d as c10d
+import torch.utils._python_dispatch as dispatch
 from torch.nn.parallel import DistributedDataParallel
 
 Streams: TypeAlias = tuple[TextIO, TextIO]
@@ -149,4 +150,23 @@ def torch_globals(num_ranks: int) -> list[PerRank]:
         attribute(num_ranks, sys, "excepthook", lambda rank: sys.excepthook),  # torch wraps it
         attribute(num_ranks, warnings, "filters", lambda rank: list(warnings.filters)),
         PerRank(num_ranks, torch.get_default_dtype, torch.set_default_dtype, lambda rank: dtype),
+        PerRank(num_ranks, _get_mode_flags, _set_mode_flags, lambda rank: {}),
     ]
+
+
+_MODE_FLAGS = [
+    name for name in vars(dispatch) if name.startswith("_is_in_") and name.endswith(("_mode", "internals"))
+]
+
+
+def _get_mode_flags() -> dict[str, bool]:
+    """Return what torch notes for the process of dispatch modes, which belong to threads."""
+    return {name: getattr(dispatch, name) for name in _MODE_FLAGS}
+
+
+def _set_mode_flags(flags: Mapping[str, bool]) -> None:
+    for name in _MODE_FLAGS:
+        setattr(dispatch, name, flags.get(name, False))
+    tell_dynamo = getattr(dispatch, "set_is_in_mode_without_ignore_compile_internals", None)
+    if tell_dynamo is not None:
+        tell_dynamo(flags.get("_is_in_any_mode_without_ignore_compile_internals", False))

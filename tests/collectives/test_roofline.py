@@ -1,5 +1,7 @@
 """The roofline of a device over every operation: what is charged, by how much, and what is not."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -10,6 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -222,6 +225,18 @@ def test_runs_repeat_and_the_arithmetic_is_that_of_the_model_however_it_is_train
     assert first.times_ps == second.times_ps
     assert models[0].totals == models[1].totals
     assert models[0].totals[0].flops == 2 * 2 * 4 * 16 * 16 * (3 * 3 - 1)  # the input needs no gradient
+
+
+def test_that_a_mode_is_active_is_known_on_its_rank_and_forgotten_afterwards():
+    def work(rank):
+        dist.init_process_group()
+        with FlopCounterMode(display=False) if rank == 1 else nullcontext():
+            dist.barrier()
+        return is_in_torch_dispatch_mode()
+
+    assert run_virtual(work, switch(3), compute=Roofline(MEMORY)).results == [True] * 3
+    assert run_virtual(work, switch(3)).results == [False] * 3
+    assert not is_in_torch_dispatch_mode()
 
 
 def test_collectives_run_beside_computation():
