@@ -1,16 +1,24 @@
-"""How ``init_process_group("testbed")`` and ``new_group`` come by a process group of ours."""
+"""How ``init_process_group("testbed")`` and ``new_group`` come by a process group of ours.
+
+Which algorithms it uses is said by ``pg_options``; else, between processes, by the environment variable
+``TESTBED_ALGORITHM``, and on rank threads by the run.
+"""
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from collectives.autoload import register
-from collectives.choice import Choice
+from collectives.choice import Choice, check_choice
+from collectives.errors import UnknownAlgorithmError
 from collectives.torch_backend.group import TestbedProcessGroup
 from collectives.torch_backend.members import Members, Processes
 from collectives.torch_backend.replacements import replace
 from sim.cluster import Cluster
+
+ALGORITHM_VARIABLE = "TESTBED_ALGORITHM"
 
 register()  # for those who import this module where the package is not installed
 
@@ -44,9 +52,18 @@ def create(options: Any, backend_options: Any) -> TestbedProcessGroup:
     members: Members
     if rank_thread is None:
         replace(lambda group: isinstance(group, TestbedProcessGroup))
-        members = Processes(options, algorithm or "ring")
+        members = Processes(options, algorithm or _algorithm_of_environment())
     else:
         from collectives.virtual.group import RankThreads
 
         members = RankThreads(rank_thread, options, algorithm)
     return TestbedProcessGroup(members, options.group_rank, options.group_size)
+
+
+def _algorithm_of_environment() -> str:
+    name = os.environ.get(ALGORITHM_VARIABLE) or "ring"
+    try:
+        check_choice(name)
+    except UnknownAlgorithmError as error:
+        raise UnknownAlgorithmError(f"environment variable {ALGORITHM_VARIABLE}: {error}") from None
+    return name

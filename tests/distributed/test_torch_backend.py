@@ -1,5 +1,6 @@
 """The testbed backend between processes: our collectives over an inner Gloo group."""
 
+import os
 from datetime import timedelta
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from collectives.connection import connect
-from collectives.errors import CollectiveTimeoutError
+from collectives.errors import CollectiveTimeoutError, UnknownAlgorithmError
 from collectives.torch_backend import TestbedOptions
 
 pytestmark = pytest.mark.distributed
@@ -132,3 +133,30 @@ def test_a_rank_that_never_calls_is_named_after_the_groups_timeout(pool):
 
     assert "all_reduce #0 (ring" in message
     assert "rank 1 did not take part" in message
+
+
+def algorithms_of_the_environment(rank, world_size):
+    used = []
+    try:
+        for name in ("tree", "", "rign"):
+            os.environ["TESTBED_ALGORITHM"] = name
+            for options in (None, TestbedOptions("naive")) if name != "rign" else (None,):
+                group = dist.new_group(backend="testbed", pg_options=options)
+                tensor = torch.ones(8)
+                dist.all_reduce(tensor, group=group)
+                used.append(
+                    (str(group.communicator(tensor.device).selector.select("all_reduce", 32)), tensor[0])
+                )
+    except UnknownAlgorithmError as error:
+        used.append(str(error))
+    finally:
+        del os.environ["TESTBED_ALGORITHM"]
+    return used
+
+
+def test_the_environment_chooses_the_algorithm_of_groups_that_choose_none(pool):
+    *used, error = pool.run(algorithms_of_the_environment, 2)[0]
+
+    assert used == [("tree", 2.0), ("naive", 2.0), ("ring", 2.0), ("naive", 2.0)]
+    assert error.startswith("environment variable TESTBED_ALGORITHM: ")
+    assert "ring" in error

@@ -50,6 +50,16 @@ def test_it_gives_what_one_process_gives_on_any_network(name):
     assert fast.seconds < slow.seconds
 
 
+@pytest.mark.parametrize("name", ["zero overlapped", "fsdp2", "pipeline interleaved", "hook powersgd"])
+def test_times_repeat_to_the_picosecond(name):
+    system = SYSTEMS[name]
+    topology = Topology.switch(num_ranks=system.world_size, **FAST)
+
+    first, second = (run(system, topology, "nccl") for _ in range(2))
+
+    assert first.times_ps == second.times_ps
+
+
 def test_who_trains_on_a_part_of_the_batch_or_not_at_all_gets_something_else():
     model = network()
     untouched = whole(model.parameters())
