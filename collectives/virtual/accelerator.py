@@ -176,6 +176,12 @@ _REFUSED = (
     "CUDAPluggableAllocator", "change_current_allocator", "ExternalStream",
 )  # fmt: skip
 
+_TENSORS = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Byte", "Char", "Bool")
+
+
+def _tensor(name: str) -> Callable[..., Any]:
+    return lambda own, *args, **options: getattr(torch, name)(*args, **options)
+
 
 def refuse(name: str) -> Any:
     """Refuse what means nothing on a CPU.
@@ -200,6 +206,7 @@ CUDA: Functions = {
     **dict.fromkeys(_NOTHING, Accelerator.nothing),
     **dict.fromkeys(_MEMORY, Accelerator.memory),
     **{name: _refusal(f"torch.cuda.{name}") for name in _REFUSED},
+    **{f"{name}Tensor": _tensor(f"{name}Tensor") for name in _TENSORS},
     **dict.fromkeys(("manual_seed", "manual_seed_all"), Accelerator.seed),
     **dict.fromkeys(("current_stream", "default_stream"), lambda own, device=None: own.stream),
     **dict.fromkeys(("stream", "StreamContext"), Accelerator.on_stream),

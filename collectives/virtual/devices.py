@@ -20,17 +20,22 @@ from typing import Any
 import torch
 import torch.distributed.distributed_c10d as c10d
 from torch._C import _len_torch_function_stack
-from torch.distributed.device_mesh import DeviceMesh
-from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
-from torch.utils.data import DataLoader
 
-from collectives.virtual.accelerator import ACCELERATOR, CUDA, NVTX, Accelerator, VirtualEvent, VirtualStream
+from collectives.virtual import device_arguments
+from collectives.virtual.accelerator import (
+    ACCELERATOR,
+    CUDA,
+    NVTX,
+    Accelerator,
+    VirtualEvent,
+    VirtualStream,
+)
+from collectives.virtual.device_arguments import MAPPED, changed, is_cuda
 from collectives.virtual.notices import Notices
 from collectives.virtual.patching import Replacement, replaced
 from sim.cluster import Cluster, RankThread
 
-_MAPPED = "cuda mapped to CPU"
 _SAYS_SO = ("cuda", "accelerator")
 _CPU = torch.device("cpu")
 
@@ -89,24 +94,20 @@ class Devices:
             yield module, "Event", self._outside_of_torch(module, "Event", _made(VirtualEvent))
         yield torch, "Generator", _class_outside_of_torch(torch.Generator, _generator)
         for module in (c10d, torch.distributed):
-            available = self._outside_of_torch(module, "is_nccl_available", lambda own: True)
-            yield module, "is_nccl_available", available
-            yield module, "init_process_group", _changed(c10d.init_process_group, _without_device_id)
-        yield torch, "set_default_device", _changed(torch.set_default_device, self._first_enter)
-        yield torch.serialization, "_get_restore_location", _restoring_on_cpu
-        for owner, change in (
-            (DistributedDataParallel, _without_device_ids), (DeviceMesh, _on_cpu_mesh),
-            (torch.amp.autocast_mode.autocast, _autocast_on_cpu), (torch.amp.GradScaler, _scaler_on_cpu),
-            (DataLoader, _without_pinning),
-        ):  # fmt: skip
-            yield owner, "__init__", _changed(owner.__init__, change)
+            yield (
+                module,
+                "is_nccl_available",
+                self._outside_of_torch(module, "is_nccl_available", lambda own: True),
+            )
+        yield torch, "set_default_device", changed(torch.set_default_device, self._first_enter)
+        yield from device_arguments.replacements()
 
     def _outside_of_torch(self, module: Any, name: str, function: Callable[..., Any]) -> Any:
         """Return what is *function* on rank threads, and for torch itself the original, as elsewhere."""
         original, full = getattr(module, name), f"{module.__name__}.{name}"
 
         def virtual(rank_thread: RankThread, *args: Any, **options: Any) -> Any:
-            Notices.of(rank_thread.cluster).add(_MAPPED, full)
+            Notices.of(rank_thread.cluster).add(MAPPED, full)
             return function(self._accelerator(rank_thread), *args, **options)
 
         if inspect.isclass(original):
@@ -140,7 +141,7 @@ class _CpuForCuda(TorchFunctionMode):
         if kwargs and ("device" in kwargs or "pin_memory" in kwargs):
             kwargs = dict(kwargs)
             if "device" in kwargs and is_cuda(kwargs["device"]):
-                self._notices.add(_MAPPED, f"{func.__name__}(device=…)")
+                self._notices.add(MAPPED, f"{func.__name__}(device=…)")
                 kwargs["device"] = _CPU
             kwargs.pop("pin_memory", None)
         if func in _WITH_DEVICE:
@@ -152,39 +153,36 @@ class _CpuForCuda(TorchFunctionMode):
             kind = args[0] if args else kwargs.get("type", kwargs.get("device"))
             if is_cuda(kind) or (isinstance(kind, str) and kind.partition(":")[0] == "cpu"):
                 if is_cuda(kind):
-                    self._notices.add(_MAPPED, "torch.device")
+                    self._notices.add(MAPPED, "torch.device")
                 return _CPU
             return func(*args, **kwargs)
         if func is torch.Tensor.cuda:
-            self._notices.add(_MAPPED, "Tensor.cuda")
+            self._notices.add(MAPPED, "Tensor.cuda")
             return args[0]
         if func is torch.Tensor.pin_memory:
-            self._notices.add(_MAPPED, "Tensor.pin_memory")
+            self._notices.add(MAPPED, "Tensor.pin_memory")
             return args[0]
         if func is torch.Tensor.record_stream:
             return None
-        first, *rest = args
         if func is torch.Tensor.type:
-            rest = [own.replace("torch.cuda.", "torch.") if isinstance(own, str) else own for own in rest]
-        elif any(map(is_cuda, rest)):
-            self._notices.add(_MAPPED, f"Tensor.{func.__name__}")
-            rest = [_CPU if is_cuda(own) else own for own in rest]
-        return func(first, *rest, **kwargs)
+            args = tuple(
+                own.replace("torch.cuda.", "torch.") if isinstance(own, str) else own for own in args
+            )
+        else:
+            first = int(func is torch.as_tensor)  # whose first argument may be a number
+            if any(map(is_cuda, args[first:])):
+                self._notices.add(MAPPED, "Module.to" if func is _parse_to else f"Tensor.{func.__name__}")
+                args = (*args[:first], *(_CPU if is_cuda(own) else own for own in args[first:]))
+        return func(*args, **kwargs)
 
+
+_parse_to: Any = torch._C._nn._parse_to
+"""Reads the arguments of ``Module.to``."""
 
 _WITH_DEVICE = frozenset(
-    (torch.device, torch.Tensor.cuda, torch.Tensor.to, torch.Tensor.pin_memory, torch.Tensor.type,
+    (_parse_to, torch.device, torch.Tensor.cuda, torch.Tensor.to, torch.Tensor.pin_memory, torch.Tensor.type,
      torch.Tensor.record_stream, torch.as_tensor)
 )  # fmt: skip
-
-
-def is_cuda(device: Any) -> bool:
-    """Return whether *device* means a CUDA device, as an index alone does."""
-    if isinstance(device, str):
-        return device.partition(":")[0] == "cuda"
-    if isinstance(device, torch.device):
-        return device.type == "cuda"
-    return isinstance(device, int) and not isinstance(device, bool)
 
 
 def _class_outside_of_torch(original: Any, virtual: Callable[..., Any]) -> type:
@@ -220,72 +218,3 @@ _Generator = torch.Generator
 def _is_torch(frame: Any) -> bool:
     name: str = frame.f_globals.get("__name__", "")
     return name == "torch" or name.startswith("torch.")
-
-
-def _changed(original: Any, change: Callable[[Notices, dict[str, Any]], None]) -> Any:
-    """Return *original*, which on a rank thread gets its arguments as *change* has changed them by name."""
-    signature = inspect.signature(original)
-
-    @functools.wraps(original)
-    def called(*args: Any, **options: Any) -> Any:
-        rank_thread = Cluster.current()
-        if rank_thread is None:
-            return original(*args, **options)
-        bound = signature.bind(*args, **options)
-        change(Notices.of(rank_thread.cluster), bound.arguments)
-        return original(*bound.args, **bound.kwargs)
-
-    return called
-
-
-def _without(options: dict[str, Any], notices: Notices, of: str, *names: str) -> None:
-    for name in names:
-        if options.pop(name, None):
-            notices.add(_MAPPED, f"{of}({name}=…)")
-
-
-def _without_device_id(notices: Notices, options: dict[str, Any]) -> None:
-    _without(options, notices, "init_process_group", "device_id")
-
-
-def _without_device_ids(notices: Notices, options: dict[str, Any]) -> None:
-    _without(options, notices, "DistributedDataParallel", "device_ids", "output_device")
-
-
-def _without_pinning(notices: Notices, options: dict[str, Any]) -> None:
-    _without(options, notices, "DataLoader", "pin_memory", "pin_memory_device")
-
-
-def _on_cpu_mesh(notices: Notices, options: dict[str, Any]) -> None:
-    if options.get("device_type") == "cuda":
-        notices.add(_MAPPED, "DeviceMesh")
-        options["device_type"] = "cpu"
-
-
-def _autocast_on_cpu(notices: Notices, options: dict[str, Any]) -> None:
-    if options.get("device_type") == "cuda":
-        notices.add(_MAPPED, "torch.autocast")
-        options["device_type"] = "cpu"
-        if options.get("dtype") is None:
-            options["dtype"] = torch.get_autocast_dtype("cuda")
-
-
-def _scaler_on_cpu(notices: Notices, options: dict[str, Any]) -> None:
-    if options.get("device", "cuda") == "cuda":
-        notices.add(_MAPPED, "GradScaler")
-        options["device"] = "cpu"
-
-
-_restore_location: Any = torch.serialization._get_restore_location
-
-
-def _restoring_on_cpu(map_location: Any) -> Any:
-    """Return what puts a storage that is loaded in its place: as `torch.load` does, but on the CPU."""
-    if Cluster.current() is None:
-        return _restore_location(map_location)
-    if isinstance(map_location, dict):
-        map_location = {place: "cpu" if is_cuda(to) else to for place, to in map_location.items()}
-    elif is_cuda(map_location):
-        map_location = "cpu"
-    restore = _restore_location(map_location)
-    return lambda storage, place: restore(storage, "cpu" if is_cuda(place) else place)

@@ -106,6 +106,7 @@ TRAINING = """
     layer(torch.ones(1, 8).cuda()).sum().backward()
     compiled = torch.compile(nn.Linear(4, 4).to(device), backend="aot_eager")
     compiled(torch.ones(1, 4, device="cuda")).sum().backward()
+    assert nn.Linear(2, 2).to(local_rank).weight.to(0).is_cpu and torch.as_tensor(5).item() == 5
     pinned = torch.ones(2, pin_memory=True).pin_memory().type("torch.cuda.DoubleTensor").dtype
 """
 
@@ -178,6 +179,11 @@ def test_what_means_nothing_on_the_cpu_is_refused_by_name_with_the_way_out(name:
         run(lambda rank: getattr(torch.cuda, name)(), 1)
 
     assert isinstance(caught.value.__cause__, NotSupportedError)
+
+
+def test_a_layer_that_torch_has_for_gpus_only_is_refused_by_name() -> None:
+    with pytest.raises(RankError, match=r"torch\.nn\.SyncBatchNorm means nothing"):
+        run(lambda rank: torch.nn.SyncBatchNorm.convert_sync_batchnorm(torch.nn.BatchNorm1d(3)), 1)
 
 
 def modes_of(tmp_path: Path, text: str, *argv: str) -> int:
