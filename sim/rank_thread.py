@@ -117,8 +117,10 @@ class RankThread:
     def die(self) -> NoReturn:
         """End this rank here as a process that is killed ends: without a word to the others.
 
-        What Python cannot leave out are the ``finally`` blocks on the way; in them nothing can be waited for.
+        All that happens in the cluster up to this rank's local time happens first.  What Python cannot leave
+        out are the ``finally`` blocks on the way; in them nothing can be waited for.
         """
+        self.poll(self.cluster.env.event())
         self._kill()
         raise RankUnwound
 
@@ -239,6 +241,7 @@ class RankThread:
         if not self._finished:
             self._kill()
             self._make_ready()
+            self._now_ps = int(self.cluster.env.now)
 
     def check_thread(self) -> None:
         """Go no further where this rank cannot act: it is over, or this is another thread.

@@ -102,6 +102,30 @@ def test_a_rank_that_dies_while_it_computes_has_lived_until_then_and_not_longer(
     assert lived.count(1) == 4
 
 
+@settings(max_examples=15)
+@given(death_ns=st.integers(1, 40_000), victim=st.integers(0, 2))
+def test_what_a_dead_rank_had_in_flight_goes_no_further(death_ns: int, victim: int) -> None:
+    def work(rank: int) -> int:
+        dist.init_process_group()
+        handle = dist.all_reduce(torch.ones(3 * 12_500), async_op=True)
+        rank_thread = Cluster.current()
+        assert rank_thread is not None
+        if rank == victim:
+            rank_thread.charge_ps(10**9)
+        handle.wait()
+        return rank_thread.now_ps()
+
+    takes_ps = 4 * (4_000_000 + 50_000 * 80)  # 2(p-1)(α + β·n/p), 50 kB chunks at 12.5 GB/s
+    death = DeadRank(victim, at=death_ns / 1e9)
+
+    if death_ns * 1000 > takes_ps:
+        run = run_virtual(work, switch(3), conditions=[death])
+        assert run.results == [None if rank == victim else takes_ps for rank in range(3)]
+    else:
+        with pytest.raises(DeadlockError, match=f"rank {victim} did not take part: killed at "):
+            run_virtual(work, switch(3), conditions=[death])
+
+
 SCRIPT = """
     import torch
     import torch.distributed as dist
