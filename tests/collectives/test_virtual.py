@@ -26,6 +26,7 @@ from collectives.virtual import run_virtual
 from collectives.virtual.script import Module
 from sim.cluster import Cluster
 from sim.errors import DeadlockError, RankError
+from sim.files.description import load_network
 from sim.topology import Topology
 from sim.trace import Trace
 
@@ -95,7 +96,7 @@ def test_runs_repeat_bit_for_bit_and_picosecond_for_picosecond(world_size, numel
 
 
 def test_each_rank_finds_what_torchrun_would_have_set():
-    names = ["RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"]
+    names = ["RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"]
     topology = Topology.nodes(
         num_nodes=2,
         ranks_per_node=2,
@@ -108,7 +109,15 @@ def test_each_rank_finds_what_torchrun_would_have_set():
 
     run = run_virtual(lambda rank: [int(os.environ[name]) for name in names], topology)
 
-    assert run.results == [[0, 0, 0, 4, 2], [1, 1, 0, 4, 2], [2, 0, 1, 4, 2], [3, 1, 1, 4, 2]]
+    assert run.results == [[0, 0, 0, 4, 2, 2], [1, 1, 0, 4, 2, 2], [2, 0, 1, 4, 2, 2], [3, 1, 1, 4, 2, 2]]
+
+
+def test_ranks_of_a_node_that_is_not_full_are_told_how_many_they_are():
+    topology = load_network("dgx-h100").topology(10)
+
+    run = run_virtual(lambda rank: os.environ["LOCAL_WORLD_SIZE"], topology)
+
+    assert run.results == ["8"] * 8 + ["2"] * 2
 
 
 def test_what_a_process_has_once_every_rank_has_for_itself():
