@@ -124,7 +124,7 @@ class Reducer:
         self._names = names
         self._phase = Phase.IDLE
         self._history: list[Event] = []
-        _check(plan)
+        plan.check()
         self._buckets = [_Bucket(index, bucket.parameters) for index, bucket in enumerate(plan.buckets)]
         self._buckets_of: dict[int, list[_Bucket]] = {}
         for bucket in self._buckets:
@@ -335,21 +335,3 @@ class Reducer:
         story = [f"  … {earlier} earlier events"] if earlier > 0 else []
         story += [f"  {event}" for event in self._history[-recent:]]
         return ReducerError("\n".join([problem, *(["this pass so far:", *story] if story else [])]))
-
-
-def _check(plan: Plan) -> None:
-    """Refuse a plan that does not hold together.
-
-    Raises:
-        ReducerError: the message says what does not.
-    """
-    if not all(bucket.parameters for bucket in plan.buckets):
-        raise ReducerError("every bucket must hold at least one parameter")
-    where = [(parameter, number) for number, buffer in enumerate(plan.buffers) for parameter in buffer]
-    if len(dict(where)) < len(where):
-        raise ReducerError("a parameter must be in one buffer only, once")
-    travels = {(parameter, own.buffer) for own in plan.buckets for parameter in own.parameters}
-    if travels != set(where):
-        raise ReducerError("every parameter must be in a bucket of its buffer")
-    if {launch.bucket for launch in plan.launches} != set(range(len(plan.buckets))):
-        raise ReducerError("every bucket must be launched, and only those that there are")

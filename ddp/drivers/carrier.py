@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from collectives.communicator import Communicator
 from collectives.work import Work
 from ddp.drivers.timeline import Timeline
+from ddp.timings import BucketRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,19 @@ class Landed:
     start_ps: int
     end_ps: int
     exposed_ps: int
+
+    def run(self, complete_ps: int, zero_ps: int) -> BucketRun:
+        """Return what became of it since *zero_ps*; its bucket was complete at *complete_ps*."""
+        return BucketRun(
+            self.bucket,
+            self.collective,
+            self.nbytes,
+            complete_ps - zero_ps,
+            self.launched_ps - zero_ps,
+            self.start_ps - zero_ps,
+            self.end_ps - zero_ps,
+            self.exposed_ps,
+        )
 
 
 class Carrier:

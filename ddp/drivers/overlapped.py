@@ -239,7 +239,7 @@ class OverlappedDriver(TorchDriver):
         self._deferred.put(index)
         return told
 
-    def _watch_sentinels(self) -> None:
+    def _watch_few(self) -> None:
         """Go on watching every gradient: each leaves its place as soon as it comes."""
 
     def _launch(self, bucket: int, collective: str) -> None:

@@ -17,10 +17,59 @@ from typing import TypeAlias
 import torch
 from torch.nn import Parameter
 
+from ddp.drivers.passes import Passes
+
 GROUP_BYTES = 2**20
 """That of a second-level cache."""
 
 State: TypeAlias = tuple[torch.Tensor, int] | None
+
+
+class Watch:
+    """Says which gradients are ready when one that is watched has come; at first, just that one.
+
+    Args:
+        parameters: whose gradients come.
+        passes: are told which to watch.
+    """
+
+    def __init__(self, parameters: Sequence[Parameter], passes: Passes) -> None:
+        self._parameters = parameters
+        self._passes = passes
+        self._sentinels: Sentinels | None = None
+
+    def few(self, buckets: Sequence[Sequence[int]], order: Sequence[int], whole: Sequence[bool]) -> None:
+        """Watch sentinels only, from the next pass on; see `Sentinels`."""
+        self._sentinels = Sentinels(self._parameters, buckets, order, whole)
+        self._passes.watch(self._sentinels.watched)
+
+    def all(self) -> Sequence[int]:
+        """Watch every gradient; return those that have come unnoticed."""
+        if self._sentinels is None:
+            return ()
+        come, self._sentinels = self._sentinels.come(), None
+        self._passes.watch(range(len(self._parameters)))
+        return come
+
+    def begin(self) -> None:
+        """Begin a pass."""
+        if self._sentinels is not None:
+            self._sentinels.begin()
+
+    def come_with(self, index: int) -> Sequence[int]:
+        """Return which gradients are ready now that one has come."""
+        if self._sentinels is None:
+            return (index,)
+        come = self._sentinels.come_with(index)
+        return self.all() if come is None else come
+
+    def unnoticed(self) -> Sequence[int]:
+        """Return the gradients that have come by the end of the pass, and whose sentinel has not."""
+        return () if self._sentinels is None else self._sentinels.come()
+
+    def end(self) -> Sequence[int]:
+        """End the pass; return the gradients that have come twice, unless each was watched."""
+        return () if self._sentinels is None else self._sentinels.end()
 
 
 class Sentinels:

@@ -34,7 +34,7 @@ from ddp.drivers.agreement import agree_on_order, agree_on_timing
 from ddp.drivers.carrier import Carrier
 from ddp.drivers.filling import Filling
 from ddp.drivers.passes import Passes
-from ddp.drivers.sentinels import Sentinels
+from ddp.drivers.sentinels import Watch
 from ddp.drivers.timeline import SpanRecorder, Timeline
 from ddp.events import (
     AwaitBucket,
@@ -98,7 +98,6 @@ class TorchDriver:
         self._reached = self._shadowing = self._backward_ended = False
         self.has_rebuilt = False
         self._owed: set[int] = set()
-        self._sentinels: Sentinels | None = None
         self._owners: frozenset[int] = frozenset()
         self.finished: Callable[[], None] = lambda: None
         self._timeline = Timeline(communicator, recorder)
@@ -108,6 +107,7 @@ class TorchDriver:
         self._build(settings.first_limits, order=None)
         self.first_sizes = joined(self.bucket_nbytes)
         self.passes = Passes(parameters, self, self._timeline)
+        self._watch = Watch(self._parameters, self.passes)
 
     @property
     def bucket_nbytes(self) -> list[int]:
@@ -192,54 +192,39 @@ class TorchDriver:
             self._build(self._settings.limits, order, timing)
             for bucket in self._flat:
                 bucket.adopt()
-            self._watch_sentinels()
+            self._watch_few()
 
-    def _watch_sentinels(self) -> None:
+    def _watch_few(self) -> None:
         """Watch few gradients from now on, if nobody has to hear of each when it comes."""
         nobody_asks = self._readiness is None and self._checks is None and not self._filling.tells_each
         if nobody_asks and self._communicator.moves_by_itself and not self._settings.as_view:
-            whole = [flat.waits for flat in self._flat]
-            self._sentinels = Sentinels(self._parameters, self._assignment, self.ready_order, whole)
-            self.passes.watch(self._sentinels.watched)
-
-    def _watch_all(self) -> Sequence[int]:
-        """Watch every gradient again; return those that have come unnoticed."""
-        assert self._sentinels is not None
-        come, self._sentinels = self._sentinels.come(), None
-        self.passes.watch(range(len(self._parameters)))
-        return come
+            self._watch.few(self._assignment, self.ready_order, [flat.waits for flat in self._flat])
 
     def outputs_hidden(self) -> None:
         """Watch every gradient: nothing else will tell when the backward pass begins."""
-        if self._sentinels is not None:
-            self._watch_all()
+        self._watch.all()
 
     def backward_began(self) -> None:
         """Take the time."""
         self.times.first("backward_began")
-        if self._sentinels is not None:
-            self._sentinels.begin()
+        self._watch.begin()
 
     def gradient_ready(self, index: int) -> None:
         """Take what is ready, and advance what is in flight, unless the pass only adds up."""
         self._reached = True
-        if self._local_passes:
-            return
+        if not self._local_passes:
+            if self._readiness is None:
+                self._take_all(self._watch.come_with(index))
+            else:
+                self._take_all(self._readiness.accumulated(index))
+
+    def _take_all(self, ready: Iterable[int]) -> None:
         if self._reducer.phase is Phase.IDLE:
             self._begin()
-        told = bool(sum(map(self._take, self._come_with(index))))
+        told = bool(sum(map(self._take, ready)))
         if (told or not self._communicator.moves_by_itself) and self._carrier.busy:
             for reduced in self._carrier.poll():
                 self._reduced(reduced)
-
-    def _come_with(self, index: int) -> Iterable[int]:
-        """Return which gradients are ready now that one has been accumulated."""
-        if self._readiness is not None:
-            return self._readiness.accumulated(index)
-        if self._sentinels is None:
-            return (index,)
-        come = self._sentinels.come_with(index)
-        return self._watch_all() if come is None else come
 
     def gradient_kept(self, index: int) -> None:
         """Take note of a gradient that is not reduced."""
@@ -248,15 +233,17 @@ class TorchDriver:
 
     def backward_ended(self) -> None:
         """Tell the reducer, unless the pass reached no parameter."""
-        if self._reached:
+        unnoticed = self._watch.unnoticed()
+        if unnoticed and not self._local_passes:
+            self._take_all(unnoticed)
+        if self._reached or unnoticed:
             self._local_passes = (self._local_passes or self._settings.strategy.num_passes) - 1
         self._reached = False
         if self._reducer.phase is Phase.FILLING:
-            if self._sentinels is not None:
-                self._check_unwatched(self._sentinels)
             if self._readiness is not None:
-                for ready in self._readiness.pass_ended():
-                    self._take(ready)
+                self._take_all(self._readiness.pass_ended())
+            for twice in self._watch.end():
+                self._tell(self._filling.note(twice))
             self._end()
 
     def pass_abandoned(self) -> None:
@@ -272,27 +259,8 @@ class TorchDriver:
     def bucket_runs(self) -> tuple[BucketRun, ...]:
         """Return what became of the buckets of the latest pass, as far as they have arrived."""
         members = [bucket.parameters for bucket in self._plan.buckets]
-        zero_ps = self._step_began_ps
-        return tuple(
-            BucketRun(
-                own.bucket,
-                own.collective,
-                own.nbytes,
-                max(self._filling.ready_ps[index] for index in members[own.bucket]) - zero_ps,
-                own.launched_ps - zero_ps,
-                own.start_ps - zero_ps,
-                own.end_ps - zero_ps,
-                own.exposed_ps,
-            )
-            for own in self._carrier.landed
-        )
-
-    def _check_unwatched(self, sentinels: Sentinels) -> None:
-        """Take what has come unnoticed, and let the reducer refuse what came twice."""
-        for index in sentinels.come():
-            self._take(index)
-        for index in sentinels.end():
-            self._tell(self._filling.note(index))
+        complete_ps = [max((self._filling.ready_ps.get(i, 0) for i in own), default=0) for own in members]
+        return tuple(own.run(complete_ps[own.bucket], self._step_began_ps) for own in self._carrier.landed)
 
     def _begin(self) -> None:
         self._filling.begin()

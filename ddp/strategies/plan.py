@@ -15,6 +15,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from ddp.bucketing import assign_buckets
+from ddp.errors import ReducerError
 
 ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER = "all_reduce", "reduce_scatter", "all_gather"
 REDUCE, BROADCAST = "reduce", "broadcast"
@@ -132,3 +133,20 @@ class Plan:
         if own.part is not None:
             return own.part[1] - own.part[0]
         return sum(sizes[parameter] for parameter in own.parameters)
+
+    def check(self) -> None:
+        """Refuse a plan that does not hold together.
+
+        Raises:
+            ReducerError: the message says what does not.
+        """
+        if not all(bucket.parameters for bucket in self.buckets):
+            raise ReducerError("every bucket must hold at least one parameter")
+        where = [(parameter, number) for number, buffer in enumerate(self.buffers) for parameter in buffer]
+        if len(dict(where)) < len(where):
+            raise ReducerError("a parameter must be in one buffer only, once")
+        travels = {(parameter, own.buffer) for own in self.buckets for parameter in own.parameters}
+        if travels != set(where):
+            raise ReducerError("every parameter must be in a bucket of its buffer")
+        if {launch.bucket for launch in self.launches} != set(range(len(self.buckets))):
+            raise ReducerError("every bucket must be launched, and only those that there are")

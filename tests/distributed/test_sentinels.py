@@ -121,3 +121,38 @@ def come_twice_before_they_are_taken(rank: int, world_size: int) -> bool:
 
 def test_a_gradient_that_changes_before_it_is_taken_is_averaged_whole(pool: WorkerPool) -> None:
     assert all(pool.run(come_twice_before_they_are_taken, 2))
+
+
+class Some(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = nn.ParameterList(torch.ones(2) for _ in range(3))
+        self.used = [0, 1, 2]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for index in self.used:
+            x = x * self.weights[index]
+        return x
+
+
+def reach_no_sentinel(rank: int, world_size: int) -> tuple[str, list[list[float]]]:
+    model = ddp.DistributedDataParallel(Some())
+    for _ in range(3):
+        model.zero_grad()
+        model(torch.ones(2)).sum().backward()
+    watched = model._driver.passes.watched
+    model.zero_grad()
+    model.module.used = [index for index in range(3) if index not in watched]
+    assert model.module.used
+    with pytest.raises(ReducerError) as caught:
+        model(torch.ones(2)).sum().backward()
+    model.zero_grad()
+    model.module.used = [0, 1, 2]
+    model(torch.full((2,), float(rank))).sum().backward()
+    return str(caught.value), [parameter.grad.tolist() for parameter in model.parameters()]
+
+
+def test_a_pass_that_reaches_no_watched_gradient_is_reduced_all_the_same(pool: WorkerPool) -> None:
+    for message, grads in pool.run(reach_no_sentinel, 2):
+        assert "without a gradient for parameter 0 (weights.0)" in message
+        assert grads == [[0.5, 0.5]] * 3
