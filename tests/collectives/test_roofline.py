@@ -85,6 +85,12 @@ def test_operations_cost_the_bytes_that_they_read_and_write():
     assert cost(torch.ones, 7) == 28
 
 
+def test_a_sparse_tensor_costs_its_indices_and_values():
+    sparse = torch.sparse_coo_tensor([[1, 1, 4]], torch.ones(3), (1000,), check_invariants=True).coalesce()
+
+    assert cost(torch.neg, sparse) == 2 * (16 + 8)
+
+
 def test_views_allocations_and_what_a_tensor_says_of_itself_are_free_even_of_launches():
     x = torch.ones(4, 6, requires_grad=True)
 

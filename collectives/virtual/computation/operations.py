@@ -150,8 +150,9 @@ class Operation:
             total += times * _nbytes(value)
         for name, value in kwargs.items():
             total += self.named_passes.get(name, _READ) * _nbytes(value)
-        results = result if len(self.writes) > 1 else (result,)
-        return total + sum(_nbytes(part) for part, new in zip(results, self.writes, strict=False) if new)
+        if len(self.writes) == 1:
+            return total + _nbytes(result) if self.writes[0] else total
+        return total + sum(_nbytes(part) for part, new in zip(result or (), self.writes, strict=False) if new)
 
 
 def _passes(argument: Any, overwritten: bool) -> int:
@@ -164,6 +165,8 @@ def _passes(argument: Any, overwritten: bool) -> int:
 
 def _nbytes(value: Any) -> int:
     if isinstance(value, torch.Tensor):
+        if value.is_sparse:
+            return _nbytes((value._indices(), value._values()))
         return value.numel() * value.element_size()
     if isinstance(value, (list, tuple)):
         return sum(map(_nbytes, value))
