@@ -15,7 +15,7 @@ from collectives.choice import Choice, check_choice
 from collectives.errors import UnknownAlgorithmError
 from collectives.torch_backend.group import TestbedProcessGroup
 from collectives.torch_backend.members import Members, Processes
-from collectives.torch_backend.replacements import replace
+from collectives.torch_backend.replacements import replace_for_good
 from sim.cluster import Cluster
 
 ALGORITHM_VARIABLE = "TESTBED_ALGORITHM"
@@ -51,7 +51,7 @@ def create(options: Any, backend_options: Any) -> TestbedProcessGroup:
         raise TypeError(f"pg_options must be a TestbedOptions, got {type(backend_options).__name__}")
     members: Members
     if rank_thread is None:
-        replace(lambda group: isinstance(group, TestbedProcessGroup))
+        replace_for_good(lambda group: isinstance(group, TestbedProcessGroup))
         members = Processes(options, algorithm or _algorithm_of_environment())
     else:
         from collectives.virtual.group import RankThreads

@@ -8,8 +8,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,17 +19,15 @@ from torch.nn.parallel import DistributedDataParallel
 from collectives.torch_backend.work import settle_all
 
 _FP16_COMPRESS: Any = dist.BuiltinCommHookType.FP16_COMPRESS  # type: ignore[attr-defined]
-_REPLACED = (
-    (DistributedDataParallel, "_register_builtin_comm_hook"),
-    (torch._C.Future, "wait"),
-)
 
 
-def replace(is_ours: Callable[[Any], bool]) -> None:
-    """Replace it for good, unless it is; process groups that are not ours see no difference."""
-    register, wait = (getattr(owner, name) for owner, name in _REPLACED)
-    if hasattr(register, "replaced"):
-        return
+def replacements(is_ours: Callable[[Any], bool]) -> list[tuple[Any, str, Any]]:
+    """Return owners, names of their attributes, and what stands there.
+
+    Process groups of which *is_ours* is not true see no difference.
+    """
+    register: Any = DistributedDataParallel._register_builtin_comm_hook
+    wait = torch._C.Future.wait
 
     def register_builtin_hook(self: Any, kind: Any) -> None:
         if is_ours(self.process_group) and kind == _FP16_COMPRESS:
@@ -43,18 +40,15 @@ def replace(is_ours: Callable[[Any], bool]) -> None:
             settle_all()
         return wait(self)
 
-    register_builtin_hook.replaced = register  # type: ignore[attr-defined]
-    for (owner, name), replacement in zip(_REPLACED, (register_builtin_hook, driving_wait), strict=True):
-        setattr(owner, name, replacement)
+    register_builtin_hook.is_replacement = True  # type: ignore[attr-defined]
+    return [
+        (DistributedDataParallel, "_register_builtin_comm_hook", register_builtin_hook),
+        (torch._C.Future, "wait", driving_wait),
+    ]
 
 
-@contextlib.contextmanager
-def replaced(is_ours: Callable[[Any], bool]) -> Iterator[None]:
-    """Replace it for a while."""
-    before = [getattr(owner, name) for owner, name in _REPLACED]
-    replace(is_ours)
-    try:
-        yield
-    finally:
-        for (owner, name), original in zip(_REPLACED, before, strict=True):
-            setattr(owner, name, original)
+def replace_for_good(is_ours: Callable[[Any], bool]) -> None:
+    """Replace it until the process ends, unless it is."""
+    if not hasattr(DistributedDataParallel._register_builtin_comm_hook, "is_replacement"):
+        for owner, name, value in replacements(is_ours):
+            setattr(owner, name, value)

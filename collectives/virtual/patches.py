@@ -7,22 +7,21 @@ what torch does for some backends only it does for them: splitting a group, hook
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.cuda.nccl
 import torch.distributed as dist
 import torch.distributed.device_mesh
-import torch.distributed.nn.functional  # its defaults capture the group of whoever imports it first
-import torch.distributed.rpc
 from torch._C._distributed_c10d import PrefixStore
 
 from collectives.autoload import BACKEND
-from collectives.errors import NotSupportedError
-from collectives.torch_backend import TestbedProcessGroup, replacements
+from collectives.torch_backend import TestbedProcessGroup
+from collectives.torch_backend.replacements import replacements
+from collectives.virtual import process_wide
 from collectives.virtual.group import VirtualStore
+from collectives.virtual.patching import Replacement, replaced
 from sim.cluster import Cluster
 
 _c10d: Any = torch.distributed.distributed_c10d
@@ -56,24 +55,25 @@ def process_groups_on_rank_threads() -> Iterator[None]:
             return split_group(parent_pg, split_ranks, *rest, **options)
         return _split(dist.get_process_group_ranks(parent_pg), split_ranks, *rest, **options)
 
-    with contextlib.ExitStack() as replaced:
-        for owner, name, value in (
-            (_c10d, "rendezvous", meet),
-            (_c10d, "_new_process_group_helper", make),
-            (_c10d, "default_pg_nccl_timeout", _c10d.default_pg_timeout),  # unset where torch has no NCCL
-            (_c10d, "split_group", split),
-            (dist, "split_group", split),
-            (torch.distributed.device_mesh, "split_group", split),
-            (dist, "TCPStore", _among_ranks(_c10d_core.TCPStore, "host_name", "port")),
-            (dist, "FileStore", _among_ranks(_c10d_core.FileStore, "file_name")),
-            (torch.distributed.rpc, "init_rpc", _among_processes_only(torch.distributed.rpc.init_rpc)),
-            (torch.cuda.nccl, "version", lambda: (0, 0, 0)),  # asked for the log, where torch has no NCCL
-        ):
-            replaced.enter_context(mock.patch.object(owner, name, value))
-        replaced.enter_context(replacements.replaced(lambda group: isinstance(group, TestbedProcessGroup)))
+    changes: list[Replacement] = [
+        (_c10d, "rendezvous", meet),
+        (_c10d, "_new_process_group_helper", make),
+        (_c10d, "default_pg_nccl_timeout", _c10d.default_pg_timeout),  # unset where torch has no NCCL
+        (_c10d, "split_group", split),
+        (dist, "split_group", split),
+        (torch.distributed.device_mesh, "split_group", split),
+        (dist, "TCPStore", _among_ranks(_c10d_core.TCPStore, "host_name", "port")),
+        (dist, "FileStore", _among_ranks(_c10d_core.FileStore, "file_name")),
+        (torch.cuda.nccl, "version", lambda: (0, 0, 0)),  # asked for the log, where torch has no NCCL
+        *replacements(lambda group: isinstance(group, TestbedProcessGroup)),
+        *process_wide.replacements(),
+    ]
+    with replaced(changes):
         _c10d_core._set_thread_isolation_mode(True)
-        replaced.callback(_c10d_core._set_thread_isolation_mode, False)
-        yield
+        try:
+            yield
+        finally:
+            _c10d_core._set_thread_isolation_mode(False)
 
 
 def _among_ranks(store_class: Any, *place: str) -> Any:
@@ -93,20 +93,6 @@ def _among_ranks(store_class: Any, *place: str) -> Any:
             return PrefixStore(name, VirtualStore.of(rank_thread))
 
     return AmongRanks
-
-
-def _among_processes_only(init_rpc: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *init_rpc* that refuses to connect rank threads, which would wait for each other for ever."""
-
-    def init(*args: Any, **options: Any) -> Any:
-        if Cluster.current() is not None:
-            raise NotSupportedError(
-                "torch.distributed.rpc answers from threads of its own, which have no virtual time; "
-                "start the script with torchrun"
-            )
-        return init_rpc(*args, **options)
-
-    return init
 
 
 def _split(

@@ -1,5 +1,7 @@
 """Functions and scripts as ranks in virtual time: repeatable, separate, and gone without a trace."""
 
+import importlib
+import inspect
 import os
 import random
 import subprocess
@@ -173,6 +175,8 @@ def state_of_the_process():
         "nccl": (torch.cuda.nccl.version, getattr(c10d, "default_pg_nccl_timeout", None)),
         "stores": (dist.TCPStore, dist.FileStore),
         "remote calls": torch.distributed.rpc.init_rpc,
+        "profiler": (torch.autograd.profiler._prepare_profiler, torch.autograd.profiler._disable_profiler),
+        "default group": c10d._WorldMeta.WORLD,
         "future": torch._C.Future.wait,
         "hook in C++": torch.nn.parallel.DistributedDataParallel._register_builtin_comm_hook,
         "initialized": dist.is_initialized(),
@@ -409,6 +413,18 @@ def test_a_store_that_the_script_makes_is_one_for_all_ranks(tmp_path):
     assert not list(tmp_path.iterdir())
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     assert type(store) is dist.TCPStore
+
+
+def test_a_module_of_torch_that_a_rank_imports_does_not_keep_its_group(monkeypatch):
+    name = "torch.distributed.fsdp.sharded_grad_scaler"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+
+    def work(rank):
+        dist.init_process_group()
+        scaler = importlib.import_module(name).ShardedGradScaler
+        return inspect.signature(scaler).parameters["process_group"].default, dist.group.WORLD.rank()
+
+    assert run_virtual(work, switch(2)).results == [(None, 0), (None, 1)]
 
 
 def test_waiting_for_a_key_of_the_store_takes_until_it_is_set():

@@ -16,12 +16,20 @@ from sim.topology import Topology
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of much that its own code does
 
 
+SWITCH = Topology.switch(num_ranks=2, bandwidth="100Gbps", latency="2us")
+
+
 def remote_calls(path):
     torch.distributed.rpc.init_rpc(f"worker {dist.get_rank()}", rank=dist.get_rank(), world_size=2)
 
 
 def checkpoint_in_a_thread(path):
     dcp.async_save({"weight": torch.ones(2)}, checkpoint_id=path).result()
+
+
+def profilers_at_once(path):
+    with torch.profiler.profile():
+        dist.barrier()
 
 
 def sparse_gradients(path):
@@ -36,6 +44,7 @@ def sparse_gradients(path):
     [
         (remote_calls, NotSupportedError, "rpc answers from threads of its own.* torchrun"),
         (checkpoint_in_a_thread, SimulationError, "only in its own thread, not in 'AsyncCheckpoint"),
+        (profilers_at_once, NotSupportedError, "one for all ranks of a virtual run, and rank 0 uses it"),
         (sparse_gradients, NotSupportedError, "sparse_coo cannot be reduced; use a dense tensor"),
     ],
 )
@@ -45,6 +54,25 @@ def test_what_cannot_run_is_refused(tmp_path, work, kind, reason):
         work(tmp_path)
 
     with pytest.raises(RankError, match=reason) as caught:
-        run_virtual(run, Topology.switch(num_ranks=2, bandwidth="100Gbps", latency="2us"))
+        run_virtual(run, SWITCH)
 
     assert isinstance(caught.value.__cause__, kind)
+
+
+def test_one_rank_at_a_time_may_profile():
+    def run(rank):
+        dist.init_process_group("gloo")
+        for turn in range(2):
+            if rank == turn:
+                with torch.profiler.profile() as profile:
+                    dist.barrier()
+                    torch.ones(3) + 1
+            else:
+                dist.barrier()
+            dist.barrier()
+        return "aten::add" in {event.name for event in profile.events()}
+
+    assert (
+        run_virtual(run, Topology.switch(num_ranks=2, bandwidth="100Gbps", latency="2us")).results
+        == [True] * 2
+    )

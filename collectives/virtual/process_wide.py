@@ -1,0 +1,88 @@
+"""What torch has once for the process and ranks cannot have for themselves: refused, or kept from ranks.
+
+- The profiler: two of them end the process.
+- Threads that answer remote calls: they have no virtual time.
+- Default arguments of torch's functions: a module that is imported while there is a process group
+  keeps that of the rank that happened to import it, for all ranks and for good.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch.autograd.profiler
+import torch.distributed
+import torch.distributed.nn.functional  # the module above all others that keeps a group
+import torch.distributed.rpc
+
+from collectives.errors import NotSupportedError
+from collectives.virtual.patching import Replacement
+from sim.cluster import Cluster, RankThread
+
+_c10d: Any = torch.distributed.distributed_c10d
+_profiler: Any = torch.autograd.profiler
+
+
+def replacements() -> Iterator[Replacement]:
+    """Return what stands in torch while ranks run."""
+    yield torch.distributed.rpc, "init_rpc", _among_processes_only(torch.distributed.rpc.init_rpc)
+    yield _c10d._WorldMeta, "WORLD", _unseen_by_imports(_c10d._WorldMeta.WORLD)
+    users: list[RankThread] = []
+    prepare, disable = _profiler._prepare_profiler, _profiler._disable_profiler
+    yield _profiler, "_prepare_profiler", _by_one_rank(prepare, users)
+    yield _profiler, "_disable_profiler", _and_then(disable, users.clear)
+
+
+def _among_processes_only(init_rpc: Callable[..., Any]) -> Callable[..., Any]:
+    def init(*args: Any, **options: Any) -> Any:
+        if Cluster.current() is not None:
+            raise NotSupportedError(
+                "torch.distributed.rpc answers from threads of its own, which have no virtual time; "
+                "start the script with torchrun"
+            )
+        return init_rpc(*args, **options)
+
+    return init
+
+
+def _by_one_rank(prepare: Callable[..., Any], users: list[RankThread]) -> Callable[..., Any]:
+    def prepare_on_one(*args: Any, **options: Any) -> Any:
+        rank_thread = Cluster.current()
+        if rank_thread is not None and rank_thread not in users:
+            if users:
+                raise NotSupportedError(
+                    "torch.profiler is one for all ranks of a virtual run, and rank "
+                    f"{users[0].rank} uses it; profile on one rank, or have a trace of all by --trace"
+                )
+            users.append(rank_thread)
+        return prepare(*args, **options)
+
+    return prepare_on_one
+
+
+def _and_then(first: Callable[..., Any], then: Callable[[], None]) -> Callable[..., Any]:
+    def both(*args: Any, **options: Any) -> Any:
+        try:
+            return first(*args, **options)
+        finally:
+            then()
+
+    return both
+
+
+def _unseen_by_imports(world: property) -> property:
+    """Return the property ``group.WORLD``, which is None for torch's own modules as they are imported."""
+    assert world.fget is not None
+    get = world.fget
+
+    def seen(cls: type) -> Any:
+        frame = sys._getframe(1)
+        is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED
+        if not is_function and str(frame.f_globals.get("__name__")).startswith("torch."):
+            return None
+        return get(cls)
+
+    return property(seen, world.fset)
