@@ -55,7 +55,7 @@ class SeenMessage:
 
 
 class Observation:
-    """What the ranks of *placed* did; a `collectives.transports.simulated.Observer`.
+    """What the ranks of *placed* did; a `collectives.transports.simulated_exchange.Observer`.
 
     Args:
         placed: what they carry out.

@@ -26,7 +26,7 @@ from collectives.engines.row_execution import RowExecution
 from collectives.engines.rows import patterned_rows
 from collectives.errors import NotExactError, ProgramError
 from collectives.program import Algorithm
-from collectives.transports.simulated import Observer, SimulatedExchange
+from collectives.transports.simulated_exchange import Observer, SimulatedExchange
 from sim.network import Network
 from sim.pace import Pace, Pauses, call_after
 from sim.topology import Topology

@@ -14,7 +14,7 @@ import numpy as np
 from collectives.chunking import Buffer, Chunking
 from collectives.execute import execute
 from collectives.program import Algorithm
-from collectives.transports.simulated import SimulatedExchange, SimulatedPort
+from collectives.transports.simulated_exchange import SimulatedExchange, SimulatedPort
 from sim.pace import Pauses
 from sim.units import Int64Array
 

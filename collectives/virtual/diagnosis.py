@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from collectives.call import Call, spell_ranks
-from collectives.transports.simulated import SimulatedExchange
+from collectives.transports.simulated_exchange import SimulatedExchange
 from collectives.virtual.group import VirtualWorld
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.places import place_of

@@ -16,7 +16,8 @@ from collectives.choice import Choice
 from collectives.communicator import Communicator
 from collectives.cost import selector_on
 from collectives.program_communicator import ProgramCommunicator
-from collectives.transports.simulated import SimulatedExchange, SimulatedTransport
+from collectives.transports.simulated import SimulatedTransport
+from collectives.transports.simulated_exchange import SimulatedExchange
 from collectives.virtual.joint import carry_out
 from sim.cluster import Cluster, RankThread
 from sim.pace import Pace

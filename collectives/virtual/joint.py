@@ -31,7 +31,8 @@ from collectives.errors import NotExactError
 from collectives.execute import execute
 from collectives.program import Algorithm, Local, Send, Step
 from collectives.transports import Poster
-from collectives.transports.simulated import SimulatedExchange, SimulatedPort, SimulatedTransport
+from collectives.transports.simulated import SimulatedTransport
+from collectives.transports.simulated_exchange import SimulatedExchange, SimulatedPort
 from sim.units import Int64Array
 
 COLLECTIVES = {"all_gather", "all_reduce", "all_to_all", "barrier", "reduce_scatter"}

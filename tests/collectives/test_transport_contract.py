@@ -12,7 +12,8 @@ from collectives.connection import connect
 from collectives.program_communicator import ProgramCommunicator
 from collectives.reports import StoreReports
 from collectives.transports.nccl import NcclTransport
-from collectives.transports.simulated import SimulatedExchange, SimulatedTransport
+from collectives.transports.simulated import SimulatedTransport
+from collectives.transports.simulated_exchange import SimulatedExchange
 from collectives.transports.threaded import run_threads
 from sim import Cluster, Topology
 from tests.collectives import message_contract, tensor_contract
