@@ -9,6 +9,7 @@ from collectives.call import Call, spell_ranks
 from collectives.transports.simulated_exchange import SimulatedExchange
 from collectives.virtual.group import VirtualWorld
 from collectives.virtual.iterations import Iterations
+from collectives.virtual.notices import Notices
 from collectives.virtual.places import place_of
 from collectives.virtual.waits import judge_messages
 from sim.cluster import Cluster
@@ -27,7 +28,7 @@ class Diagnosis:
         self.cluster = cluster
         cluster.remark = self.remark
         cluster.where = lambda: list(self.places())
-        cluster.explain = lambda: list(self.verdicts())
+        cluster.explain = lambda: [*self.verdicts(), *self.mistakes()]
 
     def remark(self, rank_thread: RankThread) -> str:
         """Return in which iteration a rank is, once some rank has finished one."""
@@ -61,6 +62,11 @@ class Diagnosis:
                 yield _of_other_names(alike)
             else:
                 yield alike[0].verdict(self.fate)
+
+    def mistakes(self) -> Iterator[str]:
+        """Yield what else has been found wrong, which may have led there."""
+        for text in Notices.of(self.cluster).mistakes:
+            yield f"note: {text}"
 
     def fate(self, rank: int) -> str:
         """Return what became of a rank that does not wait where others wait for it."""
