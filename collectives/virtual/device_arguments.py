@@ -13,7 +13,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from collectives.virtual.accelerator import refuse
+from collectives.virtual import batch_norm
 from collectives.virtual.notices import Notices
 from collectives.virtual.patching import Replacement
 from sim.cluster import Cluster
@@ -30,9 +30,10 @@ def replacements() -> Iterator[Replacement]:
     for owner, change in (
         (DistributedDataParallel, _without_device_ids), (DeviceMesh, _on_cpu_mesh),
         (torch.amp.autocast_mode.autocast, _autocast_on_cpu), (torch.amp.GradScaler, _scaler_on_cpu),
-        (DataLoader, _without_pinning), (torch.nn.SyncBatchNorm, _refused_batch_norm),
+        (DataLoader, _without_pinning),
     ):  # fmt: skip
         yield owner, "__init__", changed(owner.__init__, change)
+    yield from batch_norm.replacements()
 
 
 def is_cuda(device: Any) -> bool:
@@ -96,10 +97,6 @@ def _scaler_on_cpu(notices: Notices, options: dict[str, Any]) -> None:
     if options.get("device", "cuda") == "cuda":
         notices.add(MAPPED, "GradScaler")
         options["device"] = "cpu"
-
-
-def _refused_batch_norm(notices: Notices, options: dict[str, Any]) -> None:
-    refuse("torch.nn.SyncBatchNorm")
 
 
 _restore_location: Any = torch.serialization._get_restore_location

@@ -117,12 +117,16 @@ def state_of_torch() -> dict[str, Any]:
     places = {
         f"{module.__name__}.{name}": value for module in modules for name, value in vars(module).items()
     }
-    classes = (DistributedDataParallel, DeviceMesh, DataLoader, torch.autocast, torch.amp.GradScaler)
+    classes = (
+        DistributedDataParallel, DeviceMesh, DataLoader, torch.autocast, torch.amp.GradScaler,
+        torch.nn.SyncBatchNorm,
+    )  # fmt: skip
     places |= {f"{kind.__name__}.{name}": value for kind in classes for name, value in vars(kind).items()}
     changing = ("_world", "_group_count", "_default_pg_init_method")
     places = {name: id(value) for name, value in places.items() if not name.endswith(changing)}
     return places | {
         "torch": [id(own) for own in (torch.Stream, torch.Event, torch.Generator, torch.set_default_device)],
+        "kernels": [id(value) for name, value in vars(torch).items() if name.startswith("batch_norm")],
         "benchmark": torch.backends.cudnn.benchmark,
         "modes": torch._C._len_torch_function_stack(),
     }
@@ -181,9 +185,45 @@ def test_what_means_nothing_on_the_cpu_is_refused_by_name_with_the_way_out(name:
     assert isinstance(caught.value.__cause__, NotSupportedError)
 
 
-def test_a_layer_that_torch_has_for_gpus_only_is_refused_by_name() -> None:
-    with pytest.raises(RankError, match=r"torch\.nn\.SyncBatchNorm means nothing"):
-        run(lambda rank: torch.nn.SyncBatchNorm.convert_sync_batchnorm(torch.nn.BatchNorm1d(3)), 1)
+def batch_norm(inputs: torch.Tensor, momentum: float | None, *, synchronized: bool) -> list[torch.Tensor]:
+    """Return what a layer makes of *inputs*: its output, gradients and running statistics."""
+    layer: Any = torch.nn.BatchNorm2d(3, momentum=momentum).double()
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([1.0, 2.0, 3.0]))
+        layer.bias.copy_(torch.tensor([3.0, 2.0, 1.0]))
+    model: Any = torch.nn.SyncBatchNorm.convert_sync_batchnorm(layer) if synchronized else layer
+    if synchronized:
+        layer, model = model, DistributedDataParallel(model, device_ids=[0])
+    inputs.requires_grad_()
+    for _ in range(2):
+        model.zero_grad()
+        inputs.grad = None
+        output = model(inputs)
+        (output**3).sum().backward()
+    assert inputs.grad is not None
+    scale = dist.get_world_size() if synchronized else 1  # averages become sums
+    layer.eval()
+    return [
+        output.detach(), inputs.grad, layer(inputs).detach(), layer.running_mean, layer.running_var,
+        layer.weight.grad * scale, layer.bias.grad * scale,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
+def test_a_batch_norm_that_is_synchronized_sees_the_whole_batch(momentum: float | None) -> None:
+    whole = torch.randn(6, 3, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    parts = whole.split([1, 2, 3])
+
+    def work(rank: int) -> list[torch.Tensor]:
+        dist.init_process_group("nccl")
+        return batch_norm(parts[rank].clone(), momentum, synchronized=True)
+
+    results = run(work, 3).results
+    expected = batch_norm(whole.clone(), momentum, synchronized=False)
+
+    for number, value in enumerate(expected):
+        got = torch.cat([own[number] for own in results]) if number < 3 else results[0][number]
+        torch.testing.assert_close(got, value, rtol=1e-10, atol=1e-10)
 
 
 def modes_of(tmp_path: Path, text: str, *argv: str) -> int:
@@ -215,15 +255,12 @@ def test_a_device_found_inside_of_another_mode_is_mapped_after_it(tmp_path: Path
 
 
 def test_torch_itself_sees_the_devices_that_there_are() -> None:
-    def work(rank: int) -> tuple[bool, bool]:
-        assert torch.cuda.is_available()
-        loader = DataLoader([1, 2], pin_memory=True)  # type: ignore[arg-type, var-annotated]
-        return torch.cuda.is_available(), loader.pin_memory
+    def work(rank: int) -> tuple[bool, str | None]:
+        return torch.cuda.is_available(), torch._utils._get_available_device_type()
 
-    there_are = torch.cuda.is_available()
+    there_is = torch._utils._get_available_device_type()
 
-    assert run(work, 1).results == [(True, False)]
-    assert torch.cuda.is_available() is there_are
+    assert run(work, 1).results == [(True, there_is)]
 
 
 def test_threads_beside_the_ranks_see_the_process_own_devices() -> None:
