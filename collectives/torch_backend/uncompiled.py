@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from functools import wraps
 from inspect import isfunction
 from typing import Any, TypeVar
 
@@ -16,10 +19,21 @@ def uncompiled(cls: Class) -> Class:
     Torch's DDP calls a process group from C++ in the middle of a compiled backward pass, and Dynamo
     would compile that call, whose arguments it does not know.
     """
-    disable: Any = torch._disable_dynamo  # type: ignore[attr-defined]  # imports Dynamo at the first call only
     public = {value for name, value in vars(cls).items() if isfunction(value) and name[0] != "_"}
-    disabled = {function: disable(function) for function in public}
+    disabled = {function: _disabled(function) for function in public}
     for name, value in list(vars(cls).items()):
         if isfunction(value) and value in disabled:
             setattr(cls, name, disabled[value])
     return cls
+
+
+def _disabled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *function*, which Dynamo leaves alone if anybody has imported it, which takes a second."""
+    disable: Any = torch._disable_dynamo  # type: ignore[attr-defined]
+    apart = disable(function)
+
+    @wraps(function)
+    def called(*args: Any, **options: Any) -> Any:
+        return (apart if "torch._dynamo" in sys.modules else function)(*args, **options)
+
+    return called

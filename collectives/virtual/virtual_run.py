@@ -255,8 +255,7 @@ def _process_restored() -> Iterator[None]:
     cudnn = torch.backends.cudnn
     directory, num_threads = Path.cwd(), torch.get_num_threads()
     precision = torch.get_float32_matmul_precision()
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    deterministic = _deterministic()
     flags = {name: getattr(cudnn, name) for name in ("benchmark", "deterministic", "enabled")}
     torch.set_num_threads(1)  # the engine reduces pieces that are too small to share
     try:
@@ -265,6 +264,14 @@ def _process_restored() -> Iterator[None]:
         os.chdir(directory)
         torch.set_num_threads(num_threads)
         torch.set_float32_matmul_precision(precision)
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
+        if _deterministic() != deterministic:  # it imports torch's inductor, which takes a second
+            torch.use_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
         for name, value in flags.items():
             setattr(cudnn, name, value)
+
+
+def _deterministic() -> tuple[bool, bool]:
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )

@@ -164,6 +164,7 @@ def state_of_the_process():
         "warnings": list(warnings.filters),
         "threads": torch.get_num_threads(),
         "dtype": torch.get_default_dtype(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
         "torch": torch.get_rng_state().tolist(),
         "random": random.getstate(),
         "numpy": np.random.get_state(legacy=False)["state"]["key"].tolist(),
@@ -199,6 +200,7 @@ def test_nothing_that_was_changed_stays_changed(tmp_path, monkeypatch, ending):
         os.environ["NEW"] = "variable"
         os.chdir({str(tmp_path)!r})
         torch.set_default_dtype(torch.float64)
+        torch.use_deterministic_algorithms(True, warn_only=True)
         torch.set_num_threads(torch.get_num_threads() + 1)
         torch.manual_seed(7); random.seed(7); numpy.random.seed(7)
         sys.argv.append("more"); sys.path.append("more")
