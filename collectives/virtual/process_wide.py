@@ -2,6 +2,7 @@
 
 - The profiler: two of them end the process.
 - Threads that answer remote calls: they have no virtual time.
+- Handlers of signals, which Python lets only its main thread install: a notice says so.
 - Default arguments of torch's functions: a module that is imported while there is a process group
   keeps that of the rank that happened to import it, for all ranks and for good.
 """
@@ -9,6 +10,7 @@
 from __future__ import annotations
 
 import inspect
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -19,6 +21,7 @@ import torch.distributed.nn.functional  # the module above all others that keeps
 import torch.distributed.rpc
 
 from collectives.errors import NotSupportedError
+from collectives.virtual.notices import Notices
 from collectives.virtual.patching import Replacement
 from sim.cluster import Cluster, RankThread
 
@@ -30,6 +33,7 @@ def replacements() -> Iterator[Replacement]:
     """Return what stands in torch while ranks run."""
     yield torch.distributed.rpc, "init_rpc", _among_processes_only(torch.distributed.rpc.init_rpc)
     yield _c10d._WorldMeta, "WORLD", _unseen_by_imports(_c10d._WorldMeta.WORLD)
+    yield signal, "signal", _unhandled(signal.signal)
     users: list[RankThread] = []
     prepare, disable = _profiler._prepare_profiler, _profiler._disable_profiler
     yield _profiler, "_prepare_profiler", _by_one_rank(prepare, users)
@@ -46,6 +50,19 @@ def _among_processes_only(init_rpc: Callable[..., Any]) -> Callable[..., Any]:
         return init_rpc(*args, **options)
 
     return init
+
+
+def _unhandled(install: Callable[..., Any]) -> Callable[..., Any]:
+    def keep(number: int, handler: Any) -> Any:
+        rank_thread = Cluster.current()
+        if rank_thread is None:
+            return install(number, handler)
+        Notices.of(rank_thread.cluster).add(
+            "signals go to the run, not to ranks, whose handlers are left out", signal.Signals(number).name
+        )
+        return signal.getsignal(number)
+
+    return keep
 
 
 def _by_one_rank(prepare: Callable[..., Any], users: list[RankThread]) -> Callable[..., Any]:

@@ -4,6 +4,7 @@ import importlib
 import inspect
 import os
 import random
+import signal
 import subprocess
 import sys
 import textwrap
@@ -177,6 +178,7 @@ def state_of_the_process():
         "stores": (dist.TCPStore, dist.FileStore),
         "remote calls": torch.distributed.rpc.init_rpc,
         "profiler": (torch.autograd.profiler._prepare_profiler, torch.autograd.profiler._disable_profiler),
+        "signals": signal.signal,
         "default group": c10d._WorldMeta.WORLD,
         "future": torch._C.Future.wait,
         "hook in C++": torch.nn.parallel.DistributedDataParallel._register_builtin_comm_hook,
@@ -395,6 +397,16 @@ def test_a_key_of_the_store_that_nobody_sets_is_a_deadlock():
 
     with pytest.raises(DeadlockError, match="a key"):
         run_virtual(work, switch(2))
+
+
+def test_handlers_of_signals_are_left_out_and_a_notice_says_so():
+    before = signal.getsignal(signal.SIGTERM)
+
+    run = run_virtual(lambda rank: signal.signal(signal.SIGTERM, lambda *received: None), switch(2))
+
+    assert run.results == [before] * 2
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert any("signals go to the run" in text and "SIGTERM" in text for text in run.report.notices)
 
 
 def test_a_store_that_the_script_makes_is_one_for_all_ranks(tmp_path):
