@@ -254,5 +254,16 @@ def _difference(calls: Mapping[int, Call]) -> str:
 
 
 def spell_ranks(ranks: Collection[int]) -> str:
-    """Return *ranks* in words, such as ``ranks 0, 2``."""
-    return f"rank{'s' * (len(ranks) > 1)} " + ", ".join(map(str, sorted(ranks)))
+    """Return *ranks* in words, such as ``ranks 0, 2``; of many, those in a row as ``0-62``."""
+    if len(ranks) <= _MANY:
+        return f"rank{'s' * (len(ranks) > 1)} " + ", ".join(map(str, sorted(ranks)))
+    rows: list[list[int]] = []
+    for rank in sorted(ranks):
+        if rows and rank == rows[-1][-1] + 1:
+            rows[-1].append(rank)
+        else:
+            rows.append([rank])
+    return "ranks " + ", ".join(f"{row[0]}-{row[-1]}" if len(row) > 1 else str(row[0]) for row in rows)
+
+
+_MANY = 8

@@ -39,6 +39,7 @@ T = TypeVar("T")
 
 _JOIN_SECONDS = 5.0
 _INTERRUPT_SECONDS = 0.1
+_SHOWN_STATES = 16
 
 
 class RankContext(Protocol):
@@ -261,8 +262,11 @@ class Cluster:
             cause = cause.__cause__
 
     def _states(self) -> list[str]:
-        """Return in lines what the ranks are doing that have not raised."""
-        return [*(rank._state() for rank in self._ranks if rank._error is None), *self.where()]
+        """Return in lines what ranks that have not raised are doing; of many, the first and the dead."""
+        told = [rank for rank in self._ranks if rank._error is None]
+        shown = [rank for number, rank in enumerate(told) if number < _SHOWN_STATES or rank.is_dead]
+        more = [f"and {len(told) - len(shown)} more ranks"] if len(told) > len(shown) else []
+        return [*(rank._state() for rank in shown), *more, *self.where()]
 
     def _deadlock_report(self) -> str:
         waiting = [rank for rank in self._ranks if not rank._finished]

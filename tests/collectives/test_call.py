@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives import CollectiveTimeoutError, MismatchError, NotSupportedError
-from collectives.call import NUM_RECENT, Call, RecentCalls, Report, diagnose, judge
+from collectives.call import NUM_RECENT, Call, RecentCalls, Report, diagnose, judge, spell_ranks
 from collectives.program_communicator import ProgramCommunicator
 from collectives.transports.threaded import run_threads
 
@@ -94,6 +94,12 @@ def test_what_became_of_a_rank_is_said_where_it_is_known() -> None:
     verdict = judge({0: report(), 1: None, 2: None}, {1: "killed at 5 s", 2: "finished at 3 s"})
 
     assert verdict.text == "ranks 1, 2 did not take part: killed at 5 s; finished at 3 s"
+
+
+def test_many_ranks_are_spelled_in_rows() -> None:
+    assert spell_ranks([3]) == "rank 3"
+    assert spell_ranks(range(8)) == "ranks 0, 1, 2, 3, 4, 5, 6, 7"
+    assert spell_ranks([*range(3), 5, *range(7, 64)]) == "ranks 0-2, 5, 7-63"
 
 
 def test_a_message_that_a_rank_has_not_come_to_is_named() -> None:

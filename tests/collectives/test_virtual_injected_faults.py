@@ -102,9 +102,9 @@ def test_a_rank_that_dies_while_it_computes_has_lived_until_then_and_not_longer(
     assert lived.count(1) == 4
 
 
-@settings(max_examples=15)
-@given(death_ns=st.integers(1, 40_000), victim=st.integers(0, 2))
-def test_what_a_dead_rank_had_in_flight_goes_no_further(death_ns: int, victim: int) -> None:
+@settings(max_examples=25)
+@given(death_ns=st.integers(1, 40_000).filter(lambda death_ns: death_ns % 8000), victim=st.integers(0, 2))
+def test_of_what_a_dead_rank_had_posted_only_messages_under_way_arrive(death_ns: int, victim: int) -> None:
     def work(rank: int) -> int:
         dist.init_process_group()
         handle = dist.all_reduce(torch.ones(3 * 12_500), async_op=True)
@@ -115,10 +115,11 @@ def test_what_a_dead_rank_had_in_flight_goes_no_further(death_ns: int, victim: i
         handle.wait()
         return rank_thread.now_ps()
 
-    takes_ps = 4 * (4_000_000 + 50_000 * 80)  # 2(p-1)(α + β·n/p), 50 kB chunks at 12.5 GB/s
+    step_ps = 4_000_000 + 50_000 * 80  # α + β·n/p, 50 kB chunks at 12.5 GB/s
+    takes_ps = 4 * step_ps  # 2(p-1) steps; in the last its messages need it no more
     death = DeadRank(victim, at=death_ns / 1e9)
 
-    if death_ns * 1000 > takes_ps:
+    if death_ns * 1000 > 3 * step_ps:
         run = run_virtual(work, switch(3), conditions=[death])
         assert run.results == [None if rank == victim else takes_ps for rank in range(3)]
     else:
@@ -202,6 +203,24 @@ def test_in_a_group_of_some_ranks_the_report_says_who_they_are() -> None:
         "  in the group of ranks 1, 2: barrier #0 (tree, 1 × uint8, sum): "
         "rank 2 did not take part: finished at 0 ps, without calling it"
     )
+
+
+def test_of_very_many_ranks_the_report_shows_the_first_the_dead_and_who_waits_where() -> None:
+    def work(rank: int) -> None:
+        dist.init_process_group()
+        for _ in range(2):
+            dist.barrier()
+
+    with pytest.raises(DeadlockError) as caught:
+        run_virtual(work, switch(40), conditions=[DeadRank(30, at="30us")])
+
+    head, *states, place, verdict = str(caught.value).splitlines()
+    assert "39 of 40 ranks wait" in head
+    assert [state.split(":")[0] for state in states] == [
+        *(f"  rank {rank}" for rank in range(16)), "  rank 30", "  and 23 more ranks"
+    ]  # fmt: skip
+    assert place.startswith("  ranks 0-29, 31-39 at test_virtual_injected_faults.py:")
+    assert "rank 30 did not take part: killed at 30 us" in verdict
 
 
 @pytest.mark.parametrize("inside", ["a collective", "a computation"])
