@@ -19,8 +19,8 @@ from torch.nn import Parameter
 
 from ddp.drivers.passes import Passes
 
-GROUP_BYTES = 2**20
-"""That of a second-level cache."""
+GROUP_BYTES = 2**18
+"""A fraction of a second-level cache, of which the layers leave little."""
 
 State: TypeAlias = tuple[torch.Tensor, int] | None
 
