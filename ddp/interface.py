@@ -74,7 +74,6 @@ class TorchInterface(Joinable):
         if self._driver.comm_hook is not None:
             raise RuntimeError(TWICE.format(registered=self._driver.comm_hook.name))
         arguments.refuse_elsewhere(self.strategy, register_comm_hook=True)
-        torch_hooks.refuse_where_it_hangs(hook, self.process_group, self.device)
         in_turn = torch_hooks.takes_turns(hook, self.process_group, self.device)
         state = torch_hooks.state_for(hook, state, self.device)
         self._driver.comm_hook = CommHook(state, hook, name, in_turn)

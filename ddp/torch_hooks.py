@@ -6,14 +6,12 @@ way, their callbacks start collectives in another order on every rank, so that m
 lengths meet and end the process; or they take up both threads and wait for ever.  So over Gloo such hooks
 take turns (`takes_turns`): one is called when the future of the one before it has its value.
 
-The hook of `hook_with_zero_step` waits inside a backward hook for what the testbed backend completes at the
-end of the backward pass, with torch's DDP, too; there it is refused (`refuse_where_it_hangs`).
-
 The quantisation hooks read the future of an all-gather as NCCL gives it, which is one tensor with a row for
-each rank; other backends give a list of tensors.  `state_for` hands them a group whose futures are NCCL's.
+each rank, and as ours does; Gloo's is a list of tensors.  `state_for` hands them a group whose futures are
+NCCL's.
 
 Source: torch/distributed/algorithms/ddp_comm_hooks/powerSGD_hook.py, quantization_hooks.py;
-ddp_zero_hook.py; ProcessGroupGloo.cpp (runLoop, which runs callbacks), ProcessGroupNCCL.cpp (allgather).
+ProcessGroupGloo.cpp (runLoop, which runs callbacks), ProcessGroupNCCL.cpp (allgather).
 """
 
 from __future__ import annotations
@@ -28,8 +26,6 @@ import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power_sgd
 from torch.distributed.algorithms.ddp_comm_hooks import quantization_hooks as quantization
-
-from ddp.errors import NotSupportedError
 
 QUANTIZING: frozenset[object] = frozenset(
     {quantization.quantization_pertensor_hook, quantization.quantization_perchannel_hook}
@@ -49,24 +45,10 @@ def takes_turns(hook: object, group: Any, device: torch.device) -> bool:
     return backend_of(group, device) == "gloo" and _is_one_of(CHAINING, hook)
 
 
-def refuse_where_it_hangs(hook: object, group: Any, device: torch.device) -> None:
-    """Refuse a hook that would never return.
-
-    Raises:
-        NotSupportedError: it is that of `hook_with_zero_step`, and *group* one of the testbed backend.
-    """
-    name = getattr(hook, "__qualname__", "")
-    if name == "hook_with_zero_step.<locals>.hook_with_zero_fn" and backend_of(group, device) == "testbed":
-        raise NotSupportedError(
-            "the hook of hook_with_zero_step waits in the backward pass for what the testbed backend, and so "
-            "rank threads, complete at its end; use hook_with_zero_step_interleaved"
-        )
-
-
 def state_for(hook: object, state: Any, device: torch.device) -> Any:
     """Return what to hand to *hook* in place of *state*, which of a quantisation hook is a group or None."""
     group = dist.group.WORLD if state is None else state
-    if not _is_one_of(QUANTIZING, hook) or backend_of(group, device) == "nccl":
+    if not _is_one_of(QUANTIZING, hook) or backend_of(group, device) != "gloo":
         return state
     return StackingGroup(group)
 

@@ -15,7 +15,6 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 
 import ddp
 from collectives.virtual import run_virtual
-from ddp.errors import NotSupportedError
 from ddp.torch_hooks import takes_turns
 from sim.topology import Topology
 from tests.distributed.gloo_callbacks import callbacks_gone
@@ -212,9 +211,10 @@ def shard(rank: int, make: Any, which: Any, split: bool, group: Any = None) -> l
     return train(model, rank, optimizer)
 
 
+@pytest.mark.parametrize("name", ["hook_with_zero_step", "hook_with_zero_step_interleaved"])
 @pytest.mark.parametrize("split", [False, True])
-def test_an_interleaved_sharded_optimizer_trains_on_rank_threads_as_with_torch(split: bool) -> None:
-    which = zero_hook("hook_with_zero_step_interleaved")
+def test_an_overlapped_sharded_optimizer_trains_on_rank_threads_as_with_torch(name: str, split: bool) -> None:
+    which = zero_hook(name)
 
     def compare(rank: int) -> bool:
         theirs, ours = (shard(rank, make, which, split) for make in (TORCH, OURS))
@@ -245,14 +245,3 @@ def test_an_overlapped_sharded_optimizer_trains_as_with_torch_and_is_refused_ove
     pool: WorkerPool, split: bool
 ) -> None:
     assert pool.run(shard_over_gloo, 2, split) == [True, True]
-
-
-def test_a_hook_that_would_hang_on_rank_threads_is_refused_by_name() -> None:
-    which = zero_hook("hook_with_zero_step")
-
-    def register(rank: int) -> str:
-        with pytest.raises(NotSupportedError) as caught:
-            shard(rank, OURS, which, False)
-        return str(caught.value)
-
-    assert all("use hook_with_zero_step_interleaved" in told for told in on_threads(register, 2))
