@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -130,25 +131,29 @@ def _stopped_at_once() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    timer = threading.Timer(_GRACE_SECONDS, _leave)
-    timer.daemon = True
+    waiting, interrupted = os.pipe()
+    over = False
+
+    def leave() -> None:  # takes no lock, as whoever is interrupted may hold it
+        os.read(waiting, 1)
+        time.sleep(_GRACE_SECONDS)
+        if not over:
+            os.write(2, b"testbed: interrupted\n")
+            os._exit(INTERRUPTED)
 
     def interrupt(number: int, frame: Any) -> None:
-        if not timer.is_alive():
-            timer.start()
+        os.write(interrupted, b"!")
         raise KeyboardInterrupt
 
+    watcher = threading.Thread(target=leave, daemon=True)
+    watcher.start()
     before = signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
-        timer.cancel()
         signal.signal(signal.SIGINT, before)
-
-
-def _leave() -> None:
-    print("testbed: interrupted", file=sys.stderr, flush=True)
-    os._exit(INTERRUPTED)
+        over = True
+        os.write(interrupted, b".")
 
 
 def parse_algorithm(text: str) -> Choice:
