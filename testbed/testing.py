@@ -151,7 +151,7 @@ def on_ranks(
 
 def _of_rank(error: RankError) -> BaseException:
     """Return what the rank has raised, beginning in the user's code, with a note of where it was."""
-    from collectives.virtual.places import is_users
+    from collectives.virtual.diagnosis.places import is_users
 
     raised = error.__cause__
     assert raised is not None

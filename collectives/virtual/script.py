@@ -13,8 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from collectives.virtual import per_rank
-from collectives.virtual.own_modules import OwnModules, text_of
+from collectives.virtual.isolation import per_rank
+from collectives.virtual.isolation.own_modules import OwnModules, text_of
 from sim.cluster import RankContext
 
 

@@ -24,17 +24,17 @@ from typing import Any
 import torch
 
 from collectives.choice import Choice, check_choice
-from collectives.virtual import per_rank
 from collectives.virtual.computation import Charges, ComputeModel
-from collectives.virtual.devices import Devices
-from collectives.virtual.diagnosis import Diagnosis
+from collectives.virtual.devices.mapping import Devices
+from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
+from collectives.virtual.diagnosis.verdict import Diagnosis
 from collectives.virtual.faults import Fault, Faults
-from collectives.virtual.forks import only_workers
 from collectives.virtual.group import VirtualWorld
+from collectives.virtual.isolation import per_rank
+from collectives.virtual.isolation.forks import only_workers
+from collectives.virtual.isolation.patches import process_groups_on_rank_threads
 from collectives.virtual.iterations import Iterations
-from collectives.virtual.patches import process_groups_on_rank_threads
 from collectives.virtual.report import VirtualReport
-from collectives.virtual.sampler_checks import SamplerChecks
 from collectives.virtual.script import Module, Script
 from sim.cluster import Cluster, RankContext, RankThread
 from sim.errors import TopologyError

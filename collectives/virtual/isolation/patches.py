@@ -19,9 +19,9 @@ from torch._C._distributed_c10d import PrefixStore
 from collectives.autoload import BACKEND
 from collectives.torch_backend import TestbedProcessGroup
 from collectives.torch_backend.replacements import replacements
-from collectives.virtual import process_wide
 from collectives.virtual.group import VirtualStore
-from collectives.virtual.patching import Replacement, replaced
+from collectives.virtual.isolation import process_wide
+from collectives.virtual.isolation.patching import Replacement, replaced
 from sim.cluster import Cluster
 
 _c10d: Any = torch.distributed.distributed_c10d

@@ -13,9 +13,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from collectives.virtual import batch_norm
+from collectives.virtual.devices import batch_norm
+from collectives.virtual.isolation.patching import Replacement
 from collectives.virtual.notices import Notices
-from collectives.virtual.patching import Replacement
 from sim.cluster import Cluster
 
 MAPPED = "cuda mapped to CPU"

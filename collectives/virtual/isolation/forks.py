@@ -21,7 +21,7 @@ from weakref import WeakSet
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from collectives.errors import NotSupportedError
-from collectives.virtual.patching import Replacement, replaced
+from collectives.virtual.isolation.patching import Replacement, replaced
 from sim.cluster import Cluster
 
 _starting_workers = threading.local()

@@ -7,11 +7,11 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from collectives.call import Call, spell_ranks
 from collectives.transports.simulated_exchange import SimulatedExchange
+from collectives.virtual.diagnosis.places import place_of
+from collectives.virtual.diagnosis.waits import judge_messages
 from collectives.virtual.group import VirtualWorld
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.notices import Notices
-from collectives.virtual.places import place_of
-from collectives.virtual.waits import judge_messages
 from sim.cluster import Cluster
 from sim.rank_thread import RankThread
 from sim.units import format_time

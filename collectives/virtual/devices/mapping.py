@@ -22,8 +22,8 @@ import torch.distributed.distributed_c10d as c10d
 from torch._C import _len_torch_function_stack
 from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 
-from collectives.virtual import device_arguments
-from collectives.virtual.accelerator import (
+from collectives.virtual.devices import arguments as device_arguments
+from collectives.virtual.devices.accelerator import (
     ACCELERATOR,
     CUDA,
     NVTX,
@@ -31,9 +31,9 @@ from collectives.virtual.accelerator import (
     VirtualEvent,
     VirtualStream,
 )
-from collectives.virtual.device_arguments import MAPPED, changed, is_cuda
+from collectives.virtual.devices.arguments import MAPPED, changed, is_cuda
+from collectives.virtual.isolation.patching import Replacement, replaced
 from collectives.virtual.notices import Notices
-from collectives.virtual.patching import Replacement, replaced
 from sim.cluster import Cluster, RankThread
 
 _SAYS_SO = ("cuda", "accelerator")

@@ -21,8 +21,8 @@ import torch.distributed.nn.functional  # the module above all others that keeps
 import torch.distributed.rpc
 
 from collectives.errors import NotSupportedError
+from collectives.virtual.isolation.patching import Replacement
 from collectives.virtual.notices import Notices
-from collectives.virtual.patching import Replacement
 from sim.cluster import Cluster, RankThread
 
 _c10d: Any = torch.distributed.distributed_c10d

@@ -19,8 +19,8 @@ import torch
 from torch.utils.data import DistributedSampler
 
 from collectives.call import spell_ranks
+from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.notices import Notices
-from collectives.virtual.places import current_place
 from sim.rank_thread import RankThread, current_rank_thread
 
 _c10d: Any = torch.distributed.distributed_c10d

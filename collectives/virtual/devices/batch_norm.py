@@ -20,7 +20,7 @@ from torch.nn.modules._functions import SyncBatchNorm as Synchronized
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from collectives.virtual.patching import Replacement
+from collectives.virtual.isolation.patching import Replacement
 from sim.cluster import Cluster
 
 

@@ -1,0 +1,1 @@
+"""Devices called cuda, which are the CPU."""
