@@ -1,7 +1,9 @@
 """Where the iterations of a training script end, on each rank: with a step of an optimizer.
 
 With several optimizers on a rank, the one that has stepped most often counts, so that a wrapped
-optimizer, or one for each part of a model, makes no iteration longer or shorter.  A script that says
+optimizer, or one for each part of a model, makes no iteration longer or shorter.  One that steps for the
+first time joins the iteration that has just ended, so that one made later, as after a restart, counts too.
+A script that says
 itself where its iterations end, by `end_iteration`, is taken at its word.
 """
 
@@ -83,8 +85,9 @@ class Iterations:
         rank_thread = current_rank_thread()
         if rank_thread is None or self._marked[rank_thread.rank]:
             return
-        self._steps[optimizer] = steps = self._steps.get(optimizer, 0) + 1
-        if steps > self.finished[rank_thread.rank]:
+        finished = self.finished[rank_thread.rank]
+        self._steps[optimizer] = steps = self._steps.get(optimizer, max(0, finished - 1)) + 1
+        if steps > finished:
             self._end(rank_thread)
 
     def _end(self, rank_thread: RankThread) -> None:

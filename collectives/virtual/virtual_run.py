@@ -223,6 +223,7 @@ def _run_rank(fn: Callable[[int], Any], rank: int, model: ComputeModel, devices:
         with model.on_rank(rank_thread):
             return fn(rank)
     finally:
+        devices.leave()
         _c10d_core._unregister_all_process_groups()  # this thread's
 
 

@@ -277,3 +277,16 @@ def test_threads_beside_the_ranks_see_the_process_own_devices() -> None:
     run(work, 1)
 
     assert seen == [there_are]
+
+
+def test_a_rank_leaves_no_mode_behind_on_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget, left = torch._C._distributed_c10d._unregister_all_process_groups, []
+
+    def at_the_end() -> None:
+        left.append(torch._C._len_torch_function_stack())
+        forget()
+
+    monkeypatch.setattr(torch._C._distributed_c10d, "_unregister_all_process_groups", at_the_end)
+    run(lambda rank: torch.set_default_device(f"cuda:{rank}"), 2)
+
+    assert left == [0, 0]

@@ -84,6 +84,16 @@ def test_who_marks_iterations_is_not_asked_when_its_optimizers_step() -> None:
     assert len(run(work, 2).report.iterations) == 2
 
 
+def test_an_optimizer_that_is_made_later_ends_iterations_too() -> None:
+    def work(rank: int) -> None:
+        for num_steps in (3, 4):
+            optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+            for _ in range(num_steps):
+                optimizer.step()
+
+    assert len(run(work, 2).report.iterations) == 3 + 4 - 1
+
+
 def test_what_no_iteration_is_has_no_iterations() -> None:
     report = run(lambda rank: None, 2).report
 

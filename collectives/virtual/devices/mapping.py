@@ -67,9 +67,18 @@ class Devices:
         if self._wanted and not self._has_mode[rank_thread.rank]:
             self._has_mode[rank_thread.rank] = True
             above = [_pop_mode() for _ in range(_len_torch_function_stack())]
-            _push_mode(_CpuForCuda(Notices.of(rank_thread.cluster)))  # it goes with the thread
+            _push_mode(_CpuForCuda(Notices.of(rank_thread.cluster)))
             for mode in reversed(above):
                 _push_mode(mode)
+
+    @staticmethod
+    def leave() -> None:
+        """Take all modes from this rank's thread at its end.
+
+        What is left would go after the thread has ended for Python, and take down a process that ends then.
+        """
+        for _ in range(_len_torch_function_stack()):
+            _pop_mode()
 
     def mapped(self) -> AbstractContextManager[None]:
         """Return a context in which rank threads see these devices."""
@@ -216,5 +225,6 @@ _Generator = torch.Generator
 
 
 def _is_torch(frame: Any) -> bool:
+    """Return whether torch itself asks, or our backend on its behalf."""
     name: str = frame.f_globals.get("__name__", "")
-    return name == "torch" or name.startswith("torch.")
+    return name == "torch" or name.startswith(("torch.", "collectives.torch_backend."))
