@@ -10,8 +10,10 @@ import typer
 
 from testbed.conditions import parse_conditions, parse_faults
 from testbed.errors import UsageError, reporting_errors
+from testbed.report.figure import check_plot
 from testbed.report.folder import check_writable, document
 from testbed.report.table import print_json, stderr_console
+from testbed.report.timeline_plot import plot_timeline, timeline_title
 
 if TYPE_CHECKING:
     from collectives.virtual import VirtualReport
@@ -95,6 +97,12 @@ def run(
         Path | None,
         typer.Option(metavar="FILE", help="Write what happened when, for https://ui.perfetto.dev."),
     ] = None,
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Draw the last iteration: what each rank computed, when it waited."
+        ),
+    ] = None,
     module: Annotated[
         bool, typer.Option("--module", "-m", help="SCRIPT is the name of a module, as for python -m.")
     ] = False,
@@ -121,6 +129,7 @@ def run(
     if processes is not None:
         given = {
             "--ranks": ranks, "--network": network, "--trace": trace, "--json": as_json,
+            "--timeline": timeline,
             "--compute": compute != "none", "the conditions": conditions,
         }  # fmt: skip
         if unwanted := [option for option, value in given.items() if value]:
@@ -131,12 +140,14 @@ def run(
         return
     if trace is not None:
         check_writable(trace)
+    if timeline is not None:
+        check_plot(timeline)
     from sim import Trace, load_network
     from testbed.virtual_script import parse_algorithm, run_script
 
     description = load_network(network or DEFAULT_NETWORK)
     topology = description.topology(ranks or (DEFAULT_RANKS if description.num_ranks is None else None))
-    recorded = Trace({"script": script, "network": topology.name}) if trace is not None else None
+    recorded = Trace({"script": script, "network": topology.name}) if trace or timeline else None
     try:
         report = run_script(
             script,
@@ -153,16 +164,26 @@ def run(
     finally:
         if trace is not None and recorded is not None and recorded.spans:
             recorded.save(trace)
+    from testbed.report.virtual import assumptions, print_report
+
+    if timeline is not None and recorded is not None:
+        plot_timeline(
+            recorded,
+            report,
+            timeline,
+            title=timeline_title(Path(script).name, report),
+            note=assumptions(report),
+        )
     if as_json:
         _print_json(report, script, topology.digest(), seed if jitter or delay_messages else None)
         return
-    from testbed.report.virtual import print_report
-
     sys.stdout.flush()
     console = stderr_console()
     print_report(console, report)
     if trace is not None:
         console.print(f"Trace, for https://ui.perfetto.dev: {trace}", markup=False, soft_wrap=True)
+    if timeline is not None:
+        console.print(f"Timeline: {timeline}", markup=False, soft_wrap=True)
 
 
 def _print_json(report: VirtualReport, script: str, digest: str, seed: int | None) -> None:
