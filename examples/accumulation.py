@@ -1,0 +1,66 @@
+"""Gradient accumulation: K passes for each step of the optimizer, one reduction of gradients.
+
+torchrun --nproc-per-node 2 examples/accumulation.py
+testbed run --ranks 8 --network dgx-h100 --compute h100 examples/accumulation.py --width 512 --batch 2048
+"""
+
+import argparse
+from contextlib import nullcontext
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--backend", default="gloo")
+parser.add_argument("--width", type=int, default=16)
+parser.add_argument("--layers", type=int, default=4)
+parser.add_argument("--batch", type=int, default=32, help="of all ranks together")
+parser.add_argument("--steps", type=int, default=6)
+parser.add_argument("--passes", type=int, default=4, help="K")
+
+
+class Block(nn.Sequential):
+    """Layers, and a way around them."""
+
+    def forward(self, x):
+        """Return what the layers add to *x*, and *x*."""
+        return x + super().forward(x)
+
+
+args = parser.parse_args()
+dist.init_process_group(args.backend)
+rank, world_size = dist.get_rank(), dist.get_world_size()
+
+torch.manual_seed(0)
+width = args.width
+blocks = [
+    Block(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)) for _ in range(args.layers)
+]
+model = DistributedDataParallel(nn.Sequential(*blocks))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+batch = torch.randn(args.batch, width)
+inputs = batch[rank::world_size]  # this rank's part
+targets = inputs.flip(1)
+
+losses = []
+for _ in range(args.steps):
+    optimizer.zero_grad()
+    total = 0.0
+    for number, (x, y) in enumerate(zip(inputs.chunk(args.passes), targets.chunk(args.passes), strict=True)):
+        is_last = number == args.passes - 1
+        with nullcontext() if is_last else model.no_sync():
+            loss = nn.functional.mse_loss(model(x), y) / args.passes
+            loss.backward()
+        total += loss.detach()
+    optimizer.step()
+    losses.append(total)
+
+losses = torch.stack(losses) / world_size
+dist.all_reduce(losses)  # the mean over ranks, once for all steps
+if rank == 0:
+    for step, loss in enumerate(losses.tolist()):
+        print(f"step {step}: loss {loss:.6f}")
+dist.destroy_process_group()

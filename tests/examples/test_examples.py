@@ -1,0 +1,127 @@
+"""Each example trains as one process would: in virtual time, and under torchrun on two backends."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from collectives.virtual import run
+from collectives.virtual.computation import Roofline
+
+ROOT = Path(__file__).resolve().parents[2]
+TOLERANCES = {
+    "accumulation": 1e-5,
+    "checkpointing": 1e-5,
+    "ddp": 1e-5,
+    "fp16_hook": 1e-4,  # gradients of 11 bits
+    "fsdp2": 2e-3,  # activations of 8 bits
+    "model_parallel": 1e-5,
+    "pipeline": 1e-5,
+    "tensor_parallel": 1e-5,
+    "zero1": 1e-5,
+    "zero2": 1e-5,
+    "zero3": 1e-5,
+}
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of much that its own code does
+
+
+def losses_in(printed: str) -> list[float]:
+    steps = re.findall(r"^step (\d+): loss ([\d.]+)$", printed, re.MULTILINE)
+    assert [int(step) for step, _ in steps] == list(range(6)), printed
+    return [float(loss) for _, loss in steps]
+
+
+def path_of(name: str) -> str:
+    return str(ROOT / "examples" / f"{name}.py")
+
+
+@pytest.fixture
+def trained(capfd):
+    """Return the losses that an example prints on so many ranks in virtual time, and the run's report."""
+
+    def losses(name, num_ranks, *argv, **options):
+        run_of_example = run(path_of(name), num_ranks, "dgx-h100", argv=argv, **options)
+        return losses_in(capfd.readouterr().out), run_of_example.report
+
+    return losses
+
+
+@pytest.mark.parametrize("name", TOLERANCES)
+def test_four_ranks_learn_what_one_does_from_the_same_batches(trained, name):
+    alone, _ = trained(name, 1)
+    together, report = trained(name, 4, compute=Roofline("h100"))
+
+    assert together == pytest.approx(alone, rel=TOLERANCES[name])
+    assert together[-1] < together[0]
+    assert len(report.iterations) >= 6  # restoring an optimizer makes a step, too
+    assert report.notices == ()
+
+
+def test_training_goes_on_from_the_checkpoint_of_rank_0(trained, tmp_path):
+    checkpoint = str(tmp_path / "model.pt")
+
+    before, _ = trained("ddp", 2, "--checkpoint", checkpoint)
+    after, _ = trained("ddp", 2, "--checkpoint", checkpoint)
+
+    assert after[0] < before[-1]
+
+
+def test_more_micro_batches_leave_a_smaller_bubble(trained):
+    waiting = []
+    for micro_batches in (2, 16):
+        sizes = ("--width", "64", "--batch", "256", "--micro-batches", str(micro_batches))
+        _, report = trained("pipeline", 2, *sizes, compute=Roofline("h100"))
+        steady = report.steady()
+        waiting.append(steady.exposed_seconds / steady.seconds)
+
+    assert waiting[1] < waiting[0] == pytest.approx(1 / 3, abs=0.02)  # of 2 micro-batches and 1 more stage
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that no connection gets by itself, so that they stay free until they are bound."""
+    found: list[int] = []
+    for port in random.sample(range(20_000, 32_000), 20 * count):
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            found.append(port)
+    return found[:count]
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+def test_two_processes_learn_the_same_over_gloo_and_over_our_backend(trained, tmp_path):
+    runs = [(name, backend) for backend in ("gloo", "testbed") for name in TOLERANCES]
+    jobs = [
+        [port, path_of(name), "--backend", backend]
+        for port, (name, backend) in zip(free_ports(len(runs)), runs, strict=True)
+    ]
+    (tmp_path / "jobs.json").write_text(json.dumps(jobs))
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, *launcher, str(Path(__file__).with_name("every_example.py"))]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+        "PRINTED": str(tmp_path / "printed.json"),
+    }
+
+    ended = subprocess.run(
+        [*command, str(tmp_path / "jobs.json")], env=environment, capture_output=True, text=True, timeout=110
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    printed = dict(zip(runs, json.loads((tmp_path / "printed.json").read_text()), strict=True))
+    for name, tolerance in TOLERANCES.items():
+        virtual, _ = trained(name, 2)
+        for backend in ("gloo", "testbed"):
+            assert losses_in(printed[name, backend]) == pytest.approx(virtual, rel=tolerance), (name, backend)
