@@ -9,6 +9,7 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -45,8 +46,9 @@ def path_of(name: str) -> str:
 
 
 @pytest.fixture
-def trained(capfd):
+def trained(capfd, monkeypatch, tmp_path):
     """Return the losses that an example prints on so many ranks in virtual time, and the run's report."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     def losses(name, num_ranks, *argv, **options):
         run_of_example = run(path_of(name), num_ranks, "dgx-h100", argv=argv, **options)
@@ -113,6 +115,7 @@ def test_two_processes_learn_the_same_over_gloo_and_over_our_backend(trained, tm
         "GLOO_SOCKET_IFNAME": "lo",
         "OMP_NUM_THREADS": "1",
         "PRINTED": str(tmp_path / "printed.json"),
+        "TMPDIR": str(tmp_path),
     }
 
     ended = subprocess.run(
