@@ -176,6 +176,7 @@ def _serve(connection: Connection, store_port: int) -> None:
     """Run what the pool sends until it closes the socket."""
     import torch
     import torch.distributed as dist
+    import torch.distributed.nn.functional  # its defaults capture the group that there is on import
 
     torch.set_num_threads(1)
     store = dist.TCPStore("127.0.0.1", store_port, is_master=False)

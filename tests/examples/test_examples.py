@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TOLERANCES = {
     "accumulation": 1e-5,
     "checkpointing": 1e-5,
-    "ddp": 1e-5,
+    "data_parallel": 1e-5,
     "fp16_hook": 1e-4,  # gradients of 11 bits
     "fsdp2": 2e-3,  # activations of 8 bits
     "model_parallel": 1e-5,
@@ -57,6 +57,12 @@ def trained(capfd, monkeypatch, tmp_path):
     return losses
 
 
+def test_no_example_hides_a_module_from_those_beside_it():
+    names = {path.stem for path in (ROOT / "examples").rglob("*.py")}
+
+    assert not names & {"collectives", "ddp", "sim", "testbed", "torch", *sys.stdlib_module_names}
+
+
 @pytest.mark.parametrize("name", TOLERANCES)
 def test_four_ranks_learn_what_one_does_from_the_same_batches(trained, name):
     alone, _ = trained(name, 1)
@@ -71,8 +77,8 @@ def test_four_ranks_learn_what_one_does_from_the_same_batches(trained, name):
 def test_training_goes_on_from_the_checkpoint_of_rank_0(trained, tmp_path):
     checkpoint = str(tmp_path / "model.pt")
 
-    before, _ = trained("ddp", 2, "--checkpoint", checkpoint)
-    after, _ = trained("ddp", 2, "--checkpoint", checkpoint)
+    before, _ = trained("data_parallel", 2, "--checkpoint", checkpoint)
+    after, _ = trained("data_parallel", 2, "--checkpoint", checkpoint)
 
     assert after[0] < before[-1]
 

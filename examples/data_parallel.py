@@ -1,7 +1,7 @@
 """Stock DDP: every rank has the whole model and its part of each batch; gradients are averaged.
 
-torchrun --nproc-per-node 2 examples/ddp.py
-testbed run --ranks 8 --network dgx-h100 --compute h100 examples/ddp.py --width 512 --batch 2048
+torchrun --nproc-per-node 2 examples/data_parallel.py
+testbed run --ranks 8 --network dgx-h100 --compute h100 examples/data_parallel.py --width 512 --batch 2048
 """
 
 import argparse
