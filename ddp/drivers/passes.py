@@ -35,7 +35,10 @@ class PassListener(Protocol):
         """The gradient of parameter *index* has been accumulated."""
 
     def gradient_kept(self, index: int) -> None:
-        """It has been accumulated in a pass that is not reduced."""
+        """It has been accumulated in a pass that is not reduced, as far as is known."""
+
+    def gradient_early(self, index: int) -> None:
+        """One that was kept belongs to the pass that has begun."""
 
     def backward_ended(self) -> None:
         """The pass is over: no further gradient will come."""
@@ -60,6 +63,8 @@ class Passes:
         self._reducing_pass: int | None = None
         self._expected = False
         self._first_computed = False
+        self._kept_pass = NO_PASS
+        self._kept: list[int] = []
         self._parameters = list(parameters.values())
         self._watched: dict[int, Any] = {}
         self._others: list[Any] = []
@@ -118,6 +123,10 @@ class Passes:
         self._expected = self._first_computed = False
         Variable._execution_engine.queue_callback(self._on_backward_end)
         self._listener.backward_began()
+        if self._kept_pass == running_pass:
+            for index in self._kept:
+                self._listener.gradient_early(index)
+            self._kept = []
         self._timeline.resume()
 
     def _on_gradient(self, index: int) -> None:
@@ -129,11 +138,22 @@ class Passes:
         if self._reducing_pass is not None:
             self._listener.gradient_ready(index)
         else:
-            self._listener.gradient_kept(index)
+            self._keep(index)
         if index == 0:
             self._first_computed = False
         if matters:
             self._timeline.resume()
+
+    def _keep(self, index: int) -> None:
+        """Take note of a gradient that comes before it is known whether the pass is reduced.
+
+        That of a parameter that only the loss uses may come before the pass has reached any output.
+        """
+        running_pass = torch._C._current_graph_task_id()
+        if self._kept_pass != running_pass:
+            self._kept_pass, self._kept = running_pass, []
+        self._kept.append(index)
+        self._listener.gradient_kept(index)
 
     def _on_first_computed(self) -> None:
         """Take note that the first parameter's gradient exists; accumulating it comes next."""

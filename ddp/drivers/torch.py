@@ -95,7 +95,7 @@ class TorchDriver:
         self._checks = checks
         self._forward_began_ps = self._step_began_ps = 0
         self._local_passes = settings.strategy.num_passes - 1
-        self._reached = self._shadowing = self._backward_ended = False
+        self._reached = self._shadowing = self._backward_ended = self._some_come_early = False
         self.has_rebuilt = False
         self._owed: set[int] = set()
         self._owners: frozenset[int] = frozenset()
@@ -197,7 +197,8 @@ class TorchDriver:
     def _watch_few(self) -> None:
         """Watch few gradients from now on, if nobody has to hear of each when it comes."""
         nobody_asks = self._readiness is None and self._checks is None and not self._filling.tells_each
-        if nobody_asks and self._communicator.moves_by_itself and not self._settings.as_view:
+        versions_tell = not self._settings.as_view and not self._some_come_early
+        if nobody_asks and versions_tell and self._communicator.moves_by_itself:
             self._watch.few(self._assignment, self.ready_order, [flat.waits for flat in self._flat])
 
     def outputs_hidden(self) -> None:
@@ -230,6 +231,13 @@ class TorchDriver:
         """Take note of a gradient that is not reduced."""
         if self._readiness is not None:
             self._readiness.kept(index)
+
+    def gradient_early(self, index: int) -> None:
+        """Take a gradient after all; from now on watch all, as sentinels look at what comes later."""
+        if self._readiness is None:
+            self._some_come_early = True
+            self._watch.all()
+            self.gradient_ready(index)
 
     def backward_ended(self) -> None:
         """Tell the reducer, unless the pass reached no parameter."""

@@ -156,3 +156,32 @@ def test_a_pass_that_reaches_no_watched_gradient_is_reduced_all_the_same(pool: W
     for message, grads in pool.run(reach_no_sentinel, 2):
         assert "without a gradient for parameter 0 (weights.0)" in message
         assert grads == [[0.5, 0.5]] * 3
+
+
+class Penalised(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.penalised = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.used * x).sum()
+
+
+def penalise(rank: int, world_size: int, make: Any, after: bool) -> list[list[float]]:
+    model = make(Penalised())
+    for _ in range(4):
+        model.zero_grad()
+        penalty = (model.module.penalised**2).sum() * rank
+        output = model(torch.full((3,), float(rank)))
+        if after:
+            penalty = (model.module.penalised**2).sum() * rank
+        (output + penalty).backward()
+    return [parameter.grad.tolist() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_parameter_that_only_the_loss_uses_is_averaged_as_by_torch(pool: WorkerPool, after: bool) -> None:
+    makes = (nn.parallel.DistributedDataParallel, ddp.DistributedDataParallel)
+    theirs, ours = (pool.run(penalise, 2, make, after) for make in makes)
+
+    assert theirs == ours == [[[0.5] * 3, [1.0] * 3]] * 2
