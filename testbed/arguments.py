@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from testbed.errors import UsageError
 
 if TYPE_CHECKING:
+    from collectives.virtual.computation import ComputeModel
     from sim.placement import Placement
 
 MAX_RANKS = 1 << 20
@@ -100,3 +101,11 @@ def _parse_list(text: str, expand: Callable[[int, int], list[int]]) -> list[int]
             )
         ranks.update(expand(low, high))
     return sorted(ranks)
+
+
+def parse_compute_model(text: str) -> ComputeModel | None:
+    """Return the model of computation that *text* names, profiles included; see its `parse_compute`."""
+    from collectives.virtual.computation import parse_compute
+    from ddp.profile import load_profile
+
+    return parse_compute(text, lambda name: load_profile(name).compute_charges())

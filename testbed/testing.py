@@ -107,10 +107,9 @@ class VirtualCluster:
     def _model(self) -> ComputeModel | Mapping[str, int] | None:
         if not isinstance(self.compute, str):
             return self.compute
-        from collectives.virtual.computation import parse_compute
-        from ddp.profile import load_profile
+        from testbed.arguments import parse_compute_model
 
-        return parse_compute(self.compute, lambda name: load_profile(name).compute_charges())
+        return parse_compute_model(self.compute)
 
 
 def on_ranks(

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from testbed.arguments import parse_compute_model
 from testbed.errors import INTERRUPTED, UsageError
 from testbed.observed_script import ScriptError, print_traceback
 from testbed.rank_output import RankOutput
@@ -22,7 +23,6 @@ from testbed.report.virtual_status import StatusLine
 if TYPE_CHECKING:
     from collectives.choice import Choice
     from collectives.virtual import VirtualReport
-    from collectives.virtual.computation import ComputeModel
     from collectives.virtual.faults import Fault
     from sim import Topology, Trace
     from sim.errors import RankError
@@ -81,7 +81,7 @@ def run_script(
                 Module(script) if module else script,
                 topology,
                 argv=arguments,
-                compute=_model(compute),
+                compute=parse_compute_model(compute),
                 algorithm=algorithm,
                 trace=trace,
                 conditions=conditions,
@@ -101,13 +101,6 @@ def run_script(
         if status is not None:
             status.make_way()
         output.close()
-
-
-def _model(text: str) -> ComputeModel | None:
-    from collectives.virtual.computation import parse_compute
-    from ddp.profile import load_profile
-
-    return parse_compute(text, lambda name: load_profile(name).compute_charges())
 
 
 def _failure(error: RankError, script: str) -> BaseException:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.commands.options import DegradeLink, FailLink, Jitter, Reroute, TraceFile
 from testbed.conditions import parse_conditions, parse_faults
 from testbed.errors import UsageError, reporting_errors
 from testbed.report.figure import check_plot
@@ -63,25 +64,15 @@ def run(
             metavar="NAME", help="Of all-reduce, of each (all_reduce=ring,all_gather=bruck), or auto."
         ),
     ] = "ring",
-    jitter: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Mean of a random pause of each rank before each step.")
-    ] = None,
+    jitter: Jitter = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the jitter and of delays.")] = 0,
     straggler: Annotated[
         list[str] | None,
         typer.Option(metavar="RANK:FACTOR", help="A slow rank: 3:2, or late: 3:+1ms. May be repeated."),
     ] = None,
-    fail_link: Annotated[
-        list[str] | None,
-        typer.Option(metavar="LINK@TIME", help="A link that fails: 'rank 3 up@1ms'. May be repeated."),
-    ] = None,
-    reroute: Annotated[
-        bool, typer.Option("--reroute", help="Messages find a way round links that fail.")
-    ] = False,
-    degrade_link: Annotated[
-        list[str] | None,
-        typer.Option(metavar="LINK@TIME:FACTOR", help="A link that changes: 'rank 3 up@1ms:0.5'."),
-    ] = None,
+    fail_link: FailLink = None,
+    reroute: Reroute = False,
+    degrade_link: DegradeLink = None,
     kill_rank: Annotated[
         list[str] | None,
         typer.Option(metavar="RANK@WHEN", help="A rank that dies: 3@iteration=5, or 3@10ms."),
@@ -93,10 +84,7 @@ def run(
         str,
         typer.Option(metavar="RANK|all", help="Which rank's output is shown; all: each line with its rank."),
     ] = "0",
-    trace: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write what happened when, for https://ui.perfetto.dev."),
-    ] = None,
+    trace: TraceFile = None,
     timeline: Annotated[
         Path | None,
         typer.Option(

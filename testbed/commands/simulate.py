@@ -11,6 +11,7 @@ import typer
 
 from testbed.arguments import MAX_RANKS, parse_placement, parse_sizes
 from testbed.commands.network import default_ranks
+from testbed.commands.options import DegradeLink, FailLink, Jitter, Reroute, TraceFile
 from testbed.conditions import parse_conditions
 from testbed.errors import UsageError, reporting_errors
 from testbed.report.folder import check_writable, document
@@ -105,25 +106,15 @@ def simulate(
         str | None,
         typer.Option(metavar="RATE", help="At which a rank reduces, such as 200GB/s; else at no cost."),
     ] = None,
-    jitter: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Mean of a random pause of each rank before each step.")
-    ] = None,
+    jitter: Jitter = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the jitter.")] = 0,
     straggler: Annotated[
         list[str] | None,
         typer.Option(metavar="RANK:FACTOR", help="A slow place: 3:2, or late: 3:+1ms. May be repeated."),
     ] = None,
-    fail_link: Annotated[
-        list[str] | None,
-        typer.Option(metavar="LINK@TIME", help="A link that fails: 'rank 3 up@1ms'. May be repeated."),
-    ] = None,
-    reroute: Annotated[
-        bool, typer.Option("--reroute", help="Messages find a way round links that fail.")
-    ] = False,
-    degrade_link: Annotated[
-        list[str] | None,
-        typer.Option(metavar="LINK@TIME:FACTOR", help="A link that changes: 'rank 3 up@1ms:0.5'."),
-    ] = None,
+    fail_link: FailLink = None,
+    reroute: Reroute = False,
+    degrade_link: DegradeLink = None,
     links: Annotated[
         bool,
         typer.Option("--links", help="List the links that were used most, those that are alike in one line."),
@@ -131,10 +122,7 @@ def simulate(
     all_links: Annotated[
         bool, typer.Option("--all-links", help="List all links that were used, each by itself.")
     ] = False,
-    trace: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write what happened when, for https://ui.perfetto.dev."),
-    ] = None,
+    trace: TraceFile = None,
     plot: Annotated[
         Path | None,
         typer.Option(

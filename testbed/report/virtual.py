@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from testbed.report.simulated import alike_links, link_cells
+from testbed.report.simulated import MODELS, alike_links, link_cells
 from testbed.report.table import percent, seconds, table
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ TOP = 6
 MOST_THINGS = 8
 """Things that a notice lists."""
 
-MODEL = "a message waits for the latency of its way, then shares its links max-min; reducing costs no time"
+MODEL = f"{MODELS['links']}; reducing costs no time"
 
 
 def print_report(console: Console, report: VirtualReport) -> None:

@@ -20,6 +20,7 @@ from torch.utils.data import DistributedSampler
 
 from collectives.call import spell_ranks
 from collectives.virtual.diagnosis.places import current_place
+from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.notices import Notices
 from sim.rank_thread import RankThread, current_rank_thread
 
@@ -74,12 +75,8 @@ class SamplerChecks:
                 self._outside(rank_thread, operation)
             warn(operation)
 
-        sampler_class: Any = DistributedSampler
-        sampler_class.__iter__, _c10d._warn_not_in_group = watched, warned
-        try:
+        with replaced([(DistributedSampler, "__iter__", watched), (_c10d, "_warn_not_in_group", warned)]):
             yield
-        finally:
-            sampler_class.__iter__, _c10d._warn_not_in_group = iterate, warn
 
     def _outside(self, rank_thread: RankThread, operation: str) -> None:
         place = current_place()

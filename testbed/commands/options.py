@@ -1,0 +1,26 @@
+"""Options that commands have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+Jitter: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Mean of a random pause of each rank before each step.")
+]
+FailLink: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(metavar="LINK@TIME", help="A link that fails: 'rank 3 up@1ms'. May be repeated."),
+]
+Reroute: TypeAlias = Annotated[
+    bool, typer.Option("--reroute", help="Messages find a way round links that fail.")
+]
+DegradeLink: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(metavar="LINK@TIME:FACTOR", help="A link that changes: 'rank 3 up@1ms:0.5'."),
+]
+TraceFile: TypeAlias = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write what happened when, for https://ui.perfetto.dev.")
+]
