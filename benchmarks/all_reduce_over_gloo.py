@@ -24,10 +24,10 @@ import torch
 import torch.distributed as dist
 
 from collectives import NotSupportedError, algorithm_names, connect
-from collectives.communicator import Communicator
+from collectives.communicators.communicator import Communicator
 from sim.units import format_size
-from testbed.arguments import parse_sizes
-from testbed.contenders import split_names
+from testbed.bench.candidates import split_names
+from testbed.options.arguments import parse_sizes
 
 
 def main() -> None:

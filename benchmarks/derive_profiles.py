@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.shapes import bert_large, gpt2_xl, llama3_8b, resnet50
 from benchmarks.shapes.model import Model, flops, names
-from ddp.profile import Gradient, Profile
+from ddp.profiles import Gradient, Profile
 
 MODELS = {model.name: model for model in (resnet50.MODEL, bert_large.MODEL, gpt2_xl.MODEL, llama3_8b.MODEL)}
 FOLDER = Path(__file__).parents[1] / "ddp" / "profiles"

@@ -29,8 +29,8 @@ from pathlib import Path
 
 from engine_cases import CASES, OVER_N, OVER_SIZE_N, SIZES, Case, over_size
 
-from testbed.report.figure import check_plot
-from testbed.report.table import Advance, progress, seconds
+from testbed.output.figure import check_plot
+from testbed.output.table import Advance, progress, seconds
 
 REPEATS = 3
 BUSY = 1.15

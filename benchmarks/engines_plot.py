@@ -8,8 +8,8 @@ from typing import Any
 
 from engine_cases import CASES, OVER_N, OVER_SIZE_N, SIZES, over_size
 
-from testbed.report.figure import COLOURS, DASHES, INK, annotate, check_plot, dress, new_figure, save
-from testbed.report.table import seconds, spell_size
+from testbed.output.figure import COLOURS, DASHES, INK, annotate, check_plot, dress, new_figure, save
+from testbed.output.table import seconds, spell_size
 
 OURS = {
     "makespan": {"color": COLOURS[0], "marker": "o"},

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collectives import simulate
-from collectives.bandwidth import busbw
+from collectives.models.bandwidth import busbw
 from sim import load_network
-from testbed.report.table import seconds, spell_size
+from testbed.output.table import seconds, spell_size
 
 DATA = Path(__file__).parents[1] / "tests" / "data" / "published.csv"
 

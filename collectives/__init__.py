@@ -1,6 +1,6 @@
 """Collective algorithms as programs, proved without data and run over any transport.
 
-Open `collectives.program` first.  Every name is imported when it is first used: torch loads
+Open `collectives.program.program` first.  Every name is imported when it is first used: torch loads
 this package in each of its processes (see `collectives.autoload`), and proofs need no torch.
 """
 
@@ -10,8 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collectives.communicator import Communicator
-    from collectives.connection import connect
+    from collectives.catalogue.resolve import algorithm_names, resolve_algorithm
+    from collectives.catalogue.verification import verify
+    from collectives.communicators.communicator import Communicator
+    from collectives.communicators.connection import connect
     from collectives.errors import (
         AlgorithmFileError,
         CollectiveError,
@@ -22,18 +24,17 @@ if TYPE_CHECKING:
         ProgramError,
         UnknownAlgorithmError,
     )
-    from collectives.job import Job
     from collectives.program import Algorithm, Copy, Cost, Recv, RecvReduce, Reduce, Send, Step, algorithm
-    from collectives.proof import Proof, verify
-    from collectives.resolve import algorithm_names, resolve_algorithm
-    from collectives.run import Run
+    from collectives.proof import Proof
     from collectives.simulation import simulate, simulate_jobs
+    from collectives.simulation.job import Job
+    from collectives.simulation.run import Run
 
 __version__ = "0.1.0"
 
 _NAMES = {
-    "communicator": ("Communicator",),
-    "connection": ("connect",),
+    "communicators.communicator": ("Communicator",),
+    "communicators.connection": ("connect",),
     "errors": (
         "AlgorithmFileError",
         "CollectiveError",
@@ -44,11 +45,12 @@ _NAMES = {
         "ProgramError",
         "UnknownAlgorithmError",
     ),
-    "job": ("Job",),
+    "simulation.job": ("Job",),
     "program": ("Algorithm", "Copy", "Cost", "Recv", "RecvReduce", "Reduce", "Send", "Step", "algorithm"),
-    "proof": ("Proof", "verify"),
-    "resolve": ("algorithm_names", "resolve_algorithm"),
-    "run": ("Run",),
+    "proof": ("Proof",),
+    "catalogue.verification": ("verify",),
+    "catalogue.resolve": ("algorithm_names", "resolve_algorithm"),
+    "simulation.run": ("Run",),
     "simulation": ("simulate", "simulate_jobs"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}

@@ -1,4 +1,4 @@
-"""Data-parallel training: when to reduce which gradients.  Open `ddp.reducer` first.
+"""Data-parallel training: when to reduce which gradients.  Open `ddp.reduction.reducer` first.
 
 Importing this package imports no torch; the first use of a name imports what it needs.
 """
@@ -9,22 +9,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ddp.data_parallel import DistributedDataParallel
-    from ddp.drivers.simulated import simulate_step
-    from ddp.overlapped_optimizer import OverlappedOptimizer
-    from ddp.profile import Profile, load_profile
+    from ddp.profiles import Profile, load_profile
     from ddp.recording import record, record_profile
-    from ddp.step_run import StepRun
+    from ddp.simulation.simulated_step import simulate_step
+    from ddp.simulation.step_run import StepRun
+    from ddp.training.data_parallel import DistributedDataParallel
+    from ddp.training.overlapped_optimizer import OverlappedOptimizer
 
 _HOMES = {
-    "DistributedDataParallel": "ddp.data_parallel",
-    "OverlappedOptimizer": "ddp.overlapped_optimizer",
-    "Profile": "ddp.profile",
-    "StepRun": "ddp.step_run",
-    "load_profile": "ddp.profile",
-    "record": "ddp.recording",
-    "record_profile": "ddp.recording",
-    "simulate_step": "ddp.drivers.simulated",
+    "DistributedDataParallel": "ddp.training.data_parallel",
+    "OverlappedOptimizer": "ddp.training.overlapped_optimizer",
+    "Profile": "ddp.profiles.profile",
+    "StepRun": "ddp.simulation.step_run",
+    "load_profile": "ddp.profiles.profile",
+    "record": "ddp.recording.recording",
+    "record_profile": "ddp.recording.recording",
+    "simulate_step": "ddp.simulation.simulated_step",
 }
 
 __all__ = [

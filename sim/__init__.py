@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sim.cluster import Cluster
-from sim.conditions import Background, Condition, LinkChange, LinkFailure, Straggler
 from sim.device import Device
 from sim.errors import (
     ConditionError,
@@ -28,15 +27,16 @@ from sim.errors import (
     UnitError,
 )
 from sim.network import Network
-from sim.pace import Jitter
-from sim.stream import Stream
+from sim.network.stream import Stream
+from sim.network.transfers import transfer_times
+from sim.scenario.conditions import Background, Condition, LinkChange, LinkFailure, Straggler
+from sim.scenario.rank_overhead import Jitter
 from sim.topology import Topology
 from sim.trace import Trace
-from sim.transfers import transfer_times
 
 if TYPE_CHECKING:
-    from sim.files.description import load_network, preset_names
     from sim.files.device_file import device_names, load_device
+    from sim.topology.description import load_network, preset_names
 
 __all__ = [
     "Background",
@@ -71,7 +71,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load what reads files only when it is asked for, as it brings pydantic along."""
     if name in ("load_network", "preset_names"):
-        from sim.files import description
+        from sim.topology import description
 
         return getattr(description, name)
     if name in ("load_device", "device_names"):

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collectives.choice import Choice
+    from collectives.catalogue.selectors import Choice
     from collectives.virtual import VirtualRun
     from collectives.virtual.computation import ComputeModel
     from collectives.virtual.faults import Fault
@@ -107,7 +107,7 @@ class VirtualCluster:
     def _model(self) -> ComputeModel | Mapping[str, int] | None:
         if not isinstance(self.compute, str):
             return self.compute
-        from testbed.arguments import parse_compute_model
+        from testbed.options.arguments import parse_compute_model
 
         return parse_compute_model(self.compute)
 

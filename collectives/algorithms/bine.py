@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
 
-from collectives.algorithms.power_of_two import folded
 from collectives.algorithms.recursive_doubling import exchange_all, exchange_all_cost
-from collectives.algorithms.rooted_tree import (
+from collectives.algorithms.shared.power_of_two import folded
+from collectives.algorithms.shared.rooted_tree import (
     Part,
     Shape,
     branches,

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from collectives.algorithms.embedding import Group, embed, side_by_side
 from collectives.algorithms.ring import ring_all_gather, ring_reduce_scatter
-from collectives.algorithms.torus import most_square, parse_sides
+from collectives.algorithms.shared.embedding import Group, embed, side_by_side
+from collectives.algorithms.shared.torus import most_square, parse_sides
 from collectives.errors import NotSupportedError
 from collectives.program import Cost, Step, algorithm
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Literal, TypeAlias
 
-from collectives.algorithms.power_of_two import (
+from collectives.algorithms.shared.power_of_two import (
     Fold,
     floor_log2,
     folded,

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from collectives.algorithms.embedding import Group, embed, scratch_for, side_by_side
+from collectives.algorithms.shared.embedding import Group, embed, scratch_for, side_by_side
 from collectives.errors import NotSupportedError
 from collectives.program import Algorithm, Cost, Send, Step, algorithm
 
@@ -60,7 +60,7 @@ class _Column:
 
 def _parts(inner: str, outer: str) -> tuple[Algorithm, Algorithm, Algorithm]:
     """Return reduce-scatter, all-reduce and all-gather by these names."""
-    from collectives.resolve import resolve_algorithm  # it knows all algorithms, so this one too
+    from collectives.catalogue.resolve import resolve_algorithm  # it knows all algorithms, so this one too
 
     return (
         resolve_algorithm(inner, "reduce_scatter"),

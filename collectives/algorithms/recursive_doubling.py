@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import partial
 
 from collectives.algorithms.halving_doubling import all_gather_cost, double
-from collectives.algorithms.power_of_two import floor_log2, folded, folded_all_gather, is_power_of_two
+from collectives.algorithms.shared.power_of_two import floor_log2, folded, folded_all_gather, is_power_of_two
 from collectives.program import Cost, RecvReduce, Send, Step, algorithm
 
 

@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from collectives.algorithms.butterfly import Butterfly, backwards, follow
-from collectives.algorithms.power_of_two import is_power_of_two
-from collectives.algorithms.torus import parse_sides
+from collectives.algorithms.shared.butterfly import Butterfly, backwards, follow
+from collectives.algorithms.shared.power_of_two import is_power_of_two
+from collectives.algorithms.shared.torus import parse_sides
 from collectives.errors import NotSupportedError
 from collectives.program import Copy, Cost, Operation, RecvReduce, Send, Step, algorithm
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from collectives.algorithms.rooted_tree import (
+from collectives.algorithms.shared.rooted_tree import (
     Part,
     Shape,
     branches,

@@ -1,4 +1,4 @@
-"""How ``init_process_group("testbed")`` and ``new_group`` come by a process group of ours.
+"""Creation of a process group of ours, for ``init_process_group("testbed")`` and ``new_group``.
 
 Which algorithms it uses is said by ``pg_options``; else, between processes, by the environment variable
 ``TESTBED_ALGORITHM``, and on rank threads by the run.
@@ -7,20 +7,22 @@ Which algorithms it uses is said by ``pg_options``; else, between processes, by 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from collectives.autoload import register
-from collectives.choice import Choice, check_choice
+from collectives.catalogue.selectors import Choice, check_choice
 from collectives.errors import UnknownAlgorithmError
 from collectives.torch_backend.group import TestbedProcessGroup
 from collectives.torch_backend.members import Members, Processes
 from collectives.torch_backend.replacements import replace_for_good
-from sim.cluster import Cluster
 
 ALGORITHM_VARIABLE = "TESTBED_ALGORITHM"
 
-register()  # for those who import this module where the package is not installed
+# Members of the group that this thread makes, or None where it is no rank of theirs: see `members_from`.
+MembersOf = Callable[[Any, Choice | None], Members | None]
+_sources: list[MembersOf] = []
 
 
 @dataclass(frozen=True)
@@ -37,26 +39,36 @@ class TestbedOptions:
     algorithm: Choice = "ring"
 
 
+@contextmanager
+def members_from(source: MembersOf) -> Iterator[None]:
+    """Let groups be made of other members than processes while the body runs.
+
+    Args:
+        source: given torch's options and the group's own algorithm, it returns the members, or None
+            in threads that are no ranks of its own.
+    """
+    _sources.append(source)
+    try:
+        yield
+    finally:
+        _sources.remove(source)
+
+
 def create(options: Any, backend_options: Any) -> TestbedProcessGroup:
     """Create the process group that ``init_process_group`` or ``new_group`` asks for.
 
     Called by torch; *options* say who takes part, *backend_options* are the user's `TestbedOptions`.
     """
-    rank_thread = Cluster.current()
-    if isinstance(backend_options, TestbedOptions):
-        algorithm = backend_options.algorithm
-    elif backend_options is None or rank_thread is not None:
-        algorithm = None  # on rank threads the script may have asked for any backend, with its options
+    chosen = backend_options.algorithm if isinstance(backend_options, TestbedOptions) else None
+    for source in reversed(_sources):
+        members = source(options, chosen)
+        if members is not None:
+            break
     else:
-        raise TypeError(f"pg_options must be a TestbedOptions, got {type(backend_options).__name__}")
-    members: Members
-    if rank_thread is None:
+        if backend_options is not None and not isinstance(backend_options, TestbedOptions):
+            raise TypeError(f"pg_options must be a TestbedOptions, got {type(backend_options).__name__}")
         replace_for_good(lambda group: isinstance(group, TestbedProcessGroup))
-        members = Processes(options, algorithm or _algorithm_of_environment())
-    else:
-        from collectives.virtual.group import RankThreads
-
-        members = RankThreads(rank_thread, options, algorithm)
+        members = Processes(options, chosen or _algorithm_of_environment())
     return TestbedProcessGroup(members, options.group_rank, options.group_size)
 
 

@@ -3,7 +3,7 @@
     torch.distributed.init_process_group("testbed")
 
 A process group translates torch's calls, lists of tensors and option objects, into calls of a
-`collectives.communicator.Communicator`, and knows nothing of how messages travel.  That is the
+`collectives.communicators.communicator.Communicator`, and knows nothing of how messages travel.  That is the
 business of its *members* (`collectives.torch_backend.members`): processes over an inner Gloo or NCCL group,
 or rank threads in virtual time.  A script runs unmodified on either, and so does what torch builds
 on a process group: object collectives, sub-groups, its own DistributedDataParallel.
@@ -20,16 +20,16 @@ from typing import Any, ClassVar
 import torch
 import torch.distributed as dist
 
-from collectives.choice import Choice
-from collectives.communicator import Communicator
+from collectives.catalogue.selectors import Choice
+from collectives.communicators.communicator import Communicator
+from collectives.communicators.dispatch_modes import opaque, opaque_calls
+from collectives.communicators.reduction import op_of
 from collectives.errors import NotSupportedError
-from collectives.opaque import opaque, opaque_calls
-from collectives.reduction import op_of
+from collectives.execution.work import Waitable
 from collectives.torch_backend.members import Members
 from collectives.torch_backend.names import NamedProcessGroup
 from collectives.torch_backend.uncompiled import uncompiled
 from collectives.torch_backend.work import CollectiveWork
-from collectives.work import Waitable
 
 
 @uncompiled

@@ -8,9 +8,9 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
-from collectives.choice import Choice
-from collectives.communicator import Communicator
-from collectives.connection import connect_processes
+from collectives.catalogue.selectors import Choice
+from collectives.communicators.communicator import Communicator
+from collectives.communicators.connection import connect_processes
 from collectives.errors import NotSupportedError
 
 

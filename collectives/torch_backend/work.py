@@ -25,8 +25,8 @@ from typing import Any
 import torch
 from torch._C._distributed_c10d import Work as TorchWork
 
+from collectives.execution.work import Waitable
 from collectives.torch_backend.uncompiled import uncompiled
-from collectives.work import Waitable
 
 
 @uncompiled

@@ -7,8 +7,8 @@ has arrived, and waiting for it does not block.  Should the data equal the patte
 notice is missed and nothing else.
 
 Sends are awaited late: before the memory that they read is written to, and at the end.  The
-proof of the program (`collectives.proof`) makes that safe, as in it a step is complete only when
-its sends are; but only the first execution of a lane may do so (`collectives.progress`).
+proof of the program (`collectives.proof.proof`) makes that safe, as in it a step is complete only when
+its sends are; but only the first execution of a lane may do so (`collectives.transports.progress`).
 
 No pattern tells when a send has been taken.  A rank that may not wait for one, because it waits for
 something else at the same time, has a thread wait for it.
@@ -31,14 +31,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from collectives.call import Call
-from collectives.chunking import Buffer
-from collectives.execute import land
+from collectives.execution.call import Call
+from collectives.execution.execute import land
 from collectives.program import Local, Operation, Recv, Send, Step
-from collectives.progress import ProgressQueue, ProgressWork
-from collectives.render import spell_operation
-from collectives.reports import StoreReports, grace
-from collectives.watch import Watch
+from collectives.program.chunking import Buffer
+from collectives.program.render import spell_operation
+from collectives.transports.progress import ProgressQueue, ProgressWork
+from collectives.transports.store_reports import StoreReports, grace
+from collectives.transports.watchdog import Watch
 
 _PATTERN_BYTES = 8
 _NEVER_SENT = 1 << 30  # a tag beyond those of messages
@@ -201,7 +201,7 @@ class _Receiving:
 
 
 class _GlooStep:
-    """A step that has been posted; a `collectives.progress.Handle`."""
+    """A step that has been posted; a `collectives.transports.progress.Handle`."""
 
     def __init__(self, transport: GlooTransport, step: Step, buffer: Buffer, channel: int) -> None:
         self.transport = transport
@@ -272,7 +272,7 @@ class _GlooStep:
 
 
 class _Drain:
-    """The sends that are left at the end of an execution; a `collectives.progress.Handle`."""
+    """The sends that are left at the end of an execution; a `collectives.transports.progress.Handle`."""
 
     def __init__(self, transport: GlooTransport, channel: int) -> None:
         self.transport = transport

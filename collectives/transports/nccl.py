@@ -24,12 +24,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from collectives.call import Call, Lane, Report
-from collectives.chunking import Buffer
-from collectives.clock import RealClock
-from collectives.execute import land
+from collectives.execution.call import Call, Lane, Report
+from collectives.execution.clock import RealClock
+from collectives.execution.execute import land
 from collectives.program import Local, Recv, Send, Step
-from collectives.reports import Explain, grace
+from collectives.program.chunking import Buffer
+from collectives.transports.store_reports import Explain, grace
 
 _POLL_SECONDS = 0.0005
 
@@ -89,7 +89,7 @@ class NcclTransport:
 
 
 class NcclWork:
-    """A collective in flight on a stream; a `collectives.work.Work`."""
+    """A collective in flight on a stream; a `collectives.execution.work.Work`."""
 
     def __init__(self, transport: NcclTransport, done: Any, call: Call, held: list[Any]) -> None:
         self.transport = transport

@@ -12,13 +12,13 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from collectives.call import Call, Report, diagnose, judge
-from collectives.chunking import Buffer
 from collectives.errors import CollectiveError
-from collectives.execute import land
+from collectives.execution.call import Call, Report, diagnose, judge
+from collectives.execution.execute import land
 from collectives.program import Local, Recv, RecvReduce, Send, Step
-from collectives.progress import ProgressQueue, ProgressWork
-from collectives.render import spell_operation
+from collectives.program.chunking import Buffer
+from collectives.program.render import spell_operation
+from collectives.transports.progress import ProgressQueue, ProgressWork
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds that a collective waits for its peers unless told otherwise."""
@@ -109,7 +109,7 @@ class ThreadedTransport:
 
 
 class _StepInFlight:
-    """A step that has been posted; a `collectives.progress.Handle`."""
+    """A step that has been posted; a `collectives.transports.progress.Handle`."""
 
     def __init__(self, exchange: Exchange, step: Step, buffer: Buffer) -> None:
         self.exchange = exchange

@@ -2,7 +2,7 @@
 
     run_virtual("train.py", topology, conditions=[DeadRank(3, iteration=5), MessageDelay("50us", seed=1)])
 
-They are given together with the conditions of `sim.conditions`.
+They are given together with the conditions of `sim.scenario.conditions`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 
 from collectives.virtual.iterations import Iterations
 from sim.cluster import Cluster
-from sim.conditions import Condition, Straggler
+from sim.cluster.rank_thread import RankThread
 from sim.errors import ConditionError
-from sim.pace import Jitter
-from sim.rank_thread import RankThread
+from sim.scenario.conditions import Condition, Straggler
+from sim.scenario.rank_overhead import Jitter
 from sim.topology import Topology
 from sim.units import Quantity, parse_time
 

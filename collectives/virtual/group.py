@@ -12,15 +12,15 @@ import simpy
 import torch
 from torch._C._distributed_c10d import Store
 
-from collectives.choice import Choice
-from collectives.communicator import Communicator
-from collectives.cost import selector_on
-from collectives.program_communicator import ProgramCommunicator
-from collectives.transports.simulated import SimulatedTransport
-from collectives.transports.simulated_exchange import SimulatedExchange
-from collectives.virtual.joint import carry_out
+from collectives.catalogue.selectors import Choice
+from collectives.communicators.communicator import Communicator
+from collectives.communicators.program_communicator import ProgramCommunicator
+from collectives.models.cost import selector_on
+from collectives.simulation.engines.meeting_point import SimulatedExchange
+from collectives.virtual.batched_execution import carry_out
+from collectives.virtual.transport import SimulatedTransport
 from sim.cluster import Cluster, RankThread
-from sim.pace import Pace
+from sim.scenario.rank_overhead import Pace
 from sim.trace import Trace
 
 

@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from sim.cluster import Cluster
-from sim.rank_thread import RankThread, current_rank_thread
+from sim.cluster.rank_thread import RankThread, current_rank_thread
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from collectives.links import Links
+from collectives.simulation.links import Links
 from collectives.virtual.computation import ComputeModel
 from collectives.virtual.faults import Fault
 from collectives.virtual.iterations import End, Iterations

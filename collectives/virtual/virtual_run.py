@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from collectives.choice import Choice, check_choice
+from collectives.catalogue.selectors import Choice, check_choice
 from collectives.virtual.computation import Charges, ComputeModel
 from collectives.virtual.devices.mapping import Devices
 from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
@@ -38,8 +38,8 @@ from collectives.virtual.report import VirtualReport
 from collectives.virtual.script import Module, Script
 from sim.cluster import Cluster, RankContext, RankThread
 from sim.errors import TopologyError
-from sim.files.description import load_network
 from sim.topology import Topology
+from sim.topology.description import load_network
 from sim.trace import Trace
 from sim.units import SECOND
 
@@ -141,9 +141,9 @@ def run_virtual(
         argv: the script's arguments, without its name.
         compute: how computation takes time: a model, or picoseconds per kind of work, such as ``forward`` or
             ``gradient:conv1.weight``; None: it takes none.
-        algorithm: in process groups that do not choose one; see `collectives.choice`.
+        algorithm: in process groups that do not choose one; see `collectives.catalogue.selectors`.
         trace: gets a span for every computation charged and every collective carried out.
-        conditions: under which the cluster works (see `sim.conditions`); a straggler's computations take
+        conditions: under which the cluster works (see `sim.scenario`); a straggler's computations take
             longer, too, and jitter is for collectives, not for messages from one rank to another; and its
             faults (see `collectives.virtual.faults`).
         streams: returns the standard output and error of a rank; by default all share the process's.

@@ -33,7 +33,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import AfterValidator, Field
 
 from sim.files.fields import Bandwidth, Efficiency, FieldError, Fields, Time, effective, nearest
-from sim.routing.graph import LinkSpec
+from sim.topology.routing.graph import LinkSpec
 
 MAX_NODES = 1 << 21
 """The most ranks and switches."""

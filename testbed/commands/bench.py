@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from testbed.arguments import parse_ranks, parse_sizes
-from testbed.benchmark import (
+from testbed.bench.benchmark import (
     Request,
     Result,
     Transport,
@@ -22,15 +21,16 @@ from testbed.benchmark import (
     spell_ranks,
     with_simulation,
 )
-from testbed.contenders import NATIVE, Refusal, choose_contenders
+from testbed.bench.candidates import NATIVE, Refusal, choose_contenders
+from testbed.bench.measure import ITEM_SIZES, Row, count_of
+from testbed.bench.measured_run import measure_processes, measure_threads
 from testbed.errors import CheckError, UsageError, reporting_errors
-from testbed.launch import RankExitError, launch
-from testbed.measure import ITEM_SIZES, Row, count_of
-from testbed.measured_run import measure_processes, measure_threads
-from testbed.report.figure import check_plot
-from testbed.report.folder import check_writable, document, write_text
-from testbed.report.table import print_json, progress, stdout_console
+from testbed.options.arguments import parse_ranks, parse_sizes
+from testbed.output.figure import check_plot
+from testbed.output.folder import check_writable, document, write_text
+from testbed.output.table import print_json, progress, stdout_console
 from testbed.report.times import LEGEND, fastest_table, nccl_table, time_tables
+from testbed.scripts.launch import RankExitError, launch
 
 if TYPE_CHECKING:
     from sim import Topology
@@ -232,7 +232,7 @@ def _report(request: Request, result: Result, *, as_json: bool, save: Path | Non
     if save is not None:
         write_text(save, json.dumps(body, indent=2, allow_nan=False) + "\n")
     if plot is not None:
-        from testbed.report.time_plot import plot_times
+        from testbed.report.plots.size_plot import plot_times
 
         note = "; ".join(result.models)
         plot_times(result.rows, plot, title=_title(request, result), note=f"{note}.")

@@ -14,9 +14,16 @@ from testbed.commands.verify import LEGEND as PROOF_LEGEND
 from testbed.commands.verify import MODEL as PROOF_MODEL
 from testbed.commands.verify import choose, proof_table, prove_all, rows_of
 from testbed.errors import CheckError, UsageError, reporting_errors
-from testbed.report.folder import ResultFolder, document
-from testbed.report.table import percent, print_json, progress, seconds, stdout_console, table
-from testbed.training import Check, Trained, check_training, example_script, train_processes, train_virtual
+from testbed.output.folder import ResultFolder, document
+from testbed.output.table import percent, print_json, progress, seconds, stdout_console, table
+from testbed.scripts.training import (
+    Check,
+    Trained,
+    check_training,
+    example_script,
+    train_processes,
+    train_virtual,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,7 +123,7 @@ def _prove(console: Console, folder: ResultFolder) -> tuple[dict[str, Any], list
 
 
 def _train(console: Console, folder: ResultFolder, script: Path) -> tuple[dict[str, Any], list[Check]]:
-    from ddp.profile import Profile
+    from ddp.profiles import Profile
     from sim import load_network
 
     what = "a convolutional network on real handwritten digits, in float64; one script, three ways"
@@ -192,10 +199,10 @@ def _training_row(run: Trained) -> tuple[str, ...]:
 
 
 def _predict(console: Console, folder: ResultFolder) -> dict[str, Any]:
-    from ddp.profile import Profile
+    from ddp.profiles import Profile
     from sim import load_network
-    from testbed.predict import LEGEND, predict, scaling_tables
-    from testbed.report.plot import plot_scaling
+    from testbed.report.plots.scaling_plot import plot_scaling
+    from testbed.studies.predict import LEGEND, predict, scaling_tables
 
     what = f"how training would scale, without overlap and with {BUCKET_CAP_MB:g} MB buckets"
     _heading(console, "3 Predict", what)

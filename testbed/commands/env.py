@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from testbed.errors import reporting_errors
-from testbed.report.folder import document
-from testbed.report.table import print_json, stdout_console, table
+from testbed.output.folder import document
+from testbed.output.table import print_json, stdout_console, table
 
 EXAMPLES = """\b
 Examples:

@@ -14,12 +14,12 @@ import typer
 
 from testbed.commands.verify import choose
 from testbed.errors import UsageError, reporting_errors
-from testbed.report.folder import check_writable, document, write_text
-from testbed.report.table import print_json
+from testbed.output.folder import check_writable, document, write_text
+from testbed.output.table import print_json
 
 if TYPE_CHECKING:
     from collectives import Algorithm
-    from collectives.exchange.nccl_tuner import Timing
+    from collectives.formats.nccl_tuner import Timing
 
 EXAMPLES = """\b
 Examples:
@@ -135,14 +135,14 @@ def _algorithm(
 
 
 def _msccl(algorithm: Algorithm, ranks: int, protocol: Protocol) -> str:
-    from collectives.exchange.msccl_xml import to_msccl_xml
+    from collectives.formats.msccl_xml import to_msccl_xml
 
     names = {Protocol.SIMPLE: "Simple", Protocol.LL: "LL", Protocol.LL128: "LL128"}
     return to_msccl_xml(algorithm, ranks, protocol=names[protocol])
 
 
 def _mscclpp(algorithm: Algorithm, ranks: int, protocol: Protocol) -> str:
-    from collectives.exchange.mscclpp_json import to_mscclpp_json
+    from collectives.formats.mscclpp_json import to_mscclpp_json
 
     if protocol is not Protocol.SIMPLE:
         raise UsageError(f"--protocol {protocol}: MSCCL++ plans are written for simple only")
@@ -156,7 +156,7 @@ _WRITERS: Mapping[Format, Callable[[Algorithm, int, Protocol], str]] = {
 
 
 def _table(source: str, ranks: int | None, protocol: Protocol) -> Exported:
-    from collectives.exchange.nccl_tuner import to_tuner_csv
+    from collectives.formats.nccl_tuner import to_tuner_csv
 
     if ranks is not None:
         raise UsageError("--ranks is for algorithms; a table says itself how many ranks took part")
@@ -194,8 +194,8 @@ def _timing(where: str, row: Any, content: Mapping[str, Any]) -> Timing:
     Raises:
         UsageError: something is missing, or makes no sense.
     """
-    from collectives.contracts import CONTRACTS
-    from collectives.exchange.nccl_tuner import Timing
+    from collectives.formats.nccl_tuner import Timing
+    from collectives.program.contracts import CONTRACTS
 
     if not isinstance(row, dict):
         raise UsageError(f"{where}: expected an object, got {row!r:.40}")

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from testbed.arguments import MAX_RANKS
 from testbed.errors import reporting_errors
-from testbed.report.folder import document
-from testbed.report.table import print_json, stdout_console, table
+from testbed.options.arguments import MAX_RANKS
+from testbed.output.folder import document
+from testbed.output.table import print_json, stdout_console, table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from sim.files.description import NetworkDescription
     from sim.topology import Topology
+    from sim.topology.description import NetworkDescription
 
 EXAMPLES = """\b
 Examples:
@@ -67,14 +67,14 @@ def network(
         _list(as_json)
         return
     if plot is not None:
-        from testbed.report.figure import check_plot
+        from testbed.output.figure import check_plot
 
         check_plot(plot)
     description = load_network(name)
     topology = description.topology(default_ranks(description, ranks))
     found = _facts(description, topology)
     if plot is not None:
-        from testbed.report.network_plot import plot_network
+        from testbed.report.plots.network_plot import plot_network
 
         what = f"{description.description}. " if description.description else ""
         plot_network(topology, plot, note=f"{what}Bandwidths are those for payload.")
@@ -115,7 +115,7 @@ def _list(as_json: bool) -> None:
 
 def _facts(description: NetworkDescription, topology: Topology) -> dict[str, Any]:
     """Return what is known of the network, as JSON types."""
-    from testbed.network_survey import bisection, diameter, link_classes, oversubscription, pairs_of
+    from testbed.studies.network_survey import bisection, diameter, link_classes, oversubscription, pairs_of
 
     pairs = pairs_of(topology)
     worst = oversubscription(topology)
@@ -140,7 +140,7 @@ def _facts(description: NetworkDescription, topology: Topology) -> dict[str, Any
 
 def _print(console: Console, topology: Topology, found: dict[str, Any]) -> None:
     from sim.units import format_bandwidth, format_time
-    from testbed.report.network_sketch import sketch
+    from testbed.report.plots.network_sketch import sketch
 
     console.print(f"{found['network']}, {found['ranks']} ranks", style="bold", markup=False)
     if found["description"]:

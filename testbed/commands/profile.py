@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import INTERRUPTED, UsageError, reporting_errors
-from testbed.observed_script import ScriptError, observe_script
-from testbed.report.folder import check_writable, document
-from testbed.report.table import print_json, seconds, spell_size, stdout_console
+from testbed.output.folder import check_writable, document
+from testbed.output.table import print_json, seconds, spell_size, stdout_console
+from testbed.scripts.observed_script import ScriptError, observe_script
 
 if TYPE_CHECKING:
     from ddp import Profile

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.commands.options import DegradeLink, FailLink, Jitter, Reroute, TraceFile
-from testbed.conditions import parse_conditions, parse_faults
 from testbed.errors import UsageError, reporting_errors
-from testbed.report.figure import check_plot
-from testbed.report.folder import check_writable, document
-from testbed.report.table import print_json, stderr_console
-from testbed.report.timeline_plot import plot_timeline, timeline_title
+from testbed.options.annotations import DegradeLink, FailLink, Jitter, Reroute, TraceFile
+from testbed.options.conditions import parse_conditions, parse_faults
+from testbed.output.figure import check_plot
+from testbed.output.folder import check_writable, document
+from testbed.output.table import print_json, stderr_console
+from testbed.report.plots.timeline_plot import plot_timeline, timeline_title
 
 if TYPE_CHECKING:
     from collectives.virtual import VirtualReport
@@ -122,7 +122,7 @@ def run(
         }  # fmt: skip
         if unwanted := [option for option, value in given.items() if value]:
             raise UsageError(f"--processes runs for real, where {unwanted[0]} means nothing: leave it out")
-        from testbed.script_processes import run_processes
+        from testbed.scripts.script_processes import run_processes
 
         run_processes(script, arguments or [], processes, module=module, algorithm=algorithm)
         return
@@ -131,7 +131,7 @@ def run(
     if timeline is not None:
         check_plot(timeline)
     from sim import Trace, load_network
-    from testbed.virtual_script import parse_algorithm, run_script
+    from testbed.scripts.virtual_script import parse_algorithm, run_script
 
     description = load_network(network or DEFAULT_NETWORK)
     topology = description.topology(ranks or (DEFAULT_RANKS if description.num_ranks is None else None))

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from testbed.arguments import parse_rank_powers
 from testbed.errors import UsageError, reporting_errors
-from testbed.report.folder import document
-from testbed.report.table import print_json, progress, stdout_console
+from testbed.options.arguments import parse_rank_powers
+from testbed.output.folder import document
+from testbed.output.table import print_json, progress, stdout_console
 
 EXAMPLES = """\b
 Examples:
@@ -62,11 +62,11 @@ def scale(
 
     The reducer that trains is replayed in virtual time, with the compute times of a profile.
     """
-    from collectives.choice import check_choice
-    from ddp.overlap import STRATEGIES, resolve_strategy
-    from ddp.profile import load_profile
+    from collectives.catalogue.selectors import check_choice
+    from ddp.profiles import load_profile
+    from ddp.reduction.overlap import STRATEGIES, resolve_strategy
     from sim import load_network
-    from testbed.predict import LEGEND, predict, scaling_tables
+    from testbed.studies.predict import LEGEND, predict, scaling_tables
 
     if not 0 < bucket_cap_mb < float("inf"):
         raise UsageError(f"--bucket-cap-mb {bucket_cap_mb:g}: expected a number above 0")
@@ -77,7 +77,7 @@ def scale(
     strategies = [resolve_strategy(name).name for name in (STRATEGIES if ALL in wanted else wanted)]
     check_choice(algorithm)
     if plot is not None:
-        from testbed.report.figure import check_plot
+        from testbed.output.figure import check_plot
 
         check_plot(plot)
     with progress(len(profiles) * len(networks) * len(strategies) * len(sizes)) as advance:
@@ -91,7 +91,7 @@ def scale(
             advance=advance,
         )
     if plot is not None:
-        from testbed.report.plot import plot_scaling
+        from testbed.report.plots.scaling_plot import plot_scaling
 
         title = f"Scaling of data-parallel training: {algorithm}, {bucket_cap_mb:g} MiB buckets"
         plot_scaling(scaling.points, plot, title=title, note=f"Simulated: {scaling.model}.")

@@ -14,14 +14,14 @@ import typer
 
 from testbed.commands.verify import MODEL, choose, root_of
 from testbed.errors import reporting_errors
-from testbed.report.folder import check_writable, document, write_text
-from testbed.report.table import print_json, stdout_console
+from testbed.output.folder import check_writable, document, write_text
+from testbed.output.table import print_json, stdout_console
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from collectives import Algorithm, Proof
-    from testbed.description import Description
+    from testbed.reference.description import Description
 
 EXAMPLES = """\b
 Examples:
@@ -63,9 +63,9 @@ def show(
     The schedule of a wrong program is drawn, too; the fault follows, with exit code 1.
     """
     from collectives import ProgramError, verify
-    from testbed.description import describe
-    from testbed.report.schedule_svg import schedule_svg
-    from testbed.schedule import schedule_of
+    from testbed.reference.description import describe
+    from testbed.reference.schedule import schedule_of
+    from testbed.reference.schedule_svg import schedule_svg
 
     meant = choose([algorithm], collective)
     chosen = next((own for own in meant if own.collective == "all_reduce"), meant[0])
@@ -104,7 +104,7 @@ def show(
 
 def _print_heading(console: Console, proof: Proof, description: Description, others: list[str]) -> None:
     """Print what it is, how it works, what it costs and where it comes from."""
-    from testbed.description import plain
+    from testbed.reference.description import plain
 
     print_line = partial(console.print, markup=False, soft_wrap=True)
     print_line(f"{proof.algorithm} {proof.collective}, {_count(proof.world_size, 'rank')}", style="bold")
@@ -131,7 +131,7 @@ def _cost(proof: Proof) -> str:
 
 
 def _print_grid(console: Console, algorithm: Algorithm, ranks: int) -> None:
-    from collectives.render import draw
+    from collectives.program.render import draw
 
     grid, note = cut(draw(algorithm, ranks), console.width if console.is_terminal else None)
     console.print(grid, markup=False, soft_wrap=True)

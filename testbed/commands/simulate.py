@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.arguments import MAX_RANKS, parse_placement, parse_sizes
 from testbed.commands.network import default_ranks
-from testbed.commands.options import DegradeLink, FailLink, Jitter, Reroute, TraceFile
-from testbed.conditions import parse_conditions
 from testbed.errors import UsageError, reporting_errors
-from testbed.report.folder import check_writable, document
-from testbed.report.table import print_json, progress, seconds, spell_size, stdout_console
+from testbed.options.annotations import DegradeLink, FailLink, Jitter, Reroute, TraceFile
+from testbed.options.arguments import MAX_RANKS, parse_placement, parse_sizes
+from testbed.options.conditions import parse_conditions
+from testbed.output.folder import check_writable, document
+from testbed.output.table import print_json, progress, seconds, spell_size, stdout_console
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from testbed.simulation import Request, Simulated
+    from testbed.studies.simulation import Request, Simulated
 
 EXAMPLES = """\b
 Examples:
@@ -136,7 +136,7 @@ def simulate(
     One algorithm at one size is told in full; several are compared, with the bottleneck of each.
     """
     from sim import load_network
-    from testbed.simulation import Request, entries_of
+    from testbed.studies.simulation import Request, entries_of
 
     description = load_network(network)
     topology = description.topology(default_ranks(description, ranks))
@@ -184,7 +184,7 @@ def _check_outputs(request: Request, trace: Path | None, plot: Path | None) -> N
         check_writable(trace)
     if plot is None:
         return
-    from testbed.report.figure import check_plot
+    from testbed.output.figure import check_plot
 
     check_plot(plot)
     if len(request.sizes) > 1:
@@ -196,14 +196,14 @@ def _check_outputs(request: Request, trace: Path | None, plot: Path | None) -> N
         )
     if request.model == "nccl" or request.entries[0].algorithm == "nvls":
         raise UsageError("--plot with one size draws the load of links, of which a closed form says nothing")
-    from testbed.report.network_plot import check_drawable
+    from testbed.report.plots.network_plot import check_drawable
 
     check_drawable(request.topology)
 
 
 def _simulate(request: Request, *, as_json: bool, all_links: bool) -> list[Simulated]:
     """Simulate; when interrupted, report what there is."""
-    from testbed.simulation import simulated
+    from testbed.studies.simulation import simulated
 
     results: list[Simulated] = []
     try:
@@ -278,11 +278,11 @@ def _plot(request: Request, results: list[Simulated], path: Path) -> None:
     from testbed.report.simulated import assumptions, title
 
     if len(request.sizes) > 1:
-        from testbed.report.size_plot import plot_sizes
+        from testbed.report.plots.algbw_plot import plot_sizes
 
         plot_sizes(results, path, title=title(request, results), note=assumptions(request))
         return
-    from testbed.report.load_plot import plot_load
+    from testbed.report.plots.load_plot import plot_load
 
     run = results[0].run
     fullest = run.links.bottleneck

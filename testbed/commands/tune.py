@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError, reporting_errors
-from testbed.report.folder import document
-from testbed.report.table import print_json, progress, seconds, stdout_console
+from testbed.output.folder import document
+from testbed.output.table import print_json, progress, seconds, stdout_console
 
 if TYPE_CHECKING:
-    from ddp.trials import Trial
+    from ddp.tuning.trials import Trial
 
 EXAMPLES = """\b
 Examples:
@@ -52,13 +52,13 @@ def tune(
 
     Ctrl-C ends the search and shows the best so far.
     """
-    from collectives.choice import DEFAULTS, check_choice
-    from collectives.resolve import algorithm_names
-    from ddp.overlap import STRATEGIES, resolve_strategy
-    from ddp.profile import load_profile
-    from ddp.tuning import Search
+    from collectives.catalogue.resolve import algorithm_names
+    from collectives.catalogue.selectors import DEFAULTS, check_choice
+    from ddp.profiles import load_profile
+    from ddp.reduction.overlap import STRATEGIES, resolve_strategy
+    from ddp.tuning.search import Search
     from sim import load_network
-    from testbed.contenders import split_names
+    from testbed.bench.candidates import split_names
     from testbed.report.tuning import LEGEND, model_of, paste, row_of, search_lines, tuning_tables
 
     own = load_profile(profile)
@@ -87,7 +87,7 @@ def tune(
             advance=show,
         )
         if plot is not None:
-            from testbed.report.figure import check_plot
+            from testbed.output.figure import check_plot
 
             check_plot(plot)
         try:
@@ -98,7 +98,7 @@ def tune(
             found = search.result()
     model = model_of(next(iter(algorithms)))
     if plot is not None:
-        from testbed.report.tuning_plot import plot_tuning
+        from testbed.report.plots.tuning_plot import plot_tuning
 
         title = f"Bucket caps of {own.name} on {description.name}, {ranks} ranks"
         plot_tuning(found, plot, title=title, note=f"Simulated: {model}.")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from testbed.arguments import parse_ranks
 from testbed.errors import UsageError, reporting_errors
-from testbed.report.folder import document
-from testbed.report.table import Advance, print_json, progress, stdout_console, table
+from testbed.options.arguments import parse_ranks
+from testbed.output.folder import document
+from testbed.output.table import Advance, print_json, progress, stdout_console, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -126,8 +126,8 @@ def choose(names: Iterable[str] | None, collective: str | None) -> list[Algorith
     """
     from collectives import resolve_algorithm
     from collectives.algorithms import ALGORITHMS
-    from collectives.contracts import CONTRACTS
-    from collectives.resolve import resolve_for_every_collective
+    from collectives.catalogue.resolve import resolve_for_every_collective
+    from collectives.program.contracts import CONTRACTS
 
     if names and collective:
         return [resolve_algorithm(name, collective) for name in names]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from testbed.report.network_layers import spell_names
-from testbed.report.table import percent, seconds, spell_size, table
+from testbed.output.table import percent, seconds, spell_size, table
+from testbed.report.plots.network_layers import spell_names
 
 if TYPE_CHECKING:
-    from collectives.links import Links, LinkUse
-    from testbed.simulation import Request, Simulated
+    from collectives.simulation.links import Links, LinkUse
+    from testbed.studies.simulation import Request, Simulated
 
 MODELS = {
     "links": "a message waits for the latency of its way, then shares its links max-min",

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from rich.markup import escape
 from rich.table import Table
 
-from testbed.measure import Row
-from testbed.report.table import spell_size, table
+from testbed.bench.measure import Row
+from testbed.output.table import spell_size, table
 
 FASTEST = "*"
 LEGEND = f"{FASTEST}: the fastest at this size; sizes are to three digits."

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from testbed.report.table import percent, seconds, table
+from testbed.output.table import percent, seconds, table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ddp.trials import Setting, Trial, Tuning
+    from ddp.tuning.trials import Setting, Trial, Tuning
 
 DEFAULT_CAP_MB = 25
 OPTIMIZER_NOTE = "  # with ddp.OverlappedOptimizer"
@@ -56,8 +56,8 @@ def arguments(setting: Setting) -> str:
 
 def paste(found: Tuning) -> list[str]:
     """Return the lines to paste: torch's DDP with one cap, with a list, and ours."""
-    from ddp.overlap import resolve_strategy
-    from ddp.strategies.strategy import Barrier
+    from ddp.reduction.overlap import resolve_strategy
+    from ddp.reduction.strategies.strategy import Barrier
 
     torch_ddp = "torch.nn.parallel.DistributedDataParallel(module{})"
     lines = [torch_ddp.format(_after_comma(arguments(found.one_cap().setting)))]

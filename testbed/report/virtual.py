@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from testbed.output.table import percent, seconds, table
 from testbed.report.simulated import MODELS, alike_links, link_cells
-from testbed.report.table import percent, seconds, table
 
 if TYPE_CHECKING:
     from rich.console import Console

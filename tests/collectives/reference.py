@@ -1,4 +1,4 @@
-"""An independent reading of the rules in `collectives.program`, as naive as possible, with numbers.
+"""An independent reading of the rules in `collectives.program.program`, as naive as possible, with numbers.
 
 A chunk holds an integer in which every contribution, of one rank to one chunk, has a digit of its
 own; reducing is adding.  None is what nobody has put there.  Used to check `verify`.

@@ -9,7 +9,15 @@ import pytest
 
 
 @pytest.mark.parametrize(
-    "module", ["ddp", "ddp.reducer", "ddp.overlap", "ddp.bucketing", "ddp.profile", "ddp.errors"]
+    "module",
+    [
+        "ddp",
+        "ddp.reduction.reducer",
+        "ddp.reduction.overlap",
+        "ddp.reduction.bucketing",
+        "ddp.profiles.profile",
+        "ddp.errors",
+    ],
 )
 def test_the_core_imports_neither_torch_nor_the_simulator(module: str) -> None:
     program = (

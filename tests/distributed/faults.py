@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 
 from collectives import CollectiveError
-from collectives.communicator import Communicator
-from collectives.connection import connect
+from collectives.communicators.communicator import Communicator
+from collectives.communicators.connection import connect
 
 TIMEOUT = 2.0
 """Seconds within which every collective of a scenario completes or raises."""

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from collectives import NotSupportedError
-from collectives.choosing import ChoosingCommunicator
-from collectives.connection import connect
-from tests.collectives.transport_contract import SCENARIOS, play
+from collectives.communicators.auto import ChoosingCommunicator
+from collectives.communicators.connection import connect
+from tests.collectives.transports.transport_contract import SCENARIOS, play
 from tests.distributed.pool import WorkerPool
 
 pytestmark = pytest.mark.distributed

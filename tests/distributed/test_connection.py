@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from collectives import CollectiveError, NotSupportedError
-from collectives.connection import connect
+from collectives.communicators.connection import connect
 from tests.distributed.pool import Failure, WorkerPool
 
 pytestmark = pytest.mark.distributed

@@ -15,7 +15,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 
 import ddp
 from collectives.virtual import run_virtual
-from ddp.torch_hooks import takes_turns
+from ddp.buckets.torch_hooks import takes_turns
 from sim.topology import Topology
 from tests.distributed.gloo_callbacks import callbacks_gone
 from tests.distributed.pool import WorkerPool

@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn.parallel.distributed import _BufferCommHookLocation, _MixedPrecision
 
 import ddp
+from ddp.autograd.logging_data import IterationTimes
 from ddp.errors import DDPError, GradientError
-from ddp.logging_data import IterationTimes
 from tests.distributed.pool import WorkerPool
 
 pytestmark = pytest.mark.distributed

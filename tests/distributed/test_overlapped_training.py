@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import nn
 
 import ddp
-from ddp.overlap import STRATEGIES
+from ddp.reduction.overlap import STRATEGIES
 from tests.distributed.pool import WorkerPool
 
 pytestmark = pytest.mark.distributed

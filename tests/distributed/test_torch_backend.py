@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from collectives.connection import connect
+from collectives.communicators.connection import connect
 from collectives.errors import CollectiveTimeoutError, UnknownAlgorithmError
 from collectives.torch_backend import TestbedOptions
 

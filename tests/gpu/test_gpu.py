@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from collectives.connection import connect
+from collectives.communicators.connection import connect
 from ddp import DistributedDataParallel
 from tests.collectives import transport_contract as contract
 from tests.distributed.pool import WorkerPool

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from sim.conditions import Background
+from sim.scenario.conditions import Background
 from sim.topology import Topology
 from sim.units import SECOND
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from collectives.program_communicator import ProgramCommunicator
+from collectives.communicators.program_communicator import ProgramCommunicator
 from sim.cluster import Cluster
 from tests.systems.training import TOLERANCE
 

@@ -12,7 +12,7 @@ from sim.units import Quantity, parse_time
 
 @dataclass(frozen=True)
 class Charges:
-    """Picoseconds per kind of work, as `collectives.clock.Clock.charge` names it; other work takes no time.
+    """Picoseconds per kind of work, as `Clock.charge` names it; other work takes no time.
 
     Our own DistributedDataParallel names ``forward`` and ``gradient:conv1.weight``.
 

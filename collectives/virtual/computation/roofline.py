@@ -5,9 +5,10 @@ optimizers and in hooks, and charges each operation when it is called: the longe
 bytes, and the launch (`sim.device.Device`, `collectives.virtual.computation.operations`).
 
 What is assumed: one operation at a time, in the order of the program, as on one stream whose launches the
-host waits for.  What collectives do within belongs to the network (`collectives.opaque`); they run beside
-the computation, and waiting for one holds up the rank.  Nothing is fused, and no cache helps: an
-operation's operands come from memory and its results go there.  The types are those of the tensors.
+host waits for.  What collectives do within belongs to the network
+(`collectives.communicators.dispatch_modes`); they run beside the computation, and waiting for one holds up
+the rank.  Nothing is fused, and no cache helps: an operation's operands come from memory and its results go
+there.  The types are those of the tensors.
 """
 
 from __future__ import annotations

@@ -18,11 +18,11 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.utils.data import DistributedSampler
 
-from collectives.call import spell_ranks
+from collectives.execution.call import spell_ranks
 from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.notices import Notices
-from sim.rank_thread import RankThread, current_rank_thread
+from sim.cluster.rank_thread import RankThread, current_rank_thread
 
 _c10d: Any = torch.distributed.distributed_c10d
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-from collectives.call import Call, spell_ranks
-from collectives.transports.simulated_exchange import SimulatedExchange
+from collectives.execution.call import Call, spell_ranks
+from collectives.simulation.engines.meeting_point import SimulatedExchange
 from collectives.virtual.diagnosis.places import place_of
 from collectives.virtual.diagnosis.waits import judge_messages
 from collectives.virtual.group import VirtualWorld
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.notices import Notices
 from sim.cluster import Cluster
-from sim.rank_thread import RankThread
+from sim.cluster.rank_thread import RankThread
 from sim.units import format_time
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from collectives.call import Call
+from collectives.execution.call import Call
 
 
 def judge_messages(waiting: Mapping[int, Call]) -> str:

@@ -16,10 +16,12 @@ import torch.distributed as dist
 import torch.distributed.device_mesh
 from torch._C._distributed_c10d import PrefixStore
 
-from collectives.autoload import BACKEND
+from collectives.autoload import BACKEND, register
+from collectives.catalogue.selectors import Choice
 from collectives.torch_backend import TestbedProcessGroup
+from collectives.torch_backend.creation import members_from
 from collectives.torch_backend.replacements import replacements
-from collectives.virtual.group import VirtualStore
+from collectives.virtual.group import RankThreads, VirtualStore
 from collectives.virtual.isolation import process_wide
 from collectives.virtual.isolation.patching import Replacement, replaced
 from sim.cluster import Cluster
@@ -68,12 +70,18 @@ def process_groups_on_rank_threads() -> Iterator[None]:
         *replacements(lambda group: isinstance(group, TestbedProcessGroup)),
         *process_wide.replacements(),
     ]
-    with replaced(changes):
+    register()  # torch has not done so where this package is not installed
+    with replaced(changes), members_from(_rank_threads):
         _c10d_core._set_thread_isolation_mode(True)
         try:
             yield
         finally:
             _c10d_core._set_thread_isolation_mode(False)
+
+
+def _rank_threads(options: Any, algorithm: Choice | None) -> RankThreads | None:
+    rank_thread = Cluster.current()
+    return None if rank_thread is None else RankThreads(rank_thread, options, algorithm)
 
 
 def _among_ranks(store_class: Any, *place: str) -> Any:

@@ -1,0 +1,1 @@
+"""Structures that several algorithms share: trees, butterflies, tori."""

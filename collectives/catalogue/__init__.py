@@ -1,0 +1,1 @@
+"""Algorithms by name: resolved, selected by size, verified."""

@@ -1,0 +1,154 @@
+"""From what a user writes to an `Algorithm`: a name, parameters, a function, a file."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib.util
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+from collectives.algorithms import ALGORITHMS
+from collectives.errors import AlgorithmFileError, UnknownAlgorithmError
+from collectives.program import Algorithm, Program
+from collectives.program.channels import CHANNEL_PARAMETERS, in_channels
+from collectives.program.contracts import CONTRACTS
+
+
+def algorithm_names(collective: str = "all_reduce") -> tuple[str, ...]:
+    """Return the names of the shipped algorithms for *collective*."""
+    return tuple(shipped.name for shipped in ALGORITHMS if shipped.collective == collective)
+
+
+def resolve_algorithm(algorithm: str | Program | Algorithm, collective: str = "all_reduce") -> Algorithm:
+    """Return the algorithm that *algorithm* means.
+
+    Args:
+        algorithm: a name (``ring``), a name with parameters (``tree:root=1``), a program in a
+            file (``FILE.py:FUNCTION``), a file of MSCCL XML (``FILE.xml``), a program, or an
+            `Algorithm`.
+        collective: which collective it is for.
+
+    Raises:
+        UnknownAlgorithmError: there is none of that name; the message names the nearest.
+        AlgorithmFileError: the file or the function in it cannot be loaded.
+        NotSupportedError: a file of MSCCL XML that no program of ours can follow.
+    """
+    if collective not in CONTRACTS:
+        raise UnknownAlgorithmError(f"unknown collective {collective!r}; known: {', '.join(CONTRACTS)}")
+    if isinstance(algorithm, Algorithm):
+        return algorithm
+    if isinstance(algorithm, str):
+        return _from_text(algorithm, collective)
+    if callable(algorithm):
+        name = getattr(algorithm, "__name__", type(algorithm).__name__)
+        return Algorithm(name=name, program=algorithm, collective=collective)
+    raise TypeError(f"an algorithm is a name or a program, got {type(algorithm).__name__}")
+
+
+def resolve_for_every_collective(text: str) -> tuple[Algorithm, ...]:
+    """Return what *text* means for each collective that it is shipped for, in the order shipped.
+
+    A file means one algorithm; with parameters, those algorithms count that have them.
+
+    Raises:
+        UnknownAlgorithmError: there is none of that name, or none with these parameters.
+        AlgorithmFileError: the file or the function in it cannot be loaded.
+    """
+    if ".py:" in text or _is_msccl_xml(text):
+        return (resolve_algorithm(text),)
+    name, _, parameters = text.partition(":")
+    shipped = [own for own in ALGORITHMS if own.name == name]
+    if not shipped:
+        raise _unknown(name, "", list(dict.fromkeys(own.name for own in ALGORITHMS)))
+    wanted = [item.partition("=")[0] for item in parameters.split(",") if item]
+    for_channels = CHANNEL_PARAMETERS if "channels" in wanted else ()
+    having = [own for own in shipped if {*wanted} <= {*own.parameter_names(), *for_channels}]
+    return tuple(_bind(own, parameters, text) for own in having or shipped)
+
+
+def _from_text(text: str, collective: str) -> Algorithm:
+    path, found, function = text.partition(".py:")
+    if _is_msccl_xml(text):
+        from collectives.formats.msccl_program import load_msccl_xml
+
+        path, _, parameters = text.rpartition(".xml")
+        parameters = parameters.removeprefix(":")
+        chosen = load_msccl_xml(path + ".xml")
+    elif found:
+        function, _, parameters = function.partition(":")
+        chosen = _from_file(Path(path + ".py"), function, collective)
+    else:
+        name, _, parameters = text.partition(":")
+        chosen = _shipped(name, collective)
+    return _bind(chosen, parameters, text)
+
+
+def _is_msccl_xml(text: str) -> bool:
+    return text.endswith(".xml") or ".xml:" in text
+
+
+def _shipped(name: str, collective: str) -> Algorithm:
+    for shipped in ALGORITHMS:
+        if (shipped.name, shipped.collective) == (name, collective):
+            return shipped
+    if name == "auto":
+        raise UnknownAlgorithmError(
+            "auto is a choice among algorithms by size, and none by itself: give it to simulate, connect, "
+            "run_virtual or bench; here name one, such as ring"
+        )
+    raise _unknown(name, f" for {collective}", algorithm_names(collective))
+
+
+def _unknown(name: str, purpose: str, names: Collection[str]) -> UnknownAlgorithmError:
+    nearest = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {nearest[0]!r}? " if nearest else ""
+    return UnknownAlgorithmError(
+        f"unknown algorithm {name!r}{purpose}; {hint}shipped: {', '.join(names)}; your own: FILE.py:FUNCTION "
+        "or FILE.xml"
+    )
+
+
+def _from_file(path: Path, function: str, collective: str) -> Algorithm:
+    if not path.is_file():
+        raise AlgorithmFileError(f"{path}: no such file; expected FILE.py:FUNCTION")
+    module_name = f"_algorithm_file_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise AlgorithmFileError(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise AlgorithmFileError(f"{path}: {type(error).__name__} on import: {error}") from error
+    program = getattr(module, function, None)
+    if not callable(program):
+        names = [name for name, value in vars(module).items() if callable(value) and name[0] != "_"]
+        nearest = difflib.get_close_matches(function, names, n=1)
+        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        raise AlgorithmFileError(f"{path}: no function {function!r} in this file{hint}")
+    return resolve_algorithm(program, collective)
+
+
+def _bind(algorithm: Algorithm, parameters: str, text: str) -> Algorithm:
+    """Bind ``key=value,…``; values are Python literals, anything else is a string.
+
+    Every algorithm has the parameter ``channels`` (see `collectives.program.channels`).
+    """
+    bound = {}
+    for item in filter(None, parameters.split(",")):
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise UnknownAlgorithmError(f"{text!r}: expected NAME:key=value,…, got {item!r}")
+        try:
+            bound[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            bound[key] = value
+    if "channels" in bound and "channels" not in algorithm.parameter_names():
+        algorithm = in_channels(algorithm, bound["channels"])
+    try:
+        return algorithm.with_parameters(**bound)
+    except TypeError as error:
+        raise UnknownAlgorithmError(str(error)) from None

@@ -1,0 +1,153 @@
+"""From a ``torch.distributed`` group to a `Communicator` over it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from collectives.catalogue.selectors import NATIVE, Choice, Selector, Table, check_choice, fixed, parse_auto
+from collectives.communicators.auto import ChoosingCommunicator
+from collectives.communicators.call_check import Agreement
+from collectives.communicators.communicator import Communicator
+from collectives.communicators.native import NativeCommunicator
+from collectives.communicators.program_communicator import ProgramCommunicator
+from collectives.errors import NotSupportedError
+from collectives.execution.transport import Transport
+from collectives.program import Algorithm
+from collectives.program.placement import PARAMETER, asks_for_nodes, can_do_without, on_nodes
+from collectives.transports.gloo import GlooTransport, close_connections
+from collectives.transports.nccl import NcclTransport
+from collectives.transports.store_reports import StoreReports
+
+
+def connect(
+    group: dist.ProcessGroup | None = None,
+    algorithm: Choice = "native",
+    *,
+    timeout: float | None = None,
+    device: torch.device | str = "cpu",
+    check: bool = False,
+) -> Communicator:
+    """Return a new communicator between the ranks of *group*; every rank makes the same calls.
+
+    Args:
+        group: an initialised process group; None is the default group.
+        algorithm: ``native`` is the group's own collectives; anything else runs our programs over the
+            group's point-to-point calls: a name, a mapping or ``auto:table=FILE``, which chooses
+            between both; see `collectives.catalogue.selectors`.  A parameter ``ranks_per_node`` that is not
+            given comes from ``LOCAL_WORLD_SIZE``, which ``torchrun`` sets.
+        timeout: seconds within which a collective completes or raises, by default the group's.  The
+            last quarter of it, 3 s at most, is kept for asking the other ranks what they were doing.
+        device: where the tensors live; decides between the backends of a group that has several.
+        check: whether ``native`` first makes sure, at the price of a small barrier, that all ranks
+            make the same call.  Over Gloo a mismatch otherwise ends the process, or goes unnoticed.
+            Our own programs cannot mix messages up and need no check; NCCL has no such check.
+
+    Raises:
+        NotSupportedError: the group's backend has no point-to-point calls that we know, or an
+            algorithm needs to know how many ranks share a node, and nobody says.
+        UnknownAlgorithmError: there is no such algorithm.
+    """
+    if group is None:
+        if not dist.is_initialized():
+            raise NotSupportedError(
+                "there is no process group; call torch.distributed.init_process_group first"
+            )
+        group = dist.group.WORLD
+    assert group is not None
+    device = torch.device(device)
+    if algorithm != NATIVE:
+        check_choice(algorithm)
+    own: Any = getattr(group, "connect", None)
+    if own is not None:  # a group of the testbed backend knows its members best
+        communicator: Communicator = own(None if algorithm == NATIVE else algorithm, timeout, device)
+        return communicator
+    return connect_processes(group, dist.get_process_group_ranks(group), algorithm, timeout, device, check)
+
+
+def connect_processes(
+    group: dist.ProcessGroup,
+    ranks: Sequence[int],
+    algorithm: Choice,
+    timeout: float | None,
+    device: torch.device,
+    check: bool = False,
+) -> Communicator:
+    """Return a new communicator over *group*, of one of torch's own backends; see `connect`.
+
+    *ranks* are its members, as numbered in the whole world.
+    """
+    rank, world_size, store = group.rank(), group.size(), group.get_group_store()
+    number = store.add(f"communicators/{rank}", 1)
+    backend: Any = group._get_backend(device)
+    kind: str = backend.name()
+    selector = _selector(algorithm, kind, world_size, _Placement(store, number, rank, ranks))
+    if kind == "gloo":
+        seconds = backend.options._timeout.total_seconds() if timeout is None else timeout
+        close = partial(close_connections, group)
+        reports = StoreReports(store, f"communicator/{number}", rank, world_size, close)
+        gloo = GlooTransport(group, number, seconds, reports)
+        native = NativeCommunicator(group, seconds, reports, Agreement(gloo) if check else None)
+    else:
+        reports = StoreReports(store, f"communicator/{number}", rank, world_size)
+        native = NativeCommunicator(group, timeout, reports)
+    if selector is None:
+        return native
+    if kind not in ("gloo", "nccl"):
+        raise NotSupportedError(
+            f"no programs over the backend {kind!r}; use gloo, nccl or testbed, or algorithm='native'"
+        )
+    transport: Transport = gloo if kind == "gloo" else NcclTransport(group, device, reports.explain)
+    if isinstance(selector, Table):
+        programs = ProgramCommunicator(transport, selector.without_native(), device)
+        return ChoosingCommunicator(native, programs, selector)
+    return ProgramCommunicator(transport, selector, device)
+
+
+def _selector(algorithm: Choice, kind: str, world_size: int, placement: _Placement) -> Selector | None:
+    """Return what *algorithm* means on a group of backend *kind*; None means native for all calls."""
+    if algorithm == NATIVE:
+        return None
+    auto = parse_auto(algorithm)
+    if auto is None:
+        return fixed(algorithm).bound(placement.bind)
+    if auto.table is None:
+        raise NotSupportedError(
+            "auto knows no costs of a real network; measure it with testbed bench --transport "
+            f"{kind} --ranks {world_size} --algorithm all --save FILE, and give auto:table=FILE"
+        )
+    return Table(auto.table, world_size, transport=kind, bind=placement.bind)
+
+
+class _Placement:
+    """The node size that the launcher told the group's rank 0, asked for when an algorithm needs it.
+
+    All ranks ask in the same call, so they agree.
+    """
+
+    def __init__(self, store: Any, number: int, rank: int, ranks: Sequence[int]) -> None:
+        self.ranks = ranks
+        self._store = store
+        self._key = f"communicator/{number}/{PARAMETER}"
+        if rank == 0:
+            store.set(self._key, os.environ.get("LOCAL_WORLD_SIZE", ""))
+
+    def bind(self, algorithm: Algorithm) -> Algorithm:
+        """Return *algorithm* on these nodes, if it asks for them."""
+        if not asks_for_nodes(algorithm):
+            return algorithm
+        said = self._store.get(self._key).decode()
+        if said.isdecimal() and int(said) > 0:
+            return on_nodes(algorithm, int(said), self.ranks)
+        if not said and can_do_without(algorithm):
+            return algorithm
+        found = f"is {said!r}" if said else "is not set"
+        raise NotSupportedError(
+            f"{algorithm} needs to know how many ranks share a node, and LOCAL_WORLD_SIZE {found}: start the "
+            f"processes with torchrun, or give {algorithm.name}:{PARAMETER}=N"
+        )

@@ -1,0 +1,162 @@
+"""An MSCCL file as a program of ours, to be proved, simulated and run like any other.
+
+Messages and moves get levels, and all of a level is one step: a message is in the same step on both
+sides, so that nothing waits for itself under rendezvous.  An event comes as early as it can: a step
+after what wrote the chunks that it reads, not before what reads the chunks that it writes, a step
+after the message before it on the same connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from collectives.errors import NotSupportedError
+from collectives.formats.msccl_file import MscclFile, parse_msccl, read_msccl_file
+from collectives.formats.msccl_trace import Event, Trace
+from collectives.program import Algorithm, Copy, Operation, Recv, RecvReduce, Reduce, Send, Step
+
+
+def load_msccl_xml(path: str | Path) -> Algorithm:
+    """Return the program in the file at *path*, for the number of ranks that the file is for.
+
+    Raises:
+        AlgorithmFileError: it is no MSCCL XML, or it makes no sense; the message says where.
+        NotSupportedError: it cannot be written as steps that work under rendezvous.
+    """
+    return _algorithm(read_msccl_file(path))
+
+
+def from_msccl_xml(content: str | bytes) -> Algorithm:
+    """Return the program that *content* is, as `load_msccl_xml`."""
+    return _algorithm(parse_msccl(content))
+
+
+def _algorithm(file: MscclFile) -> Algorithm:
+    trace = Trace(file)
+    steps = _steps(file, trace)
+    num_ranks = len(file.gpus)
+
+    def check(world_size: int) -> None:
+        if world_size != num_ranks:
+            raise NotSupportedError(
+                f"{file.origin} is for {num_ranks} ranks (ngpus), got {world_size}; ask for {num_ranks}, "
+                f"or export one for {world_size}"
+            )
+
+    def num_chunks(world_size: int) -> int:
+        check(world_size)
+        return file.num_chunks
+
+    def program(rank: int, world_size: int) -> Iterator[Step]:
+        check(world_size)
+        yield from steps[rank]
+
+    program.__name__ = file.name
+    program.__doc__ = (
+        f"Yield this rank's steps of {file.name}, read from MSCCL XML for {num_ranks} ranks.\n\n"
+        "Every message is in the same step on both sides, as early as what it reads is there.\n\n"
+        f"Source: {file.origin}."
+    )
+    return Algorithm(
+        name=file.name,
+        program=program,
+        collective=file.collective,
+        chunks_for=num_chunks,
+        scratch_for=lambda world_size: trace.num_scratch,
+    )
+
+
+def _steps(file: MscclFile, trace: Trace) -> list[list[Step]]:
+    """Return the steps of each rank."""
+    levels = _levels(file, trace.events)
+    last = max(levels, default=-1)
+    steps: list[list[list[Operation]]] = [[[] for _ in range(last + 1)] for _ in file.gpus]
+    # Both sides list the messages of a step in one order, so they match; reductions apply in it.
+    for event in sorted(trace.events, key=lambda event: event.written):
+        level = levels[event.number]
+        for source, target, length in _runs(event.pairs, trace.num_chunks):
+            if event.sender == event.receiver:
+                local = Reduce if event.reduces else Copy
+                steps[event.sender][level].append(local(source, target, length))
+                continue
+            receive = RecvReduce if event.reduces else Recv
+            steps[event.sender][level].append(Send(event.receiver, source, length))
+            steps[event.receiver][level].append(receive(event.sender, target, length))
+    return [[tuple(operations) for operations in rank] for rank in steps]
+
+
+def _runs(pairs: list[tuple[int, int]], num_chunks: int) -> Iterator[tuple[int, int, int]]:
+    """Yield ``(source, target, length)`` where both sides go on, inside the buffer or inside scratch."""
+    start = 0
+    for position in range(1, len(pairs) + 1):
+        if position < len(pairs):
+            before, pair = pairs[position - 1], pairs[position]
+            goes_on = pair == (before[0] + 1, before[1] + 1)
+            if goes_on and num_chunks not in pair:
+                continue
+        yield (*pairs[start], position - start)
+        start = position
+
+
+def _levels(file: MscclFile, events: list[Event]) -> list[int]:
+    """Return the earliest step of each event.
+
+    Events that may not be before each other are in one step; if one of them must be a step after
+    another as well, no order exists.
+    """
+    levels = [0] * len(events)
+    for group in _groups(events):
+        members = set(group)
+        earliest = 0
+        for number in group:
+            for other, distance in events[number].after:
+                if other.number not in members:
+                    earliest = max(earliest, levels[other.number] + distance)
+                elif distance:
+                    raise NotSupportedError(
+                        f"{file.origin}, line {events[number].line}: this step and that on line {other.line} "
+                        "wait for each other unless messages are buffered; steps of ours must do without"
+                    )
+        for number in group:
+            levels[number] = earliest
+    return levels
+
+
+def _groups(events: list[Event]) -> Iterator[list[int]]:
+    """Yield events that come after each other in a circle together, and what they come after first.
+
+    Source: Tarjan, "Depth-first search and linear graph algorithms", SIAM J. Comput. 1(2), 1972.
+    """
+    index = [-1] * len(events)
+    low = [0] * len(events)
+    is_open = [False] * len(events)
+    stack: list[int] = []
+    count = 0
+    for root in range(len(events)):
+        if index[root] >= 0:
+            continue
+        path = [(root, iter(events[root].after))]
+        while path:
+            number, others = path[-1]
+            if index[number] < 0:
+                index[number] = low[number] = count
+                count += 1
+                stack.append(number)
+                is_open[number] = True
+            for other, _ in others:
+                if index[other.number] < 0:
+                    path.append((other.number, iter(other.after)))
+                    break
+                if is_open[other.number]:
+                    low[number] = min(low[number], index[other.number])
+            else:
+                path.pop()
+                if path:
+                    low[path[-1][0]] = min(low[path[-1][0]], low[number])
+                if low[number] == index[number]:
+                    group: list[int] = []
+                    while not group or group[-1] != number:
+                        group.append(stack.pop())
+                        is_open[group[-1]] = False
+                    yield group

@@ -1,0 +1,1 @@
+"""Closed forms and bounds: times of collectives without a run."""

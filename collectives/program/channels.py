@@ -1,0 +1,180 @@
+"""Channels: several copies of a program, each on its own slice of the buffer, all under way together.
+
+One ring uses one link into each rank and one out of it.  Where ranks have more, or nodes have
+several network cards, further rings in other orders use those too.  Channel c visits the ranks
+
+    in nodes of several ranks   node by node, those inside each node rotated by c, so that every
+                                channel enters and leaves nodes at other ranks, by other cards
+    of a flat network           forwards if c is even, backwards if it is odd
+
+and runs the program in that order on slice c of the buffer, or, where the buffer is one part per
+rank, on slice c of each part.  The copies take their steps side by side: a step is complete when
+that of every channel is.
+
+Source: NCCL's channels; its search for orders (src/graph/search.cc) is replaced by the rule above.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from collectives.errors import NotSupportedError
+from collectives.program.contracts import CONTRACTS
+from collectives.program.program import Algorithm, Local, Operation, Step, as_step
+
+CHANNEL_PARAMETERS = ("channels", "ranks_per_node")
+
+MAX_CHANNELS = 64
+"""As many as NCCL has (MAXCHANNELS, src/include/device.h)."""
+
+
+def in_channels(algorithm: Algorithm, channels: int) -> Algorithm:
+    """Return *algorithm* on *channels* channels.
+
+    It has the parameters ``channels`` and ``ranks_per_node``, by which it orders ranks, beside its
+    own; ``ranks_per_node`` is bound by who knows it (see `collectives.program.placement`), and where nobody
+    does, the network is taken to be flat.  It declares no cost.
+
+    Raises:
+        NotSupportedError: *channels* is no number from 1 to `MAX_CHANNELS`.
+    """
+    return replace(
+        algorithm,
+        program=_taking(algorithm, partial(_side_by_side, algorithm)),
+        chunks_for=_taking(algorithm, partial(_num_chunks, algorithm)),
+        scratch_for=_taking(algorithm, partial(_num_scratch_chunks, algorithm)),
+        declared_cost=None,
+    ).with_parameters(channels=_checked(algorithm, channels))
+
+
+def _side_by_side(
+    algorithm: Algorithm, rank: int, world_size: int, *, channels: int, **parameters: Any
+) -> Iterator[Step]:
+    """Yield the steps of all channels together."""
+    inner = _bound(algorithm, parameters)
+    slices = [
+        _Channel.of(inner, world_size, channels, number, parameters.get("ranks_per_node") or 1).steps(rank)
+        for number in range(channels)
+    ]
+    for steps in zip_longest(*slices, fillvalue=()):
+        yield tuple(operation for step in steps for operation in step)
+
+
+def _num_chunks(algorithm: Algorithm, world_size: int, *, channels: int, **parameters: Any) -> int:
+    return channels * _bound(algorithm, parameters).num_chunks(world_size)
+
+
+def _num_scratch_chunks(algorithm: Algorithm, world_size: int, *, channels: int, **parameters: Any) -> int:
+    inner = _bound(algorithm, parameters)
+    chunks_per_part = inner.num_chunks(world_size) // CONTRACTS[inner.collective].num_parts(world_size)
+    return -(-inner.num_scratch_chunks(world_size) // chunks_per_part) * chunks_per_part * channels
+
+
+@dataclass(frozen=True)
+class _Channel:
+    """One copy of a program.
+
+    Attributes:
+        program: what is copied; it speaks of positions in the order where others speak of ranks.
+        order: the rank at each position.
+        number: which slice of a part is its own.
+        channels: slices of a part.
+        num_parts: parts of the buffer, each at the position of its rank.
+        chunks_per_part: of the program.
+    """
+
+    program: Algorithm
+    order: Any
+    number: int
+    channels: int
+    num_parts: int
+    chunks_per_part: int
+
+    @classmethod
+    def of(
+        cls, program: Algorithm, world_size: int, channels: int, number: int, ranks_per_node: int
+    ) -> _Channel:
+        order = np.array(order_of_ranks(world_size, number, ranks_per_node))
+        if "root" in program.parameter_names():
+            root = program.parameters.get("root", 0)
+            program = program.with_parameters(root=int(np.argsort(order)[root]))
+        num_parts = CONTRACTS[program.collective].num_parts(world_size)
+        chunks_per_part = program.num_chunks(world_size) // num_parts
+        return cls(program, order, number, channels, num_parts, chunks_per_part)
+
+    def steps(self, rank: int) -> Iterator[Step]:
+        """Yield the steps of *rank*, which in array form is that of all ranks."""
+        position = np.argsort(self.order)[rank]
+        for step in self.program(position, len(self.order)):
+            yield tuple(placed for operation in as_step(step) for placed in self._placed(operation))
+
+    def _placed(self, operation: Operation) -> Iterator[Operation]:
+        """Yield *operation* on the slice of this channel; chunk by chunk where each part has a slice."""
+        places: dict[str, Any] = {"chunk": operation.chunk}
+        if isinstance(operation, Local):
+            places["source"] = operation.source
+        else:
+            operation = replace(operation, peer=self.order[np.where(operation.when, operation.peer, 0)])
+        if self.num_parts == 1:
+            whole: Any = {name: self._chunk(first) for name, first in places.items()}
+            yield replace(operation, **whole)
+            return
+        for n in range(int(np.max(operation.num_chunks))):
+            placed: Any = {name: self._chunk(first + n) for name, first in places.items()}
+            yield replace(operation, num_chunks=1, when=operation.when & (n < operation.num_chunks), **placed)
+
+    def _chunk(self, chunk: Any) -> Any:
+        """Return the chunk of the whole buffer that is *chunk* of the program."""
+        part, place = chunk // self.chunks_per_part, chunk % self.chunks_per_part
+        if self.num_parts > 1:
+            part = np.where(part < self.num_parts, self.order[part % self.num_parts], part)
+        return (part * self.channels + self.number) * self.chunks_per_part + place
+
+
+def order_of_ranks(world_size: int, channel: int, ranks_per_node: int = 1) -> list[int]:
+    """Return the order in which *channel* visits the ranks; the last node may be smaller."""
+    if ranks_per_node == 1:
+        return list(range(world_size))[:: -1 if channel % 2 else 1]
+    order = []
+    for first in range(0, world_size, ranks_per_node):
+        size = min(ranks_per_node, world_size - first)
+        order += [first + (place + channel) % size for place in range(size)]
+    return order
+
+
+def _bound(algorithm: Algorithm, parameters: dict[str, Any]) -> Algorithm:
+    own = algorithm.parameter_names()
+    return algorithm.with_parameters(**{name: value for name, value in parameters.items() if name in own})
+
+
+def _checked(algorithm: Algorithm, channels: object) -> int:
+    if not isinstance(channels, int) or not 1 <= channels <= MAX_CHANNELS:
+        raise NotSupportedError(f"{algorithm}: channels must be from 1 to {MAX_CHANNELS}, got {channels!r}")
+    return channels
+
+
+def _taking(algorithm: Algorithm, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *function*, declared to take the parameters of *algorithm* and those of channels."""
+    own = inspect.signature(algorithm.program).parameters
+    keyword_only = inspect.Parameter.KEYWORD_ONLY
+    added = {"channels": 1, "ranks_per_node": None}
+    parameters = [parameter for parameter in own.values() if parameter.name not in added]
+    parameters += [
+        own.get(name, inspect.Parameter(name, keyword_only, default=default))
+        for name, default in added.items()
+    ]
+
+    def taking(*args: Any, **options: Any) -> Any:
+        return function(*args, **options)
+
+    taking.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    taking.__doc__ = algorithm.program.__doc__
+    taking.__module__ = algorithm.program.__module__
+    return taking

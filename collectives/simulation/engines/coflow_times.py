@@ -1,0 +1,289 @@
+"""The messages of a row as they move the times of their ranks: who waits for whom, and until when.
+
+A passage is a `sim.network.coflow.coflow.Flight` between members of a group.  It takes the time at which each
+rank is ready and returns the time at which each has sent and received its messages; where two messages would
+meet in a way that the sizes alone do not settle, it refuses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from collectives.errors import NotExactError
+from collectives.program.rows import MostlyEqual, Rotating, Sizes, of_each, without_empty
+from sim.network.coflow import Flight
+from sim.topology import Topology
+from sim.units import Int64Array
+
+Times: TypeAlias = "int | Int64Array"
+"""Of all ranks, in picoseconds: one number where they are equally far, else one for each."""
+
+MEETS_EARLIER = "a message meets one of an earlier step on a link; use engine='events'"
+_LAST = np.iinfo(np.int64).max
+_ONE_AFTER_ANOTHER = "messages of a step reach a shared link one after another; use engine='events'"
+
+
+class Passage:
+    """Messages between ranks of a group; `between` makes one.
+
+    Attributes:
+        source: rank that sends each.
+        destination: rank that receives it.
+        flight: they themselves, on their way.
+        num_ranks: of the group.
+        longest_ps: of all messages so far, from both ends being ready to their last byte.
+    """
+
+    def __init__(
+        self, flight: Flight, source: Int64Array, destination: Int64Array, num_ranks: int, once: bool
+    ) -> None:
+        self.source, self.destination = source, destination
+        self.flight = flight
+        self.num_ranks = num_ranks
+        self.longest_ps = 0
+        self._once = once  # no rank sends, or receives, two of the messages
+        self._came_from = _inverse(source, destination, num_ranks) if once else None
+        self._together = flight.is_together(flight.latency_ps)
+        self._usual: _Usual | None = None
+        self._turning: tuple[Int64Array, Int64Array] | None = None
+        self._ends: Int64Array | None = None  # of the last row, where ranks were not equally far
+        self._checked = False  # the links were free when messages of this passage first took to them
+
+    @classmethod
+    def between(
+        cls, topology: Topology, hosts: Int64Array, source: Int64Array, destination: Int64Array
+    ) -> Passage:
+        """Return the passage from *source* to *destination*, ranks of which rank r is at ``hosts[r]``."""
+        flight = Flight.between(topology, hosts[source], hosts[destination])
+        return cls(flight, source, destination, len(hosts), _is_unique(source) and _is_unique(destination))
+
+    def select(self, messages: Int64Array) -> Passage:
+        """Return the passage of some of the *messages*."""
+        flight = self.flight.select(messages)
+        ends = self.source[messages], self.destination[messages]
+        return Passage(flight, *ends, self.num_ranks, self._once)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @cached_property
+    def num_messages(self) -> Int64Array:
+        """How many each rank sends and receives, shape (num_ranks,)."""
+        counts: Int64Array = np.bincount(self.source, minlength=self.num_ranks)
+        return counts + np.bincount(self.destination, minlength=self.num_ranks)
+
+    def advance(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> Times:
+        """Return when each rank is through with its messages.
+
+        Args:
+            ready: when each rank posts them.
+            nbytes: of each message; none is empty.
+            busy_until: when the last message of earlier rows leaves each link; up to date but for
+                messages of this very passage, and where all ranks are equally far.
+
+        Raises:
+            NotExactError: messages meet on a link, and not from one instant on.
+        """
+        if isinstance(ready, int):
+            if not self._together:
+                raise NotExactError(_ONE_AFTER_ANOTHER)
+            completion = self._completion(nbytes)
+            # Where all are through at once, whatever comes next finds the links free.
+            self._checked = True
+            self._ends = None if isinstance(completion, int) else ready + self._taken(nbytes)
+            if self.flight.shares:
+                self.leave(busy_until)
+            return ready + completion
+        return self._advance_each(ready, self._taken(nbytes), busy_until)
+
+    def _advance_each(self, ready: Int64Array, taken: Int64Array, busy_until: Int64Array) -> Times:
+        if self._came_from is not None:
+            begin = np.maximum(ready, ready[self.destination])
+        else:
+            begin = np.maximum(ready[self.source], ready[self.destination])
+        if self.flight.shares or not self._checked:
+            self._check_links(begin + self.flight.latency_ps, busy_until)
+            self._checked = True
+        end: Int64Array = begin + taken
+        self._ends = end
+        if self.flight.shares:
+            self.leave(busy_until)
+        if self._came_from is not None:
+            return np.maximum(end, end[self._came_from])
+        return self._later(ready.copy(), end)
+
+    @property
+    def can_thin(self) -> bool:
+        """Whether every rank sends one message and receives one, and no two share a link."""
+        return self._came_from is not None and not self.flight.shares
+
+    def advance_thinned(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> Times:
+        """Return when each rank is through with those messages that are not empty; see `advance`."""
+        assert self._came_from is not None
+        sizes = of_each(nbytes, len(self))
+        before = np.full(self.num_ranks, ready, dtype=np.int64) if isinstance(ready, int) else ready
+        moves = sizes > 0
+        begin = np.maximum(before, before[self.destination])
+        if not self._checked:
+            self._check_links(np.where(moves, begin + self.flight.latency_ps, _LAST), busy_until)
+        end: Int64Array = np.where(moves, begin + self._taken(nbytes), 0)
+        self._ends = end if self._ends is None else np.maximum(self._ends, end)
+        return together(np.maximum(before, np.maximum(end, end[self._came_from])))
+
+    def _later(self, after: Int64Array, end: Int64Array) -> Int64Array:
+        """Let the ends of messages be no earlier than *end* in *after*."""
+        if self._once:
+            after[self.source] = np.maximum(after[self.source], end)
+            after[self.destination] = np.maximum(after[self.destination], end)
+        else:
+            np.maximum.at(after, self.source, end)
+            np.maximum.at(after, self.destination, end)
+        return after
+
+    def leave(self, busy_until: Int64Array) -> None:
+        """Write into *busy_until* when the messages last under way leave their links."""
+        self._checked = False
+        if self._ends is None:
+            return
+        for links in self.flight.links.T:
+            if self.flight.shares:
+                np.maximum.at(busy_until, links, self._ends)
+            else:
+                busy_until[links] = np.maximum(busy_until[links], self._ends)
+        busy_until[-1] = 0
+        self._ends = None
+
+    def _check_links(self, begin: Int64Array, busy_until: Int64Array) -> None:
+        if self.flight.shares and not self.flight.is_together(begin):
+            raise NotExactError(_ONE_AFTER_ANOTHER)
+        if any((begin < busy_until[links]).any() for links in self.flight.links.T):
+            raise NotExactError(MEETS_EARLIER)
+
+    def _completion(self, nbytes: Sizes) -> Times:
+        """Return after what time each rank is through, where all post at once."""
+        if isinstance(nbytes, MostlyEqual):
+            usual = self._usual_of(nbytes.common)
+            if not nbytes.others or (usual.alike and self._all_wait(nbytes)):
+                return usual.completion
+        return self._through(self._taken(nbytes))
+
+    def _taken(self, nbytes: Sizes) -> Int64Array:
+        """Return what each message takes, with its latency."""
+        if isinstance(nbytes, MostlyEqual) and (not nbytes.others or not self.flight.shares):
+            taken = self._usual_of(nbytes.common).taken
+            if nbytes.others:
+                taken = taken.copy()
+                for message, size in nbytes.others.items():
+                    taken[message] = self.flight.latency_ps[message] + self.flight.alone_ps(message, size)
+            return taken
+        if isinstance(nbytes, Rotating) and self._all_alike:
+            return self._turned(nbytes)
+        return self._solve(of_each(nbytes, len(self.flight)))
+
+    @cached_property
+    def _all_alike(self) -> bool:
+        """Whether messages of one size take the same, whoever sends them."""
+        latency_ps, slowest = self.flight.latency_ps, self.flight.narrowest
+        alike = len(latency_ps) and (latency_ps == latency_ps[0]).all() and (slowest == slowest[0]).all()
+        return not self.flight.shares and bool(alike)
+
+    def _turned(self, nbytes: Rotating) -> Int64Array:
+        """Return what each message takes, from a table that turns with the sizes."""
+        if self._turning is None or self._turning[0] is not nbytes.table:
+            sizes = nbytes.table[: len(self.flight)]
+            self._turning = nbytes.table, np.tile(self._solve(sizes), 2)
+        return self._turning[1][nbytes.turn : nbytes.turn + len(self.flight)]
+
+    def _usual_of(self, nbytes: int) -> _Usual:
+        """Return what messages of one size take; it is kept, as the size seldom changes."""
+        if self._usual is None or self._usual.nbytes != nbytes:
+            taken = self._solve(nbytes)
+            self._usual = _Usual(nbytes, taken, self._through(taken), bool((taken == taken[0]).all()))
+        return self._usual
+
+    def _all_wait(self, nbytes: MostlyEqual) -> bool:
+        """Return whether messages of other sizes are shorter, and both their ends have usual ones too."""
+        if self.flight.shares or max(nbytes.others.values()) > nbytes.common:
+            return False
+        numbers = list(nbytes.others)
+        ends = [*self.source[numbers].tolist(), *self.destination[numbers].tolist()]
+        return all(self.num_messages[rank] > ends.count(rank) for rank in ends)
+
+    def _solve(self, nbytes: int | Int64Array) -> Int64Array:
+        durations = self.flight.durations_ps(nbytes)
+        if durations is None:
+            raise NotExactError("messages share links with too little symmetry; use engine='events'")
+        taken: Int64Array = durations + self.flight.latency_ps
+        self.longest_ps = max(self.longest_ps, int(taken.max(initial=0)))
+        return taken
+
+    def _through(self, taken: Int64Array) -> Times:
+        if self._came_from is not None:
+            return together(np.maximum(taken, taken[self._came_from]))
+        return together(self._later(np.zeros(self.num_ranks, dtype=np.int64), taken))
+
+
+class Thinned:
+    """*whole* with only those of its messages that are not empty; works as a `Passage` does."""
+
+    def __init__(self, whole: Passage, nbytes: Sizes) -> None:
+        self._whole = whole
+        self._nbytes = nbytes
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    @property
+    def longest_ps(self) -> int:
+        """The longest of all messages so far, from both ends being ready to their last byte."""
+        return self._whole.longest_ps
+
+    @cached_property
+    def num_messages(self) -> Int64Array:
+        """How many each rank sends and receives, shape (num_ranks,)."""
+        some, _ = without_empty(self._nbytes, len(self._whole))
+        return self._whole.num_messages if some is None else self._whole.select(some).num_messages
+
+    def advance(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> Times:
+        """Return when each rank is through with its messages; see `Passage.advance`."""
+        return self._whole.advance_thinned(ready, nbytes, busy_until)
+
+
+@dataclass(frozen=True)
+class _Usual:
+    """What messages of one size take.
+
+    Attributes:
+        nbytes: their size.
+        taken: of each, with its latency.
+        completion: when each rank is through with its messages, if all post at 0.
+        alike: whether all take the same.
+    """
+
+    nbytes: int
+    taken: Int64Array
+    completion: Times
+    alike: bool
+
+
+def together(times: Any) -> Times:
+    """Return *times* of ranks as one number if they are equal."""
+    if isinstance(times, int):
+        return times
+    first = times[0]
+    return times if (times != first).any() else int(first)
+
+
+def _is_unique(ranks: Int64Array) -> bool:
+    return bool(np.unique(ranks).size == ranks.size)
+
+
+def _inverse(source: Int64Array, destination: Int64Array, num_ranks: int) -> Int64Array | None:
+    """Return who sends to each rank, if every rank r sends message r and receives one; else None."""
+    if len(source) != num_ranks or not np.array_equal(source, np.arange(num_ranks)):
+        return None
+    return np.argsort(destination) if _is_unique(destination) else None

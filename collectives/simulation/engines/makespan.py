@@ -1,0 +1,142 @@
+"""All ranks of a collective at once, with NumPy and without events.
+
+Step k of all ranks is one *row* of messages (`collectives.program.rows`).  A message starts when both its
+ends have reached the row, waits for the latency of its route, and occupies the links of the route
+until its bytes are through.  Messages of a row that share a link and take to it together end at times that
+follow from their sizes (`sim.network.coflow.coflow`); worked out once, these serve every repetition.  So the
+result equals that of the event engine to the picosecond.
+
+Assumptions, checked for every row; where one does not hold, `NotExactError` names it and no time
+is given: messages match within a row; those of a row that share a link take to it together; no link
+still carries a message of an earlier row; sharing has symmetry enough to be solved at once.
+
+[Note: in step]  While all ranks are equally far, no message of an earlier row is under way, and a row takes
+what it took the last time: then it costs a few additions, whatever the number of ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from collectives.errors import NotExactError
+from collectives.program import Algorithm
+from collectives.program.chunking import Chunking
+from collectives.program.rows import Pattern, Rotating, Sizes, patterned_rows, reduced_nbytes, without_empty
+from collectives.simulation.engines.coflow_times import Passage, Thinned, together
+from collectives.simulation.engines.trickle import MAX_TRICKLE, Trickle
+from sim.errors import UnitError
+from sim.scenario.rank_overhead import Pace, Pauses
+from sim.topology import Topology
+from sim.units import MAX_PS, Int64Array
+
+
+class Makespan:
+    """Collectives of one communicator in virtual time; links remember until when they are busy.
+
+    Args:
+        topology: the network.
+        hosts: the place of each rank in the topology; by default rank r is at place r.
+        pace: what ranks add to the time of the network.
+    """
+
+    def __init__(
+        self, topology: Topology, hosts: Sequence[int] | Int64Array | None = None, pace: Pace | None = None
+    ) -> None:
+        self.topology = topology
+        self.hosts = np.arange(topology.num_ranks) if hosts is None else np.asarray(hosts)
+        self.pace = pace or Pace()
+        self._busy_until = np.zeros(topology.num_links + 1, dtype=np.int64)  # the last stands for no link
+        self._num_run = 0
+
+    def run(self, algorithm: Algorithm, nbytes: int, start_ps: Int64Array, itemsize: int = 1) -> Int64Array:
+        """Return when each rank is done, in picoseconds.
+
+        Args:
+            algorithm: the program of every rank.
+            nbytes: size of the buffer, a multiple of *itemsize*.
+            start_ps: when each rank starts, shape (num_ranks,).
+            itemsize: bytes of an element.
+
+        Raises:
+            NotExactError: messages meet in a way that this engine does not solve, or do not match row by
+                row, or a time does not fit into 62 bits.
+        """
+        num_ranks = len(self.hosts)
+        chunking = Chunking.of(algorithm, num_ranks, nbytes // itemsize, itemsize)
+        pauses = None if self.pace.is_free else Pauses(self.pace, num_ranks, self._num_run)
+        self._num_run += 1
+        ready, latest = together(start_ps), int(start_ps.max(initial=0))
+        passages = _Passages(self.topology, self.hosts, self._busy_until)
+        try:
+            for row, pattern in patterned_rows(algorithm, num_ranks):
+                passage, sizes = passages.of(pattern, pattern.nbytes(row, chunking))
+                pause = None if pauses is None else pauses.next_row(passage.num_messages)
+                if pause is not None:
+                    ready = together(ready + pause)
+                    latest += int(pause.max(initial=0))
+                if len(passage):
+                    ready = passage.advance(ready, sizes, self._busy_until)
+                    latest += passage.longest_ps
+                reduced = partial(reduced_nbytes, row, num_ranks, chunking)
+                reducing = None if pauses is None else pauses.reduction_row(reduced)
+                if reducing is not None:
+                    ready = together(ready + reducing)
+                    latest += int(reducing.max(initial=0))
+                if latest > MAX_PS:
+                    raise NotExactError("a time beyond 2^62 ps does not fit; use engine='events'")
+        except UnitError as error:
+            raise NotExactError(f"{error}; use engine='events'") from error
+        passages.leave()
+        return np.full(num_ranks, ready, dtype=np.int64) if isinstance(ready, int) else ready
+
+
+class _Passages:
+    """The passage of each row: the last one, as long as the pattern and the messages that move stay."""
+
+    def __init__(self, topology: Topology, hosts: Int64Array, busy_until: Int64Array) -> None:
+        self._topology = topology
+        self._hosts = hosts
+        self._busy_until = busy_until
+        self._pattern: Pattern | None = None
+        self._whole: Passage | None = None
+        self._moving = b""
+        self._some: Passage | Trickle | None = None
+
+    def of(self, pattern: Pattern, nbytes: Sizes) -> tuple[Passage | Thinned | Trickle, Sizes]:
+        """Return the passage of the messages of *pattern* that are not empty, and their sizes."""
+        if self._whole is None or self._pattern is not pattern:
+            self.leave()
+            ends = pattern.source, pattern.destination
+            self._pattern, self._whole = pattern, Passage.between(self._topology, self._hosts, *ends)
+        whole = self._whole
+        if whole.can_thin and isinstance(nbytes, Rotating):
+            self._leave_some()
+            return Thinned(whole, nbytes), nbytes
+        some, sizes = without_empty(nbytes, len(pattern.source))
+        if some is None:
+            self._leave_some()
+            return whole, sizes
+        few = len(some) <= MAX_TRICKLE and not whole.flight.shares
+        if whole.can_thin and not few:
+            self._leave_some()
+            return Thinned(whole, nbytes), nbytes
+        whole.leave(self._busy_until)
+        if self._some is None or self._moving != some.tobytes():
+            self._leave_some()
+            self._moving = some.tobytes()
+            self._some = Trickle(whole, some) if few else whole.select(some)
+        return self._some, sizes
+
+    def leave(self) -> None:
+        """Let the links know how long the last passage occupies them."""
+        self._leave_some()
+        if self._whole is not None:
+            self._whole.leave(self._busy_until)
+
+    def _leave_some(self) -> None:
+        if self._some is not None:
+            self._some.leave(self._busy_until)
+            self._some = None

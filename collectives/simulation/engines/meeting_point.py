@@ -1,0 +1,283 @@
+"""Where the ranks of a group meet in virtual time: messages that are posted, matched, under way and lost.
+
+A message sets out when both its sides have posted it.  What was never matched is what a deadlock is made
+of, so the exchange also knows which call each rank waits in, and gives the verdict.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
+
+import simpy
+
+from collectives.execution.call import Call, Report, judge, spell_ranks
+from collectives.execution.execute import land
+from collectives.program import Local, Send, Step
+from collectives.program.chunking import Buffer
+from collectives.program.render import spell_message, spell_operation
+from sim.network import Network
+from sim.scenario.rank_overhead import Pace, Pauses
+
+
+class Observer(Protocol):
+    """Sees what the ranks of a group do in virtual time; changes nothing."""
+
+    def posted(self, rank: int, step: int, pause_ps: int, reducing_ps: int, done: simpy.Event) -> None:
+        """Note that *rank* has come to *step*: pauses, then exchanges, then reduces, then is *done*."""
+
+    def matched(
+        self, ranks: tuple[int, int], steps: tuple[int, int], nbytes: int, arrival: simpy.Event
+    ) -> None:
+        """Note that a message sets out now, both sides having posted it.
+
+        Args:
+            ranks: source and destination.
+            steps: of the source and of the destination.
+            nbytes: its size.
+            arrival: fires when its last byte has arrived.
+        """
+
+
+class SimulatedExchange:
+    """Where the ranks of one group meet: messages posted and not yet matched.
+
+    Args:
+        network: carries the messages.
+        hosts: the place of each rank of the group in the topology; by default rank r is at r.
+        pace: what ranks add to the time of the network in its collectives.
+        delay_ps: how long the next message between two places waits before it sets out, in picoseconds.
+
+    Attributes:
+        reports: the last call of each rank, for the error of a deadlock.
+        waiting: the calls that ranks wait for, by rank.
+        observer: is told of every step and message, if there is one.
+        dead: ranks of the group that have been killed; they post nothing any more.
+        is_calm: no link changes, no message is late and no rank dies.
+        joint: collectives that are carried out for all ranks at once, by channel.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        hosts: Sequence[int] | None = None,
+        pace: Pace | None = None,
+        delay_ps: Callable[[int, int], int] | None = None,
+    ) -> None:
+        self.network = network
+        self.hosts = list(range(network.topology.num_ranks)) if hosts is None else list(hosts)
+        self.sends: defaultdict[tuple[int, int, int], deque[tuple[_StepInFlight, int]]] = defaultdict(deque)
+        self.receives: defaultdict[tuple[int, int, int], deque[tuple[_StepInFlight, int]]] = defaultdict(
+            deque
+        )
+        self.reports: dict[int, Report] = {}
+        self.waiting: dict[int, Call] = {}
+        self.observer: Observer | None = None
+        self.pace = pace or Pace()
+        self.delay_ps = delay_ps
+        self.dead: set[int] = set()
+        self.is_calm = False
+        self.joint: dict[int, Any] = {}
+
+    def verdict(self, fate: Callable[[int], str] | None = None) -> str:
+        """Return whom the ranks wait for in vain, once nothing can happen any more; nothing if none waits.
+
+        Args:
+            fate: says what became of the rank at a place that waits for nothing here.
+        """
+        if not self.waiting:
+            return ""
+        first = min(self.waiting.values(), key=lambda call: (call.lane is not None, call.sequence))
+        absent = set(range(len(self.hosts))) - self.waiting.keys()
+        reports = {rank: self.reports.get(rank) for rank in absent}
+        reports |= {rank: replace(self.reports[rank], call=call) for rank, call in self.waiting.items()}
+        known = {self.hosts[rank]: report and report.at(self.hosts) for rank, report in reports.items()}
+        fates = {self.hosts[rank]: "" if fate is None else fate(self.hosts[rank]) for rank in absent}
+        group = f"{self.group}: " if self.group else ""
+        return f"{group}{first.at(self.hosts)}: {judge(known, fates).text}"
+
+    @property
+    def group(self) -> str:
+        """Who is in the group, in words, where its ranks have other numbers than in the run."""
+        if self.hosts == list(range(self.network.topology.num_ranks)):
+            return ""
+        return f"in the group of {spell_ranks(self.hosts)}"
+
+    def remove(self, rank: int) -> None:
+        """Forget what *rank*, which has been killed, has posted; messages under way still arrive."""
+        self.dead.add(rank)
+        self.waiting.pop(rank, None)
+        for (source, _, _), sends in self.sends.items():
+            if source == rank:
+                sends.clear()
+        for (_, destination, _), receives in self.receives.items():
+            if destination == rank:
+                receives.clear()
+
+    def match(self, source: int, destination: int, channel: int) -> None:
+        """Start the next transfer from *source* to *destination* if both sides have posted it."""
+        sends, receives = (
+            self.sends[source, destination, channel],
+            self.receives[source, destination, channel],
+        )
+        if not (sends and receives):
+            return
+        (sender, sent), (receiver, received) = sends.popleft(), receives.popleft()
+        operation = sender.step[sent]
+        assert isinstance(operation, Send)
+        receiver.incoming[received] = sender.buffer.snapshot(operation)
+        sender.unmatched.discard(sent)
+        receiver.unmatched.discard(received)
+        nbytes = sender.buffer.nbytes(operation)
+        places = self.hosts[source], self.hosts[destination]
+        about = partial(sender.describe, sent)
+
+        def set_out(_: simpy.Event | None = None) -> None:
+            arrival = self.network.transfer(*places, nbytes, about)
+            assert arrival.callbacks is not None
+            if self.observer is not None:
+                self.observer.matched(
+                    (source, destination), (sender.number, receiver.number), nbytes, arrival
+                )
+            arrival.callbacks.append(receiver.complete_one)
+            arrival.callbacks.append(sender.complete_one)
+
+        delay_ps = 0 if self.delay_ps is None else self.delay_ps(*places)
+        if delay_ps:
+            self.network.env.timeout(delay_ps).callbacks.append(set_out)
+        else:
+            set_out()
+
+
+class SimulatedPort:
+    """One rank's side of an exchange: enough to run a program."""
+
+    def __init__(self, exchange: SimulatedExchange, rank: int) -> None:
+        self.exchange = exchange
+        self.rank = rank
+        self.world_size = len(exchange.hosts)
+        self.current: _StepInFlight | None = None
+        self.step = -1
+        self.pauses: Pauses | None = None
+        self.joint: Callable[[], str] | None = None
+        self.what = ""
+
+    def begin(self, what: str, pauses: Pauses | None = None) -> None:
+        """Number the steps of the next program from 0.
+
+        Args:
+            what: the collective and its algorithm, for errors.
+            pauses: what ranks add to their time.
+        """
+        self.current, self.step, self.what, self.pauses, self.joint = None, -1, what, pauses, None
+
+    def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
+        """Start all operations of *step*; the event fires when all are complete."""
+        self.step += 1
+        env = self.exchange.network.env
+        in_flight = self.current = _StepInFlight(env, self.step, step, buffer, (self.what, self.rank))
+        pause_ps = 0
+        if self.pauses is not None:
+            pause_ps = self.pauses.before(self.rank, in_flight.remaining)
+            reduced = sum(buffer.nbytes(operation) for operation in step if operation.reduces)
+            in_flight.reducing_ps = self.pauses.reduction(self.rank, reduced)
+        if self.exchange.observer is not None:
+            self.exchange.observer.posted(
+                self.rank, self.step, pause_ps, in_flight.reducing_ps, in_flight.done
+            )
+        if pause_ps:
+            env.timeout(pause_ps).callbacks.append(lambda _: self._offer(in_flight, channel))
+        else:
+            self._offer(in_flight, channel)
+        return in_flight.done
+
+    def _offer(self, in_flight: _StepInFlight, channel: int) -> None:
+        """Let peers find the messages of a step; without any, it is complete."""
+        if self.rank in self.exchange.dead:
+            return
+        if not in_flight.remaining:
+            in_flight.complete()
+        for position, operation in enumerate(in_flight.step):
+            if isinstance(operation, Send):
+                self.exchange.sends[self.rank, operation.peer, channel].append((in_flight, position))
+                self.exchange.match(self.rank, operation.peer, channel)
+            elif not isinstance(operation, Local):
+                self.exchange.receives[operation.peer, self.rank, channel].append((in_flight, position))
+                self.exchange.match(operation.peer, self.rank, channel)
+
+    def drain(self, channel: int) -> None:
+        """Return None: a step is complete when its sends are."""
+
+    def doing(self) -> str:
+        """Return in words what the step in flight waits for."""
+        if self.joint is not None:
+            return self.joint()
+        if self.current is None:
+            return "not begun"
+        waiting = sorted(self.current.unmatched)
+        if not waiting:
+            return f"step {self.step}, messages under way"
+        operations = ", ".join(spell_operation(self.current.step[position]) for position in waiting)
+        return f"step {self.step}, {operations}"
+
+
+class _StepInFlight:
+    """A step that has been posted; ``done`` fires when all its operations are complete."""
+
+    __slots__ = (
+        "buffer",
+        "done",
+        "env",
+        "incoming",
+        "number",
+        "of",
+        "reducing_ps",
+        "remaining",
+        "step",
+        "unmatched",
+    )
+
+    def __init__(
+        self, env: simpy.Environment, number: int, step: Step, buffer: Buffer, of: tuple[str, int]
+    ) -> None:
+        self.env = env
+        self.number = number
+        self.step = step
+        self.buffer = buffer
+        self.of = of  # a collective, and the rank whose step it is
+        self.incoming: dict[int, Any] = {
+            n: buffer.source(operation, step)
+            for n, operation in enumerate(step)
+            if isinstance(operation, Local)
+        }
+        self.unmatched = {n for n in range(len(step)) if n not in self.incoming}
+        self.remaining = len(self.unmatched)
+        self.reducing_ps = 0
+        self.done = simpy.Event(env)
+
+    def describe(self, position: int) -> tuple[str, str]:
+        """Return the collective, and the message of the `Send` at *position*."""
+        what, rank = self.of
+        send = self.step[position]
+        assert isinstance(send, Send)
+        return what, spell_message(self.number, rank, send.peer, self.buffer.nbytes(send))
+
+    def complete_one(self, _: simpy.Event) -> None:
+        self.remaining -= 1
+        if not self.remaining:
+            self.complete()
+
+    def complete(self) -> None:
+        """Reduce what has arrived, which may take time; then the step is done."""
+        if self.reducing_ps:
+            self.env.timeout(self.reducing_ps).callbacks.append(self.finish)
+        else:
+            self.finish()
+
+    def finish(self, _: simpy.Event | None = None) -> None:
+        if self.buffer.data is not None:
+            land(self.step, self.buffer, self.incoming)
+        self.done.succeed()

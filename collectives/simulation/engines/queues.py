@@ -1,0 +1,229 @@
+"""The collectives of one communicator, one after another on each rank, in virtual time.
+
+Two engines behind one call.  *makespan* evaluates a collective for all ranks at once when it is submitted.
+*events* sends its messages through `sim.network.network`: as rows of arrays where sends and receives match
+row by row (`collectives.simulation.engines.row_execution`), else rank by rank, as on live ranks; both send
+the same messages at the same times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+import simpy
+
+from collectives.catalogue.selectors import Choice, Selector
+from collectives.errors import NotExactError, ProgramError
+from collectives.models.cost import selector_on
+from collectives.program import Algorithm
+from collectives.program.chunking import Chunking
+from collectives.program.rows import patterned_rows
+from collectives.simulation.engines.makespan import Makespan
+from collectives.simulation.engines.meeting_point import Observer, SimulatedExchange
+from collectives.simulation.engines.rank_by_rank import RankByRank
+from collectives.simulation.engines.row_execution import RowExecution
+from sim.network import Network
+from sim.scenario.rank_overhead import Pace, Pauses, call_after
+from sim.topology import Topology
+from sim.units import Int64Array
+
+EngineName: TypeAlias = Literal["makespan", "events"]
+_Select: TypeAlias = Callable[[int, str | None], Algorithm]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """From the first rank's start to the last rank's end, in picoseconds."""
+
+    start_ps: int
+    end_ps: int
+
+
+class CollectiveQueue(Protocol):
+    """The collectives of one communicator, one after another, in virtual time."""
+
+    def submit(self, nbytes: int, collective: str | None = None) -> simpy.Event:
+        """Let every rank start a collective now, after those before it; None: that of the queue.
+
+        The event fires when the last rank is done; its value is a `Span`.
+        """
+
+
+class Execution(Protocol):
+    """A collective on the ranks of a group, event by event."""
+
+    def begin(self, ranks: Int64Array) -> None:
+        """Let *ranks* start now; who made the execution is told when they are done."""
+
+
+def collective_queue(
+    env: simpy.Environment,
+    topology: Topology,
+    algorithm: Choice | Selector,
+    collective: str = "all_reduce",
+    *,
+    engine: EngineName,
+    itemsize: int = 1,
+    hosts: Sequence[int] | Int64Array | None = None,
+    pace: Pace | None = None,
+    network: Network | None = None,
+    observer: Observer | None = None,
+) -> CollectiveQueue:
+    """Return a queue of *collective* among ranks at *hosts*; by default rank r is at place r of *topology*.
+
+    Args:
+        env: its time is in picoseconds.
+        topology: the network.
+        algorithm: what carries the collectives out.
+        collective: for names and bare programs; a call may name another.
+        engine: ``makespan`` or ``events``.
+        itemsize: bytes of an element.
+        hosts: the place of each rank in the topology.
+        pace: what ranks add to the time of the network.
+        network: for *events*, that of *topology* which other queues use too; by default one of its own.
+        observer: for *events*, is told of every step and message.
+    """
+    places = None if hosts is None else [int(host) for host in hosts]
+    selector = (
+        algorithm if isinstance(algorithm, Selector) else selector_on(topology, algorithm, places, pace)
+    )
+
+    def select(nbytes: int, wanted: str | None) -> Algorithm:
+        selected = selector.select(wanted or collective, nbytes)
+        assert selected is not None, "in virtual time there is no native"
+        return selected
+
+    if engine == "makespan":
+        return MakespanQueue(env, Makespan(topology, hosts, pace), select, itemsize)
+    return EventQueue(network or Network(env, topology), select, itemsize, hosts, pace, observer)
+
+
+def run_until(env: simpy.Environment, event: simpy.Event, watch: Callable[[int], None] | None = None) -> Any:
+    """Run *env* until *event* has fired and return its value.
+
+    Args:
+        env: the environment.
+        event: of *env*.
+        watch: is told the time, in picoseconds, after everything that happens.
+
+    Raises:
+        ProgramError: nothing is left to happen, so that it will never fire.
+    """
+    try:
+        while watch is not None and not event.processed and env.peek() != inf:
+            env.step()
+            watch(int(env.now))
+        return env.run(until=event)
+    except RuntimeError as error:
+        if event.triggered:
+            raise
+        raise ProgramError("deadlock in virtual time; verify() shows which ranks wait for what") from error
+
+
+class MakespanQueue:
+    """Collectives evaluated when they are submitted, all ranks at once."""
+
+    def __init__(self, env: simpy.Environment, makespan: Makespan, select: _Select, itemsize: int) -> None:
+        self._env = env
+        self._makespan = makespan
+        self._select = select
+        self._itemsize = itemsize
+        self._free_ps = np.zeros(len(makespan.hosts), dtype=np.int64)
+        self._delays_ps = makespan.pace.delays_of(len(makespan.hosts))
+
+    def submit(self, nbytes: int, collective: str | None = None) -> simpy.Event:
+        """Let every rank start a collective now, after those before it."""
+        now = int(self._env.now)
+        start = np.maximum(self._free_ps, now + self._delays_ps)
+        self._free_ps = self._makespan.run(self._select(nbytes, collective), nbytes, start, self._itemsize)
+        span = Span(int(start.min()), int(self._free_ps.max()))
+        return self._env.timeout(span.end_ps - now, value=span)
+
+
+class EventQueue:
+    """Collectives whose messages travel over *network*; see `collective_queue` for the arguments."""
+
+    def __init__(
+        self,
+        network: Network,
+        select: _Select,
+        itemsize: int,
+        hosts: Sequence[int] | Int64Array | None = None,
+        pace: Pace | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self._network = network
+        self._select = select
+        self._itemsize = itemsize
+        self._hosts = np.arange(network.topology.num_ranks) if hosts is None else np.asarray(hosts)
+        self._pace = pace or Pace()
+        self._delays_ps = self._pace.delays_of(len(self._hosts))
+        self._exchange = SimulatedExchange(network, self._hosts.tolist())
+        self._exchange.observer = observer
+        self._calls: list[_Call] = []
+        self._num_done = np.zeros(len(self._hosts), dtype=np.int64)  # calls that each rank is through with
+
+    def submit(self, nbytes: int, collective: str | None = None) -> simpy.Event:
+        """Let every rank start a collective now, after those before it."""
+        number, num_ranks = len(self._calls), len(self._hosts)
+        algorithm = self._select(nbytes, collective)
+        chunking = Chunking.of(algorithm, num_ranks, nbytes // self._itemsize, self._itemsize)
+        pauses = None if self._pace.is_free else Pauses(self._pace, num_ranks, number)
+        finished = partial(self._note_finished, number)
+        execution: Execution
+        if self._exchange.observer is None and matches_by_rows(algorithm, num_ranks, chunking):
+            execution = RowExecution(self._network, self._hosts, algorithm, chunking, pauses, finished)
+        else:
+            execution = RankByRank(self._exchange, algorithm, chunking, pauses, number, finished)
+        env = self._network.env
+        call = _Call(execution, env.event(), int(env.now))
+        self._calls.append(call)
+        self._begin(call, np.flatnonzero(self._num_done == number))
+        return call.done
+
+    def _begin(self, call: _Call, ranks: Int64Array) -> None:
+        """Let *ranks* start *call*; it reaches late ones so much after it was submitted."""
+        env = self._network.env
+        starts = np.maximum(call.submitted_ps + self._delays_ps[ranks], int(env.now))
+        if not starts.size:
+            return
+        first = int(starts.min())
+        call.start_ps = first if call.start_ps is None else min(call.start_ps, first)
+        call_after(env, starts - int(env.now), ranks, call.execution.begin)
+
+    def _note_finished(self, number: int, ranks: Int64Array) -> None:
+        """Let *ranks*, which are through with a call, go on to the next."""
+        self._num_done[ranks] += 1
+        call = self._calls[number]
+        call.num_done += len(ranks)
+        if call.num_done == len(self._hosts):
+            assert call.start_ps is not None
+            call.done.succeed(Span(call.start_ps, int(self._network.env.now)))
+        if number + 1 < len(self._calls):
+            self._begin(self._calls[number + 1], ranks)
+
+
+@dataclass(eq=False)
+class _Call:
+    """A collective that was submitted, and how far it is."""
+
+    execution: Execution
+    done: simpy.Event
+    submitted_ps: int
+    start_ps: int | None = None
+    num_done: int = 0
+
+
+def matches_by_rows(algorithm: Algorithm, num_ranks: int, chunking: Chunking) -> bool:
+    """Return whether what is sent in a row is received in that row, and rows are cheap to come by."""
+    try:
+        for row, pattern in patterned_rows(algorithm, num_ranks):
+            pattern.nbytes(row, chunking)
+    except NotExactError:
+        return False
+    return True

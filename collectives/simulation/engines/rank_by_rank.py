@@ -1,0 +1,59 @@
+"""A collective event by event, each rank a SimPy process that runs its own program.
+
+Slower than rows of arrays, and right for every program: what a rank sends in one step a peer may
+receive in another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import numpy as np
+
+from collectives.execution.execute import execute
+from collectives.program import Algorithm
+from collectives.program.chunking import Buffer, Chunking
+from collectives.simulation.engines.meeting_point import SimulatedExchange, SimulatedPort
+from sim.scenario.rank_overhead import Pauses
+from sim.units import Int64Array
+
+
+class RankByRank:
+    """One collective on the ranks of a group; a `collectives.simulation.engines.queues.Execution`.
+
+    Args:
+        exchange: where the ranks meet.
+        algorithm: the program of every rank.
+        chunking: how it divides the buffer.
+        pauses: what ranks add to the time of the network, if anything.
+        channel: keeps the messages of this collective apart from those of others.
+        finished: called with ranks that are done, once for each.
+    """
+
+    def __init__(
+        self,
+        exchange: SimulatedExchange,
+        algorithm: Algorithm,
+        chunking: Chunking,
+        pauses: Pauses | None,
+        channel: int,
+        finished: Callable[[Int64Array], None],
+    ) -> None:
+        self._exchange = exchange
+        self._algorithm = algorithm
+        self._buffer = Buffer(chunking)
+        self._pauses = pauses
+        self._channel = channel
+        self._finished = finished
+
+    def begin(self, ranks: Int64Array) -> None:
+        """Let *ranks* start now."""
+        for rank in ranks.tolist():
+            self._exchange.network.env.process(self._run(rank))
+
+    def _run(self, rank: int) -> Generator[Any, Any, None]:
+        port = SimulatedPort(self._exchange, rank)
+        port.begin(f"{self._algorithm.collective} by {self._algorithm}", self._pauses)
+        yield from execute(self._algorithm, self._buffer, port, self._channel)
+        self._finished(np.array([rank]))

@@ -1,0 +1,201 @@
+"""A collective event by event, with the steps of all ranks as rows of arrays.
+
+Each rank is at a row; when all its messages of that row have arrived, it comes to the next.  A message
+is sent as soon as both its ends are at its row, together with all others of which that becomes true at
+the same instant.  Nothing here stands for a single message, so where ranks keep in step a row costs a few
+array operations; where they do not, lists of the few that move are faster than arrays, and it costs what
+single messages cost.
+
+It takes programs whose sends and receives match row by row (`collectives.program.rows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from collectives.program import Algorithm, Step
+from collectives.program.chunking import Chunking
+from collectives.program.render import spell_message
+from collectives.program.rows import MostlyEqual, Pattern, patterned_rows, reduced_nbytes, without_empty
+from collectives.simulation.engines.agenda import Agenda
+from collectives.simulation.engines.row_messages import Row, RowMessages
+from sim.network import Network
+from sim.network.coflow import Flight
+from sim.scenario.rank_overhead import Pauses, call_after
+from sim.units import Int64Array
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Arrivals:
+    """Tells an execution that messages of a row have arrived, and the network what they are."""
+
+    execution: RowExecution
+    row: Row
+
+    def __call__(self, numbers: Int64Array | None) -> None:
+        self.execution.arrived(self.row, numbers)
+
+    def describe(self, message: int) -> tuple[str, str]:
+        return self.execution.describe(self.row, message)
+
+
+class RowExecution:
+    """One collective on the ranks of a group; a `collectives.simulation.engines.queues.Execution`.
+
+    Args:
+        network: carries the messages.
+        hosts: the place of each rank in the network's topology.
+        algorithm: the program of every rank; its rows match.
+        chunking: how it divides the buffer.
+        pauses: what ranks add to the time of the network, if anything.
+        finished: called with ranks that are done, once for each.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        hosts: Int64Array,
+        algorithm: Algorithm,
+        chunking: Chunking,
+        pauses: Pauses | None,
+        finished: Callable[[Int64Array], None],
+    ) -> None:
+        self._network = network
+        self._hosts = hosts
+        self._algorithm = algorithm
+        self._chunking = chunking
+        self._pauses = pauses
+        self._finished = finished
+        self._steps: Iterator[tuple[Step, Pattern]] = patterned_rows(algorithm, len(hosts))
+        self._pattern: Pattern | None = None
+        self._whole: RowMessages
+        self._rows: dict[int, Row] = {}
+        self._num_pulled = 0
+        self._agenda = Agenda()
+
+    def begin(self, ranks: Int64Array) -> None:
+        """Let *ranks* start now."""
+        self._enter(0, ranks)
+
+    def _enter(self, number: int, ranks: Int64Array) -> None:
+        """Let *ranks* come to the first row from *number* on in which they take part."""
+        if number == self._num_pulled:
+            self._pull()
+        row = self._rows.get(number)
+        if row is not None:
+            if row.takes_part is None:
+                self._come(row, ranks)
+                return
+            here = row.takes_part[ranks]
+            self._come(row, ranks[here])
+            ranks = ranks[~here]
+        for later, some in self._by_next_row(number, ranks).items():
+            if later is None:
+                self._finished(np.array(some))
+            else:
+                self._come(self._rows[later], np.array(some))
+
+    def _come(self, row: Row, ranks: Int64Array) -> None:
+        """Let *ranks*, which take part in *row*, post their messages or, without any, reduce."""
+        if row.reducing is None:
+            self._after(row.pause, ranks, partial(self._post, row))
+            return
+        busy = row.messages.per_rank[ranks] > 0
+        self._after(row.pause, ranks[busy], partial(self._post, row))
+        self._after(row.reducing, ranks[~busy], partial(self._leave, row))
+
+    def _by_next_row(self, number: int, ranks: Int64Array) -> dict[int | None, list[int]]:
+        """Return *ranks* by the first row from *number* on in which they take part; None: in none."""
+        ranks_of: dict[int | None, list[int]] = {}
+        for rank in ranks.tolist():
+            found = self._agenda.next_of(rank, number)
+            while found is None and self._pull():
+                found = self._agenda.next_of(rank, self._num_pulled - 1)
+            ranks_of.setdefault(found, []).append(rank)
+        return ranks_of
+
+    def _post(self, row: Row, ranks: Int64Array) -> None:
+        """Send the messages of *row* both whose ends are at it, now that *ranks* are."""
+        messages, arrived = row.messages, _Arrivals(self, row)
+        if len(ranks) == len(messages.ranks):
+            self._network.launch(messages.flight, row.nbytes, arrived)
+            return
+        numbers = row.come(ranks)
+        if numbers.size:
+            sizes = row.nbytes if isinstance(row.nbytes, int) else row.nbytes[numbers]
+            self._network.launch(messages.flight, sizes, arrived, numbers)
+
+    def arrived(self, row: Row, numbers: Int64Array | None) -> None:
+        """Let ranks whose messages of *row* have all arrived reduce, and go on."""
+        ranks = row.messages.ranks if numbers is None else row.arrive(numbers)
+        self._after(row.reducing, ranks, partial(self._leave, row))
+
+    def describe(self, row: Row, message: int) -> tuple[str, str]:
+        """Return what this execution does, and which *message* of *row* is under way."""
+        nbytes = row.nbytes if isinstance(row.nbytes, int) else int(row.nbytes[message])
+        source, destination = (int(row.messages.ranks[member]) for member in row.messages.ends[message])
+        what = spell_message(row.number, source, destination, nbytes)
+        return f"{self._algorithm.collective} by {self._algorithm}", what
+
+    def _leave(self, row: Row, ranks: Int64Array) -> None:
+        self._forget(row, len(ranks))
+        self._enter(row.number + 1, ranks)
+
+    def _forget(self, row: Row, num_ranks: int) -> None:
+        """Note that so many ranks have left *row*; keep it until all have."""
+        row.num_to_come -= num_ranks
+        if not row.num_to_come:
+            del self._rows[row.number]
+            self._agenda.forget(row)
+
+    def _after(
+        self, delays: Int64Array | None, ranks: Int64Array, then: Callable[[Int64Array], None]
+    ) -> None:
+        """Call *then* with *ranks*, if there are any, each after its delay."""
+        if not len(ranks):
+            return
+        if delays is None:
+            then(ranks)
+        else:
+            call_after(self._network.env, delays[ranks], ranks, then)
+
+    def _pull(self) -> bool:
+        """Make the next row; return whether there was one."""
+        pulled = next(self._steps, None)
+        if pulled is None:
+            return False
+        step, pattern = pulled
+        if pattern is not self._pattern:
+            self._pattern = pattern
+            self._whole = self._messages(pattern.source, pattern.destination)
+        messages, num_messages = self._whole, len(pattern.source)
+        some, sizes = without_empty(pattern.nbytes(step, self._chunking), num_messages)
+        if some is not None:
+            ends = pattern.source[some], pattern.destination[some]
+            flight = self._whole.flight.select(some)
+            messages = RowMessages(flight, *ends, len(self._hosts), lasting=False)
+        nbytes: int | Int64Array
+        if isinstance(sizes, MostlyEqual):
+            nbytes = sizes.over(num_messages) if sizes.others else sizes.common
+        else:
+            nbytes = sizes
+        pause = reducing = None
+        if self._pauses is not None:
+            pause = self._pauses.next_row(messages.per_rank)
+            reduced = partial(reduced_nbytes, step, len(self._hosts), self._chunking)
+            reducing = self._pauses.reduction_row(reduced)
+        row = Row(self._num_pulled, messages, nbytes, pause, reducing)
+        if len(row.ranks):
+            self._rows[row.number] = row
+            self._agenda.add(row)
+        self._num_pulled += 1
+        return True
+
+    def _messages(self, source: Int64Array, destination: Int64Array) -> RowMessages:
+        topology, hosts = self._network.topology, self._hosts
+        flight = Flight.between(topology, hosts[source], hosts[destination])
+        return RowMessages(flight, source, destination, len(hosts), lasting=True)

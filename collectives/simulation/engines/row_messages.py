@@ -1,0 +1,149 @@
+"""A step of all ranks under way: which messages it has, who has come to it, and who waits for what."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from sim.network.coflow import Flight
+from sim.units import Int64Array
+
+FEW = 8
+"""Ranks or messages up to which lists are faster than arrays."""
+
+MANY = 64
+"""Ranks from which on those that take part in a row are not listed one by one."""
+
+
+class RowMessages:
+    """Messages between the same ranks, row after row.
+
+    Ranks are numbered among those that take part, in order; these numbers are called *members*.
+
+    Attributes:
+        flight: they themselves, on their way.
+        ranks: those that send or receive one, in order.
+        source: member that sends each.
+        destination: member that receives it.
+        per_member: how many each member sends and receives.
+        per_rank: how many each rank does.
+        everybody: whether all ranks take part.
+        lists_pay: whether lists of them are worth making: they are few, or *lasting* for many rows.
+    """
+
+    def __init__(
+        self,
+        flight: Flight,
+        source: Int64Array,
+        destination: Int64Array,
+        num_ranks: int,
+        *,
+        lasting: bool,
+    ) -> None:
+        self.flight = flight
+        counts: Int64Array = np.bincount(np.concatenate([source, destination]), minlength=num_ranks)
+        self.ranks = np.flatnonzero(counts)
+        self.everybody = len(self.ranks) == num_ranks
+        self.per_rank = counts
+        self.per_member = counts if self.everybody else counts[self.ranks]
+        self.source, self.destination = self.members(source), self.members(destination)
+        self.lists_pay = lasting or len(source) <= MANY
+
+    def members(self, ranks: Int64Array) -> Int64Array:
+        """Return the members that *ranks* are."""
+        return ranks if self.everybody else np.searchsorted(self.ranks, ranks)
+
+    @cached_property
+    def ends(self) -> list[tuple[int, int]]:
+        """Source and destination of each."""
+        return list(zip(self.source.tolist(), self.destination.tolist(), strict=True))
+
+    @cached_property
+    def of_member(self) -> list[list[int]]:
+        """The numbers of those that each member sends or receives."""
+        numbers: list[list[int]] = [[] for _ in self.per_member]
+        for number, (source, destination) in enumerate(self.ends):
+            numbers[source].append(number)
+            numbers[destination].append(number)
+        return numbers
+
+
+class Row:
+    """A step of all ranks.
+
+    Attributes:
+        number: of the step.
+        messages: those that move.
+        nbytes: of all, or of each.
+        pause: of each rank before it, if ranks pause.
+        reducing: how long each rank reduces at its end, if that takes time.
+        ranks: that take part, by a message or a reduction.
+        takes_part: for each rank whether it is one of them; None: all are.
+        num_to_come: how many of them have yet to leave it.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        messages: RowMessages,
+        nbytes: int | Int64Array,
+        pause: Int64Array | None,
+        reducing: Int64Array | None,
+    ) -> None:
+        self.number = number
+        self.messages = messages
+        self.nbytes = nbytes
+        self.pause = pause
+        self.reducing = reducing
+        self.ranks = messages.ranks
+        self.takes_part: Any = None
+        if not messages.everybody:
+            self.takes_part = messages.per_rank > 0
+            if reducing is not None:
+                self.takes_part |= reducing > 0
+                self.ranks = np.flatnonzero(self.takes_part)
+        self.num_to_come = len(self.ranks)
+
+    @cached_property
+    def waits_for(self) -> Int64Array:
+        """How many ends of each message have yet to come."""
+        return np.full(len(self.messages.source), 2, dtype=np.int64)
+
+    @cached_property
+    def left(self) -> Int64Array:
+        """How many messages each member still waits for."""
+        return self.messages.per_member.copy()
+
+    def come(self, ranks: Int64Array) -> Int64Array:
+        """Note that *ranks* are there; return the messages whose second end has come with them."""
+        members = self.messages.members(ranks)
+        if len(members) <= FEW and self.messages.lists_pay:
+            waits, ready = self.waits_for.data, []
+            for member in members.tolist():
+                for number in self.messages.of_member[member]:
+                    waits[number] -= 1
+                    if not waits[number]:
+                        ready.append(number)
+            return np.array(sorted(ready), dtype=np.int64)
+        here = np.zeros(len(self.left), dtype=np.int64)
+        here[members] = 1
+        before = self.waits_for.copy()
+        np.subtract(before, here[self.messages.source] + here[self.messages.destination], out=self.waits_for)
+        return np.flatnonzero((before > 0) & (self.waits_for == 0))
+
+    def arrive(self, numbers: Int64Array) -> Int64Array:
+        """Note that messages have arrived; return the ranks that wait for no more."""
+        if len(numbers) <= FEW and self.messages.lists_pay:
+            left, through = self.left.data, []
+            for number in numbers.tolist():
+                for member in self.messages.ends[number]:
+                    left[member] -= 1
+                    if not left[member]:
+                        through.append(member)
+            return self.messages.ranks[sorted(through)]
+        ends = np.concatenate([self.messages.source[numbers], self.messages.destination[numbers]])
+        before = self.left.copy()
+        np.subtract.at(self.left, ends, 1)
+        return self.messages.ranks[np.flatnonzero((before > 0) & (self.left == 0))]

@@ -1,0 +1,209 @@
+"""What happened in a run: the steps of each rank, its messages, and how full the links were, as a trace.
+
+An observed run carries out the same steps at the same times as any other, but rank by rank and message by
+message, so it is slower and is refused beyond `MAX_MESSAGES`.
+
+In the trace each rank has a lane ``steps``, where a step is divided into what the rank did itself (pause),
+the wait for its peers to come, the exchange and the reduction, and lanes ``send`` and ``receive`` for its
+messages, as many of each as it has messages at once.  Arrows lead from the sender to the receiver.
+The links are counters of how full they are, in percent.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any
+
+import simpy
+
+from collectives.errors import NotSupportedError
+from collectives.simulation.job import PlacedJob
+from collectives.simulation.links import Traffic
+from sim.network.recorder import WHOLE, Recorder
+from sim.trace import Trace
+
+MAX_MESSAGES = 50_000
+"""Messages up to which a run is observed; a trace of so many takes about 50 MB."""
+
+
+@dataclass(eq=False)
+class SeenStep:
+    """A step of a rank; times are picoseconds."""
+
+    rank: int
+    number: int
+    began_ps: int
+    pause_ps: int
+    reducing_ps: int
+    ended_ps: int | None = None
+    sends: list[SeenMessage] = field(default_factory=list)
+    receives: list[SeenMessage] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class SeenMessage:
+    """A message; it starts when both sides have posted it."""
+
+    source: int
+    destination: int
+    nbytes: int
+    steps: tuple[int, int]
+    start_ps: int
+    end_ps: int | None = None
+
+
+class Observation:
+    """What the ranks of *placed* did; a `collectives.simulation.engines.meeting_point.Observer`.
+
+    Args:
+        placed: what they carry out.
+        recorder: of the network.
+        among_others: whether other jobs run on the network, too.
+
+    Raises:
+        NotSupportedError: it sends more messages than are observed.
+    """
+
+    def __init__(self, placed: PlacedJob, recorder: Recorder, among_others: bool = False) -> None:
+        num_messages = Traffic.of(placed).num_messages
+        if num_messages > MAX_MESSAGES:
+            raise NotSupportedError(
+                f"too many messages to record: {placed.algorithm} on {len(placed.hosts)} ranks sends "
+                f"{num_messages}, and at most {MAX_MESSAGES} are kept; take fewer ranks (bytes and "
+                "utilisation of links are known without)"
+            )
+        self.placed = placed
+        self.recorder = recorder
+        self.among_others = among_others
+        self.steps: dict[tuple[int, int], SeenStep] = {}
+        self.messages: list[SeenMessage] = []
+
+    def posted(self, rank: int, step: int, pause_ps: int, reducing_ps: int, done: simpy.Event) -> None:
+        """Note that *rank* has come to *step*."""
+        seen = SeenStep(rank, step, int(done.env.now), pause_ps, reducing_ps)
+        self.steps[rank, step] = seen
+
+        def ended(event: simpy.Event) -> None:
+            seen.ended_ps = int(event.env.now)
+
+        assert done.callbacks is not None
+        done.callbacks.append(ended)
+
+    def matched(
+        self, ranks: tuple[int, int], steps: tuple[int, int], nbytes: int, arrival: simpy.Event
+    ) -> None:
+        """Note that a message sets out now."""
+        seen = SeenMessage(*ranks, nbytes, steps, int(arrival.env.now))
+        self.messages.append(seen)
+        self.steps[ranks[0], steps[0]].sends.append(seen)
+        self.steps[ranks[1], steps[1]].receives.append(seen)
+
+        def ended(event: simpy.Event) -> None:
+            seen.end_ps = int(event.env.now)
+
+        assert arrival.callbacks is not None
+        arrival.callbacks.append(ended)
+
+    def trace(self, time_ps: int) -> Trace:
+        """Return what happened until *time_ps*; what had not ended by then says so."""
+        job, topology = self.placed.job, self.placed.setting.topology
+        trace = Trace(
+            {
+                "method": "simulated",
+                "algorithm": str(self.placed.algorithm),
+                "collective": self.placed.algorithm.collective,
+                "bytes": job.nbytes,
+                "itemsize": job.itemsize,
+                "ranks": len(self.placed.hosts),
+                "places": list(self.placed.hosts),
+                "network": topology.name,
+                "digest": self.placed.topology.digest(),
+                "overhead_ps": self.placed.pace.overhead_ps,
+                "reduction_bandwidth": self.placed.pace.reduction_bandwidth,
+                "conditions": [str(condition) for condition in self.placed.setting.conditions],
+            }
+        )
+        for step in self.steps.values():
+            _draw_step(trace, step, time_ps)
+        self._draw_messages(trace, time_ps)
+        for link in range(topology.num_links):
+            timeline = self.recorder.timeline(link)
+            if any(filled for _, filled in timeline):
+                for since_ps, filled in timeline:
+                    millionths = filled * 10**8 // WHOLE
+                    trace.counter("links", topology.link_name(link), since_ps, "%", millionths)
+        return trace
+
+    def _draw_messages(self, trace: Trace, time_ps: int) -> None:
+        """Draw each message on either side, and the arrow between the two."""
+        lanes = _Lanes()
+        placed, topology = self.placed, self.placed.setting.topology
+        messages = sorted(
+            self.messages, key=lambda seen: (seen.start_ps, seen.source, seen.destination, seen.steps)
+        )
+        for number, seen in enumerate(messages):
+            source, destination = seen.source, seen.destination
+            end_ps, late = _end(seen.end_ps, time_ps)
+            about: dict[str, Any] = {"bytes": seen.nbytes, **late}
+            out = lanes.take((source, "send"), seen.start_ps, end_ps)
+            into = lanes.take((destination, "receive"), seen.start_ps, end_ps)
+            via: dict[str, Any] = {}
+            if not placed.setting.reroutes:
+                route = topology.route(placed.hosts[source], placed.hosts[destination])
+                via = {"links": [topology.link_name(link) for link in route]}
+            trace.span(
+                source, out, f"> rank {destination}", seen.start_ps, end_ps,
+                **about, **via, step=seen.steps[0],
+            )  # fmt: skip
+            trace.span(
+                destination, into, f"< rank {source}", seen.start_ps, end_ps, **about, step=seen.steps[1]
+            )
+            trace.arrow(number, (source, out), (destination, into), seen.start_ps)
+
+
+class _Lanes:
+    """Lanes of spans that do not overlap, as viewers want them; as few as there are spans at once."""
+
+    def __init__(self) -> None:
+        self._free: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+        self._busy: defaultdict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
+
+    def take(self, where: tuple[int, str], start_ps: int, end_ps: int) -> str:
+        """Return the lane of a span; spans come in the order in which they start."""
+        free, busy = self._free[where], self._busy[where]
+        while busy and busy[0][0] <= start_ps:
+            heappush(free, heappop(busy)[1])
+        lane = heappop(free) if free else len(busy) + 1
+        heappush(busy, (end_ps, lane))
+        return where[1] if lane == 1 else f"{where[1]} {lane}"
+
+
+def _draw_step(trace: Trace, step: SeenStep, time_ps: int) -> None:
+    """Draw a step, and in it its phases, those that take time."""
+    messages = [*step.sends, *step.receives]
+    end_ps, late = _end(step.ended_ps, time_ps)
+    args: dict[str, Any] = {
+        "sends": [{"to": seen.destination, "bytes": seen.nbytes} for seen in step.sends],
+        "receives": [{"from": seen.source, "bytes": seen.nbytes} for seen in step.receives],
+        **late,
+    }
+    trace.span(step.rank, "steps", f"step {step.number}", step.began_ps, end_ps, **args)
+    phases: list[tuple[str, int]] = [("pause", step.began_ps + step.pause_ps)]
+    if messages:
+        last = max(messages, key=lambda seen: (seen.start_ps, -seen.source, -seen.destination))
+        peer = last.destination if last.source == step.rank else last.source
+        phases.append((f"wait for rank {peer}", last.start_ps))
+    phases.append(("exchange", end_ps - step.reducing_ps if step.ended_ps is not None else end_ps))
+    phases.append(("reduce", end_ps))
+    since_ps = step.began_ps
+    for name, until_ps in phases:
+        until_ps = min(until_ps, end_ps)
+        if until_ps > since_ps:
+            trace.span(step.rank, "steps", name, since_ps, until_ps)
+            since_ps = until_ps
+
+
+def _end(end_ps: int | None, time_ps: int) -> tuple[int, dict[str, bool]]:
+    return (time_ps, {"unfinished": True}) if end_ps is None else (end_ps, {})

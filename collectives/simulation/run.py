@@ -1,0 +1,137 @@
+"""What a simulated collective has taken."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from collectives.errors import NotSupportedError
+from collectives.models.bandwidth import algbw, busbw
+from collectives.simulation.job import PlacedJob
+from collectives.simulation.links import Links, Traffic
+from collectives.simulation.observation import Observation
+from sim.trace import Trace
+from sim.units import to_seconds
+
+_CLOSED_FORM = "closed form"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A simulated collective.
+
+    Attributes:
+        seconds: from the start of its first rank until its last rank is done.
+        floor_seconds: below which no algorithm can be on this network (see `collectives.models.floor`).
+        engine: ``makespan`` or ``events``, or ``closed form`` where a formula was evaluated.
+        model: of the time: ``links`` or ``nccl``.
+        algorithm: name and parameters; what ``auto`` has chosen.
+        collective: what was computed.
+        nbytes: size of the buffer, as nccl-tests counts it.
+        num_ranks: number of ranks.
+        start_ps: when its first rank began.
+        time_ps: the exact result, of which *seconds* is the nearest float.
+        topology: name of the network.
+        conditions: that held, in words.
+    """
+
+    seconds: float
+    floor_seconds: float
+    engine: str
+    model: str
+    algorithm: str
+    collective: str
+    nbytes: int
+    num_ranks: int
+    start_ps: int
+    time_ps: int
+    topology: str
+    conditions: tuple[str, ...]
+    _placed: PlacedJob = field(repr=False, compare=False)
+    _observation: Observation | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        placed: PlacedJob,
+        time_ps: int,
+        *,
+        engine: str,
+        start_ps: int = 0,
+        model: str = "links",
+        floor: int | None = None,
+        algorithm: str | None = None,
+        observation: Observation | None = None,
+    ) -> Run:
+        """Return the result of *placed*, checked against its floor unless one is given.
+
+        Raises:
+            BelowFloorError: *time_ps* lies below the floor.
+        """
+        floor = placed.check(time_ps) if floor is None else floor
+        return cls(
+            seconds=to_seconds(time_ps),
+            floor_seconds=to_seconds(floor),
+            engine=engine,
+            model=model,
+            algorithm=algorithm or str(placed.algorithm),
+            collective=placed.job.collective if algorithm else placed.algorithm.collective,
+            nbytes=placed.job.nbytes,
+            num_ranks=len(placed.hosts),
+            start_ps=start_ps,
+            time_ps=time_ps,
+            topology=placed.topology.name,
+            conditions=tuple(map(str, placed.setting.conditions)),
+            _placed=placed,
+            _observation=observation,
+        )
+
+    @property
+    def algbw(self) -> float:
+        """Algorithm bandwidth in bytes/s, as nccl-tests defines it."""
+        return algbw(self.nbytes, self.seconds)
+
+    @property
+    def busbw(self) -> float:
+        """Bus bandwidth in bytes/s, as nccl-tests defines it."""
+        return busbw(self.collective, self.nbytes, self.seconds, self.num_ranks)
+
+    @cached_property
+    def links(self) -> Links:
+        """Bytes and utilisation of each link; for how long it was saturated, of a run that was observed.
+
+        Only this collective's bytes are counted; saturated is a link by all that cross it.  A slow rank
+        has links of its own behind those of the topology, such as ``rank 3 slow up``.
+
+        Raises:
+            NotSupportedError: a formula knows of no links, or messages changed their way.
+        """
+        if self.engine == _CLOSED_FORM:
+            raise NotSupportedError(
+                f"links: the time of {self.algorithm} is a closed form, which says nothing of single links"
+            )
+        placed, seen = self._placed, self._observation
+        topology = placed.setting.topology
+        if not placed.setting.reroutes:
+            nbytes = Traffic.of(placed).link_bytes
+        elif seen is not None and not seen.among_others and not placed.setting.has_background:
+            nbytes = seen.recorder.link_bytes[: topology.num_links]
+        else:
+            raise NotSupportedError(
+                f"links: messages changed their way on {self.topology}; take observe=True, one job and no "
+                "Background, or leave out reroute"
+            )
+        saturated_ps = None if seen is None else seen.recorder.saturated_ps[: topology.num_links]
+        bandwidth = placed.setting.mean_bandwidth(self.start_ps, self.start_ps + self.time_ps)
+        return Links(topology, nbytes, self.time_ps, saturated_ps, bandwidth)
+
+    @cached_property
+    def trace(self) -> Trace:
+        """What each rank did when, and how full each link was (see `collectives.simulation.observation`).
+
+        Raises:
+            NotSupportedError: the run was not observed.
+        """
+        if self._observation is None:
+            raise NotSupportedError("trace: nothing was recorded; simulate with observe=True")
+        return self._observation.trace(self.start_ps + self.time_ps)

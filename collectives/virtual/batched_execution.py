@@ -1,0 +1,245 @@
+"""A collective of rank threads carried out for all of them at once: rows of arrays instead of messages.
+
+Rank by rank, a ring of 256 ranks is 130,000 messages, each with a task, an event and a copy of its own.
+Here the times come from a `collectives.simulation.engines.row_execution`, which sends the same messages over
+the same network, and the data from the same steps, row by row on one tensor that holds all ranks' buffers.
+Both give what rank by rank gives, the times to the picosecond and the results to the bit
+(``tests/collectives/virtual/test_batched_execution.py``).
+
+It is used where no rank is through before all have begun, so that all buffers are there when the first needs
+its result: collectives after which every rank has something of every other.  Ranks come to it one by one,
+each at its time.  Programs whose sends and receives do not match row by row, buffers that are large
+(then copying is what costs), and runs in which ranks die, links change or messages are late go rank by rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import simpy
+import torch
+
+from collectives.errors import NotExactError
+from collectives.execution.call import spell_ranks
+from collectives.execution.execute import execute
+from collectives.execution.transport import Poster
+from collectives.program import Algorithm, Local, Send, Step
+from collectives.program.chunking import Buffer, Chunking
+from collectives.program.rows import Pattern, over_ranks, patterned_rows
+from collectives.simulation.engines.meeting_point import SimulatedExchange, SimulatedPort
+from collectives.simulation.engines.row_execution import RowExecution
+from collectives.virtual.transport import SimulatedTransport
+from sim.units import Int64Array
+
+COLLECTIVES = {"all_gather", "all_reduce", "all_to_all", "barrier", "reduce_scatter"}
+"""After which every rank has something of every other."""
+
+MIN_RANKS = 3
+"""Ranks from which on it pays."""
+
+MAX_NBYTES = 1 << 28
+"""Of all ranks' buffers together."""
+
+
+def carry_out(
+    algorithm: Algorithm, buffer: Buffer, transport: Poster, channel: int
+) -> Generator[Any, Any, None]:
+    """Yield what is to be waited for until this rank is through; as `execute`."""
+    assert isinstance(transport, SimulatedTransport)
+    exchange = transport.exchange
+    moves = _moves_of(algorithm, buffer, exchange)
+    if moves is None:
+        yield from execute(algorithm, buffer, transport, channel)
+        return
+    if channel not in exchange.joint:
+        port = transport.port(channel)
+        exchange.joint[channel] = Joint(exchange, algorithm, buffer.chunking, moves, port)
+    joint: Joint = exchange.joint[channel]
+    yield joint.join(transport.rank, buffer, transport.port(channel))
+    if joint.is_over:
+        exchange.joint.pop(channel, None)
+
+
+@dataclass(frozen=True)
+class _Move:
+    """One operation of all ranks in a row, as far as they have it: where to, where from.
+
+    Attributes:
+        to: rank and chunks that are written.
+        of: rank and chunks that are read.
+        reduces: what is read is reduced into what is there.
+    """
+
+    to: tuple[torch.Tensor, torch.Tensor]
+    of: tuple[torch.Tensor, torch.Tensor]
+    reduces: bool
+
+
+class Joint:
+    """One call of one collective by all ranks of a group.
+
+    Args:
+        exchange: of the group.
+        algorithm: of the collective.
+        chunking: of every rank's buffer.
+        moves: what is read and written in each row.
+        port: of the rank that comes first; it knows how ranks pause.
+
+    Attributes:
+        is_over: whether all ranks are through.
+    """
+
+    def __init__(
+        self,
+        exchange: SimulatedExchange,
+        algorithm: Algorithm,
+        chunking: Any,
+        moves: Sequence[Sequence[_Move]],
+        port: SimulatedPort,
+    ) -> None:
+        self.is_over = False
+        self._env = exchange.network.env
+        self._moves = moves
+        self._num_ranks = len(exchange.hosts)
+        self._num_scratch = algorithm.num_scratch_chunks(self._num_ranks)
+        self._buffers: dict[int, Buffer] = {}
+        self._done = [simpy.Event(self._env) for _ in exchange.hosts]
+        self._num_through = 0
+        self._coming: list[int] = []
+        self._hosts = hosts = np.array(exchange.hosts)
+        self._execution = RowExecution(
+            exchange.network, hosts, algorithm, chunking, port.pauses, self._finish
+        )
+
+    def join(self, rank: int, buffer: Buffer, port: SimulatedPort) -> simpy.Event:
+        """Let *rank* begin now; the event fires when it is through."""
+        self._buffers[rank] = buffer
+        port.joint = self._doing
+        if not self._coming:
+            self._env.timeout(0).callbacks.append(self._begin)
+        self._coming.append(rank)
+        return self._done[rank]
+
+    def _begin(self, _: simpy.Event) -> None:
+        """Let those that have come at this instant begin together."""
+        ranks, self._coming = np.array(sorted(self._coming)), []
+        self._execution.begin(ranks)
+
+    def _finish(self, ranks: Int64Array) -> None:
+        """Let *ranks* go on; before the first does, put all results in place."""
+        if not self._num_through:
+            self._compute()
+        self._num_through += len(ranks)
+        self.is_over = self._num_through == self._num_ranks
+        for rank in ranks.tolist():
+            self._done[rank].succeed()
+
+    def _doing(self) -> str:
+        absent = sorted(set(range(self._num_ranks)) - self._buffers.keys())
+        if not absent:
+            return "messages under way"
+        return f"waits for {spell_ranks(self._hosts[absent].tolist())} to call"
+
+    def _compute(self) -> None:
+        """Carry out every row on one tensor of all ranks' chunks, each as long as the longest."""
+        first = self._buffers[0]
+        chunking: Any = first.chunking
+        parts, part = chunking.num_parts, -(-chunking.count // chunking.num_parts)
+        in_part = chunking.num_chunks // parts
+        chunk = -(-part // in_part)
+        chunks = first.data.new_zeros((self._num_ranks, chunking.num_chunks + self._num_scratch, chunk))
+        whole = chunks[:, : chunking.num_chunks].reshape(self._num_ranks, parts, in_part * chunk)
+        for rank, buffer in self._buffers.items():
+            whole[rank, :, :part] = buffer.data.view(parts, part)
+        chunks[:, : chunking.num_chunks] = whole.view(self._num_ranks, chunking.num_chunks, chunk)
+        for row in self._moves:
+            read = [chunks[move.of] for move in row]
+            for move, incoming in zip(row, read, strict=True):
+                if move.reduces:
+                    target = chunks[move.to]
+                    first.reduce(target, incoming)
+                    incoming = target
+                chunks[move.to] = incoming
+        whole = chunks[:, : chunking.num_chunks].reshape(self._num_ranks, parts, in_part * chunk)
+        for rank, buffer in self._buffers.items():
+            buffer.data.view(parts, part).copy_(whole[rank, :, :part])
+
+
+def _moves_of(
+    algorithm: Algorithm, buffer: Buffer, exchange: SimulatedExchange
+) -> Sequence[Sequence[_Move]] | None:
+    """Return what a collective reads and writes in each row, or None if it is to go rank by rank."""
+    num_ranks, chunking = len(exchange.hosts), buffer.chunking
+    if (
+        not exchange.is_calm
+        or algorithm.collective not in COLLECTIVES
+        or num_ranks < MIN_RANKS
+        or not isinstance(chunking, Chunking)
+        or chunking.count % chunking.num_parts
+        or not 0 < chunking.count * chunking.itemsize * num_ranks <= MAX_NBYTES
+    ):
+        return None
+    return _moves(_Program(algorithm), num_ranks, chunking)
+
+
+class _Program:
+    """An algorithm as the key of a cache; two are equal if they run the same program."""
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self.algorithm = algorithm
+        self._key = (algorithm.program, str(algorithm), algorithm.collective)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Program) and self._key == other._key
+
+
+@lru_cache(maxsize=8)
+def _moves(program: _Program, num_ranks: int, chunking: Chunking) -> Sequence[Sequence[_Move]] | None:
+    rows = []
+    try:
+        for row, pattern in patterned_rows(program.algorithm, num_ranks):
+            pattern.nbytes(row, chunking)
+            rows.append(tuple(_moves_in(row, pattern, num_ranks)))
+    except NotExactError:
+        return None
+    return rows
+
+
+def _moves_in(row: Step, pattern: Pattern, num_ranks: int) -> Iterator[_Move]:
+    """Yield the moves of *row* in the order in which they are written."""
+    sent = np.zeros((len(pattern.source), 2), dtype=np.int64)
+    for operation, ranks, messages in pattern.sent(row):
+        sent[messages, 0] = ranks
+        sent[messages, 1] = over_ranks(operation.chunk, num_ranks)[ranks]
+    received = {position: (ranks, messages) for position, ranks, messages in pattern.received()}
+    for position, operation in enumerate(row):
+        if isinstance(operation, Send):
+            continue
+        chunk = over_ranks(operation.chunk, num_ranks)
+        if isinstance(operation, Local):
+            ranks = np.flatnonzero(over_ranks(operation.when, num_ranks))
+            sources, starts = ranks, over_ranks(operation.source, num_ranks)[ranks]
+        else:
+            ranks, messages = received[position]
+            sources, starts = sent[messages].T
+        lengths = over_ranks(operation.num_chunks, num_ranks)[ranks]
+        for length in np.unique(lengths).tolist():
+            some = lengths == length
+            yield _Move(
+                to=_range(ranks[some], chunk[ranks][some], length),
+                of=_range(sources[some], starts[some], length),
+                reduces=operation.reduces,
+            )
+
+
+def _range(ranks: Int64Array, chunks: Int64Array, length: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the indices of *length* chunks of each of *ranks*."""
+    each = chunks[:, None] + np.arange(length)
+    return torch.from_numpy(ranks[:, None].copy()), torch.from_numpy(each)

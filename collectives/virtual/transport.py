@@ -1,0 +1,138 @@
+"""Messages travel over a simulated network, in virtual time.
+
+Real tensors are written when the receive completes in virtual time; without tensors only sizes
+travel.  A handle is a SimPy event, so an execution is a SimPy process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any
+
+import simpy
+
+from collectives.execution.call import Call, Lane, RecentCalls, Report
+from collectives.program import Step
+from collectives.program.chunking import Buffer
+from collectives.simulation.engines.meeting_point import SimulatedExchange, SimulatedPort
+from sim.cluster import RankThread
+from sim.network.stream import Stream
+from sim.scenario.rank_overhead import Pauses
+from sim.trace import Trace
+
+
+class _Lane:
+    """Executions that run one after another, and this rank's side of the exchange for them."""
+
+    def __init__(self, exchange: SimulatedExchange, rank: int) -> None:
+        self.port = SimulatedPort(exchange, rank)
+        self.stream = Stream(exchange.network.env)
+
+
+class SimulatedTransport:
+    """The transport of a rank thread: what is in one lane of its group runs one after another.
+
+    Args:
+        exchange: shared by all ranks of the group.
+        rank: this rank within the group.
+        rank_thread: the thread on which it runs.
+        trace: gets a span for every collective, if given.
+    """
+
+    def __init__(
+        self,
+        exchange: SimulatedExchange,
+        rank: int,
+        rank_thread: RankThread,
+        trace: Trace | None = None,
+    ) -> None:
+        self.exchange = exchange
+        self.rank = rank
+        self.world_size = len(exchange.hosts)
+        self.clock = rank_thread
+        self.trace = trace
+        self.recent = RecentCalls()
+        self.lanes: dict[Lane, _Lane] = {}
+        self._ports: dict[int, SimulatedPort] = {}
+        rank_thread.on_death.append(partial(exchange.remove, rank))
+
+    def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
+        """Start all operations of *step*; the event fires when all are complete."""
+        return self._ports[channel].post(step, buffer, channel)
+
+    def drain(self, channel: int) -> None:
+        """Return None: a step is complete when its sends are."""
+
+    def port(self, channel: int) -> SimulatedPort:
+        """Return this rank's side of the exchange for the execution on *channel*."""
+        return self._ports[channel]
+
+    def start(self, execution: Generator[Any, Any, None], call: Call) -> SimulatedWork:
+        """Start *execution* at the rank's local time, after those started before it in its lane."""
+        self.clock.check_thread()
+        self.recent.append(call)
+        self.exchange.reports[self.rank] = Report(call, "posted", tuple(self.recent))
+        if call.lane not in self.lanes:
+            self.lanes[call.lane] = _Lane(self.exchange, self.rank)
+        lane = self.lanes[call.lane]
+        observed = partial(self._observe, execution, call, lane.port)
+        done = lane.stream.submit(observed, not_before_ps=self.clock.now_ps())
+        return SimulatedWork(self.clock, done, call, lane.port)
+
+    def _observe(
+        self, execution: Generator[Any, Any, None], call: Call, port: SimulatedPort
+    ) -> Generator[Any, Any, None]:
+        env = self.exchange.network.env
+        began_ps, channel = int(env.now), call.channel()
+        pace = self.exchange.pace
+        pauses = None
+        if call.lane is None and not pace.is_free:
+            pauses = Pauses(pace, self.world_size, call.sequence)
+        port.begin(str(call), pauses)
+        self._ports[channel] = port
+        yield from execution
+        del self._ports[channel]
+        if self.trace is not None:
+            shown_on = "communication" if call.lane is None else "messages {} > {}".format(*call.lane)
+            self.trace.span(self.clock.rank, shown_on, str(call), began_ps, int(env.now))
+
+    def poll(self) -> None:
+        """Do nothing: in virtual time everything in flight advances by itself."""
+
+
+class SimulatedWork:
+    """A collective in flight in virtual time; a `Work` and `Interrupting` (`collectives.execution.work`)."""
+
+    def __init__(self, rank_thread: RankThread, done: simpy.Event, call: Call, port: SimulatedPort) -> None:
+        self.rank_thread = rank_thread
+        self.done = done
+        self.call = call
+        self.port = port
+        self.completed_ps: int | None = None
+        assert done.callbacks is not None
+        done.callbacks.append(self._note)
+
+    def _note(self, done: simpy.Event) -> None:
+        if done.ok:
+            self.completed_ps = int(done.env.now)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait in virtual time; *timeout* is not needed, as a deadlock is found at once."""
+        exchange, rank = self.port.exchange, self.port.rank
+        exchange.waiting[rank] = self.call
+        self.rank_thread.wait(self.done, self._describe)
+        del exchange.waiting[rank]
+
+    def _describe(self) -> str:
+        group = self.port.exchange.group
+        numbered = f", {group}, numbered from 0" if group else ""
+        return f"{self.call}{numbered}: {self.port.doing()}"
+
+    def is_completed(self) -> bool:
+        """Return whether the result is in place at this rank's local time."""
+        return self.rank_thread.poll(self.done)
+
+    def interrupt(self, handler: Callable[[], None]) -> None:
+        """Call *handler* in the rank's thread once the result is in place, should the rank compute then."""
+        self.rank_thread.interrupt(self.done, handler)

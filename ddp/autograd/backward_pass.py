@@ -1,0 +1,213 @@
+"""Which backward pass is reduced, and when its gradients are ready: the side of autograd.
+
+A backward pass is reduced if it comes through the outputs of a forward pass that asked for it.  So
+one of the bare module, or inside ``no_sync``, accumulates locally; one that reaches no parameter
+(a generator trained through a frozen discriminator) reduces nothing; and re-entrant checkpoints,
+which run backward passes of their own inside, do not end the outer one.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch.autograd import Variable
+from torch.nn import Parameter
+
+from ddp.autograd.timeline import Timeline
+
+NO_PASS = -1
+
+
+class PassListener(Protocol):
+    """Who is told of the passes that are reduced."""
+
+    def outputs_hidden(self) -> None:
+        """No output of a forward pass tells when the backward pass begins."""
+
+    def backward_began(self) -> None:
+        """A pass that is reduced has begun."""
+
+    def gradient_ready(self, index: int) -> None:
+        """The gradient of parameter *index* has been accumulated."""
+
+    def gradient_kept(self, index: int) -> None:
+        """It has been accumulated in a pass that is not reduced, as far as is known."""
+
+    def gradient_early(self, index: int) -> None:
+        """One that was kept belongs to the pass that has begun."""
+
+    def backward_ended(self) -> None:
+        """The pass is over: no further gradient will come."""
+
+    def pass_abandoned(self) -> None:
+        """An exception ended the pass; what it has started counts for nothing."""
+
+
+class Passes:
+    """Watches the forward and backward passes of one module.
+
+    Args:
+        parameters: by name; their indices count in this order.
+        listener: is told of gradients and ends.  It is not kept alive.
+        timeline: is told what was computed.
+    """
+
+    def __init__(self, parameters: dict[str, Parameter], listener: PassListener, timeline: Timeline) -> None:
+        self._labels = [f"gradient:{name}" for name in parameters]
+        self._listener: PassListener = weakref.proxy(listener)
+        self._timeline = timeline
+        self._reducing_pass: int | None = None
+        self._expected = False
+        self._first_computed = False
+        self._kept_pass = NO_PASS
+        self._kept: list[int] = []
+        self._parameters = list(parameters.values())
+        self._watched: dict[int, Any] = {}
+        self._others: list[Any] = []
+        self.remove_hooks = weakref.finalize(self, _remove_all, self._watched, self._others)
+        self.watch(range(len(self._parameters)))
+        if self._parameters:
+            self._others.append(self._parameters[0].register_hook(_weak(self, Passes._on_first_computed)))
+
+    def watch(self, indices: Collection[int]) -> None:
+        """Tell the listener of the gradients of these parameters, and of the first parameter's."""
+        for index in set(self._watched) - {0, *indices}:
+            self._watched.pop(index).remove()
+        for index in set(indices) - set(self._watched):
+            hook = _gradient_hook(weakref.ref(self), index)
+            self._watched[index] = self._parameters[index].register_post_accumulate_grad_hook(hook)
+
+    @property
+    def watched(self) -> Collection[int]:
+        """The parameters whose gradients the listener is told of."""
+        return self._watched.keys()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a pass that is reduced has begun and not ended."""
+        return self._reducing_pass is not None
+
+    def forward_begins(self) -> bool:
+        """Take note of a forward pass; return whether it is outside any backward pass."""
+        outside_backward = torch._C._current_graph_task_id() == NO_PASS
+        if outside_backward and self._reducing_pass is not None:
+            self._abandon()
+        return outside_backward
+
+    def forward_ended(self, outputs: Sequence[torch.Tensor] | None) -> None:
+        """Take note of the end; reduce in backward passes that come through *outputs*.
+
+        None: the next backward pass accumulates locally.  No outputs that need a gradient: the
+        next backward pass that reaches a parameter is meant.
+        """
+        self._timeline.computed("forward")
+        differentiable = [output for output in outputs or () if output.grad_fn is not None]
+        self._expected = outputs is not None and torch.is_grad_enabled() and not differentiable
+        if self._expected:
+            self._listener.outputs_hidden()
+        for output in differentiable:
+            output.register_hook(_weak(self, Passes._on_output))
+
+    def _on_output(self) -> None:
+        """Reduce in the backward pass that runs now."""
+        running_pass = torch._C._current_graph_task_id()
+        if self._reducing_pass == running_pass:
+            return
+        if self._reducing_pass is not None:
+            self._abandon()
+        self._reducing_pass = running_pass
+        self._expected = self._first_computed = False
+        Variable._execution_engine.queue_callback(self._on_backward_end)
+        self._listener.backward_began()
+        if self._kept_pass == running_pass:
+            for index in self._kept:
+                self._listener.gradient_early(index)
+            self._kept = []
+        self._timeline.resume()
+
+    def _on_gradient(self, index: int) -> None:
+        matters = self._timeline.matters
+        if matters:
+            self._timeline.computed(self._labels[index])
+        if self._expected:
+            self._on_output()
+        if self._reducing_pass is not None:
+            self._listener.gradient_ready(index)
+        else:
+            self._keep(index)
+        if index == 0:
+            self._first_computed = False
+        if matters:
+            self._timeline.resume()
+
+    def _keep(self, index: int) -> None:
+        """Take note of a gradient that comes before it is known whether the pass is reduced.
+
+        That of a parameter that only the loss uses may come before the pass has reached any output.
+        """
+        running_pass = torch._C._current_graph_task_id()
+        if self._kept_pass != running_pass:
+            self._kept_pass, self._kept = running_pass, []
+        self._kept.append(index)
+        self._listener.gradient_kept(index)
+
+    def _on_first_computed(self) -> None:
+        """Take note that the first parameter's gradient exists; accumulating it comes next."""
+        self._first_computed = True
+
+    def _on_backward_end(self) -> None:
+        """End the pass behind the engine's callbacks that it has queued; hooks' futures wait for some."""
+        self._timeline.computed("backward")
+        Variable._execution_engine.queue_callback(self._end)
+
+    def _end(self) -> None:
+        self._listener.backward_ended()
+        self._reducing_pass = None
+        if self._first_computed:
+            self._first_computed = False
+            warnings.warn(
+                "torch.autograd.grad gave gradients of parameters of DistributedDataParallel, which are not "
+                "averaged over the ranks; call backward(), which accumulates them in .grad",
+                stacklevel=2,
+            )
+
+    def _abandon(self) -> None:
+        self._reducing_pass = None
+        self._listener.pass_abandoned()
+
+
+def _gradient_hook(reference: weakref.ref[Passes], index: int) -> Callable[[object], None]:
+    """Return `_weak` for `Passes._on_gradient`, which is called once per parameter: it costs less."""
+
+    def hook(_: object) -> None:
+        living = reference()
+        if living is not None:
+            living._on_gradient(index)
+
+    return hook
+
+
+def _weak(passes: Passes, method: Callable[..., None], *arguments: Any) -> Callable[[object], None]:
+    """Return a hook that calls *method*, but does not keep the passes, and so the buckets, alive."""
+    reference = weakref.ref(passes)
+
+    def hook(_: object) -> None:
+        living = reference()
+        if living is not None:
+            method(living, *arguments)
+
+    return hook
+
+
+def remove_handles(handles: Iterable[Any]) -> None:
+    """Take hooks off again."""
+    for handle in handles:
+        handle.remove()
+
+
+def _remove_all(watched: Mapping[int, Any], others: Iterable[Any]) -> None:
+    remove_handles([*watched.values(), *others])

@@ -1,0 +1,1 @@
+"""Buckets of gradients: their memory, and what hooks do with them."""

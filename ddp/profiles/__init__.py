@@ -1,0 +1,5 @@
+"""Profiles: what a training step computes, and when its gradients are ready.  Those that ship lie beside."""
+
+from ddp.profiles.profile import Gradient, Profile, bundled_profiles, load_profile
+
+__all__ = ["Gradient", "Profile", "bundled_profiles", "load_profile"]

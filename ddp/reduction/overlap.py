@@ -1,0 +1,82 @@
+"""Overlap strategies by name: when a bucket whose gradients are all ready starts its journey.
+
+What a strategy is: `ddp.reduction.strategies.strategy`.  Which there are, what each promises and when to take
+which: ``docs/strategies.md``.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+from collections.abc import Mapping
+from dataclasses import fields
+from types import MappingProxyType
+
+from ddp.errors import UnknownStrategyError
+from ddp.reduction.strategies.accumulate import Accumulate
+from ddp.reduction.strategies.after_backward import AfterBackward
+from ddp.reduction.strategies.data_parallel import DataParallel
+from ddp.reduction.strategies.dear import Dear
+from ddp.reduction.strategies.mg_wfbp import MergedGradients
+from ddp.reduction.strategies.per_parameter import PerParameter
+from ddp.reduction.strategies.priority import Priority
+from ddp.reduction.strategies.strategy import Situation, Strategy
+from ddp.reduction.strategies.wait_free import WaitFree
+from ddp.reduction.strategies.zero1 import Zero1
+
+__all__ = ["STRATEGIES", "Situation", "Strategy", "resolve_strategy"]
+
+STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
+    {
+        strategy.kind: strategy
+        for strategy in (
+            AfterBackward(),
+            PerParameter(),
+            WaitFree(),
+            MergedGradients(),
+            Priority(),
+            Dear(),
+            Zero1(),
+            Accumulate(),
+            DataParallel(),
+        )
+    }
+)
+"""Each with its parameters at their defaults."""
+
+
+def resolve_strategy(strategy: str | Strategy) -> Strategy:
+    """Return *strategy* itself, or the shipped one of that name, such as ``priority:credits=2``.
+
+    Raises:
+        UnknownStrategyError: no strategy has that name, or it has no such parameter or value; the message
+            has the nearest.
+    """
+    if not isinstance(strategy, str):
+        return strategy
+    name, _, parameters = strategy.partition(":")
+    if name not in STRATEGIES:
+        known = ", ".join(STRATEGIES)
+        raise UnknownStrategyError(
+            f"unknown overlap strategy {name!r}; {_nearest(name, STRATEGIES)}known are: {known}"
+        )
+    kind = type(STRATEGIES[name])
+    own = [each.name for each in fields(kind)]
+    bound: dict[str, object] = {}
+    for item in filter(None, parameters.split(",")):
+        key, equals, value = item.partition("=")
+        if not equals or key not in own:
+            has = f"its parameters are: {', '.join(own)}" if own else "it has none"
+            raise UnknownStrategyError(
+                f"{strategy!r}: {name} has no parameter {item!r}; {_nearest(key, own)}{has}"
+            )
+        try:
+            bound[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            bound[key] = value
+    return kind(**bound)
+
+
+def _nearest(name: str, known: Mapping[str, Strategy] | list[str]) -> str:
+    nearest = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {nearest[0]!r}? " if nearest else ""

@@ -1,0 +1,1 @@
+"""Overlap strategies, a file each.  Open `strategy` first; `ddp.reduction.overlap` finds them by name."""

@@ -1,0 +1,1 @@
+"""A training step in virtual time, by the reducer that trains."""

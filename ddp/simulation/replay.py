@@ -1,0 +1,200 @@
+"""One step in virtual time: computation as a profile says, communication as the reducer commands.
+
+    profile                                        reducer
+    forward_seconds have passed                →   BackwardBegan
+    a gradient's ready_seconds have passed     →   GradReady
+    backward_seconds have passed               →   BackwardEnded, OptimizerStepped
+    a collective on the queue is done          →   BucketReduced
+    the next forward pass comes to a parameter →   ParameterNeeded
+
+    reducer                                        virtual time
+    LaunchBucket                               →   the collective joins the communicator's queue
+    AwaitBucket                                →   the step waits for it
+    UpdateBucket                               →   nothing: the optimizer costs no time
+    FinishBackward                             →   nothing is in flight any more
+
+What a step is, and what is assumed: `ddp.simulation.simulated_step`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import simpy
+
+from collectives.simulation.engines.queues import CollectiveQueue, Span
+from ddp.profiles import Profile
+from ddp.reduction.events import (
+    AwaitBucket,
+    BackwardBegan,
+    BackwardEnded,
+    BucketReduced,
+    Event,
+    FinishBackward,
+    GradReady,
+    LaunchBucket,
+    OptimizerStepped,
+    ParameterNeeded,
+    UpdateBucket,
+)
+from ddp.reduction.reducer import Phase, Reducer
+from ddp.reduction.strategies.plan import ALL_GATHER, REDUCE_SCATTER, Plan
+from ddp.reduction.strategies.strategy import Barrier, Strategy
+from ddp.reduction.timings import BucketRun
+from sim.trace import Trace
+
+SimProcess = Generator[simpy.Event, Any, None]
+
+
+def needs(profile: Profile) -> list[tuple[int, int]]:
+    """Return when a forward pass needs each parameter: (picoseconds since it began, index), in order.
+
+    No profile says that.  A forward pass is taken to mirror the backward pass: what becomes ready when a
+    part x of the backward pass is left is needed when a part x of the forward pass is done.
+    """
+    forward, backward = profile.forward_ps, profile.backward_ps
+    when = [
+        ((backward - gradient.ready_ps) * forward // backward if backward else 0)
+        for gradient in profile.gradients
+    ]
+    return [(when[index], index) for index in reversed(profile.ready_order())]
+
+
+class Replay:
+    """One step in virtual time: feeds the reducer and obeys it."""
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        profile: Profile,
+        plan: Plan,
+        strategy: Strategy,
+        queue: CollectiveQueue,
+        num_ranks: int,
+    ) -> None:
+        self.env = env
+        self.profile = profile
+        self.plan = plan
+        self.strategy = strategy
+        self.queue = queue
+        self.num_ranks = num_ranks
+        self.reducer = Reducer(plan, strategy, [gradient.name for gradient in profile.gradients])
+        self.carried: dict[int, simpy.Process] = {}
+        self.launches: list[_Carried] = []
+        self.trace = Trace()
+        self.backward_ps = 0
+        self.time_ps = 0
+
+    def step(self, order: list[int]) -> SimProcess:
+        """Compute the step, gradient by gradient, and what of the next one belongs to it."""
+        profile = self.profile
+        for _ in range(self.strategy.num_passes - 1):
+            yield from self.compute("forward", int(self.env.now) + profile.forward_ps)
+            yield from self.compute("backward", int(self.env.now) + profile.backward_ps)
+        yield from self.compute("forward", int(self.env.now) + profile.forward_ps)
+        began_ps = self.backward_ps = int(self.env.now)
+        yield from self.feed(BackwardBegan())
+        for index in order:
+            gradient = profile.gradients[index]
+            yield from self.compute(f"gradient:{gradient.name}", began_ps + gradient.ready_ps)
+            yield from self.feed(GradReady(index))
+        yield from self.compute("backward", began_ps + profile.backward_ps)
+        yield from self.feed(BackwardEnded())
+        if self.reducer.phase is Phase.HOLDING:
+            yield from self.feed(OptimizerStepped())
+        self.time_ps = int(self.env.now)
+        if self.strategy.barrier is Barrier.USE:
+            yield from self.next_forward()
+            self.time_ps = int(self.env.now) - profile.forward_ps
+
+    def next_forward(self) -> SimProcess:
+        """Compute a forward pass that waits for each parameter when it needs it."""
+        done_ps = 0
+        for needed_ps, index in needs(self.profile):
+            yield from self.compute("forward", int(self.env.now) + needed_ps - done_ps)
+            done_ps = needed_ps
+            yield from self.feed(ParameterNeeded(index))
+        yield from self.compute("forward", int(self.env.now) + self.profile.forward_ps - done_ps)
+
+    def compute(self, name: str, until_ps: int) -> SimProcess:
+        """Let the time until *until_ps* pass with computation."""
+        start_ps = int(self.env.now)
+        if until_ps > start_ps:
+            yield self.env.timeout(until_ps - start_ps)
+            self.trace.span(0, "compute", name, start_ps, until_ps)
+
+    def feed(self, event: Event) -> SimProcess:
+        """Tell the reducer and obey its commands."""
+        for command in self.reducer.handle(event):
+            match command:
+                case LaunchBucket(bucket, collective):
+                    self.carried[bucket] = self.env.process(self.carry(bucket, collective))
+                case AwaitBucket(bucket):
+                    yield from self.wait(bucket)
+                case UpdateBucket() | FinishBackward():
+                    pass
+
+    def wait(self, bucket: int) -> SimProcess:
+        """Wait until the collective of a bucket that is in flight is done."""
+        since_ps = int(self.env.now)
+        carried = yield self.carried[bucket]
+        carried.exposed_ps += int(self.env.now) - since_ps
+        self.note(f"wait for {carried.collective}", "wait", carried, since_ps, int(self.env.now))
+
+    def carry(self, bucket: int, collective: str) -> Generator[simpy.Event, Any, _Carried]:
+        """Take a bucket through the queue and report that it has arrived."""
+        carried = _Carried(bucket, collective, self.nbytes(bucket, collective), int(self.env.now))
+        self.launches.append(carried)
+        span: Span = yield self.queue.submit(carried.nbytes, collective)
+        carried.start_ps, carried.end_ps = span.start_ps, span.end_ps
+        self.note(collective, "communication", carried, span.start_ps, span.end_ps)
+        yield from self.feed(BucketReduced(bucket))
+        return carried
+
+    def note(self, what: str, lane: str, carried: _Carried, start_ps: int, end_ps: int) -> None:
+        """Record a span of a bucket, if it takes any time or is a collective."""
+        if end_ps > start_ps or lane != "wait":
+            facts = {"bucket": carried.bucket, "collective": carried.collective, "nbytes": carried.nbytes}
+            self.trace.span(0, lane, f"{what} bucket {carried.bucket}", start_ps, end_ps, **facts)
+
+    def nbytes(self, bucket: int, collective: str) -> int:
+        """Return the bytes that travel: equal whole elements for every rank, where each has its part."""
+        gradients = self.profile.gradients
+        nbytes = self.plan.nbytes(bucket, [gradient.nbytes for gradient in gradients])
+        if collective not in (REDUCE_SCATTER, ALL_GATHER):
+            return nbytes
+        members = [gradients[parameter] for parameter in self.plan.buckets[bucket].parameters]
+        unit = self.num_ranks * next((own.nbytes // own.numel for own in members if own.numel), 1)
+        return -(-nbytes // unit) * unit
+
+    def bucket_runs(self) -> tuple[BucketRun, ...]:
+        """Return what became of every bucket, in the order of launch."""
+        gradients, buckets = self.profile.gradients, self.plan.buckets
+        return tuple(
+            BucketRun(
+                own.bucket,
+                own.collective,
+                own.nbytes,
+                self.backward_ps + max(gradients[p].ready_ps for p in buckets[own.bucket].parameters),
+                own.launched_ps,
+                own.start_ps,
+                own.end_ps,
+                own.exposed_ps,
+            )
+            for own in self.launches
+        )
+
+
+@dataclass(slots=True)
+class _Carried:
+    """A collective on its way."""
+
+    bucket: int
+    collective: str
+    nbytes: int
+    launched_ps: int
+    start_ps: int = 0
+    end_ps: int = 0
+    exposed_ps: int = 0

@@ -1,0 +1,79 @@
+"""What a simulated training step comes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ddp.reduction.timings import BucketRun, bucket_rows, bucket_table, overlap_ratio
+from sim.trace import Trace
+from sim.units import to_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class StepRun:
+    """A simulated training step, in a steady state.
+
+    Attributes:
+        time_ps: length of the step in picoseconds.
+        compute_ps: of it, forward and backward pass: the length of the step on one rank.
+        floor_ps: below which no algorithm and no strategy can be with these buckets.
+        buckets: every collective, in the order of launch.
+        engine: ``makespan`` or ``events``, see `collectives.simulation.simulation`.
+        trace: compute and communication; rank 0 stands for all.
+    """
+
+    time_ps: int
+    compute_ps: int
+    floor_ps: int
+    buckets: tuple[BucketRun, ...]
+    engine: str
+    trace: Trace
+
+    @property
+    def seconds(self) -> float:
+        """Length of the step."""
+        return to_seconds(self.time_ps)
+
+    @property
+    def compute_seconds(self) -> float:
+        """Length of the step on one rank."""
+        return to_seconds(self.compute_ps)
+
+    @property
+    def floor_seconds(self) -> float:
+        """Below which no algorithm and no strategy can be with these buckets."""
+        return to_seconds(self.floor_ps)
+
+    @property
+    def exposed_seconds(self) -> float:
+        """Communication that is not hidden behind computation."""
+        return to_seconds(self.time_ps - self.compute_ps)
+
+    @property
+    def communication_seconds(self) -> float:
+        """Time in which a collective was running, hidden or not."""
+        return to_seconds(sum(bucket.end_ps - bucket.start_ps for bucket in self.buckets))
+
+    @property
+    def efficiency(self) -> float:
+        """Compute over length of the step: 1 where adding ranks costs nothing (weak scaling)."""
+        return self.compute_ps / self.time_ps if self.time_ps else 1.0
+
+    @property
+    def num_buckets(self) -> int:
+        """Number of buckets."""
+        return len({run.bucket for run in self.buckets})
+
+    @property
+    def overlap_ratio(self) -> float:
+        """Part of the communication that no computation waited for; see `ddp.reduction.timings`."""
+        return overlap_ratio(self.buckets)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each collective; see `ddp.reduction.timings.bucket_rows`."""
+        return bucket_rows(self.buckets)
+
+    def table(self) -> str:
+        """Return the same as text."""
+        return bucket_table(self.buckets)

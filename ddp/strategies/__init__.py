@@ -1,1 +1,0 @@
-"""Overlap strategies, a file each.  Open `strategy` first; `ddp.overlap` finds them by name."""

@@ -1,0 +1,1 @@
+"""Data-parallel training as torch spells it.  Open `data_parallel` first."""

@@ -1,0 +1,318 @@
+"""`DistributedDataParallel` with torch's arguments and meaning, on any of our algorithms.
+
+The module is replicated: rank 0's parameters and buffers are broadcast when it is wrapped, each
+rank computes on its own part of the batch, and gradients are averaged over the ranks during the
+backward pass.  What happens when is `ddp.reduction.reducer`'s decision; `ddp.autograd.driver` carries it out.
+`docs/ddp.md` lists torch's features, and the test that shows each.
+
+Source: Li et al., "PyTorch Distributed: Experiences on Accelerating Data Parallel Training",
+VLDB 13(12), 2020; arguments as of torch 2.13.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.distributed.algorithms.join import Join
+
+from collectives.communicators.connection import connect
+from ddp.autograd.checks import Check, GradientChecks
+from ddp.autograd.driver import TorchDriver
+from ddp.autograd.outputs import move, tensors_of
+from ddp.autograd.settings import Settings
+from ddp.autograd.timeline import SpanRecorder
+from ddp.autograd.unused import FindUnused, Readiness, StaticGraph
+from ddp.autograd.updates import OverlappedDriver, connect_apart
+from ddp.buckets.delayed import DelayedReduction
+from ddp.reduction.overlap import Strategy, resolve_strategy
+from ddp.reduction.strategies.strategy import Barrier
+from ddp.reduction.timings import bucket_rows, bucket_table, overlap_ratio
+from ddp.training import arguments
+from ddp.training.buffers import AFTER, BEFORE, Buffers
+from ddp.training.join import agree_on_rank, anybody_reduces, num_active
+from ddp.training.mixed_precision import MixedPrecision
+from ddp.training.replication import broadcast_from, describe, verify_same
+from ddp.training.torch_interface import TorchInterface
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+
+    from collectives.program import Algorithm
+
+
+class DistributedDataParallel(TorchInterface, nn.Module):
+    """Trains copies of *module* on the ranks of a group with averaged gradients.
+
+    The positional arguments are those of torch's class, which documents them; ``docs/ddp.md`` says
+    where we differ.  Five more say how it communicates.
+
+    Args:
+        module: the module to replicate.
+        device_ids: None, or the one device of a module on an accelerator: inputs are moved to it.
+        output_device: None, or that same device.
+        dim: not used, as in torch.
+        broadcast_buffers: deprecated by torch in favour of *forward_sync_buffers*; False also
+            leaves buffers alone when wrapping.
+        init_sync: verify that all ranks wrapped the same module, and broadcast rank 0's values.
+        process_group: a ``torch.distributed`` group; by default the default group.
+        bucket_cap_mb: size in MiB at which a bucket is closed; by default 25, the first one 1.
+        find_unused_parameters: parameters may be unused in some iterations, on some ranks.
+        check_reduction: deprecated by torch; has no effect.
+        gradient_as_bucket_view: let gradients be views of the buckets.
+        static_graph: every iteration uses the same parameters, equally often.
+        delay_all_reduce_named_params: names and parameters that are reduced together, later.
+        param_to_hook_all_reduce: the parameter whose gradient starts that.
+        mixed_precision: torch's ``_MixedPrecision``.
+        device_mesh: of one dimension, in place of *process_group*.
+        skip_all_reduce_unused_params: do not reduce buckets that no rank uses.
+        bucket_cap_mb_list: a size for each bucket, in the order in which they are reduced.
+        batched_grad_copy: copy the gradients of a bucket all at once.
+        forward_sync_buffers: broadcast rank 0's buffers before each forward pass; by default True.
+        algorithm: ``native`` for the group's own all-reduce, or a name, a callable or
+            ``FILE.py:FUNCTION`` for one of our programs over the group's point-to-point.
+        strategy: an overlap strategy or its name, for example ``wait_free`` or ``after_backward``.
+        timeout: seconds that one collective may take; by default the group's.
+        recorder: is told spans of computation and communication, for example a `sim.Trace`.
+        check_gradients: ``finite`` or ``identical``: raise on every rank, naming parameter, rank and
+            iteration, where a computed gradient is not finite, or the averaged ones differ.
+
+    Raises:
+        NotSupportedError: the strategy does not go with an argument.
+        ModelMismatchError: on every rank, when the ranks wrapped different modules.
+        DDPError: the module has nothing to train, or parameters without a shape.
+        ValueError: arguments that do not fit the module, or each other.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        device_ids: list[int | torch.device] | None = None,
+        output_device: int | torch.device | None = None,
+        dim: int = 0,
+        broadcast_buffers: bool | None = None,
+        init_sync: bool = True,
+        process_group: ProcessGroup | None = None,
+        bucket_cap_mb: float | None = None,
+        find_unused_parameters: bool = False,
+        check_reduction: bool = False,
+        gradient_as_bucket_view: bool = False,
+        static_graph: bool = False,
+        delay_all_reduce_named_params: list[tuple[str, nn.Parameter]] | None = None,
+        param_to_hook_all_reduce: nn.Parameter | None = None,
+        mixed_precision: Any = None,
+        device_mesh: Any = None,
+        skip_all_reduce_unused_params: bool = False,
+        bucket_cap_mb_list: list[float] | None = None,
+        batched_grad_copy: bool = False,
+        forward_sync_buffers: bool | None = None,
+        *,
+        algorithm: str | Callable[..., Any] | Algorithm = "native",
+        strategy: str | Strategy = "wait_free",
+        timeout: float | None = None,
+        recorder: SpanRecorder | None = None,
+        check_gradients: Check | None = None,
+    ) -> None:
+        super().__init__()
+        arguments.check_delayed(delay_all_reduce_named_params, param_to_hook_all_reduce)
+        if check_reduction:
+            warnings.warn("`check_reduction` is deprecated and has no effect", FutureWarning, stacklevel=2)
+        self.process_group = arguments.resolve_group(process_group, device_mesh, module)
+        self._default_group = process_group is None and device_mesh is None
+        self.module = module
+        self.dim = dim
+        self.find_unused_parameters = find_unused_parameters
+        self.static_graph = static_graph
+        self.gradient_as_bucket_view = gradient_as_bucket_view
+        self.batched_grad_copy = batched_grad_copy
+        self.skip_all_reduce_unused_params = skip_all_reduce_unused_params
+        self.bucket_cap_mb, self.bucket_cap_mb_list = bucket_cap_mb, bucket_cap_mb_list
+        self.mixed_precision = mixed_precision
+        self.check_gradients = check_gradients
+        self.algorithm, self.timeout = algorithm, timeout
+        self.strategy = resolve_strategy(strategy)
+        self.require_backward_grad_sync = True
+        self.require_forward_param_sync = True
+        self._divide_by_initial_world_size = True
+        sync_buffers = arguments.resolve_buffer_sync(broadcast_buffers, forward_sync_buffers)
+        self.forward_sync_buffers, sync_buffers_at_init = sync_buffers
+        delayed = delay_all_reduce_named_params or []
+        user_ignored = frozenset(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
+        self.parameters_to_ignore = user_ignored.union(name for name, _ in delayed)
+        parameters = arguments.trainable_parameters(module, self.parameters_to_ignore)
+        arguments.check_parameters(module, parameters, [name for name, _ in delayed])
+        self.device = next(iter(parameters.values()), param_to_hook_all_reduce).device  # type: ignore[union-attr]
+        self._looked_for_optimizers = False
+        self._input_device = arguments.resolve_input_device(module, self.device, device_ids, output_device)
+        self._buffers_of_module = Buffers(module, user_ignored)
+        self._connect()
+        if init_sync:
+            verify_same(describe(parameters, self._common_options()), self._communicator, self.device)
+            state: list[torch.Tensor] = [
+                value for name, value in module.named_parameters() if name not in user_ignored
+            ]
+            state += self._buffers_of_module.collect().values() if sync_buffers_at_init else ()
+            broadcast_from(0, state, self._communicator)
+        self._mixed: MixedPrecision | None = None
+        if mixed_precision is not None:
+            self._mixed = MixedPrecision(mixed_precision, module, user_ignored)
+        self._delayed: DelayedReduction | None = None
+        if param_to_hook_all_reduce is not None:
+            self._delayed = DelayedReduction(delayed, param_to_hook_all_reduce, self._communicator)
+        self._recorder = recorder
+        self._build_driver()
+
+    @property
+    def bucket_nbytes(self) -> list[int]:
+        """Size in bytes of each bucket, in the order in which they are reduced."""
+        return self._driver.bucket_nbytes
+
+    def bucket_rows(self) -> list[dict[str, Any]]:
+        """Return what became of each bucket in the latest pass; see `ddp.reduction.timings.bucket_rows`."""
+        return bucket_rows(self._driver.bucket_runs())
+
+    def bucket_table(self) -> str:
+        """Return the same as text."""
+        return bucket_table(self._driver.bucket_runs())
+
+    @property
+    def overlap_ratio(self) -> float:
+        """Part of the latest pass's communication that no computation waited for."""
+        return overlap_ratio(self._driver.bucket_runs())
+
+    @property
+    def broadcast_buffers(self) -> bool:
+        """Torch's older name of ``forward_sync_buffers``."""
+        return self.forward_sync_buffers
+
+    @broadcast_buffers.setter
+    def broadcast_buffers(self, value: bool) -> None:
+        self.forward_sync_buffers = value
+
+    @torch._disable_dynamo(  # type: ignore[attr-defined]
+        recursive=False
+    )
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Run the module; a backward pass through what it returns reduces the gradients."""
+        if not self._looked_for_optimizers:
+            self._looked_for_optimizers = True
+            self._driver.step_in_backward()
+        if self._join_config.enable:
+            self._tell_those_who_joined()
+        self._driver.forward_begins()
+        self._sync_buffers(BEFORE)
+        if self._join_config.enable:
+            anybody_reduces(self._communicator, self.device, self.require_backward_grad_sync)
+        if self._input_device is not None:
+            inputs, kwargs = move((inputs, kwargs), self._input_device)
+        if self._mixed is None:
+            output = self.module(*inputs, **kwargs)
+        else:
+            output = self._mixed.run(self.module, inputs, kwargs)
+        self._sync_buffers(AFTER)
+        synchronize = torch.is_grad_enabled() and self.require_backward_grad_sync
+        self.require_forward_param_sync = synchronize
+        if self._delayed is not None:
+            self._delayed.forward_ended(synchronize)
+        self._driver.forward_ended(list(tensors_of(output)) if synchronize else None)
+        return output
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Accumulate gradients locally: forward passes inside do not reduce in their backward.
+
+        The backward pass of the first forward pass outside reduces what has accumulated.
+        """
+        before = self.require_backward_grad_sync
+        self.require_backward_grad_sync = False
+        try:
+            yield
+        finally:
+            self.require_backward_grad_sync = before
+
+    def _common_options(self) -> dict[str, object]:
+        """Return what must be the same on every rank."""
+        return {
+            "bucket_cap_mb": self.bucket_cap_mb,
+            "bucket_cap_mb_list": self.bucket_cap_mb_list,
+            "strategy": self.strategy.name,
+            "forward_sync_buffers": self.forward_sync_buffers,
+            "find_unused_parameters": self.find_unused_parameters,
+            "static_graph": self.static_graph,
+            "check_gradients": self.check_gradients,
+        }
+
+    def _connect(self) -> None:
+        self._communicator = connect(
+            self.process_group, self.algorithm, timeout=self.timeout, device=self.device
+        )
+        if self.process_group is None:
+            self.process_group = torch.distributed.group.WORLD
+
+    def _build_driver(self) -> None:
+        """Reduce with a new driver, which starts with the buckets of the first pass."""
+        arguments.refuse_elsewhere(
+            self.strategy,
+            find_unused_parameters=self.find_unused_parameters,
+            static_graph=self.static_graph,
+            mixed_precision=self.mixed_precision,
+            check_gradients=self.check_gradients,
+            skip_all_reduce_unused_params=self.skip_all_reduce_unused_params,
+            delay_all_reduce_named_params=self._delayed,
+        )
+        parameters = arguments.trainable_parameters(self.module, self.parameters_to_ignore)
+        finds = self.find_unused_parameters and not self.static_graph
+        first_limits, limits = arguments.first_and_later_limits(
+            self.bucket_cap_mb, self.bucket_cap_mb_list, finds
+        )
+        settings = Settings(
+            strategy=self.strategy,
+            first_limits=first_limits,
+            limits=limits,
+            rebuilds=not finds,
+            as_view=self.gradient_as_bucket_view,
+            batched=self.batched_grad_copy,
+            skips_unused=self.skip_all_reduce_unused_params,
+            sparse=arguments.sparse_parameters(self.module, parameters),
+        )
+        self._looked_for_optimizers = False
+        if self.strategy.barrier is not Barrier.BACKWARD_END:
+            apart = connect_apart(self.process_group, self.algorithm, self.timeout, self.device)
+            self._driver = OverlappedDriver(self.module, parameters, apart, settings, self._recorder)
+            self._driver.finished = self._buffers_of_module.finish
+            return
+        members, names = list(parameters.values()), list(parameters)
+        readiness: Readiness | None = None
+        if self.static_graph:
+            readiness = StaticGraph(names)
+        elif finds:
+            readiness = FindUnused(members)
+        checks = None
+        if self.check_gradients is not None:
+            checks = GradientChecks(self.check_gradients, members, names)
+        self._driver = TorchDriver(
+            parameters, self._communicator, settings, readiness, checks, self._recorder
+        )
+        self._driver.finished = self._buffers_of_module.finish
+        if self._mixed is not None and (hook := self._mixed.hook(self.process_group)) is not None:
+            self.register_comm_hook(None, hook)
+
+    def _sync_buffers(self, location: Any) -> None:
+        if self.require_forward_param_sync and self.forward_sync_buffers:
+            agree = partial(agree_on_rank, self._communicator, self.device, True)
+            self._buffers_of_module.synchronize(
+                location, self._communicator, agree if self._join_config.enable else None
+            )
+
+    def _tell_those_who_joined(self) -> None:
+        self._driver.divisor = self._communicator.world_size
+        work = Join.notify_join_context(self)
+        if work is not None:
+            active = num_active(work)
+            if not self._divide_by_initial_world_size:
+                self._driver.divisor = active

@@ -1,0 +1,67 @@
+"""Uneven inputs: ranks that have run out of data take part in what the others still do.
+
+``with model.join():`` is torch's context manager (`torch.distributed.algorithms.join.Join`).  In it
+every forward pass first tells how many ranks have not joined.  A rank that has joined *shadows* each
+iteration of the others: it makes the same collective calls in the same order, with gradients of
+zero, through the same state machine, so any overlap strategy keeps its order.  At the end the
+model of the last rank to join goes to all.
+
+Source: torch/nn/parallel/distributed.py (_DDPJoinHook) of torch 2.13.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed.algorithms.join import JoinHook, _JoinConfig
+
+if TYPE_CHECKING:
+    from collectives.communicators.communicator import Communicator
+    from ddp.training.torch_interface import TorchInterface
+
+
+class ShadowingHook(JoinHook):
+    """What a rank does that has joined.
+
+    Args:
+        model: whose collective calls are shadowed.
+        divide_by_initial_world_size: whether gradients are divided by the number of all ranks, or
+            of those that have not joined.
+    """
+
+    def __init__(self, model: TorchInterface, divide_by_initial_world_size: bool) -> None:
+        self._model = model
+        model._divide_by_initial_world_size = divide_by_initial_world_size
+        super().__init__()
+
+    def main_hook(self) -> None:
+        """Shadow one iteration."""
+        self._model._shadow()
+
+    def post_hook(self, is_last_joiner: bool) -> None:
+        """Take the model of the last rank to join."""
+        self._model._take_final_model(is_last_joiner)
+        self._model._join_config = _JoinConfig.construct_disabled_join_config()
+
+
+def agree_on_rank(communicator: Communicator, device: torch.device, candidate: bool) -> int:
+    """Return the highest rank that is a candidate; a collective call."""
+    mine = communicator.rank if candidate else -1
+    highest = torch.tensor([mine], dtype=torch.int64, device=device)
+    communicator.all_reduce(highest, op="max")
+    return int(highest.item())
+
+
+def anybody_reduces(communicator: Communicator, device: torch.device, reduces: bool) -> bool:
+    """Return whether some rank reduces in this iteration's backward pass; a collective call."""
+    flag = torch.tensor([int(reduces)], dtype=torch.int64, device=device)
+    communicator.all_reduce(flag, op="max")
+    return bool(flag.item())
+
+
+def num_active(work: Any) -> int:
+    """Return how many ranks have not joined, from what `Join.notify_join_context` has started."""
+    work.wait()
+    result = work.get_future().wait()
+    return int((result[0] if isinstance(result, list | tuple) else result).item())

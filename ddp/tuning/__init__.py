@@ -1,0 +1,1 @@
+"""The search for bucket caps, strategy and algorithm of the shortest step."""

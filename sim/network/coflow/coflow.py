@@ -1,0 +1,259 @@
+"""Messages that take to the links together, and when each is through.
+
+A *flight* is a set of messages whose pairs of ranks stay the same while their sizes may change, such as
+those of one step of a collective.  When all of them occupy their links from one instant on and nobody
+else does, their ends follow from the sizes alone, however often the step is repeated.  Three ways,
+the cheapest that applies:
+
+    alone      no two messages share a link: each takes what its narrowest link needs
+    one round  every message on a link that limits one of them is limited by it, and these are of
+               one size: they end together, after all their bytes at the link's bandwidth
+    classes    messages and links that no exchange of equals could tell apart are one class each
+               (colour refinement); the fluid problem is solved for the classes
+
+All are exact and give, to the picosecond, what `sim.network.network` gives for the same messages one by one.
+Where more than `MAX_CLASSES` classes are left, there is no symmetry to use, and no answer.
+
+Sources: `sim.network.sharing` for the rates; for the classes, Cardon and Crochemore, "Partitioning a graph in
+O(|A| log₂ |V|)", Theoretical Computer Science 19, 1982.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from sim.errors import UnitError
+from sim.network.coflow.classes import Classes, amount, class_durations_ps
+from sim.network.coflow.crossing import Crossings
+from sim.topology import Topology
+from sim.units import Int64Array, transfer_ps
+
+MAX_CLASSES = 64
+"""Classes of messages up to which a flight is solved at once."""
+
+_REMEMBERED = 16
+
+
+class Flight:
+    """Messages between places of a network, on their routes; `between` makes one.
+
+    Attributes:
+        source: int64 of shape (m,).
+        destination: int64 of shape (m,).
+        links: the links of each message in order, shape (m, h), padded with ``num_links``.
+        latency_ps: the sum of the latencies of its links, shape (m,).
+        shares: whether two of the messages share a link.
+    """
+
+    def __init__(
+        self,
+        source: Int64Array,
+        destination: Int64Array,
+        links: Int64Array,
+        latency_ps: Int64Array,
+        bandwidth: Int64Array,
+        shares: bool = True,
+    ) -> None:
+        self.source, self.destination = source, destination
+        self.links = links
+        self.latency_ps = latency_ps
+        self._bandwidth = bandwidth  # of each link; the last stands for no link, and is unlimited
+        self.shares = shares and bool((np.bincount(links[links < len(bandwidth) - 1]) > 1).any())
+        self._known: OrderedDict[bytes, Int64Array | None] = OrderedDict()
+        self._alone = (-1, np.zeros(0, dtype=np.int64))
+
+    @classmethod
+    def between(cls, topology: Topology, source: Int64Array, destination: Int64Array) -> Flight:
+        """Return the flight from *source* to *destination* places, on the routes of *topology*.
+
+        Raises:
+            TopologyError: a place that does not exist, or one that sends to itself.
+        """
+        routes = topology.routes(source, destination)
+        used = routes >= 0
+        latency_ps: Int64Array = np.where(used, topology.link_latency[routes], 0).sum(axis=1)
+        bandwidth = np.append(topology.link_bandwidth, np.iinfo(np.int64).max)
+        return cls(source, destination, np.where(used, routes, topology.num_links), latency_ps, bandwidth)
+
+    def select(self, messages: Int64Array) -> Flight:
+        """Return the flight of some of the *messages*."""
+        return Flight(
+            self.source[messages],
+            self.destination[messages],
+            self.links[messages],
+            self.latency_ps[messages],
+            self._bandwidth,
+            self.shares,
+        )
+
+    @cached_property
+    def ends(self) -> list[tuple[int, int]]:
+        """Source and destination of each message."""
+        return list(zip(self.source.tolist(), self.destination.tolist(), strict=True))
+
+    @cached_property
+    def by_latency(self) -> list[tuple[int, Int64Array, Flight]]:
+        """The messages of each latency: that latency, their numbers, and the flight that they are."""
+        latencies = np.unique(self.latency_ps).tolist()
+        if len(latencies) == 1:
+            return [(latencies[0], np.arange(len(self)), self)]
+        numbers = [np.flatnonzero(self.latency_ps == latency_ps) for latency_ps in latencies]
+        return [
+            (latency_ps, some, self.select(some)) for latency_ps, some in zip(latencies, numbers, strict=True)
+        ]
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    @cached_property
+    def crossings(self) -> Crossings:
+        """Which messages cross which link."""
+        return Crossings.of(self.links, len(self._bandwidth) - 1)
+
+    @cached_property
+    def narrowest(self) -> Int64Array:
+        """The bandwidth of the slowest link of each message, shape (m,)."""
+        slowest: Int64Array = self._bandwidth[self.links].min(axis=1, initial=self._bandwidth[-1])
+        return slowest
+
+    @cached_property
+    def _round(self) -> _OneRound | None:
+        return _OneRound.of(self.links, self.crossings, self._bandwidth)
+
+    def is_together(self, begin: Int64Array) -> bool:
+        """Return whether messages that share a link take to it at one time, if they do at *begin*."""
+        return not self.shares or bool((begin == begin[0]).all() or self.crossings.equal(begin).all())
+
+    def durations_ps(self, nbytes: int | Int64Array) -> Int64Array | None:
+        """Return how long each message occupies its links, if those that share links begin together.
+
+        Args:
+            nbytes: of every message, or of each, shape (m,).
+
+        Returns:
+            Picoseconds, shape (m,); None where the flight has too little symmetry.
+
+        Raises:
+            UnitError: a number beyond 63 bits.
+        """
+        if not self.shares:
+            return self._alone_ps(nbytes)
+        key = np.asarray(nbytes).tobytes()
+        if key in self._known:
+            self._known.move_to_end(key)
+            return self._known[key]
+        sizes = np.full(len(self), nbytes, dtype=np.int64) if isinstance(nbytes, int) else nbytes
+        found = self._known[key] = self._shared_ps(sizes)
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        return found
+
+    def _alone_ps(self, nbytes: int | Int64Array) -> Int64Array:
+        """Return the durations of messages that share nothing; most are of one size, and it stays."""
+        common = nbytes if isinstance(nbytes, int) else int(nbytes.max(initial=0))
+        if self._alone[0] != common:
+            self._alone = common, transfer_ps(common, self.narrowest)
+        durations = self._alone[1]
+        if isinstance(nbytes, int):
+            return durations
+        others = np.flatnonzero(nbytes != common)
+        if others.size:
+            durations = durations.copy()
+            durations[others] = transfer_ps(nbytes[others], self.narrowest[others])
+        return durations
+
+    def alone_ps(self, message: int, nbytes: int) -> int:
+        """Return how long *message* occupies its links if it shares none."""
+        return transfer_ps(nbytes, int(self.narrowest[message]))
+
+    def _shared_ps(self, sizes: Int64Array) -> Int64Array | None:
+        if self._round is not None and self._round.fits(sizes):
+            if int(sizes.max()) * int(self._round.num_flows.max()) > np.iinfo(np.int64).max:
+                raise UnitError("nbytes: the messages of a link are too large together for an array")
+            return transfer_ps(sizes * self._round.num_flows, self._round.bandwidth)
+        classes = self.classes(sizes)
+        if classes is None:
+            return None
+        durations: Int64Array = np.array(class_durations_ps(classes), dtype=np.int64)[classes.class_of]
+        return durations
+
+    def classes(self, sizes: Int64Array) -> Classes | None:
+        """Return the classes of messages of these *sizes*, or None if they are too many."""
+        distinct, labels = np.unique(sizes, return_inverse=True)
+        return self.classes_of(labels, [amount(nbytes) for nbytes in distinct.tolist()])
+
+    def classes_of(self, labels: Int64Array, amounts: Sequence[int]) -> Classes | None:
+        """Return the classes of messages of which different *amounts* are left, or None if too many.
+
+        Args:
+            labels: which of the amounts is left of each message, shape (m,).
+            amounts: as `sim.network.coflow.classes.amount` counts.
+        """
+        return Classes.of(self.links, self.crossings, self._bandwidth, labels, amounts, MAX_CLASSES)
+
+    def joined(self, other: Flight) -> Flight:
+        """Return the flight of these messages and, numbered on, those of *other* on the same network."""
+        longest, no_link = max(self.links.shape[1], other.links.shape[1]), len(self._bandwidth) - 1
+        return Flight(
+            np.concatenate([self.source, other.source]),
+            np.concatenate([self.destination, other.destination]),
+            np.concatenate([_padded(flight.links, longest, no_link) for flight in (self, other)]),
+            np.concatenate([self.latency_ps, other.latency_ps]),
+            self._bandwidth,
+        )
+
+
+@dataclass(frozen=True)
+class _OneRound:
+    """Sharing that progressive filling settles link by link, each link for all its messages at once.
+
+    Attributes:
+        num_flows: messages on the link that limits each message, shape (m,).
+        bandwidth: of that link, shape (m,).
+        crossings: of links by messages.
+        limits: for each link of *crossings*, whether it limits a message.
+    """
+
+    num_flows: Int64Array
+    bandwidth: Int64Array
+    crossings: Crossings
+    limits: Int64Array
+
+    def fits(self, sizes: Int64Array) -> bool:
+        """Return whether messages that limit each other are of one size."""
+        return bool((sizes == sizes[0]).all() or self.crossings.equal(sizes)[self.limits].all())
+
+    @classmethod
+    def of(cls, links: Int64Array, crossings: Crossings, bandwidth: Int64Array) -> _OneRound | None:
+        """Return how messages share *links*, or None where it takes more than a round."""
+        place, shares = _order_shares(bandwidth[crossings.links], crossings.counts)
+        place_of = np.full(len(bandwidth), len(shares), dtype=np.int64)
+        place_of[crossings.links] = place
+        tightest = place_of[links].min(axis=1)
+        limits = crossings.highest(tightest) == place
+        if (crossings.lowest(tightest) != place)[limits].any():
+            return None
+        bandwidth_there, num_flows = np.array(shares, dtype=np.int64)[tightest].T
+        return cls(num_flows, bandwidth_there, crossings, limits)
+
+
+def _order_shares(bandwidth: Int64Array, num_flows: Int64Array) -> tuple[Int64Array, list[tuple[int, int]]]:
+    """Return the place of each link's ``bandwidth / num_flows`` in their order, and the pair there."""
+    speeds, speed_of = np.unique(bandwidth, return_inverse=True)
+    width = int(num_flows.max()) + 1
+    keys, key_of = np.unique(speed_of * width + num_flows, return_inverse=True)
+    pairs = [(int(speeds[key // width]), key % width) for key in keys.tolist()]
+    shares = [Fraction(*pair) for pair in pairs]
+    at_place = dict(sorted(zip(shares, pairs, strict=True)))
+    places = {share: place for place, share in enumerate(at_place)}
+    return np.array([places[share] for share in shares], dtype=np.int64)[key_of], list(at_place.values())
+
+
+def _padded(links: Int64Array, length: int, no_link: int) -> Int64Array:
+    return np.pad(links, ((0, 0), (0, length - links.shape[1])), constant_values=no_link)

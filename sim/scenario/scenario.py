@@ -1,0 +1,275 @@
+"""Conditions on a topology: what messages and ranks then meet.
+
+A slow rank gets a private link for each of its own, of 1/factor the bandwidth (`PrivateLinksRouting`), so
+that max-min sharing limits it and nobody else.  A change of a link changes the private links that go with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from fractions import Fraction
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import simpy
+
+from sim.errors import ConditionError, UnitError
+from sim.network import Network
+from sim.network.link_events import BandwidthChange, ChangingNetwork, Failure
+from sim.network.recorder import Recorder
+from sim.scenario.conditions import Background, Condition, LinkChange, LinkFailure, Straggler
+from sim.scenario.rank_overhead import Jitter, Pace
+from sim.topology import Topology
+from sim.topology.routing import Routing
+from sim.topology.routing.private import PrivateLinksRouting
+from sim.units import Int64Array
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A topology under conditions; make one by `of`, which checks them.
+
+    Attributes:
+        base: the topology without them.
+        conditions: that hold.
+    """
+
+    base: Topology
+    conditions: tuple[Condition, ...] = ()
+
+    @classmethod
+    def of(cls, topology: Topology, conditions: Sequence[Condition] = ()) -> Setting:
+        """Return the setting.
+
+        Raises:
+            ConditionError: something that is no condition, a rank or link that *topology* has not, or two
+                conditions of which only one can hold.
+        """
+        setting = cls(topology, tuple(conditions))
+        for condition in setting.conditions:
+            setting._check(condition)
+        held = Counter(setting._subjects())
+        for subject, times in held.items():
+            if times > 1:
+                raise ConditionError(f"conditions: {times} for {subject}; give one")
+        return setting
+
+    def _check(self, condition: Condition) -> None:
+        match cast(Any, condition):
+            case Jitter():
+                pass
+            case Straggler(rank=rank):
+                self._check_rank(rank, condition)
+            case LinkChange() | LinkFailure() as of_link:
+                self._link(of_link)
+            case Background(source=source, destination=destination):
+                self._check_rank(source, condition)
+                self._check_rank(destination, condition)
+                if source == destination:
+                    raise ConditionError(f"{condition}: expected two places, got {source} twice")
+            case _:
+                raise ConditionError(
+                    "conditions: expected Jitter, Straggler, LinkChange, LinkFailure or Background, "
+                    f"got {condition!r}"
+                )
+
+    def _check_rank(self, rank: int, condition: Condition) -> None:
+        if (
+            isinstance(rank, bool)
+            or not isinstance(rank, int | np.integer)
+            or not 0 <= rank < self.base.num_ranks
+        ):
+            raise ConditionError(
+                f"{condition}: {self.base.name} has places 0 to {self.base.num_ranks - 1}, got {rank!r}"
+            )
+
+    def _subjects(self) -> Iterator[str]:
+        """Yield in words what each condition alone decides."""
+        for condition in self.conditions:
+            match condition:
+                case Jitter():
+                    yield "Jitter"
+                case Straggler(rank=rank):
+                    yield f"Straggler(rank={rank})"
+                case LinkChange(at_ps=at_ps):
+                    yield f"LinkChange of link {self.base.link_name(self._link(condition))} at {at_ps} ps"
+                case LinkFailure():
+                    yield f"LinkFailure of link {self.base.link_name(self._link(condition))}"
+
+    def _link(self, condition: LinkChange | LinkFailure) -> int:
+        """Return the number of the link.
+
+        Raises:
+            ConditionError: there is none.
+        """
+        link, topology = condition.link, self.base
+        if isinstance(link, str):
+            if link in self._number_of:
+                return self._number_of[link]
+            nearest = get_close_matches(link, self._number_of, n=1, cutoff=0)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            raise ConditionError(f"{condition}: {topology.name} has no link {link!r}{hint}")
+        if (
+            isinstance(link, bool)
+            or not isinstance(link, int | np.integer)
+            or not 0 <= link < topology.num_links
+        ):
+            raise ConditionError(
+                f"{condition}: {topology.name} has links 0 to {topology.num_links - 1}, got {link!r}"
+            )
+        return int(link)
+
+    @cached_property
+    def _number_of(self) -> dict[str, int]:
+        return {self.base.link_name(link): link for link in range(self.base.num_links)}
+
+    @property
+    def slowest(self) -> Straggler | None:
+        """A straggler with the largest factor above 1, if there is one."""
+        slow = [one for one in self.conditions if isinstance(one, Straggler) and one.rank in self.factors]
+        return max(slow, key=lambda one: one.exact_factor, default=None)
+
+    @cached_property
+    def delays_ps(self) -> dict[int, int]:
+        """How late ranks are, by place, for those that are."""
+        late = (condition for condition in self.conditions if isinstance(condition, Straggler))
+        return {int(one.rank): one.delay_ps for one in late if one.delay_ps}
+
+    @cached_property
+    def factors(self) -> dict[int, Fraction]:
+        """How many times as long slow ranks take, by place."""
+        stragglers = (condition for condition in self.conditions if isinstance(condition, Straggler))
+        return {int(one.rank): one.exact_factor for one in stragglers if one.exact_factor != 1}
+
+    @cached_property
+    def topology(self) -> Topology:
+        """The network as messages see it at first; `base` if no rank is slow."""
+        if not self.factors:
+            return self.base
+        routing = self._private(self.base.routing)
+        bandwidth, latency = self.base.link_bandwidth, self.base.link_latency
+        slow = [_part(int(bandwidth[link]), 1 / self.factors[rank]) for rank, link, _ in routing.ways]
+        return replace(
+            self.base,
+            routing=routing,
+            link_bandwidth=np.append(bandwidth, np.array(slow, dtype=np.int64)),
+            link_latency=np.append(latency, np.zeros(len(slow), dtype=np.int64)),
+        )
+
+    def _private(self, routing: Routing) -> PrivateLinksRouting:
+        return PrivateLinksRouting.around(routing, self.factors)
+
+    def _without(self, links: Collection[int]) -> Routing:
+        routing = self.base.without_links(links).routing
+        return self._private(routing) if self.factors else routing
+
+    @property
+    def reroutes(self) -> bool:
+        """Whether messages may change their way."""
+        return any(isinstance(condition, LinkFailure) and condition.reroute for condition in self.conditions)
+
+    @property
+    def has_background(self) -> bool:
+        """Whether there is other traffic."""
+        return any(isinstance(condition, Background) for condition in self.conditions)
+
+    @property
+    def events_only(self) -> str | None:
+        """The first condition that only events can follow, in words, or None."""
+        kinds = LinkChange, LinkFailure, Background
+        return next((str(condition) for condition in self.conditions if isinstance(condition, kinds)), None)
+
+    def pace(self, pace: Pace, hosts: Sequence[int] | Int64Array) -> Pace:
+        """Return *pace* under the conditions, for ranks at the places *hosts*."""
+        rank_at = {int(place): rank for rank, place in enumerate(hosts)}
+        late = {rank_at[place]: delay for place, delay in self.delays_ps.items() if place in rank_at}
+        slow = {rank_at[place]: factor for place, factor in self.factors.items() if place in rank_at}
+        jitter = next((condition for condition in self.conditions if isinstance(condition, Jitter)), None)
+        return replace(pace, jitter=jitter).with_slow(slow).with_late(late)
+
+    def network(self, env: simpy.Environment, recorder: Recorder | None = None) -> Network:
+        """Return the network in the virtual time of *env*, which is at its start.
+
+        Args:
+            env: its time is in picoseconds.
+            recorder: of `topology`, if loads are to be recorded.
+        """
+        if self.events_only is None:
+            return Network(env, self.topology, recorder)
+        return ChangingNetwork(
+            env,
+            self.topology,
+            changes=list(self._changes()),
+            failures=[
+                Failure(condition.at_ps, self._link(condition), condition.reroute)
+                for condition in self.conditions
+                if isinstance(condition, LinkFailure)
+            ],
+            backgrounds=[condition for condition in self.conditions if isinstance(condition, Background)],
+            without=self._without,
+            recorder=recorder,
+        )
+
+    def _changes(self) -> Iterator[BandwidthChange]:
+        """Yield the changes of links, and with each those of the private links that go with it."""
+        routing = self.topology.routing
+        ways = routing.ways if isinstance(routing, PrivateLinksRouting) else ()
+        for condition in self.conditions:
+            if isinstance(condition, LinkChange):
+                link = self._link(condition)
+                bandwidth = self._bandwidth(condition)
+                yield BandwidthChange(condition.at_ps, link, bandwidth)
+                for number, (rank, other, _) in enumerate(ways, self.base.num_links):
+                    if other == link:
+                        slow = _part(bandwidth, 1 / self.factors[rank])
+                        yield BandwidthChange(condition.at_ps, number, slow)
+
+    def _bandwidth(self, condition: LinkChange) -> int:
+        return _part(int(self.base.link_bandwidth[self._link(condition)]), condition.exact_factor)
+
+    @cached_property
+    def at_best(self) -> Topology:
+        """The topology with the largest bandwidth that each link ever has, for what cannot be beaten."""
+        bandwidth = self.base.link_bandwidth.copy()
+        for condition in self.conditions:
+            if isinstance(condition, LinkChange):
+                link = self._link(condition)
+                bandwidth[link] = max(int(bandwidth[link]), self._bandwidth(condition))
+        if np.array_equal(bandwidth, self.base.link_bandwidth):
+            return self.base
+        return replace(self.base, link_bandwidth=bandwidth)
+
+    def mean_bandwidth(self, start_ps: int, end_ps: int) -> npt.NDArray[np.float64] | None:
+        """Return the mean bandwidth of each link of `topology` in that time; None if none ever changes."""
+        changes: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        for change in self._changes():
+            changes[change.link].append((change.at_ps, change.bandwidth))
+        if not changes or start_ps == end_ps:
+            return None
+        mean = self.topology.link_bandwidth.astype(np.float64)
+        for link, steps in changes.items():
+            spans = [(0, int(self.topology.link_bandwidth[link])), *sorted(steps), (end_ps, 0)]
+            carried = sum(
+                bandwidth * max(0, min(until, end_ps) - max(since, start_ps))
+                for (since, bandwidth), (until, _) in pairwise(spans)
+            )
+            mean[link] = carried / (end_ps - start_ps)
+        return mean
+
+
+def _part(bandwidth: int, factor: Fraction) -> int:
+    """Return so much of *bandwidth*, rounded down, but no less than 1 byte/s.
+
+    Raises:
+        UnitError: it is beyond 63 bits.
+    """
+    part = max(1, bandwidth * factor.numerator // factor.denominator)
+    if part >= 2**63:
+        raise UnitError(f"bandwidth: {bandwidth} bytes/s times {factor} is beyond 63 bits")
+    return part

@@ -1,0 +1,40 @@
+"""Which links a message crosses.
+
+A routing numbers the directed links of a network and says which of them a message crosses between
+any two ranks.  Regular networks do that by formula.  The arithmetic works on one pair of ranks as
+on arrays of them, so each formula stands here once, and routes of thousands of ranks cost no search.
+
+    Routing   what a routing says      SwitchRouting      one switch
+    Wiring    what links connect       TorusRouting       a ring, a grid of rings
+    Cut       where links are few      NodesRouting       nodes with network cards
+    LinkSpec  a link of a graph        LeafSpineRouting   a tree of two levels
+                                       FatTreeRouting     the k-ary fat tree
+                                       GraphRouting       any graph: shortest paths
+                                       DetourRouting      any of these, without some links
+"""
+
+from __future__ import annotations
+
+from sim.topology.routing.detour import DetourRouting
+from sim.topology.routing.fat_tree import FatTreeRouting
+from sim.topology.routing.graph import GraphRouting, LinkSpec
+from sim.topology.routing.leaf_spine import LeafSpineRouting
+from sim.topology.routing.nodes import NodesRouting
+from sim.topology.routing.protocol import Cut, Ranks, Routing, Wiring
+from sim.topology.routing.switch import SwitchRouting
+from sim.topology.routing.torus import TorusRouting
+
+__all__ = [
+    "Cut",
+    "DetourRouting",
+    "FatTreeRouting",
+    "GraphRouting",
+    "LeafSpineRouting",
+    "LinkSpec",
+    "NodesRouting",
+    "Ranks",
+    "Routing",
+    "SwitchRouting",
+    "TorusRouting",
+    "Wiring",
+]

@@ -1,0 +1,103 @@
+"""Nodes of several ranks: a switch inside each, network cards (NICs) between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from sim.topology.routing.protocol import Cut, Ranks, Wiring, choose, rank_names
+
+
+@dataclass(frozen=True)
+class NodesRouting:
+    """A switch inside each node; between nodes the network cards (NICs), on a switch of theirs.
+
+    A message inside a node crosses the rank's up and the peer's down link there; one to another
+    node crosses only the up link of its NIC and the down link of the peer's.  Consecutive ranks
+    share a NIC.
+
+    Links, with R ranks on C NICs: up of rank r is ``r``, down is ``R + r``; up of NIC c is
+    ``2R + c``, down is ``2R + C + c``.
+    """
+
+    num_ranks: int
+    ranks_per_node: int
+    ranks_per_nic: int
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes that have a rank."""
+        return -(-self.num_ranks // self.ranks_per_node)
+
+    @property
+    def nics_per_node(self) -> int:
+        """Number of NICs of a full node."""
+        return self.ranks_per_node // self.ranks_per_nic
+
+    @property
+    def num_nics(self) -> int:
+        """Number of NICs that some rank uses."""
+        return -(-self.num_ranks // self.ranks_per_nic)
+
+    def walk(self, source: Ranks, destination: Ranks) -> Iterator[Ranks]:
+        """Yield the up link, then the down link, inside the node or of the NICs."""
+        near = source // self.ranks_per_node == destination // self.ranks_per_node
+        nics = 2 * self.num_ranks
+        yield choose(near, source, nics + source // self.ranks_per_nic)
+        yield choose(
+            near, self.num_ranks + destination, nics + self.num_nics + destination // self.ranks_per_nic
+        )
+
+    def link_name(self, link: int) -> str:
+        """Return for example ``rank 3 up`` or ``node 1 NIC 0 down``."""
+        if link < 2 * self.num_ranks:
+            return f"rank {link % self.num_ranks} {'down' if link >= self.num_ranks else 'up'}"
+        down, nic = divmod(link - 2 * self.num_ranks, self.num_nics)
+        node, nic = divmod(nic, self.nics_per_node)
+        return f"node {node} NIC {nic} {'down' if down else 'up'}"
+
+    def _nic_names(self) -> list[str]:
+        nics = range(self.nics_per_node)
+        return [f"node {node} NIC {nic}" for node in range(self.num_nodes) for nic in nics][: self.num_nics]
+
+    def wiring(self) -> Wiring:
+        """Return ranks, ``node 0 switch`` and so on, ``node 0 NIC 0 out`` and ``… in``, and ``switch``.
+
+        Either direction of a NIC is a vertex, joined to its ranks, so that no message passes from
+        rank to rank inside a card.
+        """
+        ranks, nics = np.arange(self.num_ranks), np.arange(self.num_nics)
+        own_switch = self.num_ranks + ranks // self.ranks_per_node
+        nic_out = self.num_ranks + self.num_nodes + nics
+        nic_in = nic_out + self.num_nics
+        switch = np.full_like(nics, self.num_ranks + self.num_nodes + 2 * self.num_nics)
+        names = (
+            *rank_names(self.num_ranks),
+            *(f"node {node} switch" for node in range(self.num_nodes)),
+            *(f"{nic} {way}" for way in ("out", "in") for nic in self._nic_names()),
+            "switch",
+        )
+        own_nic = ranks // self.ranks_per_nic
+        leaving = np.stack([ranks, nic_out[own_nic]], axis=1)
+        entering = np.stack([nic_in[own_nic], ranks], axis=1)
+        return Wiring(
+            names,
+            np.concatenate([ranks, own_switch, nic_out, switch]),
+            np.concatenate([own_switch, ranks, switch, nic_in]),
+            np.concatenate([leaving, entering]),
+        )
+
+    def cuts(self) -> list[Cut]:
+        """Return the cuts around each node and around each rank."""
+        ranks = np.arange(self.num_ranks)
+        nics = np.arange(self.num_nodes * self.nics_per_node).reshape(self.num_nodes, self.nics_per_node)
+        up = np.where(nics < self.num_nics, 2 * self.num_ranks + nics, -1)
+        own_nic = 2 * self.num_ranks + ranks // self.ranks_per_nic
+        out = np.stack([ranks, own_nic], axis=1)
+        into = np.stack([self.num_ranks + ranks, own_nic + self.num_nics], axis=1)
+        return [
+            Cut("node", ranks // self.ranks_per_node, up, np.where(up >= 0, up + self.num_nics, -1)),
+            Cut("rank", ranks, out, into),
+        ]

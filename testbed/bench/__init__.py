@@ -1,0 +1,1 @@
+"""Measurements of collectives, real and simulated, in the columns of nccl-tests."""

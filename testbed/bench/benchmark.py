@@ -1,0 +1,270 @@
+"""A collective timed in one of four ways, and a simulated time beside a measured one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from testbed.bench.candidates import Contender, Refusal
+from testbed.bench.measure import ITEM_SIZES, Row, row, size_of, turns_of
+from testbed.bench.payload import Payload
+from testbed.output.folder import Method
+from testbed.output.table import Advance, spell_size
+
+if TYPE_CHECKING:
+    from collectives.program import Algorithm
+    from collectives.simulation.run import Run
+    from sim import Topology
+
+MAX_MESSAGES = 500_000
+"""Messages of one call up to which ``all`` simulates an algorithm one by one: some ten seconds."""
+
+STEPS_PER_MESSAGE = 10
+"""How many steps of a rank take as long to simulate as a message, though it may have nothing to do."""
+
+
+class Transport(StrEnum):
+    """What moves the bytes."""
+
+    SIM = "sim"
+    THREADS = "threads"
+    GLOO = "gloo"
+    NCCL = "nccl"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be timed.
+
+    Attributes:
+        transport: what moves the bytes.
+        num_ranks: world size.
+        collective: what is carried out.
+        contenders: the algorithms, of which at least one is there.
+        counts: elements of the tensor, or of each rank's part of it.
+        dtype: their type.
+        iterations: timed calls of each algorithm and size.
+        warmup: calls before them.
+        timeout: seconds that a collective may wait for its peers.
+    """
+
+    transport: Transport
+    num_ranks: int
+    collective: str
+    contenders: tuple[Contender, ...]
+    counts: tuple[int, ...]
+    dtype: str
+    iterations: int
+    warmup: int
+    timeout: float
+
+    @property
+    def sizes(self) -> list[int]:
+        """Bytes of each buffer."""
+        return [size_of(count, self.dtype, self.collective, self.num_ranks) for count in self.counts]
+
+
+@dataclass(frozen=True)
+class Result:
+    """Rows, and how they were got.
+
+    Attributes:
+        rows: a row per size and algorithm.
+        method: how, in a word for each kind of figure.
+        models: what the figures assume, in a sentence each.
+        refusals: who was to be timed too, and is not.
+        topologies: what was simulated.
+    """
+
+    rows: list[Row]
+    method: list[Method]
+    models: list[str]
+    refusals: list[Refusal] = field(default_factory=list)
+    topologies: list[Topology] = field(default_factory=list)
+
+
+def spell(collective: str) -> str:
+    """Return the name of *collective* as prose has it."""
+    return collective.replace("_", "-")
+
+
+def spell_ranks(num_ranks: int) -> str:
+    """Return how many ranks there are, in words."""
+    return f"{num_ranks} rank{'' if num_ranks == 1 else 's'}"
+
+
+def _subject(request: Request, rows: Sequence[Row]) -> str:
+    """Return what was timed, in words."""
+    timed = {row.algorithm for row in rows}
+    names = [str(own.algorithm or own.name) for own in request.contenders if own.name in timed]
+    by = ", ".join(names) if len(names) <= 3 else f"{len(names)} algorithms"
+    return f"{spell(request.collective)} by {by}"
+
+
+def simulate_rows(
+    request: Request, topology: Topology, payload: bool, advance: Advance
+) -> Iterator[Row | Refusal]:
+    """Simulate each algorithm at each size on *topology*, size by size.
+
+    With *payload*, rank threads in virtual time carry real tensors too, which are checked.  An
+    algorithm that nobody has named is left out where its simulation would take very long.
+    """
+    left = list(request.contenders)
+    for number, (count, nbytes) in enumerate(zip(request.counts, request.sizes, strict=True)):
+        for place, contender in enumerate(tuple(left)):
+            done = number * len(request.contenders) + place
+            advance(f"{spell_size(nbytes)}, {contender.name}", completed=done)
+            run = _simulate(contender, request, nbytes, topology)
+            if run is None:
+                left.remove(contender)
+                yield Refusal(contender.name, _too_long(contender))
+                continue
+            wrong = _wrong_in_virtual_time(request, contender, count, topology) if payload else None
+            timed = row(
+                request.collective,
+                contender.name,
+                count,
+                request.dtype,
+                request.num_ranks,
+                run.seconds,
+                wrong,
+            )
+            chosen = run.algorithm if contender.algorithm is None else None
+            yield replace(timed, engine=run.engine, floor_us=run.floor_seconds * 1e6, chosen=chosen)
+
+
+def _simulate(contender: Contender, request: Request, nbytes: int, topology: Topology) -> Run | None:
+    """Return the run, or None if it would take too long for one that nobody has named."""
+    from collectives import NotExactError, simulate
+
+    algorithm, itemsize = contender.algorithm, ITEM_SIZES[request.dtype]
+    if algorithm is None or contender.asked_for:
+        return simulate(
+            algorithm or contender.name,
+            nbytes=nbytes,
+            topology=topology,
+            collective=request.collective,
+            itemsize=itemsize,
+        )
+    try:
+        return simulate(algorithm, nbytes=nbytes, topology=topology, itemsize=itemsize, engine="makespan")
+    except NotExactError:
+        if _takes_long(algorithm, topology.num_ranks):
+            return None
+    return simulate(algorithm, nbytes=nbytes, topology=topology, itemsize=itemsize, engine="events")
+
+
+def _takes_long(algorithm: Algorithm, world_size: int) -> bool:
+    from collectives import Send
+
+    messages = steps = 0
+    for rank in range(world_size):
+        for step in algorithm.steps(rank, world_size):
+            messages += sum(isinstance(operation, Send) for operation in step)
+            steps += 1
+        if messages + steps / STEPS_PER_MESSAGE > MAX_MESSAGES:
+            return True
+    return False
+
+
+def _too_long(contender: Contender) -> str:
+    return (
+        f"{contender.name}'s messages share links and are too many to be simulated one by one quickly; to do "
+        f"it all the same, name it: --algorithm all,{contender.name}"
+    )
+
+
+def _wrong_in_virtual_time(request: Request, contender: Contender, count: int, topology: Topology) -> int:
+    import torch
+    import torch.distributed as dist
+
+    from collectives.communicators.connection import connect
+    from collectives.virtual import run_virtual
+
+    def check(rank: int) -> int:
+        dist.init_process_group("testbed")
+        dtype, world_size = getattr(torch, request.dtype), request.num_ranks
+        payload = Payload(request.collective, count, dtype, rank=rank, world_size=world_size)
+        return payload.count_wrong(connect(algorithm=contender.choice(request.collective)))
+
+    return sum(run_virtual(check, topology).results)
+
+
+def simulated(
+    request: Request, rows: list[Row], refusals: list[Refusal], topology: Topology, payload: bool
+) -> Result:
+    """Return simulated *rows* as a result."""
+    engines = sorted({str(row.engine) for row in rows}, reverse=True)
+    model = (
+        f"Simulated: {_subject(request, rows)} on {topology.name}, {spell_ranks(request.num_ranks)}, "
+        f"engine{'s'[: len(engines) - 1]} {' and '.join(engines)}; latency, then link bandwidth shared "
+        "max-min; reduction costs no time; "
+        f"{'payload of integers checked on every rank' if payload else 'sizes travel, no payload'}"
+    )
+    return Result(rows, ["simulated"], [model], refusals, [topology])
+
+
+def measured(request: Request, rows: list[Row], refusals: list[Refusal]) -> Result:
+    """Return measured *rows* as a result."""
+    turns = turns_of(request.iterations)
+    alternately = ", the algorithms taking turns at each size" if len(request.contenders) > 1 else ""
+    model = (
+        f"Measured: {_subject(request, rows)} over {request.transport}, {spell_ranks(request.num_ranks)}; "
+        f"{request.iterations} calls of the slowest rank, after {request.warmup}, in {turns} turns, of which "
+        f"the mean call counts and the median turn{alternately}; "
+        "payload of integers checked on every rank"
+    )
+    return Result(rows, ["measured"], [model], refusals)
+
+
+def with_simulation(result: Result, request: Request, topology: Topology | None) -> Result:
+    """Simulate what was measured: on *topology*, or on a switch fitted to the measurement itself.
+
+    The vendor's own collective has no program; our default algorithm stands for it.
+    """
+    from collectives import resolve_algorithm
+    from collectives.catalogue.selectors import DEFAULTS
+    from collectives.simulation import simulate
+    from testbed.bench.fit import fit_switch
+
+    (contender,) = request.contenders
+    stand_in = DEFAULTS[request.collective]
+    program = contender.algorithm or resolve_algorithm(stand_in, request.collective)
+    rows, item = result.rows, ITEM_SIZES[request.dtype]
+    sizes, times = [row.size_bytes for row in rows], [row.time_us for row in rows]
+    if topology is None:
+        network = fit_switch(program, request.num_ranks, sizes, [time / 1e6 for time in times])
+        origin = _spell_fit(network, len(set(sizes)))
+    else:
+        network, origin = topology, f"{topology.name}, a prediction that knows nothing of this machine"
+    runs = [simulate(program, nbytes=size, topology=network, itemsize=item) for size in sizes]
+    predicted = [run.seconds * 1e6 for run in runs]
+    errors = [100 * (own / time - 1) for own, time in zip(predicted, times, strict=True)]
+    who = str(contender.algorithm) if contender.algorithm else f"{stand_in}, standing for native,"
+    return replace(
+        result,
+        rows=[
+            replace(row, simulated_us=own, error_percent=error)
+            for row, own, error in zip(rows, predicted, errors, strict=True)
+        ],
+        method=[*result.method, "simulated"],
+        models=[
+            *result.models,
+            f"Simulated: {who} on {origin}",
+            f"Mean absolute error over {len(errors)} sizes: {sum(map(abs, errors)) / len(errors):.1f} %",
+        ],
+        topologies=[network],
+    )
+
+
+def _spell_fit(network: Topology, num_sizes: int) -> str:
+    from sim.units import format_bandwidth, format_time
+
+    bandwidth, latency = int(network.link_bandwidth[0]), int(network.link_latency[0])
+    worth = "the error is that of the fit, not of a prediction"
+    if num_sizes <= 2:
+        worth = f"two constants always fit {num_sizes} size(s): measure more for the error to mean anything"
+    per_link = f"{format_bandwidth(bandwidth)}, {format_time(latency)} per link"
+    return f"a switch fitted to this very run ({per_link}); {worth}"

@@ -1,0 +1,151 @@
+"""Who is measured: the algorithms that ``--algorithm`` names, or all of a collective."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from testbed.errors import UsageError
+
+if TYPE_CHECKING:
+    from collectives.catalogue.selectors import Choice
+    from collectives.program import Algorithm
+
+ALL = "all"
+NATIVE = "native"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An algorithm that is to be measured.
+
+    Attributes:
+        name: as it was written.
+        algorithm: what that means, on the nodes at hand; None for ``auto``, and for ``native``, the
+            vendor's own.
+        asked_for: by its name; otherwise as one of ``all``.
+    """
+
+    name: str
+    algorithm: Algorithm | None
+    asked_for: bool = True
+
+    def choice(self, collective: str) -> Choice:
+        """Return what a communicator takes to carry out *collective* so."""
+        return self.name if self.algorithm is None else {collective: self.algorithm}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why an algorithm was not measured."""
+
+    algorithm: str
+    reason: str
+
+    def __str__(self) -> str:
+        named = self.reason.startswith(self.algorithm.partition(":")[0])
+        return self.reason if named else f"{self.algorithm}: {self.reason}"
+
+
+def choose_contenders(
+    text: str | None, collective: str, num_ranks: int, *, ranks_per_node: int, native: bool, transport: str
+) -> tuple[list[Contender], list[Refusal]]:
+    """Return the algorithms that *text* names, and those of several that refuse *num_ranks*.
+
+    Args:
+        text: a comma-separated list of names, ``all`` for all that ship, with ``native`` where there
+            is one; None is the collective's default algorithm.
+        collective: which all of them carry out.
+        num_ranks: world size.
+        ranks_per_node: how many of them share a node, for the algorithms that ask.
+        native: whether the transport has collectives of its own.
+        transport: how it is called.
+
+    Raises:
+        UsageError: there is no such collective, no algorithm is left, or no ``native`` is there.
+        UnknownAlgorithmError: there is none of a name.
+        NotSupportedError: the only one that is named refuses *num_ranks*.
+    """
+    from collectives import algorithm_names, resolve_algorithm
+    from collectives.catalogue.selectors import DEFAULTS
+    from collectives.program.contracts import CONTRACTS
+    from collectives.program.placement import on_nodes
+
+    if collective not in CONTRACTS:
+        raise UsageError(f"--collective {collective}: expected one of {', '.join(CONTRACTS)}")
+    names: dict[str, bool] = {}
+    for name in split_names(text or DEFAULTS[collective]):
+        if name == ALL:
+            shipped = [*algorithm_names(collective), *[NATIVE][: int(native)]]
+            names = {**dict.fromkeys(shipped, False), **names}
+        else:
+            names[name] = True
+    if NATIVE in names and not native:
+        raise UsageError(
+            f"--algorithm native is the vendor's own, and {transport} has none: try {DEFAULTS[collective]}"
+        )
+    contenders: list[Contender] = []
+    refusals: list[Refusal] = []
+    for name, asked_for in names.items():
+        if name == NATIVE or _is_auto(name, transport):
+            contenders.append(Contender(name, None, asked_for))
+            continue
+        algorithm = on_nodes(resolve_algorithm(name, collective), ranks_per_node, range(num_ranks))
+        reason = _refusal(algorithm, collective, num_ranks, alone=len(names) == 1)
+        if reason:
+            refusals.append(Refusal(name, reason))
+        else:
+            contenders.append(Contender(name, algorithm, asked_for))
+    if not contenders:
+        raise UsageError(f"nothing to measure: {'; '.join(map(str, refusals))}")
+    return contenders, refusals
+
+
+def _is_auto(name: str, transport: str) -> bool:
+    from collectives.catalogue.selectors import parse_auto
+
+    auto = parse_auto(name)
+    if auto is not None and transport == "threads":
+        raise UsageError("--algorithm auto chooses for --transport sim, or by a table for gloo and nccl")
+    if auto is not None and auto.table is None and transport != "sim":
+        raise UsageError(
+            f"--algorithm auto knows no costs of a real network; give auto:table=FILE, which "
+            f"testbed bench --transport {transport} --algorithm all --save FILE writes"
+        )
+    return auto is not None
+
+
+def split_names(text: str, option: str = "--algorithm") -> list[str]:
+    """Return the names in a comma-separated list, each with its parameters: ``name:key=value,key=value``.
+
+    Raises:
+        UsageError: one of them is empty.
+    """
+    names: list[str] = []
+    for item in text.split(","):
+        before_value, equals, _ = item.partition("=")
+        if equals and ":" not in before_value and names:
+            names[-1] += f",{item}"
+        else:
+            names.append(item.strip())
+    if not all(names):
+        raise UsageError(f"{option} {text}: expected names with a comma between them, such as ring,tree")
+    return names
+
+
+def _refusal(algorithm: Algorithm, collective: str, num_ranks: int, *, alone: bool) -> str:
+    """Return why *algorithm* does not run here, or nothing; one that is *alone* raises it."""
+    from collectives import NotSupportedError
+
+    if algorithm.collective != collective:
+        raise UsageError(
+            f"{algorithm} is an algorithm for {algorithm.collective}: add --collective {algorithm.collective}"
+        )
+    try:
+        algorithm.num_chunks(num_ranks)
+        next(algorithm.steps(0, num_ranks), None)
+    except NotSupportedError as error:
+        if alone:
+            raise
+        return str(error)
+    return ""

@@ -1,0 +1,128 @@
+"""A measured run: the ranks are threads of this process, or processes of one process group."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from testbed.bench.benchmark import Request, Transport
+from testbed.bench.candidates import Refusal
+from testbed.bench.measure import Row, Sample, combine, sample, size_of, turns_of
+from testbed.errors import UsageError
+from testbed.output.table import Advance, progress, spell_size
+
+if TYPE_CHECKING:
+    import torch
+
+    from collectives.communicators.communicator import Communicator
+    from collectives.transports.threaded import ThreadedTransport
+
+Visit = Callable[[str, int], None]
+
+
+def measure_threads(request: Request) -> tuple[list[Row], list[Refusal]]:
+    """Measure with the ranks as threads of this process."""
+    import torch
+
+    from collectives.transports.threaded import run_threads
+
+    torch.set_num_threads(1)
+    with progress(_num_visits(request)) as advance:
+        function = partial(_sample_thread, request, _visiting(request, advance))
+        samples = run_threads(function, request.num_ranks, request.timeout)
+    return combine(samples, request.collective, request.dtype)
+
+
+def _sample_thread(request: Request, visiting: Visit, transport: ThreadedTransport) -> list[Sample | Refusal]:
+    import torch
+
+    from collectives.communicators.program_communicator import ProgramCommunicator
+
+    communicators = {
+        contender.name: ProgramCommunicator(transport, {request.collective: contender.algorithm})
+        for contender in request.contenders
+        if contender.algorithm is not None
+    }
+    return _samples(communicators, request, torch.device("cpu"), visiting if transport.rank == 0 else None)
+
+
+def measure_processes(request: Request) -> tuple[list[Row], list[Refusal]] | None:
+    """Measure as one of several processes; return the rows on rank 0, None elsewhere."""
+    from datetime import timedelta
+
+    import torch
+    import torch.distributed as dist
+
+    from collectives.communicators.connection import connect
+
+    torch.set_num_threads(1)
+    device = torch.device("cpu")
+    if request.transport is Transport.NCCL:
+        device = _own_gpu()
+        torch.cuda.set_device(device)
+    dist.init_process_group(request.transport.value, timeout=timedelta(seconds=request.timeout))
+    try:
+        communicators = {
+            contender.name: connect(
+                algorithm=contender.choice(request.collective),
+                timeout=request.timeout,
+                device=device,
+            )
+            for contender in request.contenders
+        }
+        with progress(_num_visits(request), show=dist.get_rank() == 0) as advance:
+            samples = _samples(communicators, request, device, _visiting(request, advance))
+        gathered: list[Any] = [None] * request.num_ranks
+        dist.all_gather_object(gathered, samples)
+        return combine(gathered, request.collective, request.dtype) if dist.get_rank() == 0 else None
+    finally:
+        dist.destroy_process_group()
+
+
+def _own_gpu() -> torch.device:
+    import torch
+
+    local_rank, num_local = (
+        int(os.environ.get("LOCAL_RANK", "0")),
+        int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+    )
+    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if num_local > available:
+        raise UsageError(
+            f"nccl needs a GPU of its own for each rank: {num_local} ranks here, {available} GPUs; "
+            "try --transport gloo, or fewer --ranks"
+        )
+    return torch.device("cuda", local_rank)
+
+
+def _samples(
+    communicators: Mapping[str, Communicator], request: Request, device: torch.device, visiting: Visit | None
+) -> list[Sample | Refusal]:
+    return list(
+        sample(
+            communicators,
+            request.collective,
+            request.counts,
+            request.dtype,
+            iterations=request.iterations,
+            warmup=request.warmup,
+            device=device,
+            visiting=visiting or (lambda algorithm, count: None),
+        )
+    )
+
+
+def _num_visits(request: Request) -> int:
+    """Return how often an algorithm has its turn: to be checked, and to be timed."""
+    num_algorithms = len(request.contenders)
+    return len(request.counts) * num_algorithms * (1 + turns_of(request.iterations))
+
+
+def _visiting(request: Request, advance: Advance) -> Visit:
+    def visiting(algorithm: str, count: int) -> None:
+        nbytes = size_of(count, request.dtype, request.collective, request.num_ranks)
+        advance(f"{spell_size(nbytes)}, {algorithm}")
+
+    return visiting

@@ -1,0 +1,111 @@
+"""How counts, ranges and sizes are written on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from testbed.errors import UsageError
+
+if TYPE_CHECKING:
+    from collectives.virtual.computation import ComputeModel
+    from sim.topology.placement import Placement
+
+MAX_RANKS = 1 << 20
+
+
+def parse_ranks(text: str) -> list[int]:
+    """Return the world sizes that *text* lists: ``8``, ``2-64`` (every one), ``2,4,8-10``."""
+    return _parse_list(text, lambda low, high: list(range(low, high + 1)))
+
+
+def parse_rank_powers(text: str) -> list[int]:
+    """Return the world sizes that *text* lists, a range ``1-1024`` meaning its powers of two."""
+    return _parse_list(text, _powers_of_two)
+
+
+def parse_sizes(text: str, factor: int = 2, option: str = "--sizes") -> list[int]:
+    """Return the message sizes, in bytes, that *text*, the value of *option*, lists.
+
+    ``4K-64M`` is 4 KiB, then *factor* times more each time, up to 64 MiB; ``4K,1M`` is a list.
+
+    Raises:
+        UsageError: the range is empty or *factor* is below 2.
+        UnitError: a size cannot be read.
+    """
+    from sim.units import parse_size
+
+    if factor < 2:
+        raise UsageError(f"--factor must be at least 2, got {factor}")
+    sizes: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        size = parse_size(first, what=option)
+        if not dash:
+            sizes.append(size)
+            continue
+        end = parse_size(last, what=option)
+        if not 0 < size <= end:
+            raise UsageError(f"{option} {part}: a range goes from a size above 0 to one that is no smaller")
+        while size <= end:
+            sizes.append(size)
+            size *= factor
+    return sizes
+
+
+def parse_placement(text: str) -> Placement:
+    """Return the placement of ranks that *text* names, or lists in its order: ``0,8,1,9``, ``0-7,16-23``.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    if text == "packed":
+        return "packed"
+    if text == "round_robin":
+        return "round_robin"
+    places: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UsageError(
+                f"--placement {text}: expected packed, round_robin or a place for each rank, such as 0,8,1,9 "
+                "or 0-7,16-23"
+            )
+        low, high = int(first), int(last) if dash else int(first)
+        if high < low or high >= MAX_RANKS:
+            raise UsageError(
+                f"--placement {text}: expected places 0 to {MAX_RANKS - 1}, the smaller first, "
+                f"got {part.strip()}"
+            )
+        places.extend(range(low, high + 1))
+    return tuple(places)
+
+
+def _powers_of_two(low: int, high: int) -> list[int]:
+    powers = [1 << exponent for exponent in range(high.bit_length())]
+    return sorted({low, high, *(power for power in powers if low <= power <= high)})
+
+
+def _parse_list(text: str, expand: Callable[[int, int], list[int]]) -> list[int]:
+    ranks: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise UsageError(
+                f"--ranks {text}: expected a number, a list or a range, such as 8, 2,4,8 or 2-64"
+            )
+        low, high = int(first), int(last) if dash else int(first)
+        if low < 1 or high < low or high > MAX_RANKS:
+            raise UsageError(
+                f"--ranks {text}: expected 1 to {MAX_RANKS}, the smaller first, got {part.strip()}"
+            )
+        ranks.update(expand(low, high))
+    return sorted(ranks)
+
+
+def parse_compute_model(text: str) -> ComputeModel | None:
+    """Return the model of computation that *text* names, profiles included; see its `parse_compute`."""
+    from collectives.virtual.computation import parse_compute
+    from ddp.profiles import load_profile
+
+    return parse_compute(text, lambda name: load_profile(name).compute_charges())

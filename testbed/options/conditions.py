@@ -1,0 +1,139 @@
+"""How the conditions of a cluster are written on the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from testbed.errors import UsageError
+
+if TYPE_CHECKING:
+    from collectives.virtual.faults import DeadRank, MessageDelay
+    from sim.scenario.conditions import Condition, LinkChange, LinkFailure, Straggler
+
+_STRAGGLER = re.compile(r"(\d+):(\d+(?:\.\d+)?)?(?:\+(.+))?", re.ASCII)
+
+
+def parse_conditions(
+    jitter: str | None,
+    seed: int,
+    stragglers: Sequence[str],
+    fail_links: Sequence[str],
+    reroute: bool,
+    degrade_links: Sequence[str] = (),
+) -> Iterator[Condition]:
+    """Yield the conditions that the options of those names ask for.
+
+    Raises:
+        UsageError: one cannot be read.
+        UnitError, ConditionError: a time that cannot be read, or a factor below 1.
+    """
+    from sim import Jitter
+
+    if reroute and not fail_links:
+        raise UsageError("--reroute is what messages do when a link fails: add --fail-link LINK@TIME")
+    if jitter is not None:
+        yield Jitter(jitter, seed=seed)
+    for text in stragglers:
+        yield parse_straggler(text)
+    for text in fail_links:
+        yield parse_failure(text, reroute)
+    for text in degrade_links:
+        yield parse_change(text)
+
+
+def parse_faults(
+    kill_ranks: Sequence[str], delay_messages: str | None, seed: int
+) -> Iterator[DeadRank | MessageDelay]:
+    """Yield the faults of a virtual cluster that the options of those names ask for.
+
+    Raises:
+        UsageError: one cannot be read.
+        UnitError, ConditionError: a time or a number of iterations that cannot be read.
+    """
+    for text in kill_ranks:
+        yield parse_death(text)
+    if delay_messages is not None:
+        from collectives.virtual.faults import MessageDelay
+
+        yield MessageDelay(delay_messages, seed)
+
+
+def parse_straggler(text: str) -> Straggler:
+    """Return the slow rank of *text*: ``3:2`` (half as fast), ``3:+1ms`` (late) or ``3:2+1ms``.
+
+    Raises:
+        UsageError: it cannot be read.
+        UnitError, ConditionError: a delay that cannot be read, or a factor below 1.
+    """
+    from sim import Straggler
+
+    match = _STRAGGLER.fullmatch(text.strip())
+    if match is None or not (match[2] or match[3]):
+        raise UsageError(
+            f"--straggler {text}: expected RANK:FACTOR, RANK:+DELAY or both, such as 3:2, 3:+1ms or 3:2+1ms"
+        )
+    factor = float(match[2] or 1)
+    return Straggler(int(match[1]), int(factor) if factor.is_integer() else factor, match[3] or 0)
+
+
+def parse_failure(text: str, reroute: bool) -> LinkFailure:
+    """Return the failure of *text*: ``rank 3 up@1ms``, or ``12@1ms`` by the link's number.
+
+    Raises:
+        UsageError: it cannot be read.
+        UnitError: a time that cannot be read.
+    """
+    from sim import LinkFailure
+
+    link, at, time = (part.strip() for part in text.rpartition("@"))
+    if not (link and at and time):
+        raise UsageError(
+            f"--fail-link {text}: expected LINK@TIME, such as 'rank 3 up@1ms' (--all-links lists the links)"
+        )
+    return LinkFailure(int(link) if link.isdecimal() else link, time, reroute)
+
+
+def parse_change(text: str) -> LinkChange:
+    """Return the change of *text*: ``rank 3 up@1ms:0.5``, from 1 ms on half the bandwidth.
+
+    Raises:
+        UsageError: it cannot be read.
+        UnitError, ConditionError: a time that cannot be read, or a factor that is not above 0.
+    """
+    from sim import LinkChange
+
+    link, at, when = (part.strip() for part in text.rpartition("@"))
+    time, colon, factor = (part.strip() for part in when.partition(":"))
+    if not (link and at and time and colon and factor):
+        raise UsageError(
+            f"--degrade-link {text}: expected LINK@TIME:FACTOR, such as 'rank 3 up@1ms:0.5' for half the "
+            "bandwidth from then on (testbed simulate --all-links lists the links)"
+        )
+    try:
+        number = float(factor)
+    except ValueError:
+        raise UsageError(
+            f"--degrade-link {text}: factor: expected a number above 0, got {factor!r}"
+        ) from None
+    return LinkChange(int(link) if link.isdecimal() else link, time, number)
+
+
+def parse_death(text: str) -> DeadRank:
+    """Return the death of *text*: ``3@iteration=5``, after five iterations, or ``3@10ms``.
+
+    Raises:
+        UsageError: it cannot be read.
+        UnitError: a time that cannot be read.
+    """
+    from collectives.virtual.faults import DeadRank
+
+    rank, at, when = (part.strip() for part in text.partition("@"))
+    name, is_, number = (part.strip() for part in when.partition("="))
+    by_iteration = name == "iteration" and is_
+    if not (rank.isdecimal() and at and when) or (by_iteration and not number.isdecimal()):
+        raise UsageError(
+            f"--kill-rank {text}: expected RANK@iteration=N or RANK@TIME, such as 3@iteration=5 or 3@10ms"
+        )
+    return DeadRank(int(rank), iteration=int(number)) if by_iteration else DeadRank(int(rank), at=when)

@@ -1,0 +1,1 @@
+"""Descriptions and drawings of the shipped algorithms."""

@@ -1,0 +1,1 @@
+"""Users' scripts: started, observed, run in virtual time."""

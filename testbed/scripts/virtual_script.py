@@ -1,0 +1,160 @@
+"""A script on rank threads for the command line: what it prints, how it fails, how it is stopped."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.errors import INTERRUPTED, UsageError
+from testbed.options.arguments import parse_compute_model
+from testbed.scripts.observed_script import ScriptError, print_traceback
+from testbed.scripts.rank_output import RankOutput
+from testbed.scripts.virtual_status import StatusLine
+
+if TYPE_CHECKING:
+    from collectives.catalogue.selectors import Choice
+    from collectives.virtual import VirtualReport
+    from collectives.virtual.faults import Fault
+    from sim import Topology, Trace
+    from sim.errors import RankError
+
+_GRACE_SECONDS = 1.0
+
+
+def run_script(
+    script: str,
+    arguments: Sequence[str],
+    topology: Topology,
+    *,
+    module: bool,
+    compute: str,
+    algorithm: Choice,
+    conditions: Sequence[Fault],
+    heard: str,
+    trace: Trace | None,
+    as_json: bool,
+) -> VirtualReport:
+    """Run *script* on every rank of *topology* and return what it has taken.
+
+    Args:
+        script: its path, or with *module* its name as of a module.
+        arguments: of the script.
+        topology: the network.
+        module: whether *script* is a module.
+        compute: how computation takes time, as `collectives.virtual.computation.parse_compute` reads it.
+        algorithm: of its collectives.
+        conditions: that hold.
+        heard: whose output is shown, see `RankOutput`.
+        trace: gets what happened when.
+        as_json: whether stdout is for a document.
+
+    Raises:
+        UsageError: there is no such script or rank.
+        ScriptError: the script failed; its traceback has been printed.
+        SimulationError: ranks wait in vain, or lost messages.
+    """
+    if not module and not Path(script).is_file():
+        raise UsageError(f"{script}: there is no such script")
+    what = f"{topology.num_ranks} ranks on {topology.name}"
+    status = StatusLine(what, sys.stderr) if sys.stderr.isatty() else None
+    output = RankOutput(
+        heard, topology.num_ranks, as_json=as_json, before_write=None if status is None else status.make_way
+    )
+    from collectives.virtual import run_virtual
+    from collectives.virtual.script import Module
+    from sim.errors import RankError
+
+    if status is not None:
+        status.show(0, 0)
+    try:
+        with _stopped_at_once():
+            return run_virtual(
+                Module(script) if module else script,
+                topology,
+                argv=arguments,
+                compute=parse_compute_model(compute),
+                algorithm=algorithm,
+                trace=trace,
+                conditions=conditions,
+                streams=output.of,
+                watch=None if status is None else status.show,
+            ).report
+    except RankError as error:
+        if status is not None:
+            status.make_way()
+        raise _failure(error, script) from None
+    except (SyntaxError, ModuleNotFoundError) as error:
+        if isinstance(error, SyntaxError):
+            traceback.print_exception(type(error), error, None)
+            raise ScriptError(f"{script} cannot be read as Python", 1) from None
+        raise UsageError(str(error)) from None
+    finally:
+        if status is not None:
+            status.make_way()
+        output.close()
+
+
+def _failure(error: RankError, script: str) -> BaseException:
+    """Print what has ended the rank, beginning in the script, and return what the command raises."""
+    cause = error.__cause__
+    where = f"{script}, rank {error.rank}"
+    if isinstance(cause, BrokenPipeError):
+        return cause
+    if isinstance(cause, SystemExit):
+        if isinstance(cause.code, int):
+            return ScriptError(f"{where}: ended with exit code {cause.code}", 1)
+        return ScriptError(f"{where}: ended with: {cause.code}", 1)
+    assert cause is not None
+    print_traceback(cause, script)
+    return ScriptError(f"{where}: {type(cause).__name__}: {cause}", 1)
+
+
+@contextmanager
+def _stopped_at_once() -> Iterator[None]:
+    """Let Ctrl-C end this process soon, even where a rank does not return to the interpreter."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting, interrupted = os.pipe()
+    over = False
+
+    def leave() -> None:  # takes no lock, as whoever is interrupted may hold it
+        os.read(waiting, 1)
+        time.sleep(_GRACE_SECONDS)
+        if not over:
+            os.write(2, b"testbed: interrupted\n")
+            os._exit(INTERRUPTED)
+
+    def interrupt(number: int, frame: Any) -> None:
+        os.write(interrupted, b"!")
+        raise KeyboardInterrupt
+
+    watcher = threading.Thread(target=leave, daemon=True)
+    watcher.start()
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        over = True
+        os.write(interrupted, b".")
+
+
+def parse_algorithm(text: str) -> Choice:
+    """Return what *text* chooses: an algorithm of all-reduce, or ``all_reduce=ring,all_gather=bruck``."""
+    from collectives.catalogue.selectors import DEFAULTS
+
+    named = "|".join(name.replace("_", "[-_]") for name in DEFAULTS)
+    if not re.match(rf"(?:{named})=", text):
+        return text
+    pairs = (part.partition("=")[::2] for part in re.split(rf",(?=(?:{named})=)", text))
+    return {collective.replace("-", "_"): algorithm for collective, algorithm in pairs}

@@ -1,0 +1,1 @@
+"""Studies behind the commands: simulations, predictions, networks."""

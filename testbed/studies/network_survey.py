@@ -1,0 +1,234 @@
+"""What a designer asks of a network first: its links, how far ranks are apart, and where it is narrow.
+
+Distances are those of the routes that messages take, over samples where ranks are many.  The bisection
+bandwidth is the largest flow from one half of the ranks to the other (by networkx), over the links that
+some route has: for the halves by rank number and for those that the network itself names (a torus, along
+each dimension), the smallest of these.  No other halves are looked for, so a graph that is narrow
+elsewhere may have less.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.topology import Topology
+from sim.topology.routing import DetourRouting, GraphRouting
+from sim.units import Int64Array
+
+MAX_PAIRS = 1 << 18
+"""Routes of more pairs of ranks than this are sampled."""
+SAMPLED_DESTINATIONS = 63
+"""Then as many ranks are destinations besides rank 0: paths on a graph are searched for each destination."""
+MAX_EDGES = 1 << 25
+"""On a graph so few pairs are taken that no more edges are looked at for one step of all."""
+MAX_FLOW_LINKS = 300_000
+"""Between halves that more links than this join, parallel ones counted once, no flow is computed."""
+
+
+@dataclass(frozen=True)
+class LinkClass:
+    """Links that are alike.
+
+    Attributes:
+        ends: what they join, such as ``rank to leaf``.
+        count: number of directed links.
+        bandwidth: of each, bytes per second.
+        latency_ps: of each.
+    """
+
+    ends: str
+    count: int
+    bandwidth: int
+    latency_ps: int
+
+
+@dataclass(frozen=True)
+class Diameter:
+    """The farthest that two ranks are apart.
+
+    Attributes:
+        hops: most links on a route.
+        latency_ps: largest sum of latencies on a route.
+        method: over which pairs of ranks.
+    """
+
+    hops: int
+    latency_ps: int
+    method: str
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """What can flow from one half of the ranks to the other.
+
+    Attributes:
+        bandwidth: bytes per second, one way; None where it was not computed.
+        method: how it was got.
+    """
+
+    bandwidth: int | None
+    method: str
+
+
+@dataclass(frozen=True)
+class Oversubscription:
+    """The worst ratio of what the ranks of a group can send to what can leave the group.
+
+    Attributes:
+        ratio: 1 or less: the group's ranks can all send out at their full rate.
+        group: such as ``node``.
+    """
+
+    ratio: float
+    group: str
+
+
+def kind_of(name: str) -> str:
+    """Return *name* of a vertex without its numbers: ``node 3 NIC 0 out`` is a ``node NIC``."""
+    words = re.sub(r"[.,:/_-]*\d+[.,:/_-]*", " ", re.sub(r" (in|out)$", "", name)).split()
+    return " ".join(words) or "vertex"
+
+
+def link_classes(topology: Topology) -> list[LinkClass]:
+    """Return the classes of links: alike in bandwidth, latency and the kinds of their ends."""
+    wiring = topology.routing.wiring()
+    kinds = [kind_of(name) for name in wiring.names]
+    known = sorted(set(kinds))
+    number = {kind: place for place, kind in enumerate(known)}
+    of = np.array([number[kind] for kind in kinds], dtype=np.int64)
+    alike = np.stack(
+        [of[wiring.tail], of[wiring.head], topology.link_bandwidth, topology.link_latency], axis=1
+    )
+    _, first, counts = np.unique(alike, axis=0, return_index=True, return_counts=True)
+    return [
+        LinkClass(f"{known[tail]} to {known[head]}", int(counts[place]), bandwidth, latency)
+        for place in np.argsort(first)
+        for tail, head, bandwidth, latency in [alike[first[place]].tolist()]
+    ]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Routes of pairs of ranks.
+
+    Attributes:
+        routes: as of `Topology.routes`.
+        complete: whether these are all pairs.
+        method: over which pairs of ranks.
+    """
+
+    routes: Int64Array
+    complete: bool
+    method: str
+
+
+def pairs_of(topology: Topology) -> Pairs:
+    """Return the routes of all pairs of ranks, or of large networks those of many of them."""
+    ranks = topology.num_ranks
+    complete = ranks * ranks <= MAX_PAIRS
+    if complete:
+        sources, destinations = np.divmod(np.arange(ranks * ranks), ranks)
+        method = "over all pairs of ranks"
+    else:
+        random = np.random.default_rng(0)
+        many = min(MAX_PAIRS, MAX_EDGES // _widest(topology))
+        near = np.arange(ranks) if ranks <= many else random.integers(ranks, size=many)
+        others = random.integers(1, ranks, SAMPLED_DESTINATIONS)
+        sources = np.concatenate([near, random.integers(ranks, size=many)])
+        destinations = np.concatenate([np.zeros_like(near), np.resize(others, many)])
+        method = f"of {len(sources)} pairs: all ranks to rank 0, and random ones to {len(others)} others"
+        if len(near) < ranks:
+            method = f"of {len(sources)} random pairs to rank 0 and {len(others)} others"
+    different = sources != destinations
+    return Pairs(topology.routes(sources[different], destinations[different]), complete, method)
+
+
+def _widest(topology: Topology) -> int:
+    """Return through how many edges a route is searched at the widest vertex, 1 where none is searched."""
+    if not isinstance(topology.routing, GraphRouting | DetourRouting):
+        return 1
+    return max(1, int(np.bincount(topology.routing.wiring().tail).max(initial=0)))
+
+
+def diameter(topology: Topology, pairs: Pairs) -> Diameter:
+    """Return how far the ranks of *pairs* are apart."""
+    crossed = pairs.routes >= 0
+    latencies = (
+        np.where(crossed, topology.link_latency[pairs.routes], 0) if topology.num_links else pairs.routes
+    )
+    return Diameter(
+        int(crossed.sum(axis=1).max(initial=0)), int(latencies.sum(axis=1).max(initial=0)), pairs.method
+    )
+
+
+def bisection(topology: Topology, pairs: Pairs) -> Bisection:
+    """Return what can flow between halves of the ranks, over the links that some route has."""
+    ranks = np.arange(topology.num_ranks)
+    if len(ranks) == 1:
+        return Bisection(None, "one rank has no halves")
+    halves = {"the halves by rank number": (ranks >= (len(ranks) + 1) // 2).astype(np.int64)}
+    named = [cut.group_of for cut in topology.routing.cuts() if cut.name == "half"]
+    halves |= {f"the network's own halves {number}": group for number, group in enumerate(named)}
+    usable = np.ones(topology.num_links, dtype=bool)
+    if pairs.complete:
+        usable = np.isin(np.arange(topology.num_links), pairs.routes)
+    flows = [_flow(topology, usable, group) for group in halves.values()]
+    known = [flow for flow in flows if flow is not None]
+    if len(known) < len(flows):
+        return Bisection(None, f"not computed: more than {MAX_FLOW_LINKS} links")
+    among = "" if len(flows) == 1 else f", the smallest of {len(flows)} divisions"
+    return Bisection(min(known), f"maximum flow from half of the ranks to the other{among}")
+
+
+def _flow(topology: Topology, usable: npt.NDArray[np.bool_], group: Int64Array) -> int | None:
+    """Return the largest flow from the ranks of group 0 to those of group 1; None: too many links.
+
+    All ranks of a group are one vertex, which changes no flow between the groups.
+    """
+    import networkx
+
+    wiring = topology.routing.wiring()
+    switches = len(wiring.names) - topology.num_ranks
+    vertex = np.concatenate([group, 2 + np.arange(switches)])
+    unlimited = int(topology.link_bandwidth.sum())
+    ends = np.concatenate([np.stack([wiring.tail, wiring.head], axis=1)[usable], wiring.joins])
+    capacity = np.concatenate([topology.link_bandwidth[usable], np.full(len(wiring.joins), unlimited)])
+    pairs, place = np.unique(vertex[ends], axis=0, return_inverse=True)
+    if len(pairs) > MAX_FLOW_LINKS:
+        return None
+    total = np.zeros(len(pairs), dtype=object)
+    np.add.at(total, place, capacity.astype(object))
+    graph = networkx.DiGraph()
+    graph.add_nodes_from((0, 1))
+    graph.add_weighted_edges_from(
+        (
+            (tail, head, most)
+            for (tail, head), most in zip(pairs.tolist(), total, strict=True)
+            if tail != head
+        ),
+        weight="capacity",
+    )
+    return int(networkx.maximum_flow_value(graph, 0, 1))
+
+
+def oversubscription(topology: Topology) -> Oversubscription | None:
+    """Return the worst ratio over the groups of all cuts that hold several ranks; None: there are none."""
+    wiring = topology.routing.wiring()
+    own = np.zeros(len(wiring.names))
+    np.add.at(own, wiring.tail, topology.link_bandwidth.astype(float))
+    bandwidth = np.append(topology.link_bandwidth, 0).astype(float)
+    worst: list[Oversubscription] = []
+    for cut in topology.routing.cuts():
+        inside = cut.group_of >= 0
+        groups = len(cut.links_out)
+        sizes = np.bincount(cut.group_of[inside], minlength=groups)
+        entering = np.bincount(cut.group_of[inside], own[: topology.num_ranks][inside], groups)
+        leaving = bandwidth[cut.links_out].sum(axis=1)
+        several = (sizes > 1) & (sizes < topology.num_ranks) & (leaving > 0)
+        if several.any():
+            worst.append(Oversubscription(float((entering[several] / leaving[several]).max()), cut.name))
+    return max(worst, key=lambda found: found.ratio, default=None)

@@ -1,0 +1,216 @@
+"""Simulated collectives for the command line: who, at which sizes, under what; one run after another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Literal
+
+from testbed.bench.candidates import choose_contenders, split_names
+from testbed.errors import UsageError
+from testbed.output.table import Advance, seconds, spell_size
+
+if TYPE_CHECKING:
+    from collectives.program import Algorithm
+    from collectives.simulation.run import Run
+    from sim.topology import Topology
+    from sim.topology.placement import Placement
+
+_SHOWN_EVERY = 0.2  # seconds between two words on how far a run is
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An algorithm that is to be simulated.
+
+    Attributes:
+        name: as it was written.
+        algorithm: what that means; the name itself where only a model knows.
+    """
+
+    name: str
+    algorithm: str | Algorithm
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be simulated.
+
+    Attributes:
+        entries: the algorithms.
+        sizes: bytes of the buffer, as nccl-tests counts it.
+        collective: what is carried out.
+        topology: the network.
+        placement: where the ranks are.
+        engine: ``auto``, ``makespan`` or ``events``.
+        model: ``links`` or ``nccl``.
+        links: whether it matters how long links were saturated.
+        observe: whether every message is to be recorded, for a trace.
+        options: further arguments of `collectives.simulate`.
+    """
+
+    entries: tuple[Entry, ...]
+    sizes: tuple[int, ...]
+    collective: str
+    topology: Topology
+    placement: Placement
+    engine: Literal["auto", "makespan", "events"]
+    model: Literal["links", "nccl"]
+    links: bool
+    observe: bool
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A run, and who was meant by what name."""
+
+    name: str
+    run: Run
+
+    @property
+    def above_floor(self) -> float | None:
+        """How many times the floor the time is; None where nothing has to be sent."""
+        return self.run.seconds / self.run.floor_seconds if self.run.floor_seconds else None
+
+    @property
+    def has_links(self) -> bool:
+        """Whether it is known what crossed which link."""
+        return self.run.engine != "closed form"
+
+    def as_json(self, *, with_links: bool) -> dict[str, Any]:
+        """Return the run as JSON types; figures are in seconds and bytes per second."""
+        run = self.run
+        bottleneck = run.links.bottleneck if self.has_links else None
+        return {
+            "algorithm": self.name,
+            "chosen": run.algorithm,
+            "collective": run.collective,
+            "nbytes": run.nbytes,
+            "ranks": run.num_ranks,
+            "seconds": run.seconds,
+            "time_ps": run.time_ps,
+            "algbw": run.algbw,
+            "busbw": run.busbw,
+            "floor_seconds": run.floor_seconds,
+            "above_floor": self.above_floor,
+            "engine": run.engine,
+            "model": run.model,
+            "conditions": list(run.conditions),
+            "bottleneck": None if bottleneck is None else asdict(bottleneck),
+            **({"links": run.links.rows() if self.has_links else None} if with_links else {}),
+        }
+
+
+def entries_of(
+    texts: Sequence[str], collective: str, num_ranks: int, ranks_per_node: int, model: str
+) -> tuple[Entry, ...]:
+    """Return the algorithms that *texts* name, each a name or several with commas between.
+
+    Raises:
+        UsageError, UnknownAlgorithmError, NotSupportedError: see `choose_contenders`; several that are
+            named must all run on *num_ranks*.
+    """
+    from collectives.simulation import NVLS
+
+    names = list(dict.fromkeys(name for text in texts for name in split_names(text)))
+    if model == "nccl":
+        return tuple(Entry(name, name) for name in names)
+    programs = [name for name in names if name != NVLS]
+    found: dict[str, Entry] = {NVLS: Entry(NVLS, NVLS)}
+    if programs:
+        contenders, refusals = choose_contenders(
+            ",".join(programs), collective, num_ranks,
+            ranks_per_node=ranks_per_node, native=False, transport="sim",
+        )  # fmt: skip
+        if named := [own for own in refusals if own.algorithm in programs]:
+            raise UsageError(str(named[0]))
+        found |= {own.name: Entry(own.name, own.algorithm or own.name) for own in contenders}
+    ordered = [name for name in names if name in found]
+    return tuple(found[name] for name in [*ordered, *(n for n in found if n not in names and n != NVLS)])
+
+
+def simulated(request: Request, advance: Advance, *, watched: bool) -> Iterator[Simulated]:
+    """Simulate every algorithm at every size, size by size; tell *advance* if somebody is watching."""
+    done = 0
+    for nbytes in request.sizes:
+        for entry in request.entries:
+            what = f"{entry.name}, {spell_size(nbytes)}"
+            advance(what, completed=done)
+            watch = _Watch(what, partial(advance, completed=done)) if watched else None
+            yield Simulated(entry.name, _run(request, entry.algorithm, nbytes, watch))
+            done += 1
+
+
+def _run(request: Request, algorithm: str | Algorithm, nbytes: int, watch: _Watch | None) -> Run:
+    from collectives import NotExactError, simulate
+
+    if watch is not None and not isinstance(algorithm, str):
+        algorithm = watch.counting(algorithm)
+    observe = request.observe or (request.links and _can_observe(request, algorithm, nbytes))
+    try:
+        return simulate(
+            algorithm,
+            nbytes=nbytes,
+            topology=request.topology,
+            collective=request.collective,
+            engine=request.engine,
+            placement=request.placement,
+            model=request.model,
+            observe=observe,
+            watch=None if watch is None else watch.at,
+            **request.options,
+        )
+    except NotExactError as error:
+        raise UsageError(f"--engine makespan: {error}") from None
+
+
+def _can_observe(request: Request, algorithm: str | Algorithm, nbytes: int) -> bool:
+    from collectives import Job
+    from collectives.simulation import NVLS
+    from collectives.simulation.links import Traffic
+    from collectives.simulation.observation import MAX_MESSAGES
+
+    if request.engine == "makespan" or request.model == "nccl" or algorithm == NVLS:
+        return False
+    job = Job(algorithm, nbytes, collective=request.collective, placement=request.placement)
+    return Traffic.of(job.on(request.topology)).num_messages <= MAX_MESSAGES
+
+
+class _Watch:
+    """Says every now and then how far a run is: how many steps were taken, and until when in virtual time."""
+
+    def __init__(self, what: str, say: Callable[[str], None]) -> None:
+        self._what = what
+        self._say = say
+        self._steps = 0
+        self._now_ps = 0
+        self._next_at = time.monotonic() + _SHOWN_EVERY
+
+    def counting(self, algorithm: Algorithm) -> Algorithm:
+        """Return *algorithm* as one that counts the steps taken: of all ranks at once, or of each."""
+        program: Callable[..., Iterator[Any]] = algorithm.program
+
+        @wraps(program)
+        def counted(*args: Any, **kwargs: Any) -> Iterator[Any]:
+            for step in program(*args, **kwargs):
+                self._steps += 1
+                self._tell()
+                yield step
+
+        return replace(algorithm, program=counted)
+
+    def at(self, now_ps: int) -> None:
+        """Note that the events have come to *now_ps*."""
+        self._now_ps = now_ps
+        self._tell()
+
+    def _tell(self) -> None:
+        if time.monotonic() < self._next_at:
+            return
+        self._next_at = time.monotonic() + _SHOWN_EVERY
+        steps = f": {self._steps} step{'s' * (self._steps != 1)}" if self._steps else ""
+        reached = f", at {seconds(self._now_ps / 1e12)}" if self._now_ps else ""
+        self._say(f"{self._what}{steps}{reached}")

@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives import (
+    NotExactError,
+    UnknownAlgorithmError,
+    resolve_algorithm,
+    simulate,
+    verify,
+)
+from collectives.models.cost import Cheapest, linear_cost
+from collectives.virtual import run_virtual
+from ddp import load_profile, simulate_step
+from sim import Topology
+from sim.scenario.rank_overhead import Pace
+
+TOPOLOGIES = st.builds(
+    lambda build, ranks, bandwidth, latency: build(
+        num_ranks=ranks, bandwidth=bandwidth * 10**9, latency=latency * 1e-6
+    ),
+    st.sampled_from([Topology.switch, Topology.ring]),
+    st.integers(2, 12),
+    st.integers(1, 50),
+    st.integers(0, 20),
+)
+
+IN_STEP = ["ring", "halving_doubling", "naive", "tree"]
+"""Algorithms that keep ranks in step on a switch, so that the estimate is the simulated time."""
+
+
+@given(
+    name=st.sampled_from(IN_STEP),
+    exponent=st.integers(1, 3),
+    bandwidth=st.integers(1, 50),
+    latency=st.integers(0, 20),
+    chunk=st.integers(1, 10**6),
+)
+def test_where_ranks_keep_in_step_the_estimate_is_the_simulated_time(
+    name: str, exponent: int, bandwidth: int, latency: int, chunk: int
+) -> None:
+    ranks = 2**exponent
+    topology = Topology.switch(num_ranks=ranks, bandwidth=bandwidth * 10**9, latency=latency * 1e-6)
+    nbytes = ranks * chunk
+
+    estimate = linear_cost(resolve_algorithm(name), topology).seconds(nbytes)
+
+    assert estimate == pytest.approx(
+        simulate(name, nbytes=nbytes, topology=topology).seconds, rel=1e-6, abs=1e-11
+    )
+
+
+@given(
+    topology=TOPOLOGIES, log_size=st.integers(8, 26), collective=st.sampled_from(["all_reduce", "all_gather"])
+)
+def test_the_cheapest_is_seldom_far_from_the_fastest(
+    topology: Topology, log_size: int, collective: str
+) -> None:
+    nbytes = 2**log_size
+    cheapest = Cheapest(topology)
+    chosen = cheapest.select(collective, nbytes)
+    times = {
+        algorithm.name: simulate(algorithm, nbytes=nbytes, topology=topology).time_ps
+        for _, algorithm in cheapest.costs(collective)
+    }
+
+    assert times[chosen.name] <= 2 * min(times.values())
+
+
+def test_small_and_large_buffers_get_different_algorithms() -> None:
+    topology = Topology.switch(num_ranks=16, bandwidth="100Gbps", latency="2us")
+    cheapest = Cheapest(topology)
+
+    small, large = cheapest.select("broadcast", 8), cheapest.select("broadcast", 2**28)
+
+    assert small.cost(16).num_steps < large.cost(16).num_steps  # type: ignore[union-attr]
+    assert small.cost(16).max_bytes_sent_fraction > large.cost(16).max_bytes_sent_fraction  # type: ignore[union-attr]
+
+
+def test_reducing_costs_what_the_busiest_rank_reduces() -> None:
+    topology = Topology.switch(num_ranks=4, bandwidth="100Gbps", latency="2us")
+    ring = resolve_algorithm("ring")
+    free, slow = (
+        linear_cost(ring, topology, pace=Pace.of(reduction_bandwidth=gamma)) for gamma in (None, 10**9)
+    )
+
+    assert (slow.per_byte - free.per_byte) * 10**9 == pytest.approx(3 / 4)
+    assert slow.latency == free.latency == 6 * 4e-6
+
+
+def test_with_overhead_direct_no_longer_wins_with_small_messages() -> None:
+    topology = Topology.switch(num_ranks=64, bandwidth="100Gbps", latency="2us")
+
+    free = simulate("auto", nbytes=4096, topology=topology)
+    paid = simulate("auto", nbytes=4096, topology=topology, overhead="1us")
+
+    direct = simulate("direct", nbytes=4096, topology=topology, overhead="1us")
+    assert free.algorithm == "direct" != paid.algorithm
+    assert direct.time_ps > 2 * paid.time_ps
+
+
+def test_a_group_pays_for_the_links_between_its_own_hosts() -> None:
+    topology = Topology.ring(num_ranks=8, bandwidth="1GB/s", latency="1us")
+    near, far = (linear_cost(resolve_algorithm("ring"), topology, hosts) for hosts in ([0, 1], [0, 4]))
+
+    assert (near.latency, far.latency) == (2 / 10**6, 8 / 10**6)
+    assert far.per_byte == near.per_byte
+
+
+def test_an_algorithm_that_sends_too_many_messages_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collectives.models.cost.MAX_MESSAGES", 100)
+    topology = Topology.switch(num_ranks=16, bandwidth="100Gbps", latency="2us")
+
+    with pytest.raises(NotExactError, match="direct sends more than 100 messages among 16 ranks"):
+        linear_cost(resolve_algorithm("direct"), topology)
+    assert "direct" not in {chosen.name for _, chosen in Cheapest(topology).costs("all_reduce")}
+
+
+def test_auto_simulates_the_cheapest_for_each_size() -> None:
+    topology = Topology.switch(num_ranks=16, bandwidth="100Gbps", latency="2us")
+
+    for nbytes in (64, 2**28):
+        run = simulate("auto", nbytes=nbytes, topology=topology)
+        chosen = Cheapest(topology).select("all_reduce", nbytes)
+        assert run.algorithm == str(chosen)
+        assert run.time_ps == simulate(chosen, nbytes=nbytes, topology=topology).time_ps
+
+
+def test_a_training_step_chooses_for_each_bucket() -> None:
+    topology = Topology.switch(num_ranks=8, bandwidth="100Gbps", latency="20us")
+    profile = load_profile("resnet50")
+    times = {
+        name: simulate_step(profile, topology=topology, algorithm=name, bucket_cap_mb=1).time_ps
+        for name in ("auto", "ring", "naive")
+    }
+
+    assert times["auto"] <= min(times["ring"], times["naive"])
+
+
+def test_ranks_in_virtual_time_choose_for_the_hosts_of_their_group() -> None:
+    topology = Topology.ring(num_ranks=8, bandwidth="1GB/s", latency="1us")
+
+    def train(rank: int) -> list[float]:
+        dist.init_process_group("testbed")
+        every_other = dist.new_group([0, 2, 4, 6])
+        tensors = [torch.full((count,), float(rank)) for count in (1, 1000)]
+        for tensor in tensors:
+            if rank % 2 == 0:
+                dist.all_reduce(tensor, group=every_other)
+        return [tensor[-1].item() for tensor in tensors]
+
+    results = run_virtual(train, topology, algorithm="auto").results
+
+    assert results[::2] == [[12.0, 12.0]] * 4
+
+
+def test_a_name_is_wanted_where_one_algorithm_is_meant() -> None:
+    with pytest.raises(UnknownAlgorithmError, match="auto is a choice among algorithms by size"):
+        verify("auto", 4)

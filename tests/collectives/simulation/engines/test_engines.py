@@ -1,0 +1,255 @@
+"""One answer from all engines: all ranks at once, rows of arrays, and rank by rank, with ``==``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeAlias
+from unittest import mock
+
+import numpy as np
+import pytest
+import simpy
+from hypothesis import given, reject
+from hypothesis import strategies as st
+
+from collectives import NotExactError, NotSupportedError, Recv, RecvReduce, Reduce, Send, resolve_algorithm
+from collectives.algorithms import ALGORITHMS
+from collectives.program import Algorithm, algorithm
+from collectives.program.chunking import Chunking
+from collectives.program.contracts import CONTRACTS
+from collectives.simulation.engines.queues import Span, collective_queue, matches_by_rows, run_until
+from sim import Background, Condition, Jitter, LinkChange, LinkFailedError, LinkFailure, Straggler
+from sim.scenario import Setting
+from sim.scenario.rank_overhead import Pace
+from sim.topology import Topology
+from sim.units import parse_time, transfer_ps
+from tests.sim.networks import networks
+
+
+def spans(
+    engine: str, topology: Topology | Setting, algorithm: Algorithm, calls: list[int], **options: Any
+) -> list[Span]:
+    """Return the spans of *calls*, which are submitted together; ``ranks`` are events without rows."""
+    setting = topology if isinstance(topology, Setting) else Setting.of(topology)
+    env = simpy.Environment(initial_time=0)
+    name: Any = "events" if engine == "ranks" else engine
+    choice = {algorithm.collective: algorithm}
+    with ExitStack() as stack:
+        if engine == "ranks":
+            stack.enter_context(
+                mock.patch("collectives.simulation.engines.queues.matches_by_rows", return_value=False)
+            )
+        queue = collective_queue(
+            env,
+            setting.topology,
+            choice,
+            algorithm.collective,
+            engine=name,
+            network=setting.network(env),
+            **options,
+        )
+        submitted = [queue.submit(nbytes) for nbytes in calls]
+    run_until(env, env.all_of(submitted))
+    return [event.value for event in submitted]
+
+
+Case: TypeAlias = tuple[Setting, list[int], Algorithm, list[int], Pace]
+
+
+@st.composite
+def conditions(draw: st.DrawFn, topology: Topology, *, events_only: bool) -> list[Condition]:
+    ranks, times = st.integers(0, topology.num_ranks - 1), st.integers(0, 10**8).map("{}ps".format)
+    few = draw(st.sets(ranks, max_size=2))
+    drawn: list[Condition] = [
+        Straggler(rank, draw(st.just(1) | st.fractions(1, 5)), draw(times)) for rank in sorted(few)
+    ]
+    if draw(st.booleans()):
+        mean = draw(st.sampled_from(["1us", "10ns"]))
+        drawn.append(Jitter(mean, draw(st.sampled_from(["uniform", "exponential"])), draw(st.integers(0, 9))))
+    if events_only and topology.num_links:
+        links = st.sets(st.integers(0, topology.num_links - 1), max_size=2)
+        drawn += [LinkChange(link, draw(times), draw(st.fractions("1/9", 4))) for link in draw(links)]
+        drawn += [LinkFailure(link, draw(times), reroute=draw(st.booleans())) for link in draw(links)]
+        for source, destination in draw(st.lists(st.tuples(ranks, ranks), max_size=2)):
+            if source != destination:
+                drawn.append(Background(source, destination, draw(st.integers(1, 10**12)), start=draw(times)))
+    return drawn
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, events_only: bool = False) -> Case:
+    topology = draw(networks(max_ranks=20))
+    places = draw(st.permutations(range(topology.num_ranks)))
+    hosts = places[: draw(st.integers(1, len(places)))] if draw(st.booleans()) else sorted(places)
+    chosen = draw(st.sampled_from(ALGORITHMS))
+    sizes = st.integers(0, 10**6)
+    calls = draw(st.lists(sizes, min_size=1, max_size=2))
+    if CONTRACTS[chosen.collective].equal_parts:
+        calls = [nbytes - nbytes % len(hosts) for nbytes in calls]
+    setting = Setting.of(topology, draw(conditions(topology, events_only=events_only)))
+    pace = Pace.of(draw(st.sampled_from([0, "1us"])), draw(st.sampled_from([None, 10**9, "100GB/s"])))
+    return setting, hosts, chosen, calls, setting.pace(pace, hosts)
+
+
+@contextmanager
+def small_batches() -> Iterator[None]:
+    with ExitStack() as stack:
+        for name, value in (
+            ("sim.network.network.MIN_BATCH", 2),
+            ("sim.network.coflow.active_set.MIN_BATCH", 2),
+        ):
+            stack.enter_context(mock.patch(name, value))
+        stack.enter_context(mock.patch("collectives.simulation.engines.row_messages.FEW", 3))
+        yield
+
+
+@given(cases())
+def test_all_engines_agree_to_the_picosecond(case: Case) -> None:
+    setting, hosts, chosen, calls, pace = case
+    options: Any = {"hosts": hosts, "pace": pace}
+    try:
+        expected = spans("ranks", setting, chosen, calls, **options)
+    except NotSupportedError:
+        reject()
+
+    with small_batches():
+        assert spans("events", setting, chosen, calls, **options) == expected
+    try:
+        makespan = spans("makespan", setting, chosen, calls, **options)
+    except NotExactError:
+        return
+    assert makespan == expected
+
+
+@given(cases(events_only=True))
+def test_rows_and_ranks_agree_whatever_happens_to_links(case: Case) -> None:
+    setting, hosts, chosen, calls, pace = case
+
+    def outcome(engine: str) -> Any:
+        try:
+            return spans(engine, setting, chosen, calls, hosts=hosts, pace=pace)
+        except LinkFailedError as error:
+            return error.links, error.time_ps, sorted(what for what, _ in error.lost)
+
+    try:
+        expected = outcome("ranks")
+    except NotSupportedError:
+        reject()
+    with small_batches():
+        assert outcome("events") == expected
+
+
+def switch(num_ranks: int) -> Topology:
+    return Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
+
+
+@pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
+def test_overhead_and_reduction_add_to_a_ring_what_they_say(engine: str) -> None:
+    pace = Pace.of(overhead="1us", reduction_bandwidth="10GB/s")
+
+    (span,) = spans(engine, switch(16), resolve_algorithm("ring"), [16 * 10**6], pace=pace)
+
+    step = 2 * 1_000_000 + 4_000_000 + transfer_ps(10**6, 12_500_000_000)
+    assert span.end_ps == 30 * step + 15 * transfer_ps(10**6, 10**10)
+
+
+@pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
+def test_a_late_rank_delays_everybody_by_as_much(engine: str) -> None:
+    (on_time,) = spans(engine, switch(16), resolve_algorithm("ring"), [10**6])
+    (late,) = spans(
+        engine, switch(16), resolve_algorithm("ring"), [10**6], pace=Pace().with_late({3: parse_time("1ms")})
+    )
+
+    assert late.end_ps == on_time.end_ps + parse_time("1ms")
+    assert late.start_ps == 0
+
+
+@algorithm(name="shifted")
+def shifted(rank: int, world_size: int) -> Any:
+    """Exchange between two ranks that do not send and receive in the same steps."""
+    if rank == 0:
+        yield Send(1, 0)
+        yield RecvReduce(1, 1)
+        yield Send(1, 1), Recv(1, 0)
+    else:
+        yield RecvReduce(0, 0), Send(0, 1)
+        yield Send(0, 0)
+        yield (Recv(0, 1),)
+
+
+def test_programs_that_do_not_match_by_rows_run_rank_by_rank() -> None:
+    assert not matches_by_rows(shifted, 2, Chunking(10, 2))
+    assert matches_by_rows(resolve_algorithm("ring"), 5, Chunking(12, 5))
+    assert spans("events", switch(2), shifted, [1000]) == spans("ranks", switch(2), shifted, [1000])
+    with pytest.raises(NotExactError):
+        spans("makespan", switch(2), shifted, [1000])
+
+
+@algorithm(name="reduces_alone", num_chunks=1, scratch_chunks=1)
+def reduces_alone(rank: int, world_size: int) -> Any:
+    yield (Reduce(1, 0),)
+
+
+@pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
+def test_a_step_without_messages_takes_as_long_as_it_reduces(engine: str) -> None:
+    pace = Pace.of(overhead="5us", reduction_bandwidth="1GB/s", jitter=Jitter("1us"))
+
+    (span,) = spans(engine, switch(3), reduces_alone, [10**6], pace=pace)
+
+    assert span.end_ps == 10**9
+
+
+@algorithm(name="long_wait")
+def long_wait(rank: int, world_size: int) -> Any:
+    """Let two ranks exchange for thousands of steps, and a third come at the end."""
+    for _ in range(3000):
+        yield (Send(1 - rank, 0), RecvReduce(1 - rank, 0)) if rank < 2 else ()
+    if rank:
+        yield Send(3 - rank, 1), RecvReduce(3 - rank, 1)
+
+
+def test_a_rank_that_waits_through_thousands_of_steps_is_carried_there() -> None:
+    (span,) = spans("events", switch(3), long_wait, [3])
+
+    assert span.end_ps == 3001 * (4_000_000 + transfer_ps(1, 12_500_000_000))
+
+
+def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
+    def end(seed: int) -> int:
+        pace = Pace(jitter=Jitter("1us", seed=seed))
+        return spans("makespan", switch(8), resolve_algorithm("ring"), [4096], pace=pace)[0].end_ps
+
+    assert end(1) == end(1) != end(2)
+
+
+def test_ranks_may_be_anywhere() -> None:
+    nodes = Topology.nodes(
+        num_nodes=4, ranks_per_node=8, intra_bandwidth="300GB/s", intra_latency="500ns",
+        nics_per_node=1, nic_bandwidth="200Gbps", nic_latency="2us",
+    )  # fmt: skip
+    dealt = [node * 8 + place for place in range(8) for node in range(4)]
+
+    (span,) = spans("makespan", nodes, resolve_algorithm("ring"), [2**25], hosts=np.array(dealt))
+
+    assert span.end_ps == 62 * (4_000_000 + 8 * transfer_ps(2**20, 25_000_000_000))
+
+
+def test_messages_that_set_out_together_and_end_apart_still_hold_up_later_ones() -> None:
+    tree = Topology.leaf_spine(num_ranks=6, hosts_per_leaf=3, bandwidth=2, uplink_bandwidth=1, latency="0s")
+    swing = resolve_algorithm("swing", "reduce_scatter")
+
+    assert spans("events", tree, swing, [6]) == spans("ranks", tree, swing, [6])
+    with pytest.raises(NotExactError, match="meets one of an earlier step"):
+        spans("makespan", tree, swing, [6])
+
+
+@pytest.mark.parametrize("nbytes", [614_892, 2**60])
+def test_times_that_do_not_fit_into_arrays_go_message_by_message(nbytes: int) -> None:
+    slow = Topology.switch(num_ranks=16, bandwidth=1, latency=0)
+    one_shot = resolve_algorithm("one_shot")
+
+    assert spans("events", slow, one_shot, [nbytes]) == spans("ranks", slow, one_shot, [nbytes])
+    if nbytes == 2**60:
+        with pytest.raises(NotExactError):
+            spans("makespan", slow, one_shot, [nbytes])

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from collectives import NotSupportedError, verify
+from collectives.communicators.connection import connect
+from collectives.communicators.program_communicator import ProgramCommunicator
+from collectives.simulation.engines.meeting_point import SimulatedExchange
+from collectives.transports.nccl import NcclTransport
+from collectives.transports.store_reports import StoreReports
+from collectives.transports.threaded import run_threads
+from collectives.virtual.transport import SimulatedTransport
+from sim import Cluster, Topology
+from tests.collectives import message_contract, tensor_contract
+from tests.collectives.transports.transport_contract import (
+    SCENARIOS,
+    Scenario,
+    play,
+    two_communicators_do_not_mix,
+)
+from tests.distributed.pool import WorkerPool
+
+
+def over_threads(
+    scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool
+) -> list[Any]:
+    return run_threads(
+        lambda transport: play(ProgramCommunicator(transport, algorithm), scenarios), world_size, timeout=20
+    )
+
+
+def in_virtual_time(
+    scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool
+) -> list[Any]:
+    topology = Topology.switch(num_ranks=world_size, bandwidth="10Gbps", latency="1us")
+    cluster = Cluster(topology, compute={"poll": 10_000_000})
+    exchange = SimulatedExchange(cluster.network)
+
+    def run(rank: int) -> Any:
+        rank_thread = Cluster.current()
+        assert rank_thread is not None
+        transport = SimulatedTransport(exchange, rank, rank_thread)
+        return play(ProgramCommunicator(transport, algorithm), scenarios)
+
+    return cluster.run(run)
+
+
+def over_gloo(scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool) -> list[Any]:
+    return pool.run(_on_gloo, world_size, scenarios, algorithm)
+
+
+def over_streams(
+    scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool
+) -> list[Any]:
+    return pool.run(_on_streams, world_size, scenarios, algorithm)
+
+
+def natively(scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool) -> list[Any]:
+    return pool.run(_on_gloo, world_size, scenarios, "native")
+
+
+def _on_streams(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str) -> Any:
+    group = dist.group.WORLD
+    assert group is not None
+    reports = StoreReports(group.get_group_store(), "streams", rank, world_size)
+    transport = NcclTransport(group, torch.device("cpu"), reports.explain)
+    return play(ProgramCommunicator(transport, algorithm), scenarios)
+
+
+def _on_gloo(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str) -> Any:
+    return play(connect(algorithm=algorithm, timeout=30), scenarios)
+
+
+TRANSPORTS = [
+    pytest.param(over_threads, id="threads"),
+    pytest.param(in_virtual_time, id="simulated"),
+    pytest.param(over_gloo, id="gloo", marks=pytest.mark.distributed),
+    pytest.param(over_streams, id="nccl's, on the CPU", marks=pytest.mark.distributed),
+]
+NATIVE = pytest.param(natively, id="native", marks=pytest.mark.distributed)
+ALGORITHMS = (
+    "naive",
+    "bucket",
+    "bucket:colors=4",
+    "chain",
+    "direct",
+    "double_binary_tree",
+    "halving_doubling",
+    "hierarchical:ranks_per_node=2,outer=tree",
+    "one_shot",
+    "ring:channels=3",
+    "recursive_doubling",
+    "ring",
+    "swing",
+    "tree",
+)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("over", TRANSPORTS)
+def test_a_transport_keeps_the_contract(
+    over: Callable[..., list[Any]], world_size: int, algorithm: str, pool: WorkerPool
+) -> None:
+    try:
+        verify(algorithm, world_size)
+    except NotSupportedError as refusal:
+        pytest.skip(str(refusal))
+    results = over(SCENARIOS, world_size, algorithm, pool)
+
+    assert results == over_threads(SCENARIOS, world_size, algorithm, pool)
+    assert all(result == results[0] for result in results)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("over", [*TRANSPORTS, NATIVE])
+def test_a_transport_takes_any_tensors(
+    over: Callable[..., list[Any]], world_size: int, pool: WorkerPool
+) -> None:
+    over(tensor_contract.SCENARIOS, world_size, "ring", pool)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("over", [*TRANSPORTS, NATIVE])
+def test_a_transport_brings_messages(
+    over: Callable[..., list[Any]], world_size: int, pool: WorkerPool
+) -> None:
+    scenarios = list(message_contract.SCENARIOS)
+    if over is not over_streams:  # on the CPU its streams wait for every operation
+        scenarios += message_contract.SCENARIOS_WITHOUT_WAITING
+    if over is natively:  # Gloo does not say whether a message is complete
+        scenarios.remove(message_contract.asking_whether_a_message_is_complete_does_not_wait)
+
+    over(scenarios, world_size, "ring", pool)
+
+
+@pytest.mark.distributed
+def test_communicators_on_one_gloo_group_do_not_mix(pool: WorkerPool) -> None:
+    pool.run(_two_on_gloo, 3)
+
+
+def _two_on_gloo(rank: int, world_size: int) -> None:
+    two_communicators_do_not_mix(connect(algorithm="ring"), connect(algorithm="ring"))
+
+
+@pytest.mark.distributed
+def test_a_wait_for_one_communicator_lets_the_others_go_on(pool: WorkerPool) -> None:
+    assert pool.run(_crosswise_on_gloo, 3) == [(3.0, 3.0)] * 3
+
+
+def _crosswise_on_gloo(rank: int, world_size: int) -> tuple[float, float]:
+    first, second = connect(algorithm="ring", timeout=10), connect(algorithm="ring", timeout=10)
+    a, b = torch.ones(5000), torch.ones(5000)
+    if rank == 0:
+        earlier = first.all_reduce(a, async_op=True)
+        second.all_reduce(b)
+        earlier.wait()
+    else:
+        first.all_reduce(a)
+        second.all_reduce(b)
+    return a[-1].item(), b[-1].item()
+
+
+@pytest.mark.distributed
+def test_native_keeps_the_contract_for_the_dtypes_that_gloo_has(pool: WorkerPool) -> None:
+    pool.run(_native_on_gloo, 3)
+
+
+def _native_on_gloo(rank: int, world_size: int) -> None:
+    from tests.collectives import transport_contract as contract
+
+    communicator = connect(algorithm="native")
+    for scenario in contract.SCENARIOS:
+        if scenario is not contract.all_reduce_sums_every_dtype_and_size:
+            scenario(communicator)
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.int64, torch.uint8):
+        tensor = contract.part(rank, 50, dtype)
+        communicator.all_reduce(tensor)
+        assert torch.equal(tensor, contract.whole(world_size, 50, dtype))

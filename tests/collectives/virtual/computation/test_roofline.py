@@ -1,0 +1,309 @@
+"""The roofline of a device over every operation: what is charged, by how much, and what is not."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
+
+from collectives.errors import NotSupportedError
+from collectives.virtual import run_virtual
+from collectives.virtual.computation import Roofline
+from sim import Device
+from sim.cluster import Cluster
+from sim.errors import RankError
+from sim.scenario.conditions import Straggler
+from sim.topology import Topology
+from sim.trace import Trace
+from sim.units import SECOND
+
+ARITHMETIC = Device(
+    "arithmetic", {"float32": SECOND, "float64": SECOND}, memory_bandwidth=2**62
+)  # FLOP: 1 ps
+MEMORY = Device("memory", {"float32": 2**62}, memory_bandwidth=SECOND)  # a byte: 1 ps
+LAUNCHES = Device("launches", {"float32": 2**62}, memory_bandwidth=2**62, launch_ps=10**6)
+
+
+def switch(num_ranks):
+    return Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
+
+
+def alone(fn, device):
+    """Return the totals of *fn* on one rank, and the time that it took, in picoseconds."""
+    model = Roofline(device)
+    run = run_virtual(lambda rank: fn(), switch(1), compute=model)
+    return model.totals[0], run.times_ps[0]
+
+
+def cost(call, *tensors, device=MEMORY):
+    """Return what *call* alone takes."""
+
+    def work():
+        before = Cluster.current().now_ps()
+        call(*tensors)
+        return Cluster.current().now_ps() - before
+
+    return run_virtual(lambda rank: work(), switch(1), compute=Roofline(device)).results[0]
+
+
+@given(m=st.integers(1, 9), k=st.integers(1, 9), n=st.integers(1, 9))
+@settings(max_examples=5)
+def test_a_matrix_product_takes_its_arithmetic_or_its_bytes_whichever_is_longer(m, k, n):
+    left, right = torch.ones(m, k), torch.ones(k, n)
+    nbytes = 4 * (m * k + k * n + m * n)
+
+    assert cost(torch.mm, left, right) == nbytes
+    for rate in (SECOND // 2, SECOND, 7 * SECOND):
+        device = Device("both", {"float32": rate}, memory_bandwidth=SECOND, launch_ps=3)
+        arithmetic = -(-2 * m * k * n * SECOND // rate)
+        assert cost(torch.mm, left, right, device=device) == max(nbytes, arithmetic) + 3
+
+
+def test_operations_cost_the_bytes_that_they_read_and_write():
+    x, y, index = torch.ones(10, 5), torch.ones(10, 5), torch.tensor([1, 1, 4])
+    table = torch.ones(1000, 5)
+
+    assert cost(torch.add, x, y) == 3 * 200
+    assert cost(torch.Tensor.add_, x, y) == 3 * 200  # reads both, writes one
+    assert cost(torch.Tensor.copy_, x, y) == 2 * 200
+    assert cost(torch.Tensor.zero_, x) == cost(torch.Tensor.normal_, x) == 200
+    assert cost(lambda: torch.add(x, y, out=torch.empty(10, 5))) == 3 * 200
+    assert cost(lambda: torch._foreach_add_([x, y], [y, x])) == 6 * 200
+    assert cost(nn.functional.embedding, index, table) == 24 + 2 * 60  # the rows that it takes
+    assert cost(lambda: table.index_add_(0, index, torch.empty(3, 5))) == 24 + 60 + 2 * 60
+    assert cost(x.to, torch.float64) == 200 + 400
+    assert cost(torch.ones, 7) == 28
+
+
+def test_a_sparse_tensor_costs_its_indices_and_values():
+    sparse = torch.sparse_coo_tensor([[1, 1, 4]], torch.ones(3), (1000,), check_invariants=True).coalesce()
+
+    assert cost(torch.neg, sparse) == 2 * (16 + 8)
+
+
+def test_views_allocations_and_what_a_tensor_says_of_itself_are_free_even_of_launches():
+    x = torch.ones(4, 6, requires_grad=True)
+
+    def look():
+        torch.empty(100), x.new_empty(3), torch.empty_like(x)
+        x.view(24)[3:], x.t(), x.detach(), x.split(2), x.expand(2, 4, 6), x.unsqueeze(0).reshape(-1)
+        return x.shape, x.detach()[0, 0].item()
+
+    assert cost(look, device=LAUNCHES) == 0
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.convolution = nn.Conv1d(8, 8, 3)
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x):
+        x = self.norm(x + self.attention(x, x, x, need_weights=False)[0])
+        return self.convolution(x.transpose(1, 2)).transpose(1, 2).relu()
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+def test_arithmetic_is_counted_in_forward_and_backward_as_torch_counts_it(recompute):
+    def step(loss_of=lambda loss: loss.backward()):
+        torch.manual_seed(0)
+        block = Block()
+        x = torch.randn(2, 6, 8, requires_grad=True)
+        with sdpa_kernel(SDPBackend.MATH):
+            out = checkpoint(block, x, use_reentrant=False) if recompute else block(x)
+            loss_of(out.sum())
+
+    counter = FlopCounterMode(display=False)
+    with counter:
+        step()
+    totals, time_ps = alone(step, ARITHMETIC)
+
+    assert totals.flops == counter.get_total_flops() > 0
+    assert totals.flops <= time_ps <= totals.flops + totals.operations  # rounded up, each once
+
+
+def test_attention_on_the_cpu_counts_the_arithmetic_of_attention():
+    def attend(backend):
+        q = torch.ones(2, 3, 16, 4, requires_grad=True)
+        with sdpa_kernel(backend):
+            return nn.functional.scaled_dot_product_attention(q, q, q)
+
+    flash, _ = alone(lambda: attend(SDPBackend.FLASH_ATTENTION), ARITHMETIC)
+    math, _ = alone(lambda: attend(SDPBackend.MATH), ARITHMETIC)
+    backward, _ = alone(lambda: attend(SDPBackend.FLASH_ATTENTION).sum().backward(), ARITHMETIC)
+
+    assert flash.flops == math.flops == 2 * 2 * 2 * 3 * 16 * 16 * 4
+    assert 2 * (backward.flops - flash.flops) == 5 * flash.flops  # recomputes the scores
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_without_gradients_the_forward_pass_costs_the_same_arithmetic(mode):
+    linear, x = nn.Linear(3, 5), torch.ones(2, 3)
+
+    def forward():
+        with mode():
+            linear(x)
+
+    assert alone(forward, ARITHMETIC)[0].flops == 2 * 2 * 3 * 5
+
+
+def test_recurrent_layers_cost_each_weight_for_each_vector():
+    def run(backward):
+        lstm = nn.LSTM(4, 6, bias=False)
+        out = lstm(torch.ones(3, 2, 4))[0]
+        if backward:
+            out.sum().backward()
+
+    (forward, _), (both, _) = alone(lambda: run(False), ARITHMETIC), alone(lambda: run(True), ARITHMETIC)
+    weights = 4 * 6 * (4 + 6)
+
+    assert forward.flops == 2 * weights * 3 * 2
+    assert both.flops == 3 * forward.flops
+
+
+def all_collectives(rank):
+    dist.init_process_group()
+    x, parts, many = torch.ones(6), [torch.ones(6) for _ in range(2)], torch.ones(12)
+    before = Cluster.current().computed_ps
+    began = Cluster.current().now_ps()
+    dist.all_reduce(x)
+    dist.broadcast(x, 0)
+    dist.reduce(x, 0)
+    dist.all_gather(parts, x)
+    dist.all_gather_single(many, x)
+    dist.reduce_scatter_single(x, many)
+    dist.reduce_scatter(x, parts)
+    dist.all_to_all_single(torch.empty(6), x)
+    dist.gather(x, parts if rank == 0 else None)
+    dist.scatter(x, parts if rank == 0 else None)
+    dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
+    dist.barrier()
+    return Cluster.current().computed_ps - before, Cluster.current().now_ps() - began
+
+
+def test_collectives_compute_nothing_and_take_the_time_that_they_take_without_a_model():
+    charged = run_virtual(all_collectives, switch(2), compute=Roofline(MEMORY)).results
+    without = run_virtual(all_collectives, switch(2)).results
+
+    assert [computed for computed, _ in charged] == [0, 0]
+    assert [taken for _, taken in charged] == [taken for _, taken in without]
+
+
+def train(kind, steps=2):
+    def work(rank):
+        dist.init_process_group()
+        torch.manual_seed(0)
+        model = nn.Sequential(*(nn.Linear(16, 16) for _ in range(3)))
+        if kind == "ddp":
+            model = DistributedDataParallel(model, bucket_cap_mb=0.001)
+        elif kind == "fsdp2":
+            mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+            for layer in [*model, model]:
+                fully_shard(layer, mesh=mesh)
+        elif kind == "compile":
+            model = torch.compile(model, backend="aot_eager")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(steps):
+            model(torch.ones(4, 16)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return Cluster.current().computed_ps
+
+    return work
+
+
+@pytest.mark.parametrize("kind", ["plain", "ddp", "fsdp2", "compile"])
+def test_runs_repeat_and_the_arithmetic_is_that_of_the_model_however_it_is_trained(kind):
+    models = Roofline("h100"), Roofline("h100")
+    first, second = (run_virtual(train(kind), switch(2), compute=model) for model in models)
+
+    assert first.times_ps == second.times_ps
+    assert models[0].totals == models[1].totals
+    assert models[0].totals[0].flops == 2 * 2 * 4 * 16 * 16 * (3 * 3 - 1)  # the input needs no gradient
+
+
+def test_that_a_mode_is_active_is_known_on_its_rank_and_forgotten_afterwards():
+    def work(rank):
+        dist.init_process_group()
+        with FlopCounterMode(display=False) if rank == 1 else nullcontext():
+            dist.barrier()
+        return is_in_torch_dispatch_mode()
+
+    assert run_virtual(work, switch(3), compute=Roofline(MEMORY)).results == [True] * 3
+    assert run_virtual(work, switch(3)).results == [False] * 3
+    assert not is_in_torch_dispatch_mode()
+
+
+def test_collectives_run_beside_computation():
+    model = Roofline(LAUNCHES)
+    run = run_virtual(train("ddp"), switch(2), compute=model)
+    waited = [rank.waited_ps for rank in run.cluster._ranks]
+    without = run_virtual(train("ddp"), switch(2))
+
+    assert [took - computed for took, computed in zip(run.times_ps, run.results, strict=True)] == waited
+    assert 0 < max(waited) < without.times_ps[0]
+
+
+def test_a_slow_rank_computes_slowly():
+    run = run_virtual(
+        train("plain"), switch(2), compute=Roofline(LAUNCHES), conditions=[Straggler(1, factor=3)]
+    )
+
+    assert run.results[1] == 3 * run.results[0]
+
+
+def test_the_trace_shows_the_passes_and_they_are_all_of_the_computation():
+    trace = Trace()
+    run = run_virtual(train("plain", steps=1), switch(1), compute=Roofline("a100"), trace=trace)
+
+    spans = [span for span in trace.spans if span.lane == "compute"]
+    assert [span.name for span in spans][-3:] == ["forward", "backward", "optimizer"]
+    assert sum(span.end_ps - span.start_ps for span in spans) == run.results[0]
+
+
+def test_a_type_that_the_device_cannot_compute_in_is_refused_by_name():
+    def work(rank):
+        x = torch.ones(2, 2, dtype=torch.bfloat16)
+        return x + x, x @ x
+
+    with pytest.raises(RankError, match=r"the device v100 has no rate for bfloat16, in which aten.mm"):
+        run_virtual(work, switch(1), compute=Roofline("v100"))
+
+
+def test_float32_products_are_in_tfloat32_only_if_asked_for_and_convolutions_where_the_device_can():
+    device = Device("any", {"float32": SECOND, "tfloat32": 10 * SECOND}, memory_bandwidth=2**62)
+    x = torch.ones(10, 10)
+
+    def product(rank):
+        return torch.mm(x, x)
+
+    def convolution(rank):
+        return torch.conv1d(x[None], torch.ones(10, 10, 1))
+
+    times = {
+        (work.__name__, tf32): run_virtual(work, switch(1), compute=Roofline(device, tf32)).times_ps[0]
+        for work in (product, convolution)
+        for tf32 in (False, True)
+    }
+
+    assert times["product", False] == 2000
+    assert times["product", True] == 200
+    assert (
+        times["convolution", False] == times["convolution", True] == 200 + 1
+    )  # its weights are written first
+
+
+def test_a_device_without_tfloat32_refuses_to_use_it():
+    with pytest.raises(NotSupportedError, match="v100 has no tfloat32"):
+        Roofline("v100", tf32=True)

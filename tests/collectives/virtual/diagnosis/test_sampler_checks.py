@@ -1,0 +1,121 @@
+"""What ranks take from their samplers is noticed where it overlaps or repeats, and only there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import BatchSampler, DistributedSampler
+
+from collectives.virtual import run_virtual
+from sim.errors import DeadlockError
+from tests.collectives.virtual.test_virtual_run import switch
+
+
+def notices(make: Callable[[int], DistributedSampler[Any]], passes: Callable[[Any], None], ranks: int) -> Any:
+    return run_virtual(lambda rank: passes(make(rank)), switch(ranks)).report.notices
+
+
+def epochs(sampler: DistributedSampler[Any]) -> None:
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        list(sampler)
+
+
+@settings(max_examples=40)
+@given(
+    num_samples=st.integers(1, 30),
+    shape=st.sampled_from([(1, 1), (2, 2), (3, 3), (4, 4), (2, 4)]),
+    options=st.fixed_dictionaries({"shuffle": st.booleans(), "drop_last": st.booleans()}),
+    seeds=st.lists(st.integers(0, 3), min_size=4, max_size=4),
+)
+def test_only_data_that_overlap_beyond_padding_are_noticed(
+    num_samples: int, shape: tuple[int, int], options: dict[str, bool], seeds: list[int]
+) -> None:
+    num_replicas, ranks = shape
+    taken: dict[int, list[int]] = {}
+
+    def make(rank: int) -> DistributedSampler[Any]:
+        share = rank % num_replicas
+        sampler = DistributedSampler(
+            range(num_samples),
+            num_replicas,
+            share,
+            seed=seeds[share],
+            **options,  # type: ignore[arg-type]
+        )
+        taken[share] = list(sampler)
+        return sampler
+
+    said = notices(make, lambda sampler: None, ranks)
+
+    together = [index for own in taken.values() for index in own]
+    padding = max(0, len(together) - num_samples)
+    same = not options["shuffle"] or len(set(seeds[:num_replicas])) == 1
+    overlap = len(together) - len(set(together)) > padding
+    assert bool(said) == overlap
+    assert not (same and said)
+
+
+def test_epochs_that_are_set_and_passes_that_are_broken_off_are_no_mistake() -> None:
+    def look_then_train(sampler: DistributedSampler[Any]) -> None:
+        next(iter(sampler))
+        epochs(sampler)
+
+    def in_order(sampler: DistributedSampler[Any]) -> None:
+        list(sampler), list(sampler)
+
+    assert notices(lambda rank: DistributedSampler(range(9), 2, rank), look_then_train, 2) == ()  # type: ignore[arg-type]
+    unshuffled = lambda rank: DistributedSampler(range(9), 2, rank, shuffle=False)  # type: ignore[arg-type]  # noqa: E731
+    assert notices(unshuffled, in_order, 2) == ()
+
+
+def test_two_whole_passes_of_one_epoch_are_noticed_once_for_each_sampler() -> None:
+    def train(sampler: DistributedSampler[Any]) -> None:
+        for _ in range(3):
+            list(BatchSampler(sampler, 2, drop_last=True))
+
+    said = notices(lambda rank: DistributedSampler(range(9), 2, rank), train, 2)  # type: ignore[arg-type]
+
+    assert [text.partition(" (")[0] for text in said] == [
+        "a DistributedSampler gives the same shuffle again, that of epoch 0: call sampler.set_epoch(epoch) "
+        "before every epoch"
+    ]
+
+
+def test_ranks_that_all_say_rank_0_are_named() -> None:
+    (text,) = notices(lambda rank: DistributedSampler(range(8), 2, 0, shuffle=False), epochs, 2)  # type: ignore[arg-type]
+
+    assert "see overlapping data and 4 of 8 samples in all" in text
+    assert "rank= is 0 on ranks 0, 1" in text
+
+
+@pytest.mark.filterwarnings("ignore:Running all_reduce on global rank")
+def test_a_mistake_that_leads_to_a_deadlock_is_told_with_it() -> None:
+    def work(rank: int) -> None:
+        dist.init_process_group()
+        pair = dist.new_group([0, 1])
+        if rank != 1:
+            dist.all_reduce(torch.ones(1), group=pair)
+
+    with pytest.raises(DeadlockError) as caught:
+        run_virtual(work, switch(3))
+
+    *_, verdict, note = str(caught.value).splitlines()
+    assert verdict.endswith("rank 1 did not take part: finished at 0 ps, without calling it")
+    assert note.startswith(
+        "  note: rank 2 calls all_reduce of a group that it is not in, which does nothing ("
+    )
+
+
+def test_samplers_outside_of_a_run_are_torchs_own_again() -> None:
+    before = DistributedSampler.__iter__, dist.distributed_c10d._warn_not_in_group
+
+    run_virtual(lambda rank: None, switch(2))
+
+    assert before == (DistributedSampler.__iter__, dist.distributed_c10d._warn_not_in_group)

@@ -1,0 +1,158 @@
+"""Collectives of rank threads carried out for all at once are what they are rank by rank."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives import algorithm_names
+from collectives.catalogue.resolve import resolve_algorithm
+from collectives.errors import NotSupportedError
+from collectives.virtual import joint, run_virtual
+from sim import Jitter, Straggler, Topology
+from sim.cluster import Cluster
+from sim.errors import DeadlockError
+
+
+def network(kind, num_ranks):
+    if kind == "ring":
+        return Topology.ring(num_ranks=num_ranks, bandwidth="10GB/s", latency="1us")
+    return Topology.nodes(
+        num_nodes=-(-num_ranks // 2),
+        ranks_per_node=2,
+        intra_bandwidth="300GB/s",
+        intra_latency="500ns",
+        nics_per_node=1,
+        nic_bandwidth="25GB/s",
+        nic_latency="2us",
+        num_ranks=num_ranks,
+    )
+
+
+def both_ways(work, topology, **options):
+    """Return results and times carried out jointly, and rank by rank."""
+    found = []
+    for least in (joint.MIN_RANKS, 10**9):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(joint, "MIN_RANKS", least)
+            run = run_virtual(work, topology, **options)
+        found.append((run.results, run.times_ps, run.cluster.network.link_bytes.tolist()))
+    return found
+
+
+def supported(num_ranks):
+    names = []
+    for name in algorithm_names("all_reduce"):
+        try:
+            list(resolve_algorithm(name).steps(0, num_ranks))
+        except NotSupportedError:
+            continue
+        names.append(name)
+    return names
+
+
+def all_reduce(tensor, num_ranks):
+    dist.all_reduce(tensor)
+    return tensor
+
+
+def maximum(tensor, num_ranks):
+    dist.all_reduce(tensor.t() if tensor.dim() == 2 else tensor, dist.ReduceOp.MAX)
+    return tensor
+
+
+def mean_of_halves(tensor, num_ranks):
+    halves = tensor.to(torch.bfloat16)
+    dist.all_reduce(halves, dist.ReduceOp.AVG)
+    return halves
+
+
+def all_gather(tensor, num_ranks):
+    output = torch.empty(num_ranks * tensor.numel())
+    dist.all_gather_single(output, tensor)
+    return output
+
+
+def reduce_scatter(tensor, num_ranks):
+    output = torch.empty_like(tensor)
+    dist.reduce_scatter_single(output, tensor.repeat(num_ranks) * torch.arange(num_ranks * tensor.numel()))
+    return output
+
+
+def all_to_all(tensor, num_ranks):
+    output = torch.empty(num_ranks * tensor.numel())
+    dist.all_to_all_single(output, tensor.repeat(num_ranks))
+    return output
+
+
+def overlapping(tensor, num_ranks):
+    other = tensor.clone()
+    works = [dist.all_reduce(each, async_op=True) for each in (tensor, other)]
+    for work in works:
+        work.wait()
+    return torch.cat([tensor, other])
+
+
+def in_halves(tensor, num_ranks):
+    groups = [dist.new_group(list(range(first, num_ranks, 2))) for first in (0, 1)]
+    dist.all_reduce(tensor, group=groups[dist.get_rank() % 2])
+    return tensor
+
+
+CALLS = [all_reduce, maximum, mean_of_halves, all_gather, reduce_scatter, all_to_all, overlapping, in_halves]
+
+
+@given(data=st.data())
+@settings(max_examples=40)
+def test_results_are_equal_to_the_bit_and_times_to_the_picosecond(data):
+    num_ranks = data.draw(st.integers(3, 6))
+    algorithm = data.draw(st.sampled_from(supported(num_ranks)))
+    numel, calls = (
+        data.draw(st.integers(0, 40)),
+        data.draw(st.lists(st.sampled_from(CALLS), min_size=1, max_size=4)),
+    )
+    late = data.draw(st.lists(st.integers(0, 10**7), min_size=num_ranks, max_size=num_ranks))
+    kind = data.draw(st.sampled_from(["ring", "nodes"]))
+    conditions = data.draw(st.sampled_from([(), (Straggler(1, factor=2),), (Jitter("1us", seed=3),)]))
+
+    def work(rank):
+        dist.init_process_group()
+        torch.manual_seed(rank)
+        results = []
+        for call in calls:
+            Cluster.current().charge_ps(late[rank])
+            results.append((call(torch.randn(numel), num_ranks), Cluster.current().now_ps()))
+        return [(tensor.tolist(), time_ps) for tensor, time_ps in results]
+
+    topology = network(kind, num_ranks)
+    jointly, by_rank = both_ways(work, topology, algorithm=algorithm, conditions=conditions)
+
+    assert jointly == by_rank
+
+
+def test_what_is_joint_is_told_from_what_is_not(monkeypatch):
+    joined = []
+    begin = joint.Joint.join
+    monkeypatch.setattr(joint.Joint, "join", lambda self, *args: joined.append(args[0]) or begin(self, *args))
+
+    def work(rank):
+        dist.init_process_group()
+        for call in (all_reduce, all_gather):
+            call(torch.ones(4), 4)
+        dist.broadcast(torch.ones(4), 0)
+
+    run_virtual(work, network("ring", 4))
+    assert sorted(joined) == sorted([*range(4)] * 2)
+
+
+def test_a_rank_that_does_not_come_is_named():
+    def work(rank):
+        dist.init_process_group()
+        if rank != 2:
+            dist.all_reduce(torch.ones(4))
+
+    with pytest.raises(
+        DeadlockError, match=r"rank 0: waits since .* for .*all_reduce.*: waits for rank 2 to call"
+    ):
+        run_virtual(work, network("ring", 4))

@@ -1,0 +1,121 @@
+"""In virtual time a rank that does wrong is named at once, with what every rank was doing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives.virtual import run_virtual
+from sim.cluster import Cluster
+from sim.errors import DeadlockError, RankError
+from tests.collectives.virtual.test_virtual_run import switch
+
+MISMATCHES = ("collective", "size", "dtype", "op", "root")
+
+
+class OwnError(Exception):
+    pass
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Before or instead of its call number ``call``, rank ``culprit`` of ``world_size`` does wrong."""
+
+    fault: str
+    world_size: int
+    culprit: int
+    call: int
+    async_op: bool
+    algorithm: str
+
+
+@st.composite
+def scenarios(draw: Any, faults: tuple[str, ...], min_size: int) -> Scenario:
+    world_size = draw(st.integers(min_size, 6))
+    return Scenario(
+        fault=draw(st.sampled_from(faults)),
+        world_size=world_size,
+        culprit=draw(st.integers(0, world_size - 1)),
+        call=draw(st.integers(0, 4)),
+        async_op=draw(st.booleans()),
+        algorithm=draw(st.sampled_from(["ring", "tree", "direct"])),
+    )
+
+
+def go_through(scenario: Scenario) -> None:
+    """Run the scenario's ranks in virtual time."""
+    topology = switch(scenario.world_size)
+    run_virtual(lambda rank: make_calls(scenario, rank), topology, algorithm=scenario.algorithm)
+
+
+def make_calls(scenario: Scenario, rank: int) -> None:
+    """Make six calls, each checked as soon as it is complete; the culprit does what the scenario says."""
+    dist.init_process_group()
+    for number in range(6):
+        fault = scenario.fault if (rank, number) == (scenario.culprit, scenario.call) else ""
+        Cluster.current().charge_ps(1000 * (rank + 1))  # type: ignore[union-attr]
+        if fault == "returns":
+            return
+        if fault == "raises":
+            raise OwnError
+        dtype = torch.float64 if fault == "dtype" else torch.float32
+        tensor = torch.full((40 + (fault == "size"),), rank + 1, dtype=dtype)
+        if scenario.fault == "root" or fault == "collective":
+            root = int(fault == "root")
+            work = dist.broadcast(tensor, root, async_op=scenario.async_op)
+            expected = root + 1
+        else:
+            op = dist.ReduceOp.MAX if fault == "op" else dist.ReduceOp.SUM
+            work = dist.all_reduce(tensor, op, async_op=scenario.async_op)
+            expected = sum(range(scenario.world_size + 1))
+        if scenario.async_op:
+            work.wait()
+        assert (tensor == expected).all()
+
+
+@settings(max_examples=40)
+@given(scenario=scenarios(MISMATCHES, min_size=3))
+def test_a_rank_that_calls_another_is_named_with_both_calls(scenario: Scenario) -> None:
+    with pytest.raises(DeadlockError) as caught:
+        go_through(scenario)
+
+    _, *states, verdict = str(caught.value).splitlines()
+    assert [state.strip()[:7] for state in states[: scenario.world_size]] == [
+        f"rank {rank}:" for rank in range(scenario.world_size)
+    ]
+    assert f": rank {scenario.culprit} called something else: " in verdict
+    assert len(re.findall(rf"(?:all_reduce|broadcast) #{scenario.call} \(", verdict)) == 3
+
+
+@settings(max_examples=20)
+@given(scenario=scenarios(("returns",), min_size=2))
+def test_a_rank_that_ends_early_is_named_with_the_collective_of_the_others(
+    scenario: Scenario,
+) -> None:
+    with pytest.raises(DeadlockError) as caught:
+        go_through(scenario)
+
+    *states, verdict = str(caught.value).splitlines()[1:]
+    assert f"rank {scenario.culprit}: has finished" in states[scenario.culprit]
+    assert re.search(
+        rf"all_reduce #{scenario.call} \(.*\): rank {scenario.culprit} did not take part", verdict
+    )
+
+
+@settings(max_examples=20)
+@given(scenario=scenarios(("raises",), min_size=2))
+def test_a_rank_that_raises_ends_the_run_with_its_error_and_what_the_others_did(scenario: Scenario) -> None:
+    with pytest.raises(RankError, match=f"rank {scenario.culprit} raised OwnError") as caught:
+        go_through(scenario)
+
+    (note,) = caught.value.__notes__
+    others = [rank for rank in range(scenario.world_size) if rank != scenario.culprit]
+    states = note.splitlines()[: len(others)]
+    assert [line.partition(":")[0] for line in states] == [f"rank {rank}" for rank in others]

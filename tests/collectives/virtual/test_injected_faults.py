@@ -1,0 +1,266 @@
+"""Injected faults: ranks that die, and messages that are late."""
+
+from __future__ import annotations
+
+import os
+import signal
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives.virtual import run_virtual
+from collectives.virtual.faults import DeadRank, MessageDelay
+from sim import LinkFailure, Straggler
+from sim.cluster import Cluster
+from sim.errors import ConditionError, DeadlockError, LinkFailedError
+from tests.collectives.virtual.test_virtual_run import switch
+
+
+def make_calls(rank: int) -> list[float]:
+    """Compute, reduce, gather, pass on: what depends on who came first would differ."""
+    dist.init_process_group()
+    world_size = dist.get_world_size()
+    values = torch.arange(6.0) + rank
+    for _ in range(3):
+        Cluster.current().charge_ps(10_000_000 * (1 + rank))  # type: ignore[union-attr]
+        work = dist.all_reduce(values, async_op=True)
+        passed = torch.full((5,), float(rank))
+        if rank % 2 == 0 and rank + 1 < world_size:
+            dist.send(passed, rank + 1)
+        elif rank % 2:
+            dist.recv(passed, rank - 1)
+        work.wait()
+        parts = [torch.empty(5) for _ in range(world_size)]
+        dist.all_gather(parts, passed)
+        values += torch.cat(parts).sum()
+    return values.tolist()
+
+
+@settings(max_examples=15)
+@given(seeds=st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), world_size=st.integers(2, 5))
+def test_delays_of_messages_follow_their_seed_and_change_times_but_never_results(
+    seeds: tuple[int, int], world_size: int
+) -> None:
+    plain = run_virtual(make_calls, switch(world_size))
+    first, again, other = (
+        run_virtual(make_calls, switch(world_size), conditions=[MessageDelay("50us", seed)])
+        for seed in (seeds[0], *seeds)
+    )
+
+    assert first.results == again.results == other.results == plain.results
+    assert first.times_ps == again.times_ps
+    assert max(first.times_ps) > max(plain.times_ps)
+    assert (first.times_ps == other.times_ps) == (seeds[0] == seeds[1])
+
+
+@settings(max_examples=25)
+@given(death_ps=st.integers(0, 300_000_000), victim=st.integers(0, 3), slow=st.booleans())
+def test_a_rank_killed_at_any_time_is_named_with_that_time_or_was_through_by_then(
+    death_ps: int, victim: int, slow: bool
+) -> None:
+    slowness = [Straggler(victim, factor=2, delay="15us")] if slow else []
+    death = DeadRank(victim, at=death_ps / 1e12)
+    whole = run_virtual(make_calls, switch(4), conditions=slowness)
+
+    for _ in range(2):
+        if death_ps >= whole.times_ps[victim] and death.at_ps != whole.times_ps[victim]:
+            run = run_virtual(make_calls, switch(4), conditions=[*slowness, death])
+            assert (run.times_ps, run.results) == (whole.times_ps, whole.results)
+        elif death_ps < whole.times_ps[victim] - 10_000_000:  # before its last messages set out
+            with pytest.raises(DeadlockError) as caught:
+                run_virtual(make_calls, switch(4), conditions=[*slowness, death])
+            lines = str(caught.value).splitlines()
+            assert lines[1 + victim].startswith(f"  rank {victim}: was killed, at ")
+            assert any(f"rank {victim} did not take part: killed at " in line for line in lines[5:])
+
+
+def test_a_rank_that_dies_while_it_computes_has_lived_until_then_and_not_longer() -> None:
+    lived = []
+
+    def work(rank: int) -> str:
+        rank_thread = Cluster.current()
+        assert rank_thread is not None
+        try:
+            for _ in range(10):
+                rank_thread.charge_ps(1000)
+                lived.append(rank)
+        finally:
+            lived.append(-1)
+        return "through"
+
+    run = run_virtual(work, switch(2), conditions=[DeadRank(1, at=4.5e-9)])
+
+    assert run.results == ["through", None]
+    assert run.times_ps == (10_000, 4500)
+    assert lived.count(1) == 4
+
+
+@settings(max_examples=25)
+@given(death_ns=st.integers(1, 40_000).filter(lambda death_ns: death_ns % 8000), victim=st.integers(0, 2))
+def test_of_what_a_dead_rank_had_posted_only_messages_under_way_arrive(death_ns: int, victim: int) -> None:
+    def work(rank: int) -> int:
+        dist.init_process_group()
+        handle = dist.all_reduce(torch.ones(3 * 12_500), async_op=True)
+        rank_thread = Cluster.current()
+        assert rank_thread is not None
+        if rank == victim:
+            rank_thread.charge_ps(10**9)
+        handle.wait()
+        return rank_thread.now_ps()
+
+    step_ps = 4_000_000 + 50_000 * 80  # α + β·n/p, 50 kB chunks at 12.5 GB/s
+    takes_ps = 4 * step_ps  # 2(p-1) steps; in the last its messages need it no more
+    death = DeadRank(victim, at=death_ns / 1e9)
+
+    if death_ns * 1000 > 3 * step_ps:
+        run = run_virtual(work, switch(3), conditions=[death])
+        assert run.results == [None if rank == victim else takes_ps for rank in range(3)]
+    else:
+        with pytest.raises(DeadlockError, match=f"rank {victim} did not take part: killed at "):
+            run_virtual(work, switch(3), conditions=[death])
+
+
+SCRIPT = """
+    import torch
+    import torch.distributed as dist
+
+    def step(model, optimizer):
+        model(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    dist.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    try:
+        for _ in range(4):
+            step(model, optimizer)
+        dist.barrier()
+    finally:
+        dist.barrier()
+"""
+
+
+def test_a_death_in_training_says_in_which_collective_iteration_and_line_the_others_wait(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(SCRIPT))
+
+    with pytest.raises(DeadlockError) as caught:
+        run_virtual(path, switch(3), conditions=[DeadRank(2, iteration=3)])
+
+    head, *states, place, verdict = str(caught.value).splitlines()
+    assert "2 of 3 ranks wait" in head
+    for rank, state in enumerate(states[:2]):
+        assert state.startswith(f"  rank {rank}: waits since ")
+        assert "all_reduce #" in state
+        assert state.endswith(", in iteration 3")
+    assert states[2].startswith("  rank 2: was killed, at ")
+    assert states[2].endswith("in iteration 3")
+    assert place == "  ranks 0, 1 at train.py:6 in step: model(torch.ones(4, 8)).sum().backward()"
+    assert "all_reduce #" in verdict
+    assert "rank 2 did not take part: killed at " in verdict
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]
+
+
+def test_a_link_that_fails_is_told_with_what_every_rank_does_and_where(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(SCRIPT))
+
+    with pytest.raises(
+        LinkFailedError, match=r"link rank 0 up has failed; lost at .*: all_reduce #"
+    ) as caught:
+        run_virtual(path, switch(3), conditions=[LinkFailure("rank 0 up", at="60us")])
+
+    (note,) = caught.value.__notes__
+    *states, place = note.splitlines()
+    assert [state.partition(":")[0] for state in states] == ["rank 0", "rank 1", "rank 2"]
+    assert all(", in iteration " in state for state in states)
+    assert place == "ranks 0, 1, 2 at train.py:6 in step: model(torch.ones(4, 8)).sum().backward()"
+
+
+def test_in_a_group_of_some_ranks_the_report_says_who_they_are() -> None:
+    def work(rank: int) -> None:
+        dist.init_process_group()
+        group = dist.new_group([1, 2])
+        if rank == 1:
+            dist.barrier(group)
+
+    with pytest.raises(DeadlockError) as caught:
+        run_virtual(work, switch(3))
+
+    text = str(caught.value)
+    assert "barrier #0 (tree, 1 × uint8, sum), in the group of ranks 1, 2, numbered from 0: step" in text
+    assert text.splitlines()[-1] == (
+        "  in the group of ranks 1, 2: barrier #0 (tree, 1 × uint8, sum): "
+        "rank 2 did not take part: finished at 0 ps, without calling it"
+    )
+
+
+def test_of_very_many_ranks_the_report_shows_the_first_the_dead_and_who_waits_where() -> None:
+    def work(rank: int) -> None:
+        dist.init_process_group()
+        for _ in range(2):
+            dist.barrier()
+
+    with pytest.raises(DeadlockError) as caught:
+        run_virtual(work, switch(40), conditions=[DeadRank(30, at="30us")])
+
+    head, *states, place, verdict = str(caught.value).splitlines()
+    assert "39 of 40 ranks wait" in head
+    assert [state.split(":")[0] for state in states] == [
+        *(f"  rank {rank}" for rank in range(16)), "  rank 30", "  and 23 more ranks"
+    ]  # fmt: skip
+    assert place.startswith("  ranks 0-29, 31-39 at test_virtual_injected_faults.py:")
+    assert "rank 30 did not take part: killed at 30 us" in verdict
+
+
+@pytest.mark.parametrize("inside", ["a collective", "a computation"])
+def test_an_interrupt_stops_a_run_with_faults_at_once(inside: str) -> None:
+    def work(rank: int) -> None:
+        dist.init_process_group()
+        if rank == 0:
+            os.kill(os.getpid(), signal.SIGINT)
+        while inside == "a computation" and rank == 0:
+            pass
+        for _ in range(10**9):
+            dist.barrier()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_virtual(work, switch(3), conditions=[DeadRank(2, at="3000s"), MessageDelay("1us")])
+
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: DeadRank(1), "expected an iteration or a time"),
+        (lambda: DeadRank(1, iteration=2, at="1ms"), "one of them"),
+        (lambda: DeadRank(1, iteration=-2), "expected a number from 0, got -2"),
+        (lambda: DeadRank(1, at="soon"), "soon"),
+        (lambda: MessageDelay("50us", seed=-1), "seed"),
+        (lambda: run_on_two([DeadRank(2, at="1ms")]), "has places 0 to 1, got 2"),
+        (lambda: run_on_two([DeadRank(1, iteration=1), DeadRank(1, at="1ms")]), "a rank dies once"),
+        (lambda: run_on_two([MessageDelay("1us"), MessageDelay("2us")]), "2 for MessageDelay; give one"),
+        (lambda: run_on_two(["slow"]), "got 'slow'"),
+    ],
+)
+def test_a_fault_that_cannot_be_is_refused_in_one_line(make: Any, words: str) -> None:
+    with pytest.raises((ConditionError, ValueError)) as caught:
+        make()
+
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def run_on_two(conditions: list[Any]) -> None:
+    run_virtual(make_calls, switch(2), conditions=conditions)

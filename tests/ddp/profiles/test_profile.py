@@ -1,0 +1,192 @@
+"""Profiles survive a round trip, and say what is wrong with a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.derive_profiles import MODELS, derive
+from ddp.errors import ProfileError
+from ddp.profiles import Gradient, Profile, bundled_profiles, load_profile
+
+SECONDS = st.floats(0, 100, allow_nan=False)
+
+
+@st.composite
+def profiles(draw: st.DrawFn) -> Profile:
+    ready = draw(st.lists(SECONDS, min_size=1, max_size=20))
+    gradients = tuple(
+        Gradient(name=f"p{index}", numel=index, dtype="float32", nbytes=4 * index, ready_seconds=seconds)
+        for index, seconds in enumerate(ready)
+    )
+    return Profile(
+        name="random",
+        source="test",
+        device="none",
+        forward_seconds=draw(SECONDS),
+        backward_seconds=max(ready) + draw(SECONDS),
+        gradients=gradients,
+    )
+
+
+def as_dict(**changes: Any) -> dict[str, Any]:
+    gradient = {"name": "a", "numel": 2, "dtype": "float32", "nbytes": 8, "ready_seconds": 1.0}
+    return {
+        "schema": 1,
+        "name": "n",
+        "source": "s",
+        "device": "d",
+        "forward_seconds": 1.0,
+        "backward_seconds": 1.0,
+        "gradients": [gradient],
+        **changes,
+    }
+
+
+@given(profiles())
+def test_a_saved_profile_is_loaded_unchanged(
+    tmp_path_factory: pytest.TempPathFactory, profile: Profile
+) -> None:
+    path = tmp_path_factory.mktemp("profile") / "p.json"
+    profile.save(path)
+
+    assert Profile.load(path) == profile
+
+
+@given(profiles())
+def test_the_charges_of_a_step_add_up_to_its_compute(profile: Profile) -> None:
+    charges = profile.compute_charges()
+
+    assert sum(charges.values()) == profile.compute_ps
+    assert min(charges.values()) >= 0
+
+
+@given(profiles())
+def test_charging_in_ready_order_meets_every_ready_time(profile: Profile) -> None:
+    charges = profile.compute_charges()
+
+    now = 0
+    for index in profile.ready_order():
+        now += charges[f"gradient:p{index}"]
+        assert now == profile.gradients[index].ready_ps
+
+
+def test_uniform_buckets_become_ready_at_equal_intervals_in_reverse_of_registration() -> None:
+    profile = Profile.uniform(num_buckets=4, bucket_bytes=100, seconds_per_bucket=0.005)
+
+    assert profile.ready_order() == [3, 2, 1, 0]
+    assert [profile.gradients[index].ready_ps for index in profile.ready_order()] == [
+        5 * 10**9,
+        10 * 10**9,
+        15 * 10**9,
+        20 * 10**9,
+    ]
+    assert profile.nbytes == 400
+    assert profile.compute_seconds == 0.02
+
+
+@pytest.mark.parametrize(("num_buckets", "nbytes", "seconds"), [(0, 4, 1.0), (1, 3, 1.0), (1, 4, -1.0)])
+def test_an_impossible_uniform_profile_is_refused(num_buckets: int, nbytes: int, seconds: float) -> None:
+    with pytest.raises(ProfileError, match="expected at least one bucket"):
+        Profile.uniform(num_buckets, nbytes, seconds)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"schema": 2}, "schema: Input should be 1, got 2"),
+        ({"forward_seconds": -1.0}, "forward_seconds: .*greater than or equal to 0, got -1.0"),
+        ({"forward_seconds": None}, "forward_seconds: .*valid number"),
+        ({"forwrd_seconds": 1}, "forwrd_seconds: Extra inputs are not permitted"),
+        ({"gradients": []}, "gradients: .*at least 1 item"),
+        ({"gradients": [{"name": "a"}]}, "gradients.0.numel: Field required"),
+        ({"gradients": 2 * as_dict()["gradients"]}, "gradients: a is listed more than once"),
+        ({"backward_seconds": 0.5}, "gradients: a becomes ready after 1.0 s, later than .*, 0.5"),
+    ],
+)
+def test_a_file_with_a_wrong_field_is_refused_by_file_and_field(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps(as_dict(**changes)))
+
+    with pytest.raises(ProfileError, match=rf"wrong\.json: {message}"):
+        Profile.load(path)
+
+
+def test_a_file_that_is_no_json_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "wrong.json"
+    path.write_text("{")
+
+    with pytest.raises(ProfileError, match=r"wrong\.json: Invalid JSON"):
+        Profile.load(path)
+
+
+def test_an_unknown_profile_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ProfileError, match="no profile 'resnet_50': did you mean 'resnet50'"):
+        load_profile("resnet_50")
+
+
+@pytest.mark.parametrize(
+    ("name", "num_tensors", "num_elements", "dtype"),
+    [
+        ("resnet50", 161, 25_557_032, "float32"),
+        ("bert-large", 391, 335_141_888, "float32"),
+        ("gpt2-xl", 580, 1_557_611_200, "float32"),
+        ("llama3-8b", 291, 8_030_261_248, "bfloat16"),
+    ],
+)
+def test_a_bundled_profile_has_the_parameters_of_its_reference_model(
+    name: str, num_tensors: int, num_elements: int, dtype: str
+) -> None:
+    profile = load_profile(name)
+
+    assert len(profile.gradients) == num_tensors
+    assert sum(gradient.numel for gradient in profile.gradients) == num_elements
+    assert {gradient.dtype for gradient in profile.gradients} == {dtype}
+    assert {gradient.nbytes // gradient.numel for gradient in profile.gradients} == {
+        2 if dtype == "bfloat16" else 4
+    }
+
+
+def test_the_bundled_profiles_are_what_their_script_derives() -> None:
+    assert sorted(MODELS) == sorted(bundled_profiles())
+    for name, model in MODELS.items():
+        assert load_profile(name) == derive(model)
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_gradients_of_a_bundled_profile_are_ready_from_the_last_layer_to_the_first(name: str) -> None:
+    profile, model = load_profile(name), MODELS[name]
+
+    ready = {gradient.name: gradient.ready_ps for gradient in profile.gradients}
+    in_order = [ready[tensor] for layer in model.layers for tensor, _ in layer.tensors]
+
+    assert in_order == sorted(in_order, reverse=True)
+    assert in_order[0] == profile.backward_ps
+
+
+def test_a_bundled_profile_takes_the_time_of_the_rate_that_it_states() -> None:
+    for name, model in MODELS.items():
+        expected = model.batch / model.samples_per_second
+        assert load_profile(name).compute_seconds == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_tied_head_of_gpt2_makes_its_largest_gradient_ready_last() -> None:
+    profile = load_profile("gpt2-xl")
+
+    assert profile.gradients[profile.ready_order()[-1]].name == "transformer.wte.weight"
+
+
+def test_a_saved_profile_has_a_line_per_gradient(tmp_path: Path) -> None:
+    load_profile("resnet50").save(tmp_path / "p.json")
+
+    lines = (tmp_path / "p.json").read_text().splitlines()
+
+    assert sum('"ready_seconds"' in line for line in lines) == 161
+    assert len(lines) < 175

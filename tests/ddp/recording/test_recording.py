@@ -1,0 +1,255 @@
+"""A recorded profile says when each gradient of a real backward pass became ready."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import ddp
+import ddp.recording.recording
+from ddp.errors import ProfileError
+from ddp.profiles import Profile
+from ddp.recording import record_profile
+
+PAUSE = 0.002
+
+
+class Slow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(PAUSE)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
+        time.sleep(PAUSE)
+        return gradient
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(2, 2, dtype=torch.float64) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(Slow.apply(x))
+        return x
+
+
+def train(module: nn.Module) -> Callable[[], None]:
+    return lambda: module(torch.ones(1, 2, dtype=torch.float64)).sum().backward()
+
+
+@pytest.fixture(scope="module")
+def profile() -> Profile:
+    net = Net()
+    return record_profile(net, train(net), name="slow", num_iterations=3, num_warmup=1)
+
+
+def test_gradients_are_listed_by_name_and_size_in_the_order_of_registration(profile: Profile) -> None:
+    assert [(g.name, g.numel, g.dtype, g.nbytes) for g in profile.gradients] == [
+        (f"layers.{layer}.{kind}", numel, "float64", 8 * numel)
+        for layer in range(3)
+        for kind, numel in (("weight", 4), ("bias", 2))
+    ]
+
+
+def test_gradients_become_ready_from_the_last_layer_to_the_first(profile: Profile) -> None:
+    assert [index // 2 for index in profile.ready_order()] == [2, 2, 1, 1, 0, 0]
+
+
+def test_times_are_at_least_what_was_slept(profile: Profile) -> None:
+    first, middle, last = (profile.gradients[index].ready_seconds for index in (0, 2, 4))
+
+    assert profile.forward_seconds >= 3 * PAUSE
+    assert middle - last >= PAUSE
+    assert first - middle >= PAUSE
+    assert profile.backward_seconds >= first
+
+
+def test_recording_leaves_no_hooks_behind() -> None:
+    net = Net()
+    record_profile(net, train(net), name="slow", num_iterations=1, num_warmup=0)
+
+    assert not net._forward_hooks
+    assert not net._forward_pre_hooks
+    assert not any(parameter._post_accumulate_grad_hooks for parameter in net.parameters())
+
+
+def test_a_step_without_a_backward_pass_is_refused() -> None:
+    net = Net()
+    with pytest.raises(ProfileError, match="ran no forward and backward pass"):
+        record_profile(net, lambda: None, name="none")
+
+
+def test_a_parameter_without_a_gradient_is_named() -> None:
+    net = Net()
+    net.extra = nn.Parameter(torch.ones(1))
+    with pytest.raises(ProfileError, match="computed no gradient for extra"):
+        record_profile(net, train(net), name="unused")
+
+
+def test_a_number_of_iterations_below_one_is_refused() -> None:
+    with pytest.raises(ProfileError, match="num_iterations=0"):
+        record_profile(Net(), lambda: None, name="none", num_iterations=0)
+
+
+def loop(module: nn.Module, count: int = 6) -> None:
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    for _ in range(count):
+        optimizer.zero_grad()
+        module(torch.ones(1, 2, dtype=torch.float64)).sum().backward()
+        optimizer.step()
+
+
+def test_a_loop_is_recorded_as_the_step_is() -> None:
+    net = Net()
+    by_step = record_profile(net, train(net), name="Net", num_iterations=3, num_warmup=1)
+
+    with ddp.record() as recording:
+        loop(net)
+
+    profile = recording.profile
+    assert profile.name == "Net"
+    assert "median of 4 iterations" in profile.source
+    assert [(g.name, g.nbytes) for g in profile.gradients] == [(g.name, g.nbytes) for g in by_step.gradients]
+    assert [index // 2 for index in profile.ready_order()] == [2, 2, 1, 1, 0, 0]
+    assert profile.forward_seconds >= 3 * PAUSE
+    assert profile.backward_seconds >= 2 * PAUSE
+    assert not net._forward_pre_hooks
+    assert not any(parameter._post_accumulate_grad_hooks for parameter in net.parameters())
+
+
+@pytest.fixture
+def one_rank() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("wrapper", [nn.parallel.DistributedDataParallel, ddp.DistributedDataParallel])
+def test_stock_ddp_and_ours_are_recorded_under_the_names_of_the_module(
+    one_rank: None, wrapper: type[nn.Module]
+) -> None:
+    net = Net()
+
+    with ddp.record() as recording:
+        loop(wrapper(net))
+
+    assert [g.name for g in recording.profile.gradients] == [name for name, _ in net.named_parameters()]
+    assert "rank 0 of 1" in recording.profile.source
+    assert recording.profile.forward_seconds >= 3 * PAUSE
+
+
+def test_a_compiled_module_is_recorded_under_its_own_names() -> None:
+    net = nn.Sequential(nn.Linear(2, 2, dtype=torch.float64))
+
+    with ddp.record() as recording:
+        loop(torch.compile(net, backend="eager"))
+
+    assert [g.name for g in recording.profile.gradients] == ["0.weight", "0.bias"]
+
+
+def test_recording_ends_after_the_iterations_asked_for() -> None:
+    calls: list[int] = []
+    net = Net()
+
+    with ddp.record(num_iterations=2, num_warmup=1) as recording:
+        recording.on_full = lambda: calls.append(1)
+        loop(net, 8)
+
+    assert recording.trained == {"Net": 3}
+    assert "median of 2 iterations" in recording.profile.source
+    assert calls == [1]
+
+
+def test_fewer_passes_than_the_warm_up_leave_the_last_one() -> None:
+    with ddp.record() as recording:
+        loop(Net(), 1)
+
+    assert "median of 1 iteration," in recording.profile.source
+
+
+def test_what_was_recorded_before_an_exception_is_kept() -> None:
+    def interrupted() -> None:
+        with recording:
+            loop(Net(), 4)
+            raise KeyboardInterrupt
+
+    recording = ddp.record()
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+
+    assert recording.trained == {"Net": 4}
+    assert len(recording.profile.gradients) == 6
+
+
+def test_modules_called_without_gradients_or_without_parameters_are_not_taken_for_the_one_trained() -> None:
+    net, other, criterion = Net(), Net(), nn.MSELoss()
+
+    with ddp.record() as recording:
+        for _ in range(4):
+            with torch.no_grad():
+                target = other(torch.ones(1, 2, dtype=torch.float64))
+            criterion(net(torch.ones(1, 2, dtype=torch.float64)), target).backward()
+
+    assert recording.trained == {"Net": 4}
+
+
+def test_several_trained_modules_are_listed_and_one_can_be_named() -> None:
+    first, second, linear = Net(), Net(), nn.Linear(2, 2)
+
+    def both() -> ddp.recording.recording.Recording:
+        recording = ddp.record()
+        with recording:
+            loop(first, 3)
+            loop(second, 3)
+            loop(linear.double(), 2)
+        return recording
+
+    recording = both()
+    with pytest.raises(ProfileError, match=r"Net \(3 passes\), Net-2 \(3 passes\).*say which"):
+        _ = recording.profile
+    recording._wanted = "Net-2"
+    assert len(recording.profile.gradients) == 6
+    recording._wanted = second
+    assert len(recording.profile.gradients) == 6
+    recording._wanted = "Nut"
+    with pytest.raises(ProfileError, match="Nut was not trained; trained were: Net"):
+        _ = recording.profile
+
+
+def test_a_gradient_that_never_comes_is_left_out_and_named() -> None:
+    net = Net()
+    net.extra = nn.Parameter(torch.ones(1))
+
+    with ddp.record() as recording:
+        loop(net, 3)
+
+    assert len(recording.profile.gradients) == 6
+    assert "without extra, which got no gradient" in recording.profile.source
+
+
+def test_a_block_that_trains_nothing_says_so() -> None:
+    with ddp.record() as recording:
+        Net()(torch.ones(1, 2, dtype=torch.float64))
+
+    with pytest.raises(ProfileError, match="nothing was recorded"):
+        _ = recording.profile
+
+
+def test_several_forward_calls_before_one_backward_pass_are_one_pass() -> None:
+    net, x = Net(), torch.ones(1, 2, dtype=torch.float64)
+
+    with ddp.record() as recording:
+        for _ in range(4):
+            (net(x) + net(x)).sum().backward()
+
+    assert recording.trained == {"Net": 4}
+    assert recording.profile.forward_seconds >= 6 * PAUSE

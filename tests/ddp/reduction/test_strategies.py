@@ -1,0 +1,331 @@
+"""What overlap strategies promise: of their plans, and of simulated steps."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives.simulation import simulate
+from ddp import Profile, load_profile, simulate_step
+from ddp.profiles import Gradient
+from ddp.reduction.bucketing import MIB
+from ddp.reduction.overlap import STRATEGIES, resolve_strategy
+from ddp.reduction.strategies.mg_wfbp import merge
+from ddp.reduction.strategies.plan import Cost, Layout, Plan, Timing
+from ddp.reduction.strategies.priority import launch_order, parts
+from sim.topology import Topology
+from tests.sim.networks import networks
+
+DIVISIBLE = 4 * 60
+NAMES = [
+    *STRATEGIES,
+    "zero1:prefetch=True",
+    "priority:partition_mb=0.1,credits=1",
+    "accumulate:k=3,last=mg_wfbp",
+]
+LAST_OVERLAPPED = ["wait_free", "per_parameter", "mg_wfbp"]
+
+
+@st.composite
+def profiles(draw: st.DrawFn, unit: int = 4) -> Profile:
+    sizes = draw(st.lists(st.integers(0, 4 * MIB // unit), min_size=1, max_size=7))
+    ready = [draw(st.integers(0, 40)) / 10_000 for _ in sizes]
+    return Profile(
+        name="random",
+        source="test",
+        device="none",
+        forward_seconds=draw(st.integers(0, 20)) / 10_000,
+        backward_seconds=max(ready) + draw(st.integers(0, 10)) / 10_000,
+        gradients=tuple(
+            Gradient(
+                name=f"p{i}", numel=n * unit // 4, dtype="float32", nbytes=n * unit, ready_seconds=seconds
+            )
+            for i, (n, seconds) in enumerate(zip(sizes, ready, strict=True))
+        ),
+    )
+
+
+def switch(num_ranks: int, bandwidth: str = "10Gbps") -> Topology:
+    return Topology.switch(num_ranks=num_ranks, bandwidth=bandwidth, latency="5us")
+
+
+CAPS = st.sampled_from([1e-6, 0.5, 2, 25])
+GBPS = st.integers(10**8, 10**10)
+
+
+@given(profiles(), networks(GBPS, max_ranks=6), CAPS, st.sampled_from(["ring", "tree", "naive"]))
+@settings(max_examples=60)
+def test_wait_free_is_never_slower_than_after_backward_with_the_same_buckets(
+    profile: Profile, topology: Topology, cap: float, algorithm: str
+) -> None:
+    early, late = (
+        simulate_step(profile, topology=topology, strategy=name, bucket_cap_mb=cap, algorithm=algorithm)
+        for name in ("wait_free", "after_backward")
+    )
+
+    assert early.time_ps <= late.time_ps
+    assert [run.nbytes for run in early.buckets] == [run.nbytes for run in late.buckets]
+
+
+@given(profiles(unit=DIVISIBLE), st.sampled_from([2, 3, 4, 5, 6]), CAPS)
+@settings(max_examples=40)
+def test_decoupling_never_loses_where_the_halves_take_no_longer_than_the_whole(
+    profile: Profile, num_ranks: int, cap: float
+) -> None:
+    topology = switch(num_ranks)
+    after, dear, zero1 = (
+        simulate_step(profile, topology=topology, strategy=name, bucket_cap_mb=cap).time_ps
+        for name in ("after_backward", "dear", "zero1:prefetch=True")
+    )
+
+    assert dear <= after
+    assert zero1 == dear
+
+
+def test_decoupling_loses_to_wait_free_where_the_backward_pass_has_room_for_the_whole() -> None:
+    gradient = Gradient(name="p", numel=60, dtype="float32", nbytes=240, ready_seconds=0.0)
+    profile = Profile(
+        name="early",
+        source="test",
+        device="none",
+        forward_seconds=0.0,
+        backward_seconds=0.001,
+        gradients=(gradient,),
+    )
+    wait_free, dear = (
+        simulate_step(profile, topology=switch(4), strategy=name).time_ps for name in ("wait_free", "dear")
+    )
+
+    assert wait_free == profile.compute_ps < dear
+
+
+def test_decoupling_loses_where_the_all_reduce_is_cheaper_than_its_halves() -> None:
+    profile = Profile.uniform(num_buckets=4, bucket_bytes=4 * 100, seconds_per_bucket=1e-6)
+    after, dear = (
+        simulate_step(
+            profile, topology=switch(16), strategy=name, bucket_cap_mb=1e-6, algorithm="recursive_doubling"
+        )
+        for name in ("after_backward", "dear")
+    )
+
+    assert dear.time_ps > after.time_ps
+
+
+def test_priority_loses_where_parts_pay_for_latency_that_they_cannot_hide() -> None:
+    profile = Profile.uniform(num_buckets=1, bucket_bytes=MIB, seconds_per_bucket=0.001)
+    after, priority = (
+        simulate_step(profile, topology=switch(8), strategy=name)
+        for name in ("after_backward", "priority:partition_mb=0.1,credits=1")
+    )
+
+    assert priority.time_ps > after.time_ps
+
+
+@given(profiles(), networks(GBPS, max_ranks=5), CAPS, st.sampled_from(NAMES))
+@settings(max_examples=80)
+def test_a_step_is_its_compute_and_the_waits_for_its_buckets(
+    profile: Profile, topology: Topology, cap: float, name: str
+) -> None:
+    step = simulate_step(profile, topology=topology, strategy=name, bucket_cap_mb=cap)
+
+    strategy = resolve_strategy(name)
+    assert step.compute_ps == profile.compute_ps * strategy.num_passes
+    assert step.time_ps == step.compute_ps + sum(run.exposed_ps for run in step.buckets)
+    assert 0 <= step.overlap_ratio <= 1
+    assert step.floor_ps <= step.time_ps
+    for run in step.buckets:
+        assert run.complete_ps <= run.launched_ps <= run.start_ps <= run.end_ps
+    waits = [span for span in step.trace.spans if span.lane == "wait"]
+    assert sum((span.end_ps or 0) - span.start_ps for span in waits) == step.time_ps - step.compute_ps
+    assert [row["size_bytes"] for row in step.rows()] == [run.nbytes for run in step.buckets]
+
+
+@given(profiles(), st.integers(2, 5), CAPS, st.sampled_from(NAMES))
+@settings(max_examples=40)
+def test_both_engines_agree_on_every_strategy(
+    profile: Profile, num_ranks: int, cap: float, name: str
+) -> None:
+    quick, slow = (
+        simulate_step(profile, topology=switch(num_ranks), strategy=name, bucket_cap_mb=cap, engine=engine)
+        for engine in ("makespan", "events")
+    )
+
+    assert (quick.time_ps, quick.buckets) == (slow.time_ps, slow.buckets)
+
+
+@given(profiles(), st.integers(1, 5), st.integers(1, 4), st.sampled_from(LAST_OVERLAPPED))
+@settings(max_examples=20)
+def test_accumulation_adds_passes_that_only_compute(
+    profile: Profile, num_ranks: int, k: int, last: str
+) -> None:
+    once = simulate_step(profile, topology=switch(num_ranks), strategy=last)
+    more = simulate_step(profile, topology=switch(num_ranks), strategy=f"accumulate:k={k},last={last}")
+
+    assert more.time_ps == (k - 1) * profile.compute_ps + once.time_ps
+
+
+@given(profiles(), st.integers(2, 6))
+@settings(max_examples=20)
+def test_data_parallel_pays_a_reduction_and_a_broadcast_in_every_step(
+    profile: Profile, num_ranks: int
+) -> None:
+    topology = switch(num_ranks)
+    reduce, broadcast = (
+        simulate("tree", nbytes=profile.nbytes, topology=topology, collective=collective, itemsize=4).time_ps
+        for collective in ("reduce", "broadcast")
+    )
+
+    step = simulate_step(profile, topology=topology, strategy="data_parallel")
+
+    assert step.time_ps == profile.compute_ps + reduce + broadcast
+
+
+def test_zero1_without_prefetching_waits_for_its_all_gathers() -> None:
+    profile = Profile.uniform(num_buckets=2, bucket_bytes=MIB, seconds_per_bucket=0.1)
+    gather = simulate("ring", nbytes=MIB, topology=switch(4), collective="all_gather", itemsize=4).time_ps
+    scatter = simulate(
+        "ring", nbytes=MIB, topology=switch(4), collective="reduce_scatter", itemsize=4
+    ).time_ps
+
+    step = simulate_step(profile, topology=switch(4), strategy="zero1", bucket_cap_mb=1)
+
+    assert step.time_ps == profile.compute_ps + scatter + 2 * gather
+
+
+def test_priority_lets_the_first_layer_overtake_and_hides_the_rest_in_the_next_forward_pass() -> None:
+    layers = [(0.003, MIB), (0.002, 8 * MIB), (0.001, 8 * MIB)]
+    profile = Profile(
+        name="three layers",
+        source="test",
+        device="none",
+        forward_seconds=0.02,
+        backward_seconds=0.003,
+        gradients=tuple(
+            Gradient(name=f"layer{i}", numel=nbytes // 4, dtype="float32", nbytes=nbytes, ready_seconds=ready)
+            for i, (ready, nbytes) in enumerate(layers)
+        ),
+    )
+
+    plain, priority = (
+        simulate_step(profile, topology=switch(4), strategy=name, bucket_cap_mb=1)
+        for name in ("wait_free", "priority:partition_mb=1,credits=2")
+    )
+
+    assert priority.time_ps < plain.time_ps
+    first_layer = max(run.complete_ps for run in priority.buckets)
+    place = [run.complete_ps for run in priority.buckets].index(first_layer)
+    assert place < len(priority.buckets) / 2
+
+
+def test_resnet50_gains_by_merging_what_the_model_says() -> None:
+    profile, topology = load_profile("resnet50"), switch(64, "100Gbps")
+    merged = simulate_step(profile, topology=topology, strategy="mg_wfbp")
+    others = [
+        simulate_step(profile, topology=topology, bucket_cap_mb=cap)
+        for cap in (1e-6, 0.5, 1, 2, 4, 8, 16, 25)
+    ]
+
+    assert merged.time_ps <= min(step.time_ps for step in others)
+
+
+@st.composite
+def merges(draw: st.DrawFn) -> tuple[Layout, Timing]:
+    sizes = draw(st.lists(st.integers(0, 50), min_size=1, max_size=7))
+    ready = sorted(draw(st.integers(0, 200)) for _ in sizes)
+    cost = Cost(draw(st.integers(0, 60)), 1000 * draw(st.integers(0, 3)))
+    keys = [draw(st.sampled_from("ab")) for _ in sizes]
+    return Layout(sizes, keys, (1,), range(len(sizes))), Timing(tuple(ready), cost)
+
+
+def end_of(buckets: list[list[int]], layout: Layout, timing: Timing) -> int:
+    end = 0
+    for bucket in buckets:
+        nbytes = sum(layout.nbytes[parameter] for parameter in bucket)
+        end = max(end, timing.ready_ps[bucket[-1]]) + timing.cost.ps(nbytes)
+    return end
+
+
+@given(merges())
+def test_merging_equals_the_best_of_all_ways_to_cut(case: tuple[Layout, Timing]) -> None:
+    layout, timing = case
+    count = len(layout.nbytes)
+    ways = []
+    for cuts in range(2 ** (count - 1)):
+        edges = [0, *(i for i in range(1, count) if cuts >> (i - 1) & 1), count]
+        buckets = [list(range(begin, end)) for begin, end in pairwise(edges)]
+        if all(len({layout.keys[parameter] for parameter in bucket}) == 1 for bucket in buckets):
+            ways.append(end_of(buckets, layout, timing))
+
+    merged = merge(range(count), layout, timing)
+
+    assert [parameter for bucket in merged for parameter in bucket] == list(range(count))
+    assert end_of(merged, layout, timing) == min(ways)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=6), st.integers(1, 12))
+def test_parts_cover_every_byte_once_and_name_whom_they_touch(sizes: list[int], size: int) -> None:
+    cut = parts(range(len(sizes)), 0, sizes, size)
+
+    owner = [parameter for parameter, nbytes in enumerate(sizes) for _ in range(nbytes)]
+    edges = [part.part for part in cut if part.part is not None]
+    assert edges[0][0] == 0
+    assert edges[-1][1] == len(owner)
+    assert all(before[1] == after[0] for before, after in pairwise(edges))
+    assert {parameter for part in cut for parameter in part.parameters} == set(range(len(sizes)))
+    for part, (begin, end) in zip(cut, edges, strict=True):
+        assert end - begin <= size
+        assert {*owner[begin:end]} <= {*part.parameters}
+        assert all(sizes[parameter] == 0 for parameter in {*part.parameters} - {*owner[begin:end]})
+
+
+@given(st.data(), st.integers(1, 8), st.integers(1, 4))
+def test_the_most_urgent_of_those_ready_is_launched(data: st.DataObject, count: int, credits: int) -> None:
+    ready = [data.draw(st.integers(0, 30)) for _ in range(count)]
+    urgency = list(data.draw(st.permutations(range(count))))
+    sizes = [data.draw(st.integers(0, 5)) for _ in range(count)]
+    cost = Cost(3, 1000)
+
+    order = launch_order(ready, urgency, sizes, cost, credits)
+
+    assert sorted(order) == list(range(count))
+    ends: list[int] = []
+    for place, part in enumerate(order):
+        credit_ps = ends[place - credits] if place >= credits else 0
+        left = order[place:]
+        now = max(credit_ps, min(ready[other] for other in left))
+        assert part == min((other for other in left if ready[other] <= now), key=urgency.__getitem__)
+        ends.append(max([now, *ends[-1:]]) + cost.ps(sizes[part]))
+
+
+@given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**9))
+def test_a_line_of_costs_goes_through_its_points(latency_ps: int, per_byte_fs: int, nbytes: int) -> None:
+    cost = Cost(latency_ps, per_byte_fs)
+    small, large = 1000, 4_000_000
+
+    fitted = Cost.through((small, cost.ps(small)), (large, cost.ps(large)))
+
+    assert abs(fitted.ps(nbytes) - cost.ps(nbytes)) <= 2 + nbytes // 10**6
+
+
+def test_before_anything_is_known_every_strategy_plans_torchs_buckets() -> None:
+    layout = Layout([4, 8, 12], ["float32"] * 3, (2**62,))
+
+    for strategy in STRATEGIES.values():
+        plan: Plan = strategy.plan(layout)
+        assert plan.buffers == ((0, 1, 2),)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if resolve_strategy(name).whole_buckets])
+def test_strategies_of_whole_buckets_reduce_each_of_them_once(name: str) -> None:
+    strategy = resolve_strategy(name)
+    timing = Timing((3, 2, 1), Cost(1, 1))
+
+    plan = strategy.plan(Layout([4, 8, 12], ["float32"] * 3, (10,), [2, 1, 0], timing))
+
+    assert [bucket.part for bucket in plan.buckets] == [None] * len(plan.buffers)
+    assert [(launch.bucket, launch.collective) for launch in plan.launches] == [
+        (number, "all_reduce") for number in range(len(plan.buckets))
+    ]

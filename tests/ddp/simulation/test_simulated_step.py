@@ -1,0 +1,203 @@
+"""A simulated step equals its closed form, and what the reducer's rules imply."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives.errors import UnknownAlgorithmError
+from collectives.program import RecvReduce, Send, Step
+from collectives.simulation import simulate
+from ddp import Profile, load_profile, simulate_step
+from ddp.errors import BucketingError, UnknownStrategyError
+from ddp.profiles import Gradient
+from ddp.reduction.bucketing import MIB
+from sim.topology import Topology
+
+MS = 10**9
+SWITCH_64 = Topology.switch(num_ranks=64, bandwidth="100Gbps", latency="2us")
+
+
+@st.composite
+def profiles(draw: st.DrawFn) -> Profile:
+    sizes = draw(st.lists(st.integers(0, MIB), min_size=1, max_size=8))
+    ready = [draw(st.integers(0, 10)) / 1000 for _ in sizes]
+    gradients = tuple(
+        Gradient(name=f"p{index}", numel=numel, dtype="float32", nbytes=4 * numel, ready_seconds=seconds)
+        for index, (numel, seconds) in enumerate(zip(sizes, ready, strict=True))
+    )
+    return Profile(
+        name="random",
+        source="test",
+        device="none",
+        forward_seconds=draw(st.integers(0, 5)) / 1000,
+        backward_seconds=max(ready) + draw(st.integers(0, 5)) / 1000,
+        gradients=gradients,
+    )
+
+
+def switch(num_ranks: int) -> Topology:
+    return Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
+
+
+@pytest.mark.parametrize(("compute_seconds", "nanoseconds"), [(0.005, 44_632_768), (0.002, 39_062_144)])
+def test_equal_buckets_on_a_switch_take_the_time_of_the_closed_form(
+    compute_seconds: float, nanoseconds: int
+) -> None:
+    profile = Profile.uniform(num_buckets=8, bucket_bytes=25 * MIB, seconds_per_bucket=compute_seconds)
+
+    step = simulate_step(profile, topology=SWITCH_64, bucket_cap_mb=25, algorithm="ring")
+
+    assert step.time_ps == nanoseconds * 1000
+    assert step.seconds == nanoseconds / 1e9
+    assert step.num_buckets == 8
+    assert step.efficiency == profile.compute_seconds / step.seconds
+    assert step.exposed_seconds == pytest.approx(step.seconds - 8 * compute_seconds, abs=1e-15)
+
+
+@given(
+    num_buckets=st.integers(1, 6),
+    num_elements=st.integers(0, 10**6),
+    compute_us=st.integers(0, 5000),
+    num_ranks=st.integers(2, 9),
+)
+@settings(max_examples=40)
+def test_each_bucket_starts_when_it_is_complete_and_the_one_before_it_is_done(
+    num_buckets: int, num_elements: int, compute_us: int, num_ranks: int
+) -> None:
+    nbytes = 4 * num_elements * num_ranks
+    profile = Profile.uniform(num_buckets, nbytes, compute_us / 1e6)
+    one = simulate("ring", nbytes=nbytes, topology=switch(num_ranks)).time_ps
+
+    step = simulate_step(profile, topology=switch(num_ranks), bucket_cap_mb=1e-6)
+
+    end = 0
+    if nbytes:
+        for bucket in range(num_buckets):
+            end = max(end, (bucket + 1) * compute_us * 10**6) + one
+        assert step.time_ps == end
+    assert step.num_buckets == (num_buckets if nbytes else 1)
+
+
+def test_chunks_hold_whole_elements() -> None:
+    profile = Profile.uniform(num_buckets=1, bucket_bytes=4 * 1_000_003, seconds_per_bucket=0.0)
+    alone = simulate("ring", nbytes=profile.nbytes, topology=switch(6), itemsize=4)
+
+    assert simulate_step(profile, topology=switch(6)).time_ps == alone.time_ps
+
+
+@given(profiles(), st.sampled_from([None, 0.5, 25]), st.integers(2, 6))
+@settings(max_examples=40)
+def test_overlap_never_loses_and_both_engines_agree(
+    profile: Profile, cap: float | None, num_ranks: int
+) -> None:
+    topology = switch(num_ranks)
+
+    overlapped = simulate_step(profile, topology=topology, bucket_cap_mb=cap, engine="makespan")
+    events = simulate_step(profile, topology=topology, bucket_cap_mb=cap, engine="events")
+    after = simulate_step(profile, topology=topology, bucket_cap_mb=cap, strategy="after_backward")
+
+    assert overlapped.time_ps == events.time_ps
+    assert overlapped.buckets == events.buckets
+    assert profile.compute_ps <= overlapped.floor_ps <= overlapped.time_ps <= after.time_ps
+    assert [bucket.nbytes for bucket in overlapped.buckets] == [bucket.nbytes for bucket in after.buckets]
+    assert all(bucket.launched_ps == profile.compute_ps for bucket in after.buckets)
+    ready = 0
+    for bucket in overlapped.buckets:
+        ready = max(ready, bucket.complete_ps)
+        assert bucket.launched_ps == ready
+
+
+@given(profiles())
+@settings(max_examples=20)
+def test_without_overlap_the_step_is_its_compute_and_then_its_communication(profile: Profile) -> None:
+    step = simulate_step(profile, topology=switch(4), strategy="after_backward")
+
+    communication = sum(bucket.end_ps - bucket.start_ps for bucket in step.buckets)
+    assert step.time_ps == profile.compute_ps + communication
+
+
+@given(profiles())
+@settings(max_examples=20)
+def test_on_one_rank_a_step_takes_its_compute(profile: Profile) -> None:
+    step = simulate_step(profile, topology=switch(1))
+
+    assert step.time_ps == profile.compute_ps
+    assert step.exposed_seconds == 0
+    assert step.efficiency == 1.0
+
+
+def test_resnet50_hides_most_of_its_communication_on_a_fast_network() -> None:
+    profile = load_profile("resnet50")
+
+    overlapped = simulate_step(profile, topology=SWITCH_64)
+    after = simulate_step(profile, topology=SWITCH_64, strategy="after_backward")
+
+    assert overlapped.num_buckets == 4
+    assert overlapped.communication_seconds == after.communication_seconds == after.exposed_seconds
+    assert overlapped.exposed_seconds < after.exposed_seconds / 2
+
+
+def test_a_trace_holds_compute_and_communication_of_the_whole_step() -> None:
+    profile = Profile.uniform(num_buckets=2, bucket_bytes=MIB, seconds_per_bucket=0.001)
+
+    step = simulate_step(profile, topology=switch(4), bucket_cap_mb=1)
+
+    spans = [(span.lane, span.name, span.start_ps, span.end_ps) for span in step.trace.spans]
+    first, second = step.buckets
+    assert sorted(spans) == [
+        ("communication", "all_reduce bucket 0", first.start_ps, first.end_ps),
+        ("communication", "all_reduce bucket 1", second.start_ps, second.end_ps),
+        ("compute", "gradient:bucket0", 0, MS),
+        ("compute", "gradient:bucket1", MS, 2 * MS),
+        ("wait", "wait for all_reduce bucket 1", 2 * MS, second.end_ps),
+    ]
+    assert json.loads(step.trace.to_json())["otherData"]["algorithm"] == "ring"
+
+
+def recursive_doubling(rank: int, world_size: int) -> Iterator[Step]:
+    distance = 1
+    while distance < world_size:
+        peer = rank ^ distance
+        yield Send(peer, 0, world_size), RecvReduce(peer, 0, world_size)
+        distance *= 2
+
+
+def test_a_network_on_which_messages_share_links_is_simulated_by_events() -> None:
+    shared = Topology.nodes(
+        num_nodes=2,
+        ranks_per_node=4,
+        intra_bandwidth="300GB/s",
+        intra_latency="500ns",
+        nics_per_node=1,
+        nic_bandwidth="100Gbps",
+        nic_latency="2us",
+    )
+    profile = Profile.uniform(num_buckets=2, bucket_bytes=MIB, seconds_per_bucket=0.0001)
+
+    step = simulate_step(profile, topology=shared, algorithm="double_binary_tree:segments=8")
+
+    assert step.engine == "events"
+
+
+def test_a_list_of_caps_decides_the_size_of_each_bucket_and_its_last_one_repeats() -> None:
+    profile = Profile.uniform(num_buckets=8, bucket_bytes=MIB, seconds_per_bucket=0.001)
+
+    step = simulate_step(profile, topology=SWITCH_64, bucket_cap_mb_list=[1, 3, 2])
+
+    assert [bucket.nbytes for bucket in step.buckets] == [MIB, 3 * MIB, 2 * MIB, 2 * MIB]
+
+
+def test_arguments_that_are_wrong_are_refused_by_name() -> None:
+    profile = Profile.uniform(num_buckets=1, bucket_bytes=4, seconds_per_bucket=1.0)
+
+    with pytest.raises(UnknownAlgorithmError, match="rng"):
+        simulate_step(profile, topology=SWITCH_64, algorithm="rng")
+    with pytest.raises(UnknownStrategyError, match="did you mean 'wait_free'"):
+        simulate_step(profile, topology=SWITCH_64, strategy="waitfree")
+    with pytest.raises(BucketingError, match="bucket_cap_mb"):
+        simulate_step(profile, topology=SWITCH_64, bucket_cap_mb=-1)

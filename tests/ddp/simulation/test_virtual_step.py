@@ -1,0 +1,174 @@
+"""One reducer, two drivers, one time: autograd on rank threads, and the replay of a profile."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from collectives.virtual import run_virtual
+from ddp import DistributedDataParallel, OverlappedOptimizer, Profile, simulate_step
+from ddp.profiles import Gradient
+from ddp.reduction.overlap import STRATEGIES, resolve_strategy
+from ddp.reduction.strategies.strategy import Barrier
+from ddp.simulation.simulated_step import compute_charges
+from sim.cluster import Cluster
+from sim.topology import Topology
+from sim.trace import Trace
+from sim.units import SECOND
+
+TRAINING = [
+    *(name for name in STRATEGIES if name != "priority"),
+    "priority:partition_mb=0.001,credits=1000",
+    "priority:partition_mb=0.0001,credits=1000",
+    "zero1:prefetch=True",
+    "accumulate:k=3,last=mg_wfbp",
+]
+WIDTHS = st.lists(st.integers(1, 40), min_size=2, max_size=6)
+MICROSECONDS = st.integers(0, 300)
+
+
+def network(widths: list[int]) -> nn.Sequential:
+    return nn.Sequential(*(nn.Linear(a, b) for a, b in pairwise(widths)))
+
+
+def profile_of(module: nn.Module, forward_us: int, gradient_us: list[int]) -> Profile:
+    """Each gradient takes some time, from the last to the first."""
+    now = 0
+    gradients = []
+    for position, (name, parameter) in enumerate(reversed(list(module.named_parameters()))):
+        now += gradient_us[position % len(gradient_us)]
+        numel = parameter.numel()
+        gradients.append(
+            Gradient(name=name, numel=numel, dtype="float32", nbytes=4 * numel, ready_seconds=now / 1e6)
+        )
+    return Profile(
+        name="layers",
+        source="test",
+        device="none",
+        forward_seconds=forward_us / 1e6,
+        backward_seconds=now / 1e6,
+        gradients=tuple(reversed(gradients)),
+    )
+
+
+Spans = list[tuple[int, int]]
+
+
+def steady_step(
+    widths: list[int], strategy: str, cap: float, algorithm: str, delay_ps: int = 0, forward_ps: int = 0
+) -> tuple[int, Spans]:
+    """Return what the third step of a training loop takes on this rank, and when buckets travel.
+
+    Steps begin at full seconds, the third at the third, and on this rank so much later.
+    """
+    dist.init_process_group("gloo")
+    clock = Cluster.current()
+    assert clock is not None
+    trace = Trace()
+    model = DistributedDataParallel(
+        network(widths), bucket_cap_mb=cap, strategy=strategy, algorithm=algorithm, recorder=trace
+    )
+    optimizer = OverlappedOptimizer(model, lambda parameters: torch.optim.SGD(parameters, lr=0.1))
+    began = ended = 0
+    for _ in range(3):
+        optimizer.synchronize()
+        clock.charge_ps(-clock.now_ps() % SECOND)  # all ranks begin at the same full second
+        began = clock.now_ps()
+        clock.charge_ps(delay_ps)
+        trace.spans.clear()
+        for _ in range(resolve_strategy(strategy).num_passes):
+            model(torch.ones(1, widths[0])).sum().backward()
+        optimizer.step()
+        if resolve_strategy(strategy).barrier is Barrier.USE:
+            before = clock.now_ps()
+            model(torch.ones(1, widths[0]))
+            waited = sum((span.end_ps or 0) - span.start_ps for span in trace.spans if span.lane == "wait")
+            assert waited <= clock.now_ps() - before
+            began += forward_ps
+        ended = clock.now_ps()
+    dist.destroy_process_group()
+    spans = [span for span in trace.spans if span.lane == "communication"]
+    return ended - began, [(span.start_ps - began, span.end_ps - began) for span in spans]
+
+
+def check_agreement(
+    widths: list[int],
+    forward_us: int,
+    gradient_us: list[int],
+    num_ranks: int,
+    strategy: str,
+    cap: float = 25,
+    algorithm: str = "ring",
+) -> None:
+    profile = profile_of(network(widths), forward_us, gradient_us)
+    topology = Topology.switch(num_ranks=num_ranks, bandwidth="1Gbps", latency="5us")
+
+    run = run_virtual(
+        lambda rank: steady_step(widths, strategy, cap, algorithm, forward_ps=profile.forward_ps),
+        topology,
+        compute=compute_charges(profile, strategy),
+    )
+    step = simulate_step(
+        profile, topology=topology, strategy=strategy, bucket_cap_mb=cap, algorithm=algorithm
+    )
+
+    times, spans = zip(*run.results, strict=True)
+    assert max(times) == step.time_ps
+    shift = profile.forward_ps if resolve_strategy(strategy).barrier is Barrier.USE else 0
+    for bucket, travels in zip(step.buckets, zip(*spans, strict=True), strict=True):
+        starts, ends = zip(*travels, strict=True)
+        # others can receive a broadcast before the root, which must have everybody's gradients, sends it
+        start = starts[0] if resolve_strategy(strategy).updates_on_root else min(starts)
+        assert (start + shift, max(ends) + shift) == (bucket.start_ps, bucket.end_ps)
+
+
+@given(
+    widths=WIDTHS,
+    forward_us=MICROSECONDS,
+    gradient_us=st.lists(MICROSECONDS, min_size=1, max_size=5),
+    num_ranks=st.integers(1, 4),
+    strategy=st.sampled_from(TRAINING),
+    cap=st.sampled_from([1e-6, 0.002, 25]),
+    algorithm=st.sampled_from(["ring", "naive"]),
+)
+@settings(max_examples=25, deadline=None)
+def test_a_real_step_in_virtual_time_takes_what_the_replay_of_its_profile_takes(
+    widths: list[int],
+    forward_us: int,
+    gradient_us: list[int],
+    num_ranks: int,
+    strategy: str,
+    cap: float,
+    algorithm: str,
+) -> None:
+    if resolve_strategy(strategy).needs_timing:
+        algorithm = "ring"  # whose ranks all end at the same time, so that rank 0 measures what it takes
+    check_agreement(widths, forward_us, gradient_us, num_ranks, strategy, cap, algorithm)
+
+
+@given(
+    widths=st.lists(st.sampled_from([12, 24, 48]), min_size=2, max_size=4),
+    forward_us=MICROSECONDS,
+    gradient_us=st.lists(MICROSECONDS, min_size=1, max_size=5),
+    num_ranks=st.integers(1, 4),
+    credits=st.integers(1, 3),
+    partition_mb=st.sampled_from([0.0002, 0.002]),
+)
+@settings(max_examples=8, deadline=None)
+def test_credit_that_is_free_again_is_used_at_once(
+    widths: list[int],
+    forward_us: int,
+    gradient_us: list[int],
+    num_ranks: int,
+    credits: int,
+    partition_mb: float,
+) -> None:
+    """Sizes that the ranks divide, so that a ring ends everywhere at the same time, as in the replay."""
+    check_agreement(
+        widths, forward_us, gradient_us, num_ranks, f"priority:partition_mb={partition_mb},credits={credits}"
+    )

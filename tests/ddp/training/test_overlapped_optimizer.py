@@ -1,0 +1,295 @@
+"""Strategies that update parameters themselves train as plain DDP does, on rank threads in virtual time."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from ddp import DistributedDataParallel, OverlappedOptimizer
+from ddp.reduction.overlap import STRATEGIES
+from sim.cluster import Cluster
+from sim.errors import RankError
+from tests.ddp.rank_threads import OPTIMIZERS, OVERLAPPED, layers, on_ranks
+
+TRAINING = [*OVERLAPPED, *(name for name, own in STRATEGIES.items() if own.whole_buckets)]
+
+
+def train(
+    rank: int,
+    widths: list[int],
+    strategy: str,
+    optimizer: str,
+    seed: int = 0,
+    delay: int = 0,
+) -> list[torch.Tensor]:
+    """Train on this rank's own data, which takes it its own time."""
+    clock = Cluster.current()
+    assert clock is not None
+    model = DistributedDataParallel(layers(widths), strategy=strategy, bucket_cap_mb=0.0004, algorithm="ring")
+    own = OverlappedOptimizer(model, OPTIMIZERS[optimizer])
+    scheduler = torch.optim.lr_scheduler.StepLR(own.inner, 2, gamma=0.5)
+    data = torch.Generator().manual_seed(100 * seed + rank)
+    for step in range(4):
+        clock.charge_ps(delay * 10**6 * (rank * 7919 + step * 31 + 3) % 10**9)
+        own.zero_grad()
+        with model.no_sync():
+            model(torch.randn(3, widths[0], generator=data)).square().mean().backward()
+        model(torch.randn(3, widths[0], generator=data)).square().mean().backward()
+        own.step()
+        scheduler.step()
+    return [value.clone() for value in model.state_dict().values()]
+
+
+@given(
+    widths=st.lists(st.integers(1, 20), min_size=2, max_size=5),
+    strategy=st.sampled_from(TRAINING),
+    optimizer=st.sampled_from(sorted(OPTIMIZERS)),
+    seed=st.integers(0, 99),
+    delay=st.integers(0, 50),
+)
+@settings(max_examples=15, deadline=None)
+def test_training_ends_with_the_bits_of_training_without_overlap(
+    widths: list[int], strategy: str, optimizer: str, seed: int, delay: int
+) -> None:
+    plain, overlapped = (
+        on_ranks(lambda rank, name=name: train(rank, widths, name, optimizer, seed=seed, delay=delay))
+        for name in ("after_backward", strategy)
+    )
+
+    for expected, *others in zip(*plain, *overlapped, strict=True):
+        assert all(torch.equal(expected, other) for other in others)
+
+
+@given(st.sampled_from(OVERLAPPED), st.integers(1, 5), st.integers(0, 99))
+@settings(max_examples=12, deadline=None)
+def test_any_number_of_ranks_agrees_with_training_on_the_whole_batch(
+    strategy: str, num_ranks: int, seed: int
+) -> None:
+    def one(rank: int) -> list[torch.Tensor]:
+        torch.manual_seed(seed)
+        data = torch.randint(-2, 3, (num_ranks, 3, 4, 5)).double()
+        model = DistributedDataParallel(
+            layers([5, 6, 2]).double(), strategy=strategy, bucket_cap_mb=0.0002, algorithm="ring"
+        )
+        own = OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+        for step in range(3):
+            model(data[rank, step]).square().mean().backward()
+            own.step()
+        own.synchronize()
+        return [parameter.detach().clone() for parameter in model.parameters()]
+
+    torch.manual_seed(seed)
+    data = torch.randint(-2, 3, (num_ranks, 3, 4, 5)).double()
+    ranks = on_ranks(one, num_ranks)
+    torch.manual_seed(seed)
+    torch.randint(-2, 3, (num_ranks, 3, 4, 5))
+    whole = layers([5, 6, 2]).double()
+    own = OPTIMIZERS["sgd"](whole.parameters())
+    for step in range(3):
+        own.zero_grad()
+        whole(data[:, step].reshape(-1, 5)).square().mean().backward()
+        own.step()
+
+    for result in ranks:
+        for got, expected in zip(result, whole.parameters(), strict=True):
+            assert torch.allclose(got, expected, rtol=1e-11, atol=1e-13)
+        assert all(torch.equal(a, b) for a, b in zip(result, ranks[0], strict=True))
+
+
+class UsesAChildsWeights(nn.Module):
+    """Its parameters are used by a module that never calls their owner, as in nn.MultiheadAttention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.hidden, self.last = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 2)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.linear(self.norm(self.first(x)), self.hidden.weight, self.hidden.bias)
+        loss: torch.Tensor = self.last(x).square().mean()
+        return loss
+
+
+@pytest.mark.parametrize("strategy", OVERLAPPED)
+def test_parameters_used_without_calling_their_module_and_buffers_are_up_to_date(strategy: str) -> None:
+    def one(rank: int, name: str) -> list[torch.Tensor]:
+        model = DistributedDataParallel(
+            UsesAChildsWeights(), strategy=name, bucket_cap_mb=1e-5, algorithm="ring"
+        )
+        own = OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+        data = torch.Generator().manual_seed(rank)
+        seen = []
+        for _ in range(4):
+            own.zero_grad()
+            model(torch.randn(5, 4, generator=data)).backward()
+            own.step()
+            with torch.no_grad():
+                seen.append(model(torch.ones(2, 4)))
+        return [*seen, *model.state_dict().values()]
+
+    plain, overlapped = (
+        on_ranks(lambda rank, name=name: one(rank, name)) for name in ("wait_free", strategy)
+    )
+
+    for expected, got in zip((v for r in plain for v in r), (v for r in overlapped for v in r), strict=True):
+        assert torch.equal(expected, got)
+
+
+@pytest.mark.parametrize("strategy", OVERLAPPED)
+def test_a_module_can_be_copied_pickled_and_loaded_while_updates_are_due(strategy: str) -> None:
+    def one(rank: int) -> list[bool]:
+        model = DistributedDataParallel(layers([3, 4, 2]), strategy=strategy, bucket_cap_mb=1e-5)
+        start = {name: value.clone() for name, value in model.state_dict().items()}
+        own = OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+        for _ in range(2):
+            model(torch.ones(1, 3)).sum().backward()
+            own.step()
+        model.load_state_dict(start)
+        own.synchronize()
+        loaded = [torch.equal(start[name], value) for name, value in model.state_dict().items()]
+        copies = copy.deepcopy(model.module), pickle.loads(pickle.dumps(model.module))
+        expected = model.module(torch.ones(1, 3))
+        return loaded + [torch.equal(own(torch.ones(1, 3)), expected) for own in copies]
+
+    assert all(all(results) for results in on_ranks(one))
+
+
+def test_the_optimizers_state_is_divided_among_the_ranks() -> None:
+    def one(rank: int) -> tuple[int, int]:
+        model = DistributedDataParallel(layers([30, 40, 50]), strategy="zero1", bucket_cap_mb=0.002)
+        own = OverlappedOptimizer(model, OPTIMIZERS["adam"])
+        model(torch.ones(1, 30)).sum().backward()
+        own.step()
+        state = own.state_dict()["state"].values()
+        return sum(entry["exp_avg"].numel() for entry in state), sum(p.numel() for p in model.parameters())
+
+    for kept, whole in on_ranks(one, 4):
+        assert whole / 4 <= kept < whole / 4 + 10
+
+
+def wrapped(strategy: str, **options: Any) -> DistributedDataParallel:
+    return DistributedDataParallel(nn.Linear(2, 2), strategy=strategy, algorithm="ring", **options)
+
+
+def never_attached(rank: int) -> None:
+    wrapped("dear")(torch.ones(1, 2))
+
+
+def attached_twice(rank: int) -> None:
+    model = wrapped("dear")
+    OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+    OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+
+
+def another_optimizer_stepped(rank: int) -> None:
+    model = wrapped("priority")
+    OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+    other = OPTIMIZERS["sgd"](model.parameters())
+    for _ in range(2):
+        model(torch.ones(1, 2)).sum().backward()
+        other.step()
+
+
+def stepped_twice(rank: int) -> None:
+    model = wrapped("zero1")
+    own = OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+    model(torch.ones(1, 2)).sum().backward()
+    own.step()
+    own.step()
+
+
+def gradients_dropped_instead_of_a_step(rank: int) -> None:
+    model = wrapped("dear")
+    OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+    for _ in range(2):
+        model.zero_grad()
+        model(torch.ones(1, 2)).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        (
+            never_attached,
+            "DDPError: strategy dear updates parameters itself: .* make .*OverlappedOptimizer",
+        ),
+        (attached_twice, "has an OverlappedOptimizer already"),
+        (
+            another_optimizer_stepped,
+            r"gradient of weight is on its way, and only the OverlappedOptimizer may use it \(aten",
+        ),
+        (gradients_dropped_instead_of_a_step, "second backward pass before the optimizer's step"),
+        (stepped_twice, r"step\(\) without gradients"),
+    ],
+)
+def test_a_mistake_with_the_optimizer_is_named(mistake: Callable[[int], None], message: str) -> None:
+    with pytest.raises(RankError, match=message):
+        on_ranks(mistake)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "message"),
+    [
+        ("dear", {"gradient_as_bucket_view": True}, "does not go with gradient_as_bucket_view"),
+        ("zero1", {"find_unused_parameters": True}, "find_unused_parameters needs gradients"),
+        ("priority", {"check_gradients": "finite"}, "check_gradients needs gradients"),
+        ("accumulate:k=2", {"static_graph": True}, "static_graph needs gradients"),
+    ],
+)
+def test_what_a_strategy_cannot_do_is_refused_by_name(
+    strategy: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(RankError, match=message):
+        on_ranks(lambda rank: wrapped(strategy, **options))
+
+
+def test_rank_zero_logs_what_became_of_the_buckets(caplog: pytest.LogCaptureFixture) -> None:
+    def one(rank: int) -> str:
+        model = DistributedDataParallel(layers([3, 4, 2]), strategy="wait_free", algorithm="ring")
+        model(torch.ones(1, 3)).sum().backward()
+        return model.bucket_table()
+
+    with caplog.at_level(logging.DEBUG, logger="ddp"):
+        tables = on_ranks(one)
+
+    (record,) = [record for record in caplog.records if record.name == "ddp"]
+    assert record.getMessage().endswith(tables[0])
+    head, bucket, total = tables[0].splitlines()
+    assert head.split() == [
+        "bucket",
+        "collective",
+        "bytes",
+        "complete",
+        "launched",
+        "start",
+        "end",
+        "exposed",
+    ]
+    assert bucket.split()[:3] == ["0", "all_reduce", "104"]
+    assert total.split()[:4] == ["all", "0.0%", "hidden", "104"]
+
+
+def test_accumulation_reduces_every_kth_pass() -> None:
+    def one(rank: int) -> list[float]:
+        module = nn.Linear(1, 1, bias=False)
+        model = DistributedDataParallel(module, strategy="accumulate:k=3", algorithm="ring")
+        model.load_state_dict({"module.weight": torch.ones(1, 1)})
+        seen = []
+        for step in range(6):
+            if step % 3 == 0:
+                model.zero_grad()
+            model(torch.tensor([[float(rank + 1) * (step + 1)]])).backward()
+            assert module.weight.grad is not None
+            seen.append(module.weight.grad.item())
+        return seen
+
+    assert on_ranks(one) == [[1.0, 3.0, 9.0, 4.0, 9.0, 22.5], [2.0, 6.0, 9.0, 8.0, 18.0, 22.5]]

@@ -1,0 +1,164 @@
+"""Graphs in files: names with ranges, links that inherit from classes, and what can be wrong with them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.errors import NetworkFileError
+from sim.files.graph_tables import count_names, expand
+from sim.topology.description import parse_network
+
+GRAPH = """
+schema = 1
+kind = "graph"
+[class.fast]
+bandwidth = 100
+latency = 0
+[[node]]
+name = "h[0-3]"
+[[node]]
+name = "s[0-1]"
+kind = "switch"
+[[link]]
+from = "h[0-3]"
+to = "s0"
+class = "fast"
+[[link]]
+from = "s0"
+to = "s1"
+bandwidth = 7
+class = "fast"
+efficiency = 0.5
+duplex = false
+"""
+
+
+def parse(text):
+    return parse_network(text, "mine", "mine.toml")
+
+
+@given(st.text("ab-._", min_size=1, max_size=3), st.integers(0, 30), st.integers(0, 30), st.integers(0, 12))
+def test_a_range_stands_for_its_names_in_order(before, first, last, other):
+    names = expand(f"{before}[{first}-{last}]x[0-{other}]")
+
+    assert names == [f"{before}{i}x{j}" for i in range(first, last + 1) for j in range(other + 1)]
+    assert count_names(f"{before}[{first}-{last}]x[0-{other}]") == len(names)
+
+
+def test_a_range_that_begins_with_zeros_keeps_its_width():
+    assert expand("n[08-11]") == ["n08", "n09", "n10", "n11"]
+
+
+def test_links_have_the_properties_of_their_class_unless_they_say_otherwise():
+    topology = parse(GRAPH).topology()
+
+    assert topology.num_ranks == 4
+    assert topology.link_bandwidth.tolist() == [100] * 8 + [3]
+    wiring = topology.routing.wiring()
+    assert wiring.names == ("h0", "h1", "h2", "h3", "s0", "s1")
+    assert wiring.tail.tolist() == [0, 4, 1, 4, 2, 4, 3, 4, 4]
+    assert wiring.head.tolist() == [4, 0, 4, 1, 4, 2, 4, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "ends"),
+    [
+        ("each", [(0, 3), (1, 4), (2, 5)]),
+        ("all", [(tail, head) for tail in (0, 1, 2) for head in (3, 4, 5)]),
+    ],
+)
+def test_several_names_at_both_ends_are_paired_as_the_link_says(pairs, ends):
+    text = f"""
+        schema = 1
+        kind = "graph"
+        node = [{{name = "a[0-2]"}}, {{name = "b[0-2]"}}, {{name = "s", kind = "switch"}}]
+        [[link]]
+        from = "a[0-2]"
+        to = "b[0-2]"
+        pairs = "{pairs}"
+        bandwidth = 1
+        latency = 0
+        duplex = false
+        [[link]]
+        from = "s"
+        to = "a[0-2]"
+        bandwidth = 1
+        latency = 0
+        [[link]]
+        from = "s"
+        to = "b[0-2]"
+        bandwidth = 1
+        latency = 0
+    """
+
+    wiring = parse(text).topology().routing.wiring()
+
+    assert list(zip(wiring.tail.tolist(), wiring.head.tolist(), strict=True))[: len(ends)] == ends
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"s0"\nclass', '"s9"\nclass', r"line 14: link 1, to: unknown node 's9' \(did you mean 's1'\?\)"),
+        ('to = "s1"', 'to = "s0"', "line 18: link 2, to: a link from 's0' to itself"),
+        ('"fast"\neff', '"fats"\neff', "line 20: link 2, class: unknown class 'fats' .*'fast'.*: fast"),
+        ("bandwidth = 100\n", "", "line 11: link 1, bandwidth: this field is missing"),
+        ("latency = 0\n", "", "link 1, latency: this field is missing"),
+        ('"h[0-3]"\n[[', '"h[3-0]"\n[[', "line 8: node 1, name: the range in 'h.3-0.' is empty"),
+        (
+            '"s[0-1]"',
+            '"s[0-99999999]"',
+            "line 10: node 2, name: .*there are 100000004 nodes; .* most 2097152",
+        ),
+        ('"s[0-1]"', '"h1"', "line 10: node 2, name: there are two nodes 'h1'"),
+        ('"h[0-3]"\n[[', '"h [0-3]"\n[[', "line 8: node 1, name: 'h .0-3.' is no name; expected one such as"),
+        ('"h[0-3]"\n[[', '"h[0-3]"\nkind = "switch"\n[[', 'node: .*needs a node of kind "rank"'),
+        ('"h[0-3]"\n[[', '"h[0-99999999]"\n[[', "100000000 ranks; expected at most 1048576"),
+        ('to = "s0"\nclass', 'to = "s[0-1]"\nclass', 'link 1, pairs: both ends have several .*"each".*"all"'),
+        (
+            'to = "s0"\nclass',
+            'to = "s[0-1]"\npairs = "each"\nclass',
+            'pairs: "each" of 4 names cannot go with',
+        ),
+        (
+            'to = "s0"\nclass',
+            'to = "s[0-9999999]"\npairs = "all"\nclass',
+            "would have 80000001 directed links; expected at most 1048576",
+        ),
+        ("duplex", "duplx", r"line 22: link 2, duplx: unknown field \(did you mean 'duplex'\?\)"),
+        ("bandwidth = 7", 'bandwidth = "7 apples"', "line 19: link 2, bandwidth: cannot read '7 apples'"),
+        ("duplex = false", 'duplex = false\n[[node]]\nname = "lonely"', "lonely"),
+        (
+            "duplex = false",
+            'duplex = false\n[[route]]\nfrom = "h0"\nto = "h1"\nvia = ["s1"]',
+            r"line 26: route 1, via: there is no link from 'h0' to 's1'",
+        ),
+        (
+            "duplex = false",
+            'duplex = false\n[[route]]\nfrom = "h0"\nto = "h1"\nvia = ["s0", "s2"]',
+            r"line 26: route 1, via: unknown node 's2' \(did you mean 's1'\?\)",
+        ),
+        (
+            "duplex = false",
+            'duplex = false\n[[route]]\nfrom = "h0"\nto = "s1"',
+            "line 25: route 1, to: there is no rank 's1'",
+        ),
+        (
+            "duplex = false",
+            'duplex = false\n[[route]]\nfrom = "h0"\nto = "h0"',
+            "route 1, to: a route from a rank to itself",
+        ),
+        (
+            "duplex = false",
+            "duplex = false" + '\n[[route]]\nfrom = "h0"\nto = "h1"\nvia = ["s0"]' * 2,
+            "route 2, to: a route that there is already: 'h0' to 'h1'",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_graph_is_named_with_its_line(old, new, said):
+    assert old in GRAPH
+
+    with pytest.raises(NetworkFileError, match=said):
+        parse(GRAPH.replace(old, new))

@@ -1,0 +1,220 @@
+"""Links that change, fail, or carry other traffic, against a brute-force fluid simulator, with ``==``."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+import simpy
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.errors import LinkFailedError, TopologyError
+from sim.network import Network
+from sim.network.coflow import Flight
+from sim.network.link_events import BandwidthChange, ChangingNetwork, Failure
+from sim.network.recorder import Recorder
+from sim.scenario.conditions import Background
+from sim.topology import Topology
+from sim.units import SECOND, transfer_ps
+from tests.sim.fluid import Change, Message, fluid
+from tests.sim.networks import networks
+
+Case = tuple[Topology, list[Message], list[Change], list[Background]]
+
+
+def network_of(topology: Topology, changes: Any = (), backgrounds: Any = (), **options: Any) -> Network:
+    return ChangingNetwork(
+        simpy.Environment(initial_time=0),
+        topology,
+        changes=[BandwidthChange(*change) for change in changes if change[2]],
+        failures=[Failure(at, link, True) for at, link, bandwidth in changes if not bandwidth],
+        backgrounds=backgrounds,
+        **options,
+    )
+
+
+def send(network: Network, messages: list[Message]) -> list[int]:
+    """Return when each message arrives that is sent by itself."""
+    arrived = [-1] * len(messages)
+
+    def one(number: int, sent_ps: int, source: int, destination: int, nbytes: int) -> Any:
+        yield network.env.timeout(sent_ps)
+        yield network.transfer(source, destination, nbytes)
+        arrived[number] = int(network.env.now)
+
+    network.env.run(
+        network.env.all_of([network.env.process(one(n, *message)) for n, message in enumerate(messages)])
+    )
+    return arrived
+
+
+def launch(network: Network, messages: list[Message]) -> list[int]:
+    """Return when each message arrives; those sent at one time are launched together."""
+    arrived = [-1] * len(messages)
+    done = [network.env.event() for _ in messages]
+
+    def together(sent_ps: int, numbers: list[int]) -> Any:
+        yield network.env.timeout(sent_ps)
+        _, source, destination, nbytes = np.array([messages[number] for number in numbers]).T
+
+        def note(some: Any) -> None:
+            for number in numbers if some is None else [numbers[place] for place in some.tolist()]:
+                arrived[number] = int(network.env.now)
+                done[number].succeed()
+
+        network.launch(Flight.between(network.topology, source, destination), nbytes, note)
+
+    for sent_ps in sorted({message[0] for message in messages}):
+        numbers = [number for number, message in enumerate(messages) if message[0] == sent_ps]
+        network.env.process(together(sent_ps, numbers))
+    network.env.run(network.env.all_of(done))
+    return arrived
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    slow = draw(st.booleans())
+    bandwidth = st.integers(1, 30) if slow else st.integers(10**9, 10**12)
+    topology = draw(networks(bandwidth, max_ranks=8).filter(lambda topology: topology.num_ranks > 1))
+    each = [draw(bandwidth) for _ in range(topology.num_links)]
+    topology = replace(topology, link_bandwidth=np.array(each))
+    times = st.integers(0, 6).map(lambda s: s * SECOND) if slow else st.integers(0, 10**8)
+    ranks = st.permutations(range(topology.num_ranks)).map(lambda order: tuple(order[:2]))
+    size = st.integers(1, 100 if slow else 2**22)
+    common = st.sampled_from(draw(st.lists(times, min_size=1, max_size=2)))
+    messages = [(draw(common), *draw(ranks), draw(size)) for _ in range(draw(st.integers(1, 10)))]
+    links = st.integers(0, topology.num_links - 1)
+    changes = draw(st.lists(st.tuples(times, links, bandwidth), max_size=3, unique_by=lambda c: c[:2]))
+    avoided: set[int] = set()
+    for link in draw(st.lists(links, max_size=2, unique=True)):
+        with suppress(TopologyError):
+            topology.without_links(avoided | {link})
+            avoided.add(link)
+            changes.append((draw(times), link, 0))
+    changes.sort()
+    backgrounds = []
+    for _ in range(draw(st.integers(0, 2))):
+        source, destination = draw(ranks)
+        start = draw(times)
+        stop = draw(st.none() | times.filter(lambda stop, start=start: stop > start))
+        rate, nbytes = draw(st.none() | bandwidth), draw(st.none() | size)
+        if rate is None and nbytes is None:
+            rate = draw(bandwidth)
+        backgrounds.append(
+            Background(source, destination, rate, nbytes, f"{start}ps", None if stop is None else f"{stop}ps")
+        )
+    return topology, messages, changes, backgrounds
+
+
+@given(cases())
+def test_arrivals_equal_those_of_a_brute_force_simulator_whatever_happens_to_links(case: Case) -> None:
+    topology, messages, changes, backgrounds = case
+    expected = fluid(topology, messages, changes, backgrounds)
+
+    assert send(network_of(topology, changes, backgrounds), messages) == expected
+    with (
+        mock.patch("sim.network.network.MIN_BATCH", 2),
+        mock.patch("sim.network.coflow.active_set.MIN_BATCH", 2),
+    ):
+        assert launch(network_of(topology, changes, backgrounds), messages) == expected
+    recorder = Recorder(topology)
+    assert launch(network_of(topology, changes, backgrounds, recorder=recorder), messages) == expected
+
+
+@given(cases())
+def test_links_count_the_bytes_of_messages_wherever_these_have_gone(case: Case) -> None:
+    topology, messages, changes, _ = case
+    changes = [change for change in changes if not change[2]]
+    networks = []
+    for how in (send, launch):
+        network = network_of(topology, changes)
+        with (
+            mock.patch("sim.network.network.MIN_BATCH", 2),
+            mock.patch("sim.network.coflow.active_set.MIN_BATCH", 2),
+        ):
+            how(network, messages)
+        networks.append(network)
+    recorder = Recorder(topology)
+    send(network_of(topology, changes, recorder=recorder), messages)
+
+    single, together = (network.link_bytes for network in networks)
+    assert (single == together).all()
+    assert (abs(single - recorder.link_bytes) <= len(messages)).all()  # whole bytes, at each failure
+
+
+def line(**latency: Any) -> Topology:
+    return Topology.switch(num_ranks=3, bandwidth=10**9, **(latency or {"latency": "1us"}))
+
+
+def test_a_flow_on_a_link_that_slows_down_takes_the_rest_of_its_time_at_the_new_rate() -> None:
+    network = network_of(line(), [(2 * 10**6 + 10**9, 0, 10**8)])
+
+    (end,) = send(network, [(0, 0, 1, 2 * 10**6)])
+
+    assert end == 2 * 10**6 + 10**9 + transfer_ps(10**6, 10**8)
+
+
+def test_background_at_a_rate_leaves_a_message_what_is_left() -> None:
+    network = network_of(line(), backgrounds=[Background(0, 2, bandwidth=4 * 10**8)])
+
+    (end,) = send(network, [(0, 0, 1, 6 * 10**6)])
+
+    assert end == 2 * 10**6 + 10**10
+    assert network.link_bytes.sum() == 2 * 6 * 10**6
+
+
+def test_background_gives_way_where_its_rate_is_more_than_its_share() -> None:
+    network = network_of(line(), backgrounds=[Background(0, 2, bandwidth=9 * 10**8)])
+
+    (end,) = send(network, [(0, 0, 1, 5 * 10**6)])
+
+    assert end == 2 * 10**6 + 10**10
+
+
+def test_messages_lost_with_a_link_are_named_and_so_is_the_link() -> None:
+    ring = Topology.ring(num_ranks=4, bandwidth=10**9, latency="1us")
+    network = ChangingNetwork(simpy.Environment(initial_time=0), ring, failures=[Failure(10**6, 0, False)])
+
+    network.transfer(0, 1, 10**6)
+    network.transfer(3, 1, 10**6, lambda: ("all_reduce by hand", "step 7: rank 3 sends to rank 1"))
+    network.transfer(1, 0, 10**6)
+    with pytest.raises(LinkFailedError) as failed:
+        network.env.run()
+
+    assert failed.value.links == ("rank 0 to 1",)
+    assert failed.value.time_ps == 10**6
+    assert failed.value.lost == (
+        ("a message", "rank 0 to rank 1"),
+        ("all_reduce by hand", "step 7: rank 3 sends to rank 1"),
+    )
+    assert str(failed.value) == (
+        "ring: link rank 0 to 1 has failed; lost at 1 us: a message, rank 0 to rank 1; all_reduce by hand, "
+        "step 7: rank 3 sends to rank 1; with reroute=True messages take another way where there is one"
+    )
+
+
+def test_who_is_cut_off_by_a_failure_is_named() -> None:
+    network = network_of(line(), [(10**6, 1, 0)])
+
+    with pytest.raises(LinkFailedError, match=r"without rank 1 up: rank 1 cut off from the other ranks$"):
+        send(network, [(5 * 10**6, 1, 2, 100)])
+
+
+@pytest.mark.parametrize("endless", [True, False])
+def test_background_on_a_link_that_fails_goes_on_by_another_way(endless: bool) -> None:
+    tree = Topology.leaf_spine(
+        num_ranks=4, hosts_per_leaf=2, num_spines=2, bandwidth=10**9, uplink_bandwidth=10**9, latency=0
+    )
+    (own,), (other,) = ({tree.route(*pair)[1]} for pair in [(0, 2), (1, 3)])
+    assert own != other
+    nbytes = None if endless else 8 * 10**6
+    stream = Background(0, 2, bandwidth=10**9, nbytes=nbytes)
+
+    (end,) = send(network_of(tree, [(10**9, own, 0)], [stream]), [(0, 1, 3, 3 * 10**6)])
+
+    assert end == 10**9 + transfer_ps(2 * 10**6, 5 * 10**8)

@@ -1,0 +1,132 @@
+"""Any graph: shortest paths by hops or latency, static routes, and what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from sim.errors import TopologyError
+from sim.topology import Topology
+from sim.topology.placement import places
+
+GBPS = 125_000_000
+
+
+def both(tail: str, head: str, bandwidth: int = GBPS, latency: int = 1000) -> list[tuple[str, str, int, int]]:
+    return [(tail, head, bandwidth, latency), (head, tail, bandwidth, latency)]
+
+
+def diamond(**how) -> Topology:
+    """Return ranks a, b on switch s and c, d on t; between them a slow link and two quick ways of two."""
+    cables = [("a", "s"), ("b", "s"), ("c", "t"), ("d", "t"), ("s", "u"), ("u", "t"), ("s", "v"), ("v", "t")]
+    return Topology.graph(
+        ranks=["a", "b", "c", "d"],
+        switches=["s", "t", "u", "v"],
+        links=[link for cable in cables for link in both(*cable)] + both("s", "t", latency=10**6),
+        **how,
+    )
+
+
+def names(topology: Topology, source: int, destination: int) -> list[str]:
+    return [topology.link_name(link) for link in topology.route(source, destination)]
+
+
+def test_a_shortest_path_has_the_fewest_links():
+    assert names(diamond(), 0, 2) == ["a to s", "s to t", "t to c"]
+
+
+def test_by_latency_a_longer_way_may_be_the_shortest():
+    assert names(diamond(metric="latency"), 0, 2) == ["a to s", "s to u", "u to t", "t to c"]
+
+
+def test_one_picosecond_counts_for_more_than_any_number_of_links():
+    links = [("a", "s", 1, 1), ("s", "t", 1, 1), ("t", "b", 1, 0), ("a", "b", 1, 3), ("b", "a", 1, 0)]
+    topology = Topology.graph(ranks=["a", "b"], switches=["s", "t"], links=links, metric="latency")
+
+    assert names(topology, 0, 1) == ["a to s", "s to t", "t to b"]
+
+
+def test_of_equal_latencies_the_way_with_fewer_links_is_taken():
+    links = [("a", "s", 1, 0), ("s", "b", 1, 5), ("a", "b", 1, 5), ("b", "a", 1, 0)]
+    topology = Topology.graph(ranks=["a", "b"], switches=["s"], links=links, metric="latency")
+
+    assert names(topology, 0, 1) == ["a to b"]
+
+
+def test_a_static_route_overrides_the_shortest_path_of_its_pair_alone():
+    topology = diamond(routes={("a", "c"): ["s", "v", "t"]})
+
+    assert names(topology, 0, 2) == ["a to s", "s to v", "v to t", "t to c"]
+    assert names(topology, 2, 0) == ["c to t", "t to s", "s to a"]
+    table = topology.routes([0, 1, 2], [2, 2, 0])
+    assert [tuple(row[row >= 0]) for row in table] == [topology.route(*p) for p in [(0, 2), (1, 2), (2, 0)]]
+
+
+def test_hashes_spread_pairs_over_equal_paths_and_each_pair_keeps_its_own():
+    hosts = [f"h{n}" for n in range(64)]
+    links = [link for n, host in enumerate(hosts) for link in both(host, "left" if n < 32 else "right")]
+    spines = [f"spine{n}" for n in range(4)]
+    links += [link for spine in spines for leaf in ("left", "right") for link in both(leaf, spine)]
+    topology = Topology.graph(ranks=hosts, switches=["left", "right", *spines], links=links, routing="ecmp")
+
+    sources, destinations = np.repeat(np.arange(32), 32), np.tile(np.arange(32, 64), 32)
+    taken = Counter(topology.routes(sources, destinations)[:, 1].tolist())
+
+    assert len(taken) == 4
+    assert min(taken.values()) > 200
+
+
+def test_links_may_go_one_way_and_differ_in_everything():
+    links = [("a", "b", 10, 1), ("b", "c", 20, 2), ("c", "a", 30, 3)]
+    topology = Topology.graph(ranks=["a", "b", "c"], links=links)
+
+    assert names(topology, 1, 0) == ["b to c", "c to a"]
+    assert topology.link_bandwidth.tolist() == [10, 20, 30]
+    assert topology.link_latency.tolist() == [1, 2, 3]
+
+
+def test_parallel_links_have_names_of_their_own_and_share_the_traffic():
+    ranks = [f"r{n}" for n in range(16)]
+    links = [link for rank in ranks[1:] for link in both(rank, "s")] + [*both("s", "r0"), *both("s", "r0")]
+    topology = Topology.graph(ranks=ranks, switches=["s"], links=links, routing="ecmp")
+
+    last = Counter(names(topology, source, 0)[-1] for source in range(1, 16))
+
+    assert set(last) == {"s to r0", "s to r0 (2)"}
+
+
+def test_round_robin_goes_over_the_switches_that_ranks_are_on():
+    assert places("round_robin", diamond()) == (0, 2, 1, 3)
+    assert places("round_robin", diamond(ranks_per_node=3)) == (0, 3, 1, 2)
+
+
+def test_a_graph_of_one_rank_needs_no_link():
+    assert Topology.graph(ranks=["a"], links=[]).num_links == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"ranks": []}, "number of ranks: expected a whole number of at least 1, got 0"),
+        ({"ranks": ["a", "a"]}, "'a': two ranks or switches have this name; give each its own"),
+        ({"switches": ["b"]}, "'b': two ranks or switches have this name"),
+        ({"links": [("a", "x", 1, 0)]}, "link 'a' to 'x': there is no 'x'"),
+        ({"links": [("a", "a", 1, 0)]}, "link 'a' to 'a': a link has two different ends"),
+        ({"links": [("a", "b", 0, 0)]}, "link 'a' to 'b', bytes per second: expected .* at least 1, got 0"),
+        ({"links": [("a", "b", 1, -1)]}, "link 'a' to 'b', latency in picoseconds: expected .* got -1"),
+        ({"links": [("a", "b", 1, 0)]}, "'b' cannot reach 'a': no links lead there"),
+        ({"links": [("b", "a", 1, 0)]}, "'a' cannot reach 'b': no links lead there"),
+        ({"links": [("a", "b", 1, 2**62)], "metric": "latency"}, "latency: .* is too long"),
+        ({"metric": "cost"}, "metric: expected 'hops' or 'latency', got 'cost'"),
+        ({"routing": "static"}, "routing: expected 'shortest' or 'ecmp', got 'static'"),
+        ({"ranks_per_node": 0}, "ranks_per_node"),
+        ({"routes": {("a", "x"): []}}, "route 'a' to 'x': there is no rank 'x'"),
+        ({"routes": {("a", "b"): ["x"]}}, "route 'a' to 'b': there is no link 'a' to 'x'"),
+        ({"routes": {("a", "a"): []}}, "route 'a' to 'a': comes twice by the same place"),
+    ],
+)
+def test_graphs_that_cannot_be_are_refused(change, said):
+    with pytest.raises(TopologyError, match=f"^{said}"):
+        Topology.graph(**{"ranks": ["a", "b"], "links": both("a", "b"), **change})

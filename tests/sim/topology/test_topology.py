@@ -1,0 +1,306 @@
+"""Routes lead from rank to rank over links that exist; formulas agree with a search."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim.errors import TopologyError, UnitError
+from sim.topology import Topology
+from sim.topology.routing import DetourRouting, TorusRouting
+from tests.sim.networks import KINDS, detours, networks
+
+NODES = {
+    "num_nodes": 2,
+    "ranks_per_node": 4,
+    "intra_bandwidth": "300GB/s",
+    "intra_latency": "500ns",
+    "nics_per_node": 2,
+    "nic_bandwidth": "200Gbps",
+    "nic_latency": "2us",
+}
+LINKS = {"bandwidth": "100Gbps", "latency": "2us"}
+
+
+TREE = {"hosts_per_leaf": 4, "uplink_bandwidth": "200Gbps", **LINKS}
+
+
+def topologies() -> st.SearchStrategy[Topology]:
+    return st.one_of(networks(max_ranks=20), detours(max_ranks=16))
+
+
+def pairs_of(topology: Topology) -> list[tuple[int, int]]:
+    ranks = range(topology.num_ranks)
+    return [(source, destination) for source in ranks for destination in ranks if source != destination]
+
+
+@given(topologies())
+def test_routes_of_all_pairs_at_once_are_those_of_each_pair(topology):
+    pairs = pairs_of(topology)
+
+    table = topology.routes([s for s, _ in pairs], [d for _, d in pairs])
+
+    assert table.dtype == np.int64
+    assert table.shape[0] == len(pairs)
+    for row, (source, destination) in zip(table.tolist(), pairs, strict=True):
+        route = topology.route(source, destination)
+        assert all(type(link) is int for link in route)
+        assert row == [*route, *[-1] * (len(row) - len(route))]
+
+
+@given(topologies())
+def test_a_route_crosses_existing_links_once_and_all_links_are_used(topology):
+    routes = [topology.route(*pair) for pair in pairs_of(topology)]
+
+    assert all(len(set(route)) == len(route) > 0 for route in routes)
+    used = {link for route in routes for link in route}
+    assert used <= set(range(topology.num_links))
+    assert len({topology.link_name(link) for link in range(topology.num_links)}) == topology.num_links
+    if topology.name in ("ring", "torus") and isinstance(topology.routing, TorusRouting):
+        assert used == set(range(topology.num_links))
+
+
+@given(st.integers(2, 20))
+def test_a_ring_routes_ties_clockwise(num_ranks):
+    topology = Topology.ring(num_ranks=num_ranks, **LINKS)
+    ends = {}
+    for link in range(topology.num_links):
+        _, source, _, destination = topology.link_name(link).split()
+        ends[link] = int(source), int(destination)
+
+    for source, destination in pairs_of(topology):
+        route = topology.route(source, destination)
+        walk = [ends[link] for link in route]
+        assert walk[0][0] == source
+        assert walk[-1][1] == destination
+        assert all(before[1] == after[0] for before, after in pairwise(walk))
+        if 2 * len(route) == num_ranks:
+            assert walk[0][1] == (source + 1) % num_ranks
+
+
+def names(topology: Topology, source: int, destination: int) -> list[str]:
+    return [topology.link_name(link) for link in topology.route(source, destination)]
+
+
+def test_a_path_through_a_switch_has_the_senders_up_and_the_receivers_down_link():
+    topology = Topology.switch(num_ranks=4, **LINKS)
+
+    assert names(topology, 3, 1) == ["rank 3 up", "rank 1 down"]
+    assert topology.link_bandwidth.tolist() == [12_500_000_000] * 8
+    assert topology.link_latency.tolist() == [2_000_000] * 8
+
+
+def test_a_path_between_nodes_crosses_only_network_cards():
+    topology = Topology.nodes(**NODES)
+
+    assert names(topology, 1, 2) == ["rank 1 up", "rank 2 down"]
+    assert names(topology, 1, 6) == ["node 0 NIC 0 up", "node 1 NIC 1 down"]
+    assert names(topology, 0, 7) == names(topology, 1, 6)
+    inside, outside = list(topology.route(1, 2)), list(topology.route(1, 6))
+    assert topology.link_bandwidth[inside].tolist() == [300_000_000_000] * 2
+    assert topology.link_latency[inside].tolist() == [500_000] * 2
+    assert topology.link_bandwidth[outside].tolist() == [25_000_000_000] * 2
+    assert topology.link_latency[outside].tolist() == [2_000_000] * 2
+
+
+def test_fewer_ranks_fill_the_nodes_in_order():
+    topology = Topology.nodes(**NODES, num_ranks=6)
+
+    assert topology.num_ranks == 6
+    assert names(topology, 0, 5) == ["node 0 NIC 0 up", "node 1 NIC 0 down"]
+    assert topology.num_links == 2 * 6 + 2 * 3  # the last node needs one NIC for its two ranks
+
+
+def test_ranks_of_a_node_are_counted():
+    assert Topology.nodes(**NODES).ranks_per_node == 4
+    assert Topology.nodes(**NODES, num_ranks=3).ranks_per_node == 3
+    assert Topology.switch(num_ranks=4, **LINKS).ranks_per_node == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "said"),
+    [
+        ({"num_nodes": 0}, TopologyError, "num_nodes: expected a whole number of at least 1, got 0"),
+        ({"ranks_per_node": 2.0}, TopologyError, "ranks_per_node"),
+        ({"num_ranks": 9}, TopologyError, "9 ranks, but 2 nodes of 4 hold 8"),
+        ({"num_ranks": True}, TopologyError, "num_ranks"),
+        ({"nics_per_node": 3}, TopologyError, "nics_per_node: 3 does not divide ranks_per_node, 4"),
+        ({"nic_bandwidth": -1}, UnitError, "nic_bandwidth: -1 is not positive"),
+        ({"intra_latency": "-2us"}, UnitError, "intra_latency: '-2us' is negative"),
+    ],
+)
+def test_nodes_that_cannot_be_are_refused(change, error, said):
+    with pytest.raises(error, match=said):
+        Topology.nodes(**{**NODES, **change})
+
+
+@pytest.mark.parametrize("make", [Topology.switch, Topology.ring])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"num_ranks": 0}, "num_ranks"), ({"bandwidth": -5}, "bandwidth"), ({"latency": "soon"}, "latency")],
+)
+def test_networks_that_cannot_be_are_refused(make, change, said):
+    with pytest.raises(ValueError, match=f"^{said}: "):
+        make(**{"num_ranks": 4, **LINKS, **change})
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "said"),
+    [(0, 4, "rank 4: switch has ranks 0 to 3"), (-1, 0, "rank -1"), (2, 2, "rank 2: there is no route")],
+)
+def test_routes_that_cannot_be_are_refused(source, destination, said):
+    topology = Topology.switch(num_ranks=4, **LINKS)
+
+    with pytest.raises(TopologyError, match=said):
+        topology.route(source, destination)
+    with pytest.raises(TopologyError, match=said):
+        topology.routes([0, source], [1, destination])
+
+
+def square(**how) -> Topology:
+    """Return four ranks a, b, c, d with cables around; across, two ways are equally long."""
+    cables = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
+    links = [(*ends, 10**9, 1000) for cable in cables for ends in (cable, cable[::-1])]
+    return Topology.graph(ranks=["a", "b", "c", "d"], links=links, **how)
+
+
+def test_links_that_do_not_exist_have_no_name():
+    with pytest.raises(TopologyError, match="link 8: switch has links 0 to 7"):
+        Topology.switch(num_ranks=4, **LINKS).link_name(8)
+
+
+@given(topologies())
+def test_a_route_is_a_path_on_the_wiring_and_none_is_shorter(topology):
+    wiring = topology.routing.wiring()
+    assert len(wiring.tail) == len(wiring.head) == topology.num_links
+    assert len(set(wiring.names)) == len(wiring.names)
+    links = list(zip(wiring.tail.tolist(), wiring.head.tolist(), strict=True))
+    avoided = topology.routing.avoided if isinstance(topology.routing, DetourRouting) else ()
+    usable = [ends for link, ends in enumerate(links) if link not in avoided]
+    joins = {tuple(join) for join in wiring.joins.tolist()}
+    passed = joins | {(vertex, vertex) for vertex in range(len(wiring.names))}
+
+    for source in range(topology.num_ranks):
+        steps = fewest_links(usable, joins, source)
+        for destination in {*range(topology.num_ranks)} - {source}:
+            route = topology.route(source, destination)
+            assert not {*route} & {*avoided}
+            walk = [(source, source), *(links[link] for link in route), (destination, destination)]
+            assert all((before[1], after[0]) in passed for before, after in pairwise(walk))
+            assert len(route) == steps[destination]
+
+
+def fewest_links(links, joins, source: int) -> dict[int, int]:
+    """Return the least number of links from *source* to each vertex."""
+    steps, waiting = {source: 0}, deque([source])
+    edges = [(*join, 0) for join in joins] + [(*link, 1) for link in links]
+    outward: dict[int, list[tuple[int, int]]] = {}
+    for tail, head, cost in edges:
+        outward.setdefault(tail, []).append((head, cost))
+    while waiting:
+        here = waiting.popleft()
+        for head, cost in outward.get(here, []):
+            if steps[here] + cost < steps.get(head, len(edges) + 1):
+                steps[head] = steps[here] + cost
+                waiting.append(head)
+    return steps
+
+
+@given(topologies())
+def test_a_message_between_groups_of_a_cut_crosses_a_link_out_and_a_link_in(topology):
+    for cut in topology.routing.cuts():
+        group = cut.group_of
+        assert group.shape == (topology.num_ranks,)
+        assert len(cut.links_out) == len(cut.links_in) > group.max(initial=-1)
+        for source, destination in pairs_of(topology):
+            route = set(topology.route(source, destination))
+            crosses = group[source] != group[destination]
+            if group[source] >= 0:
+                assert not crosses or route & set(cut.links_out[group[source]].tolist())
+            if group[destination] >= 0:
+                assert not crosses or route & set(cut.links_in[group[destination]].tolist())
+
+
+@given(networks(max_ranks=20, kinds=KINDS[:-1]))
+def test_a_message_of_a_regular_network_leaves_its_group_once_and_only_for_another(topology):
+    for cut in topology.routing.cuts():
+        group = cut.group_of
+        for source, destination in pairs_of(topology):
+            route = set(topology.route(source, destination))
+            out = len(route & set(cut.links_out[group[source]].tolist()))
+            into = len(route & set(cut.links_in[group[destination]].tolist()))
+            assert out == into == (group[source] != group[destination])
+
+
+@given(topologies())
+def test_no_way_leads_out_of_a_group_without_its_links_out_nor_into_it_without_those_in(
+    topology,
+):
+    wiring = topology.routing.wiring()
+    joins = wiring.joins.tolist()
+    links = list(zip(wiring.tail.tolist(), wiring.head.tolist(), strict=True))
+    avoided = {*topology.routing.avoided} if isinstance(topology.routing, DetourRouting) else set()
+
+    for cut in topology.routing.cuts():
+        for number in {*cut.group_of.tolist()} - {-1}:
+            group = set(np.flatnonzero(cut.group_of == number).tolist())
+            for boundary, forward in ((cut.links_out, True), (cut.links_in, False)):
+                barred = {*boundary[number].tolist()} | avoided
+                left = [ends for link, ends in enumerate(links) if link not in barred]
+                ways = [(*way, 0) for way in [*joins, *left]]
+                reached = fewest_links([way[:2] if forward else way[1::-1] for way in ways], [], min(group))
+                assert {rank for rank in reached if rank < topology.num_ranks} <= group
+
+
+def test_no_pairs_have_no_routes():
+    assert Topology.ring(num_ranks=4, **LINKS).routes([], []).shape == (0, 0)
+
+
+def test_a_digest_tells_networks_apart_by_behaviour_and_not_by_name():
+    switch = {"num_ranks": 4, **LINKS}
+    different = [
+        Topology.switch(**switch),
+        Topology.ring(**switch),
+        Topology.switch(**{**switch, "num_ranks": 5}),
+        Topology.switch(**{**switch, "latency": "3us"}),
+        Topology.switch(**{**switch, "bandwidth": "25Gbps"}),
+        Topology.nodes(**NODES),
+        Topology.nodes(**{**NODES, "nics_per_node": 1}),
+        Topology.torus(shape=(2, 2), **LINKS),
+        Topology.leaf_spine(num_ranks=4, **TREE),
+        Topology.leaf_spine(num_ranks=4, **TREE, num_spines=2),
+        Topology.leaf_spine(num_ranks=4, **TREE, num_spines=2, routing="ecmp"),
+        Topology.leaf_spine(num_ranks=4, **TREE, num_spines=2, routing="ecmp", seed=1),
+        Topology.leaf_spine(num_ranks=4, **TREE, num_spines=2).without_links([8]),
+        Topology.fat_tree(k=4, num_ranks=4, **LINKS),
+        Topology.fat_tree(k=4, num_ranks=4, oversubscription=2, **LINKS),
+        *(square(**how) for how in ({}, {"routing": "ecmp"}, {"routing": "ecmp", "seed": 1})),
+        square(routes={("a", "c"): ["d"]}),
+        square().without_links([0]),
+        replace(Topology.switch(**switch), in_network_reduction=True),
+    ]
+
+    assert len({topology.digest() for topology in different}) == len(different)
+    assert Topology.switch(**switch, name="mine").digest() == different[0].digest()
+
+
+def test_a_topology_cannot_be_changed():
+    topology = Topology.switch(num_ranks=4, **LINKS)
+
+    with pytest.raises(ValueError, match="read-only"):
+        topology.link_bandwidth[0] = 1
+
+
+def test_routes_of_sixteen_thousand_ranks_are_made_at_once():
+    topology = Topology.nodes(**{**NODES, "num_nodes": 4096})
+    ranks = np.arange(topology.num_ranks)
+
+    routes = topology.routes(ranks, (ranks + 1) % topology.num_ranks)
+
+    assert routes.shape == (16_384, 2)

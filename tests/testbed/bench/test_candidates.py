@@ -1,0 +1,119 @@
+"""Who is measured, and who is not and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives import NotSupportedError, UnknownAlgorithmError, algorithm_names
+from collectives.catalogue.selectors import DEFAULTS
+from collectives.program.contracts import CONTRACTS
+from testbed.bench.candidates import choose_contenders, split_names
+from testbed.errors import UsageError
+
+words = st.text("abc_", min_size=1, max_size=5)
+parameters = st.lists(st.tuples(words, words), max_size=3)
+
+
+def choose(text: str | None, collective: str = "all_reduce", num_ranks: int = 4, native: bool = False) -> Any:
+    return choose_contenders(
+        text, collective, num_ranks, ranks_per_node=2, native=native, transport="threads"
+    )
+
+
+def names(contenders: Any) -> list[str]:
+    return [own.name for own in contenders]
+
+
+@given(st.lists(st.tuples(words, parameters), min_size=1, max_size=4))
+def test_names_keep_their_parameters_in_a_list(entries: list[tuple[str, list[tuple[str, str]]]]) -> None:
+    written = [
+        f"{name}:{','.join(f'{key}={value}' for key, value in bound)}" if bound else name
+        for name, bound in entries
+    ]
+
+    assert split_names(",".join(written)) == written
+
+
+@pytest.mark.parametrize("collective", CONTRACTS)
+def test_without_a_name_it_is_the_default_of_the_collective(collective: str) -> None:
+    contenders, refusals = choose(None, collective)
+
+    assert (names(contenders), refusals) == ([DEFAULTS[collective]], [])
+
+
+def test_whoever_asks_for_nodes_is_told() -> None:
+    (contender,), _ = choose("hierarchical")
+
+    assert (contender.name, str(contender.algorithm)) == ("hierarchical", "hierarchical:ranks_per_node=2")
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_all_are_those_that_ship_and_the_vendors_own_where_there_is_one(native: bool) -> None:
+    contenders, _ = choose("all", "all_gather", native=native)
+
+    assert names(contenders) == [*algorithm_names("all_gather"), *["native"][: int(native)]]
+    assert not any(own.asked_for for own in contenders)
+
+
+def test_all_may_be_joined_by_others_and_none_is_measured_twice() -> None:
+    contenders, _ = choose("all,ring,ring:channels=2")
+
+    assert names(contenders) == [*algorithm_names(), "ring:channels=2"]
+    assert [own.name for own in contenders if own.asked_for] == ["ring", "ring:channels=2"]
+
+
+def test_those_of_several_that_refuse_the_world_size_are_named_with_their_reason() -> None:
+    contenders, refusals = choose("ring,halving_doubling:order=near", "all_gather", num_ranks=6)
+
+    assert names(contenders) == ["ring"]
+    assert [own.algorithm for own in refusals] == ["halving_doubling:order=near"]
+    assert "powers of two" in refusals[0].reason
+
+
+def test_the_only_one_that_is_named_refuses_by_its_own_error() -> None:
+    with pytest.raises(NotSupportedError, match="powers of two"):
+        choose("halving_doubling:order=near", "all_gather", num_ranks=6)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: choose("ring", "gossip"), UsageError, "--collective gossip: expected one of all_reduce, "),
+        (lambda: choose("ring,native"), UsageError, "threads has none: try ring"),
+        (lambda: choose("auto"), UsageError, "--algorithm auto chooses for --transport sim, or by a table"),
+        (lambda: choose("ring,,tree"), UsageError, "with a comma between them"),
+        (
+            lambda: choose("tree", "all_gather"),
+            UnknownAlgorithmError,
+            "unknown algorithm 'tree' for all_gather",
+        ),
+        (
+            lambda: choose("halving_doubling:order=near,swing:shape=2x2", "all_gather", num_ranks=3),
+            UsageError,
+            "nothing to measure: halving_doubling:order=near .*; swing",
+        ),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    call: Callable[[], Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_a_function_for_another_collective_says_which(tmp_path: Any) -> None:
+    path = tmp_path / "own.py"
+    path.write_text(
+        "from collectives import algorithm\n"
+        "@algorithm(collective='all_gather')\n"
+        "def own(rank, world_size):\n    yield ()\n",
+        encoding="utf-8",
+    )
+
+    with pytest.raises(UsageError, match="own is an algorithm for all_gather: add --collective all_gather"):
+        choose(f"{path}:own")

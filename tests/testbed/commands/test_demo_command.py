@@ -1,0 +1,151 @@
+"""`testbed demo`: what it promises to check, it checks; the training itself is tested with the example."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import testbed.scripts.training
+from ddp import Profile
+from testbed.cli import app
+from testbed.commands import demo
+from testbed.errors import UsageError
+from testbed.scripts.training import Trained, check_training, example_script
+
+FILES = {
+    "manifest.json",
+    "prove.json",
+    "train.json",
+    "predict.json",
+    "scaling.png",
+    "digits-profile.json",
+    "trace-gloo.json",
+    "trace-simulated.json",
+}
+
+
+def trained(
+    name: str, folder: Path, weights: list[float], accuracy: float = 0.97, virtual: float | None = None
+) -> Trained:
+    folder.mkdir(parents=True, exist_ok=True)
+    parameters = folder / "parameters.pt"
+    torch.save({"weight": torch.tensor(weights, dtype=torch.float64)}, parameters)
+    return Trained(name, "as told", 4, accuracy, 1.0, virtual, parameters)
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Replace training by a tale of how it ended, and predict for few ranks only."""
+    monkeypatch.setattr(demo, "SCALED_RANKS", [1, 8])
+    monkeypatch.setattr(demo, "PROVED_RANKS", range(2, 5))
+
+    def tell(processes: list[float], virtual: list[float], single: list[float]) -> None:
+        def train_processes(
+            name: str, how: str, script: Any, ranks: int, folder: Path, options: list[str], on_line: Any
+        ):
+            written = Path(options[-1])
+            if ranks == 1:
+                Profile.uniform(num_buckets=2, bucket_bytes=2**20, seconds_per_bucket=1e-3).save(written)
+            else:
+                written.write_text("{}")
+            return trained(name, folder, processes if ranks > 1 else single)
+
+        def train_virtual(
+            name: str, how: str, script: Any, topology: Any, folder: Path, options: list[str], *_: Any
+        ):
+            Path(options[-1]).write_text("{}")
+            return trained(name, folder, virtual, virtual=0.5)
+
+        monkeypatch.setattr(demo, "train_processes", train_processes)
+        monkeypatch.setattr(demo, "train_virtual", train_virtual)
+
+    return tell
+
+
+def test_the_folder_holds_every_part_and_a_manifest_that_lists_it(
+    told: Callable[..., None], tmp_path: Path
+) -> None:
+    told([1.0, 2.0], [1.0, 2.0], [1.0, 2.0 + 1e-12])
+
+    result = CliRunner().invoke(app, ["demo", "--output", str(tmp_path / "out")])
+
+    assert result.exit_code == 0, result.stderr
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= FILES
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["files"].keys() >= FILES
+    assert all((tmp_path / "out" / name).is_file() or name.startswith("train/") for name in manifest["files"])
+    assert all(check["holds"] for check in manifest["checks"])
+    assert {"schema", "command", "versions", "seed", "model", "topologies"} <= manifest.keys()
+    positions = [result.stdout.index(part) for part in ("1 Prove", "2 Train", "3 Predict", "4 Show")]
+    assert positions == sorted(positions)
+
+
+def test_with_json_stdout_is_one_document_with_the_parts(told: Callable[..., None], tmp_path: Path) -> None:
+    told([1.0], [1.0], [1.0])
+
+    result = CliRunner().invoke(app, ["demo", "--output", str(tmp_path), "--json"])
+
+    document = json.loads(result.stdout)
+    assert {"prove", "train", "predict"} <= document.keys()
+    assert len(document["checks"]) == 6
+
+
+@pytest.mark.parametrize(
+    ("virtual", "single", "message"),
+    [
+        ([1.0 + 2**-52], [1.0], "bit-identical parameters: 1 of 1 differ"),
+        ([1.0], [1.0 + 1e-9], "agrees with them to 1e-10: largest difference 1.0e-09"),
+    ],
+)
+def test_results_that_do_not_agree_end_with_1(
+    told: Callable[..., None], tmp_path: Path, virtual: list[float], single: list[float], message: str
+) -> None:
+    told([1.0], virtual, single)
+
+    result = CliRunner().invoke(app, ["demo", "--output", str(tmp_path)])
+
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert "FAILED" in result.stdout
+
+
+def test_a_folder_that_cannot_be_written_ends_with_2_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    result = CliRunner().invoke(app, ["demo", "--output", str(tmp_path / "file")])
+
+    assert result.exit_code == 2
+    assert "cannot write results" in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_sign_of_zero_is_a_difference_in_bits(tmp_path: Path) -> None:
+    runs = [trained(name, tmp_path / name, [zero]) for name, zero in (("a", 0.0), ("b", -0.0), ("c", 0.0))]
+
+    identical, close, accurate = check_training(*runs)
+
+    assert not identical.holds
+    assert close.holds
+    assert accurate.holds
+
+
+def test_too_little_learnt_is_a_failed_check(tmp_path: Path) -> None:
+    runs = [trained(name, tmp_path / name, [1.0], accuracy=0.95) for name in "abc"]
+
+    assert not check_training(*runs)[2].holds
+
+
+def test_without_the_example_the_demo_says_where_it_looked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(testbed.scripts.training, "__file__", str(tmp_path / "testbed" / "training.py"))
+    monkeypatch.setattr(testbed.scripts.training.sysconfig, "get_path", lambda name: str(tmp_path / "data"))
+
+    with pytest.raises(UsageError, match="run it from a source checkout"):
+        example_script()

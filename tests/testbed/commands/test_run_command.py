@@ -1,0 +1,344 @@
+"""`testbed run`: a script runs unmodified as ranks in virtual time, and its failures are its own."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from sim.topology.description import load_network
+from testbed.cli import app
+from testbed.report import virtual_status
+from testbed.scripts.rank_output import PrefixedLines
+from testbed.scripts.virtual_script import parse_algorithm, run_script
+
+TRAIN = """
+    import argparse
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--ranks", default="the script's own")
+    arguments = parser.parse_args()
+    dist.init_process_group("nccl")
+    model = DistributedDataParallel(torch.nn.Linear(100, 100))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(arguments.steps):
+        model(torch.ones(1, 100)).sum().backward()
+        optimizer.step()
+        print(f"rank {dist.get_rank()} of {dist.get_world_size()}, step {step}, {arguments.ranks}")
+    dist.destroy_process_group()
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    return tmp_path / "train.py"
+
+
+def run(script: Path, body: str, *options: str, arguments: tuple[str, ...] = ()) -> Any:
+    script.write_text(textwrap.dedent(body))
+    return CliRunner().invoke(app, ["run", "--ranks", "4", *options, str(script), *arguments])
+
+
+def test_a_script_gets_its_own_flags_and_rank_0_is_heard(script: Path) -> None:
+    result = run(script, TRAIN, arguments=("--steps", "2", "--ranks", "mine"))
+
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout.splitlines() == [f"rank 0 of 4, step {step}, mine" for step in range(2)]
+    assert "4 ranks on switch-100g, in virtual time" in result.stderr
+    assert "iteration   " in result.stderr
+    assert "exposed     " in result.stderr
+    assert "computation: none but what the script charges; collectives: ring" in result.stderr
+    assert "rank 0 up" in result.stderr
+
+
+def test_output_all_prefixes_each_line_with_its_rank(script: Path) -> None:
+    result = run(
+        script, "import os\nprint('a\\nb', end='')\nprint(os.environ['RANK'], end='')", "--output", "all"
+    )
+
+    lines = sorted(result.stdout.splitlines())
+    assert lines == sorted(
+        line for rank in range(4) for line in (f"[rank {rank}] a", f"[rank {rank}] b{rank}")
+    )
+
+
+def test_output_of_another_rank(script: Path) -> None:
+    assert run(script, "import os; print(os.environ['RANK'])", "--output", "3").stdout == "3\n"
+    result = run(script, "", "--output", "4")
+    assert result.exit_code == 2
+    assert "--output 4: expected all, or a rank from 0 to 3" in result.stderr
+
+
+def test_a_line_without_end_does_not_grow_for_ever() -> None:
+    class Target:
+        encoding = "utf-8"
+        size = 0
+
+        def write(self, text: str) -> int:
+            self.size += len(text)
+            return len(text)
+
+    target: Any = Target()
+    lines = PrefixedLines(target, "[rank 0] ")
+    for _ in range(100):
+        lines.write("x" * 1000)
+
+    assert target.size > 60_000
+
+
+def test_the_json_report_is_all_of_stdout(script: Path) -> None:
+    result = run(script, TRAIN, "--json", "--algorithm", "all_reduce=tree,broadcast=chain")
+
+    assert result.exit_code == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["num_ranks"] == 4
+    assert report["algorithm"] == "all_reduce by tree, broadcast by chain"
+    assert len(report["iterations"]) == 3
+    assert report["steady_iteration"]["seconds"] == report["iterations"][2]["seconds"]
+    assert {link["name"] for link in report["links"]} >= {"rank 0 up", "rank 3 down"}
+    assert report["compute"] == "none but what the script charges"
+    assert "rank 0 of 4, step 2" in result.stderr
+
+
+def test_a_trace_is_written_and_repeats(script: Path, tmp_path: Path) -> None:
+    traces = [tmp_path / name for name in ("a.json", "b.json")]
+    for trace in traces:
+        assert run(script, TRAIN, "--trace", str(trace), "--straggler", "2:+1ms").exit_code == 0
+
+    assert traces[0].read_bytes() == traces[1].read_bytes()
+    events = json.loads(traces[0].read_text())["traceEvents"]
+    assert any("all_reduce" in event["name"] for event in events)
+
+
+def test_a_script_that_prints_nothing_and_makes_no_group_is_fine(script: Path) -> None:
+    result = run(script, "pass")
+
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "time        0 until the last rank had finished" in result.stderr
+    assert "up" not in result.stderr.split("Simulated")[0].split("until")[1]
+
+
+def test_an_error_shows_the_traceback_of_its_rank_from_the_script_on(script: Path) -> None:
+    body = """
+        import torch.distributed as dist
+        dist.init_process_group()
+
+        def part():
+            raise ValueError("bad label")
+
+        if dist.get_rank() == 3:
+            part()
+        dist.barrier()
+    """
+
+    result = run(script, body)
+
+    assert result.exit_code == 1
+    lines = result.stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert f'File "{script}", line 9' in lines[1]
+    assert lines[-2] == "ValueError: bad label"
+    assert lines[-1] == f"testbed: error: {script}, rank 3: ValueError: bad label"
+    assert result.stderr.count("Traceback") == 1
+
+
+def test_a_rank_that_is_killed_is_reported_by_who_waits_for_it(script: Path) -> None:
+    result = run(script, TRAIN, "--kill-rank", "2@iteration=1", "--delay-messages", "1us")
+
+    assert result.exit_code == 1
+    assert "rank 2: was killed" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_computation_is_charged_by_the_model_that_is_named(script: Path) -> None:
+    result = run(script, TRAIN, "--compute", "h100", "--json")
+
+    assert result.exit_code == 0, result.stderr
+    report = json.loads(result.stdout)
+    assert report["compute"] == "roofline of h100"
+    assert report["steady_iteration"]["compute_seconds"] > 0
+
+
+def test_ranks_that_wait_in_vain_are_a_deadlock_in_words(script: Path) -> None:
+    result = run(
+        script,
+        "import torch.distributed as dist\ndist.init_process_group()\nif dist.get_rank(): dist.barrier()",
+    )
+
+    assert result.exit_code == 1
+    assert result.stderr.startswith("testbed: error: deadlock at ")
+    assert "rank 0: has finished" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("ending", "code", "said"),
+    [
+        ("sys.exit(0)", 0, ""),
+        ("sys.exit()", 0, ""),
+        ("sys.exit(3)", 1, "rank 0: ended with exit code 3"),
+        ("sys.exit('no data')", 1, "rank 0: ended with: no data"),
+    ],
+)
+def test_how_a_script_exits_is_respected(script: Path, ending: str, code: int, said: str) -> None:
+    result = run(script, f"import sys\n{ending}")
+
+    assert result.exit_code == code
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_what_is_no_python_is_shown_as_python_shows_it(script: Path) -> None:
+    result = run(script, "x = (\n")
+
+    assert result.exit_code == 1
+    assert "SyntaxError: '(' was never closed" in result.stderr
+    assert result.stderr.splitlines()[-1] == f"testbed: error: {script} cannot be read as Python"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--ranks", "0", "SCRIPT"], "Invalid value for '--ranks'"),
+        (["--network", "switch-100gg", "SCRIPT"], "did you mean 'switch-100g'"),
+        (["missing.py"], "missing.py: there is no such script"),
+        (["-m", "missing_module"], "there is no module 'missing_module'"),
+        (["--algorithm", "rign", "SCRIPT"], "did you mean 'ring'"),
+        (["--straggler", "9:2", "SCRIPT"], "9"),
+        (["--compute", "h101", "SCRIPT"], "h100"),
+        (["--kill-rank", "3", "SCRIPT"], "--kill-rank 3"),
+        (["--no-such-option", "SCRIPT"], "No such option"),
+        (["--processes", "2", "--network", "dgx-h100", "SCRIPT"], "--network means nothing"),
+        (["--trace", "/no/such/folder/x.json", "SCRIPT"], "/no/such/folder"),
+        ([], "SCRIPT"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_code_2(script: Path, arguments: list[str], said: str) -> None:
+    script.write_text("")
+
+    result = CliRunner().invoke(app, ["run", *(str(script) if own == "SCRIPT" else own for own in arguments)])
+
+    assert result.exit_code == 2, result.stderr
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_algorithms_are_named_for_all_reduce_or_for_each_collective() -> None:
+    assert parse_algorithm("ring:channels=8") == "ring:channels=8"
+    assert parse_algorithm("all-reduce=hierarchical:a=1,b=2,all_gather=bruck") == {
+        "all_reduce": "hierarchical:a=1,b=2",
+        "all_gather": "bruck",
+    }
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_a_line_says_how_far_the_run_is_and_gives_way_to_the_script(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(virtual_status, "_SHOWN_EVERY", 0.0)
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    script.write_text(textwrap.dedent(TRAIN))
+    topology = load_network("switch-100g").topology(2)
+
+    run_script(
+        str(script), [], topology,
+        module=False, compute="none", algorithm="ring", conditions=(), heard="all", trace=None, as_json=False,
+    )  # fmt: skip
+
+    text = terminal.getvalue()
+    assert "2 ranks on switch-100g: 0 of virtual time" in text
+    assert "of virtual time, iteration 2" in text
+    shown = [line.rpartition("\x1b[2K")[2] for line in text.split("\n")]
+    assert sorted(shown) == sorted(
+        [
+            "",
+            *(
+                f"[rank {r}] rank {r} of 2, step {step}, the script's own"
+                for r in (0, 1)
+                for step in range(3)
+            ),
+        ]
+    )
+
+
+def start(script: Path, body: str, *options: str) -> subprocess.Popen[str]:
+    script.write_text(textwrap.dedent(body))
+    command = [sys.executable, "-m", "testbed", "run", *options, str(script)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("what", ["while True: print('on and on', flush=True)", "time.sleep(60)"])
+def test_ctrl_c_ends_everything_at_once(script: Path, what: str) -> None:
+    body = f"import os, time\nif os.environ['RANK'] == '0':\n    print('begun', flush=True)\n    {what}\n"
+    process = start(script, body, "--ranks", "2")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+
+    interrupted = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert time.monotonic() - interrupted < 10  # of a machine that is shared
+    assert "testbed: interrupted" in stderr
+    assert "Traceback" not in stderr
+
+
+def test_a_reader_that_has_enough_ends_the_run(script: Path) -> None:
+    process = start(script, "while True: print('on and on')", "--ranks", "1")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "on and on\n"
+    process.stdout.close()
+
+    assert process.wait(60) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    process.stderr.close()
+
+
+@pytest.mark.distributed
+def test_processes_run_the_same_script_for_real_on_our_backend(script: Path, capfd: Any) -> None:
+    script.write_text(
+        textwrap.dedent(TRAIN) + "import os\nprint(type(dist).__name__, 'WORLD_SIZE' in os.environ)\n"
+    )
+
+    result = CliRunner().invoke(app, ["run", "--processes", "2", str(script), "--steps", "1"])
+
+    assert result.exit_code == 0, result.stderr
+    assert "For real: 2 processes of this machine, backend testbed, ring." in result.stderr
+    assert "rank 0 of 2, step 0" in capfd.readouterr().out
+
+
+def test_faults_are_injected_by_flags_and_told_in_the_report(script: Path) -> None:
+    slow = run(script, TRAIN, "--delay-messages", "5us", "--seed", "3", "--degrade-link", "rank 0 up@0:0.5")
+    dead = run(script, TRAIN, "--kill-rank", "2@iteration=1")
+    wrong = run(script, TRAIN, "--kill-rank", "2")
+
+    assert slow.exit_code == 0, slow.stderr
+    told = " ".join(slow.stderr.split())
+    assert "LinkChange(link='rank 0 up', at='0', factor=0.5)" in told
+    assert "MessageDelay(mean='5us', seed=3)" in told
+    assert dead.exit_code == 1
+    assert "rank 2: was killed, at " in dead.stderr
+    assert f"ranks 0, 1, 3 at {script.name}:15: model(torch.ones(1, 100)).sum().backward()" in dead.stderr
+    assert wrong.exit_code == 2
+    assert wrong.stderr.count("\n") == 1

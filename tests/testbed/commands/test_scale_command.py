@@ -1,0 +1,103 @@
+"""`testbed scale`: its figures are those of the closed form, and bad input ends early."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ddp import Profile
+from ddp.reduction.overlap import STRATEGIES
+from testbed.cli import app
+
+
+@pytest.fixture
+def uniform(tmp_path: Path) -> Path:
+    """Eight buckets of 25 MiB, each 5 ms after the one before."""
+    path = tmp_path / "uniform.json"
+    Profile.uniform(num_buckets=8, bucket_bytes=25 * 2**20, seconds_per_bucket=5e-3).save(path)
+    return path
+
+
+def test_equal_buckets_on_a_switch_take_what_the_closed_form_says(uniform: Path) -> None:
+    arguments = ["scale", "--profile", str(uniform), "--network", "switch-100g", "--ranks", "1,64", "--json"]
+
+    result = CliRunner().invoke(app, arguments)
+
+    assert result.exit_code == 0, result.stderr
+    document = json.loads(result.stdout)
+    rows = {(row["strategy"], row["ranks"]): row for row in document["rows"]}
+    assert rows["wait_free", 64]["step_seconds"] == pytest.approx(44.632768e-3, rel=1e-6)
+    assert rows["wait_free", 64]["num_buckets"] == 8
+    assert rows["wait_free", 1]["exposed_seconds"] == 0
+    assert rows["after_backward", 64]["step_seconds"] > rows["wait_free", 64]["step_seconds"]
+    assert document["topologies"].keys() == {"switch-100g x 1", "switch-100g x 64"}
+    assert document["method"] == "simulated"
+
+
+def test_the_table_and_the_plot_say_what_was_assumed(uniform: Path, tmp_path: Path) -> None:
+    plot = tmp_path / "scaling.svg"
+    arguments = ["scale", "--profile", str(uniform), "--ranks", "1-4", "--plot", str(plot)]
+
+    result = CliRunner().invoke(app, arguments)
+
+    assert result.exit_code == 0, result.stderr
+    assert "8 equal buckets" in result.stdout
+    assert "Simulated: weak scaling; ring all-reduce of 25 MiB buckets" in result.stdout
+    assert plot.read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_every_strategy_is_compared_and_headed_in_words(uniform: Path) -> None:
+    arguments = ["scale", "--profile", str(uniform), "--network", "switch-100g", "--ranks", "4"]
+    arguments += ["--strategy", "priority:credits=2,partition_mb=8"]
+
+    every = CliRunner().invoke(app, [*arguments, "--strategy", "all", "--json"])
+    one = CliRunner().invoke(app, arguments)
+
+    assert every.exit_code == one.exit_code == 0, every.stderr + one.stderr
+    assert [row["strategy"] for row in json.loads(every.stdout)["rows"]] == list(STRATEGIES)
+    assert "priority (partition_mb=8, credits=2)" in " ".join(one.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--profile", "resnet5"], "resnet50"),
+        (["--network", "switch-10g"], "switch-100g"),
+        (["--strategy", "wait_fre"], "wait_free"),
+        (["--algorithm", "rong"], "did you mean 'ring'"),
+        (["--bucket-cap-mb", "0"], "--bucket-cap-mb 0"),
+        (["--ranks", "0-4"], "--ranks 0-4"),
+        (["--plot", "/no/such/folder/a.png"], "there is no folder"),
+    ],
+)
+def test_bad_usage_is_one_message_and_ends_with_2(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, ["scale", *arguments])
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("testbed: error: ")
+    assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "message"),
+    [
+        ("--network", 'schema = 1\nkind = "switch"\nbandwith = "1Gbps"\nlatency = "1us"\n', "bandwith"),
+        ("--network", 'schema = 1\nkind = "switch"\nbandwidth = "-1Gbps"\nlatency = "1us"\n', "bandwidth"),
+        ("--profile", "{}", "name: Field required"),
+    ],
+)
+def test_a_file_with_a_wrong_field_is_named_with_the_field(
+    tmp_path: Path, kind: str, content: str, message: str
+) -> None:
+    path = tmp_path / ("own.toml" if kind == "--network" else "own.json")
+    path.write_text(content, encoding="utf-8")
+
+    result = CliRunner().invoke(app, ["scale", kind, str(path)])
+
+    assert result.exit_code == 2
+    assert path.name in result.stderr
+    assert message in result.stderr

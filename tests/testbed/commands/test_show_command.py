@@ -1,0 +1,272 @@
+"""`testbed show`: the grid, what stands above it, and the SVG."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from collectives import Copy, Recv, Send, algorithm, resolve_algorithm, verify
+from collectives.program.render import draw
+from testbed.cli import app
+from testbed.commands.show import cut
+from testbed.errors import UsageError
+from testbed.reference.schedule import schedule_of
+from testbed.reference.schedule_svg import schedule_svg
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+OWN = """
+from collectives import NotSupportedError, RecvReduce
+
+def deaf(rank, world_size):
+    yield RecvReduce(1 - rank, chunk=0)
+
+def fails(rank, world_size):
+    raise IndexError("no")
+    yield
+
+def picky(rank, world_size):
+    raise NotSupportedError("needs 2 ranks; use ring")
+    yield
+"""
+
+
+@pytest.fixture
+def own_file(tmp_path: Path) -> Path:
+    path = tmp_path / "own.py"
+    path.write_text(OWN, encoding="utf-8")
+    return path
+
+
+def show(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["show", *arguments])
+
+
+def test_the_grid_stands_between_cost_and_source_and_the_notation() -> None:
+    result = show("ring", "--ranks", "4")
+
+    assert result.exit_code == 0
+    above, below = result.stdout.split(draw(resolve_algorithm("ring"), 4))
+    assert "6 steps, 24 messages; the busiest rank sends 1.500 of the buffer, 1.00 times" in above
+    assert "source  Patarasuk and Yuan" in above
+    assert "also    for reduce_scatter, all_gather" in above
+    assert "c>r sends chunk c to rank r" in below
+
+
+def test_the_collective_is_all_reduce_unless_named_or_not_shipped() -> None:
+    assert show("ring").stdout.startswith("ring all_reduce, 8 ranks\n")
+    assert show("ring", "--collective", "all_gather").stdout.startswith("ring all_gather, 8 ranks\n")
+
+
+def test_a_root_is_bound_as_a_parameter() -> None:
+    result = show("tree:root=2", "--collective", "broadcast", "--ranks", "3", "--json")
+
+    first = json.loads(result.stdout)["schedule"]["messages"][0]
+    assert first["source"] == 2
+
+
+def test_json_holds_the_schedule_and_how_it_was_proved() -> None:
+    found = json.loads(show("ring", "--ranks", "3", "--json").stdout)
+
+    assert (found["method"], found["cost"]["num_messages"]) == ("proved", 12)
+    assert found["schedule"]["messages"][0] == {
+        "source": 0,
+        "destination": 1,
+        "sent_in_step": 0,
+        "received_in_step": 0,
+        "chunk": 0,
+        "into": 0,
+        "num_chunks": 1,
+        "reduces": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["rong"], 2, "did you mean 'ring'"),
+        (["tree", "--collective", "all_gather"], 2, "unknown algorithm 'tree' for all_gather"),
+        (
+            ["tree:root=8", "--collective", "broadcast"],
+            2,
+            "tree:root=8, 8 ranks: the root is a rank from 0 to 7",
+        ),
+        (["ring", "--ranks", "0"], 2, "--ranks"),
+        (["ring", "--svg", "/nowhere/ring.svg"], 2, "there is no folder /nowhere"),
+        (["OWN:deaf", "--ranks", "2"], 1, "deadlock"),
+        (["OWN:fails", "--ranks", "2"], 1, "the program raised IndexError"),
+        (["OWN:picky", "--ranks", "3"], 2, "needs 2 ranks; use ring"),
+    ],
+)
+def test_what_cannot_be_shown_is_said(arguments: list[str], code: int, message: str, own_file: Path) -> None:
+    result = show(*(argument.replace("OWN", str(own_file)) for argument in arguments))
+
+    assert result.exit_code == code
+    assert message in result.stderr
+
+
+def test_the_schedule_of_a_wrong_program_is_drawn_before_the_fault_is_told(own_file: Path) -> None:
+    result = show(f"{own_file}:deaf", "--ranks", "2")
+
+    assert result.stdout == "        rank 0  rank 1\nstep 0  0+1     0+0\n"
+
+
+GRID = draw(resolve_algorithm("ring"), 16)
+
+
+@pytest.mark.parametrize("width", [20, 40, 41, 42, 43, 80, 100])
+def test_a_wide_grid_loses_whole_ranks_and_says_how_many(width: int) -> None:
+    shown, note = cut(GRID, width)
+
+    lines = shown.split("\n")
+    assert max(map(len, lines)) <= width
+    num_shown = lines[0].count("rank")
+    assert shown == draw(resolve_algorithm("ring"), 16, ranks=range(num_shown))
+    one_more = draw(resolve_algorithm("ring"), 16, ranks=range(num_shown + 1))
+    assert max(map(len, one_more.split("\n"))) > width
+    assert f"{16 - num_shown} of 16 ranks not shown" in note
+
+
+def test_on_a_terminal_nothing_is_wider_than_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "60")
+
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", show("ring", "--ranks", "16").stdout)
+
+    assert max(map(len, shown.split("\n"))) <= 60
+    assert "12 of 16 ranks not shown" in shown
+
+
+def test_a_grid_of_which_no_rank_fits_is_cut_within_it() -> None:
+    shown, note = cut(GRID, 12)
+
+    assert {len(line) for line in shown.split("\n")} == {12, len("         ra…")}
+    assert note.startswith("Cut to the terminal")
+
+
+@pytest.mark.parametrize("width", [None, 10_000])
+def test_a_grid_that_fits_or_goes_to_a_file_is_whole(width: int | None) -> None:
+    assert cut(GRID, width) == (GRID, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "collective", "world_size"),
+    [("ring", "all_reduce", 5), ("tree", "broadcast", 6), ("direct", "all_to_all", 4)],
+)
+def test_a_schedule_holds_every_message_once(name: str, collective: str, world_size: int) -> None:
+    chosen = resolve_algorithm(name, collective)
+
+    schedule = schedule_of(chosen, world_size)
+
+    assert len(schedule.messages) == len(set(schedule.messages))
+    assert len(schedule.messages) == verify(chosen, world_size).num_messages
+
+
+def test_the_two_sides_of_a_message_may_lie_in_different_steps() -> None:
+    @algorithm(num_chunks=1, collective="broadcast")
+    def late(rank: int, world_size: int) -> Any:
+        if rank == 1:
+            yield ()
+            yield Recv(0, 0)
+        else:
+            yield Send(1, 0)
+
+    (message,) = schedule_of(late, 2).messages
+
+    assert (message.sent_in_step, message.received_in_step) == (0, 1)
+    schedule_svg(schedule_of(late, 2))
+
+
+def classes(svg: str) -> dict[str, Counter[str]]:
+    """Count what the drawing holds of each kind, without the legend."""
+    found: dict[str, Counter[str]] = {}
+    for group in ElementTree.fromstring(svg).findall(f"{SVG}g"):
+        counted = found.setdefault(group.attrib["class"], Counter())
+        counted.update(child.tag.removeprefix(SVG) for child in group)
+    for counted in found.values():
+        counted.subtract(["path", "rect", "text"])
+    return found
+
+
+def test_the_drawing_has_an_arrow_for_each_message_and_a_label_for_what_is_sent() -> None:
+    drawn = classes(schedule_svg(schedule_of(resolve_algorithm("ring"), 4)))
+
+    assert drawn == {
+        "reduce": Counter(path=12, rect=12, text=12),
+        "overwrite": Counter(path=12, rect=12, text=12),
+    }
+
+
+def test_the_same_chunk_to_several_ranks_has_one_label() -> None:
+    drawn = classes(schedule_svg(schedule_of(resolve_algorithm("direct", "all_gather"), 4)))
+
+    assert drawn == {"overwrite": Counter(path=12, rect=4, text=4)}
+
+
+def test_ranges_moves_and_copies_are_labelled() -> None:
+    @algorithm(num_chunks=4, collective="all_gather")
+    def moving(rank: int, world_size: int) -> Any:
+        yield Send(1 - rank, 2 * rank, 2), Recv(1 - rank, 2 * (1 - rank), 2)
+        yield Send(1 - rank, 0), Recv(1 - rank, 3), Copy(0, 1, 2)
+
+    svg = schedule_svg(schedule_of(moving, 2))
+
+    labels = {text.text for text in ElementTree.fromstring(svg).iter(f"{SVG}text")}
+    assert {"0–1", "2–3", "0→3", "0–1→1–2", "copied (→) or reduced (→+) within a rank"} <= labels
+
+
+def test_nothing_of_the_drawing_lies_outside_it() -> None:
+    for name, collective, world_size in (
+        ("ring", "all_reduce", 16),
+        ("direct", "all_to_all", 16),
+        ("naive", "all_reduce", 1),
+    ):
+        root = ElementTree.fromstring(
+            schedule_svg(schedule_of(resolve_algorithm(name, collective), world_size))
+        )
+        width, height = float(root.attrib["width"]), float(root.attrib["height"])
+        for box in root.iter(f"{SVG}rect"):
+            assert 0 <= float(box.get("x", 0)) <= width - float(box.attrib["width"])
+            assert 0 <= float(box.get("y", 0)) <= height - float(box.attrib["height"])
+
+
+def test_a_drawing_that_nobody_could_read_is_refused() -> None:
+    with pytest.raises(UsageError, match="16 ranks × 32 steps; ring for 17 ranks is 17 × 32; choose fewer"):
+        schedule_svg(schedule_of(resolve_algorithm("ring"), 17))
+
+
+def test_the_svg_is_written_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "ring.svg"
+
+    result = show("ring", "--ranks", "4", "--svg", str(path))
+
+    root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
+    assert root.findtext(f"{SVG}title") == "ring all-reduce: 4 ranks, 6 steps"
+    assert result.stdout.endswith(f"Drawn in {path}.\n")
+    assert path.stat().st_size < 10_000
+
+
+def test_neighbouring_chunks_that_are_added_up_in_one_are_one_label() -> None:
+    svg = schedule_svg(schedule_of(resolve_algorithm("one_shot"), 4))
+
+    labels = [text.text for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+    assert labels.count("s1–3→+0") == 4
+    assert "copied (→) or reduced (→+) within a rank; s: scratch" in labels
+
+
+@pytest.mark.parametrize("world_size", [2, 4, 8])
+def test_the_legend_lies_within_the_drawing(world_size: int) -> None:
+    svg = ElementTree.fromstring(schedule_svg(schedule_of(resolve_algorithm("one_shot"), world_size)))
+
+    legend = [text for text in svg.iter(f"{SVG}text") if text.attrib["y"] == "54.5"]
+
+    ends = [float(text.attrib["x"]) + 6.4 * len(text.text or "") for text in legend if text.text != "n"]
+    assert max(ends) <= float(svg.attrib["width"])

@@ -1,0 +1,318 @@
+"""`testbed simulate`: what it prints is what the library returns, and wrong input is one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from typer.testing import CliRunner
+
+from collectives import Job, simulate
+from sim import Jitter, LinkChange, LinkFailure, Straggler, load_network
+from sim.topology import Topology
+from testbed.cli import app
+from testbed.report.plots.load_plot import plot_load
+
+CLUSTER = str(Path(__file__).parents[3] / "examples" / "cluster.toml")
+SWITCH = load_network("switch-100g").topology(64)
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["simulate", *arguments])
+
+
+def rows_of(*arguments: str) -> list[dict[str, Any]]:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    rows: list[dict[str, Any]] = json.loads(result.stdout)["rows"]
+    return rows
+
+
+def test_the_json_is_what_the_library_returns() -> None:
+    (row,) = rows_of("ring", "--nbytes", "64M")
+
+    expected = simulate("ring", nbytes=2**26, topology=SWITCH)
+    assert row == {
+        "algorithm": "ring", "chosen": "ring", "collective": "all_reduce", "nbytes": 2**26, "ranks": 64,
+        "seconds": expected.seconds, "time_ps": expected.time_ps,
+        "algbw": expected.algbw, "busbw": expected.busbw,
+        "floor_seconds": expected.floor_seconds, "above_floor": expected.seconds / expected.floor_seconds,
+        "engine": "makespan", "model": "links", "conditions": [], "bottleneck": expected.links.rows()[0],
+    }  # fmt: skip
+
+
+def test_one_run_is_told_in_full() -> None:
+    result = run("ring")
+
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == "All-reduce of 64 MiB by ring on switch-100g, 64 ranks"
+    assert "time        11.1 ms" in lines
+    assert "floor       10.6 ms; the time is 1.05 times that" in lines
+    assert "bottleneck  rank 0 up, 95.4 % of 12.5 GB/s" in lines
+
+
+def test_algorithms_are_compared_size_by_size_however_they_are_listed() -> None:
+    rows = rows_of("ring,tree", "swing", "--nbytes", "4K,1M", "--ranks", "8")
+
+    assert [(row["nbytes"], row["algorithm"]) for row in rows] == [
+        (nbytes, name) for nbytes in (4096, 2**20) for name in ("ring", "tree", "swing")
+    ]
+    table = run("ring,tree", "swing", "--nbytes", "4K,1M", "--ranks", "8").stdout
+    assert table.count("rank 0 up") == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [
+        (["--placement", "round_robin"], {"placement": "round_robin"}),
+        (["--placement", "0-3,8,10"], {"placement": (0, 1, 2, 3, 8, 10)}),
+        (["--overhead", "1us"], {"overhead": "1us"}),
+        (["--reduction-bandwidth", "10GB/s"], {"reduction_bandwidth": 10**10}),
+        (["--protocol", "LL128"], {"protocol": "LL128"}),
+        (["--engine", "events"], {"engine": "events"}),
+        (["--model", "nccl"], {"model": "nccl"}),
+        (["--straggler", "3:2"], {"conditions": [Straggler(3, 2)]}),
+        (["--straggler", "3:+1ms", "--straggler", "5:1.5+2us"],
+         {"conditions": [Straggler(3, delay="1ms"), Straggler(5, 1.5, "2us")]}),
+        (["--fail-link", "rank 0 up@1ms", "--fail-link", "1@2s"],
+         {"conditions": [LinkFailure("rank 0 up", "1ms"), LinkFailure(1, "2s")]}),
+        (["--degrade-link", "rank 0 up@10us:0.5", "--degrade-link", "3@2s:2"],
+         {"conditions": [LinkChange("rank 0 up", "10us", 0.5), LinkChange(3, "2s", 2)]}),
+        (["--jitter", "1us", "--seed", "3"], {"conditions": [Jitter("1us", seed=3)]}),
+        (["--collective", "all-gather"], {"collective": "all_gather"}),
+    ],
+)  # fmt: skip
+def test_options_are_those_of_the_library(options: list[str], arguments: dict[str, Any]) -> None:
+    topology = load_network("dgx-a100").topology(16)
+
+    (row,) = rows_of("ring", "--network", "dgx-a100", "--ranks", "16", "--nbytes", "1M", *options)
+
+    expected = simulate("ring", nbytes=2**20, topology=topology, **arguments)
+    assert (row["time_ps"], row["engine"], row["model"]) == (
+        expected.time_ps,
+        expected.engine,
+        expected.model,
+    )
+
+
+def test_jitter_repeats_with_its_seed() -> None:
+    times = [rows_of("ring", "--jitter", "5us", "--seed", seed)[0]["time_ps"] for seed in ("1", "1", "2")]
+
+    assert times[0] == times[1] != times[2]
+    assert json.loads(run("ring", "--jitter", "5us", "--seed", "7", "--json").stdout)["seed"] == 7
+
+
+def test_links_are_listed_with_those_alike_in_one_line_or_each() -> None:
+    short, full = (run("ring", "--ranks", "8", option).stdout for option in ("--links", "--all-links"))
+
+    assert "rank 0-7 up, rank 0-7 down  ×16" in short
+    assert "saturated for" in short
+    assert all(f"rank {rank} down" in full for rank in range(8))
+    (row,) = rows_of("ring", "--ranks", "8", "--links")
+    assert len(row["links"]) == 16
+    assert sum(use["nbytes"] for use in row["links"]) == 2 * 14 * 2**26
+    assert row["links"][0]["saturated_seconds"] > 0
+
+
+def test_links_of_very_many_messages_and_of_makespan_are_listed_without_times() -> None:
+    for arguments in (["--engine", "makespan", "--ranks", "8"], ["--ranks", "256"]):
+        result = run("ring", "--links", *arguments)
+
+        assert result.exit_code == 0
+        assert "How long links were full is not recorded" in result.stdout
+
+
+def test_a_closed_form_has_no_links() -> None:
+    result = run("nvls", "ring", "--network", "dgx-h100", "--ranks", "8", "--links")
+
+    assert "A closed form says nothing of single links." in result.stdout
+    assert "nvls is a closed form" in result.stdout
+
+
+def test_a_trace_holds_every_message(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+
+    result = run("ring", "--ranks", "4", "--nbytes", "4000", "--trace", str(path))
+
+    assert result.exit_code == 0
+    assert f"Trace, for https://ui.perfetto.dev: {path}" in result.stdout
+    content = json.loads(path.read_text())
+    sent = [e["args"]["bytes"] for e in content["traceEvents"] if e.get("cat") == "send"]
+    assert sum(sent) == 6 * 4 * 1000
+    assert content["otherData"]["algorithm"] == "ring"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["ring", "tree", "--nbytes", "4K-1M"],
+        ["halving_doubling", "--network", CLUSTER],
+        ["ring", "--ranks", "8"],
+    ],
+)
+def test_plots_are_drawn_over_sizes_or_of_the_load(tmp_path: Path, arguments: list[str]) -> None:
+    path = tmp_path / "plot.svg"
+
+    result = run(*arguments, "--plot", str(path))
+
+    assert result.exit_code == 0, result.stderr
+    assert f"Plot: {path}" in result.stdout
+    assert "<svg" in path.read_text()
+
+
+def test_the_load_of_a_torus_is_drawn_where_it_closes(tmp_path: Path) -> None:
+    torus = Topology.torus(shape=(4, 4), bandwidth="100GB/s", latency="1us")
+    links = simulate("ring", nbytes=2**20, topology=torus).links
+
+    plot_load(links, torus, tmp_path / "load.png", title="torus", note="")
+
+    assert (tmp_path / "load.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["rin"], "did you mean 'ring'?"),
+        (["ring,"], "expected names with a comma between them"),
+        (["native"], "native is the vendor's own"),
+        (["bruck"], "unknown algorithm 'bruck' for all_reduce"),
+        (["hierarchical:nodes=3"], "nodes"),
+        (["ring", "--collective", "reduce_all"], "--collective reduce_all: expected one of"),
+        (["ring", "--network", "dgx-h10"], "did you mean 'dgx-h100'?"),
+        (["ring", "--network", CLUSTER, "--ranks", "9"], "has 8 ranks, not 9"),
+        (["ring", "--nbytes", "1M,banana"], "--nbytes: cannot read 'banana'"),
+        (["ring", "--nbytes", "1M-1K"], "--nbytes 1M-1K: a range goes from"),
+        (["ring", "--factor", "1"], "--factor must be at least 2"),
+        (["ring", "--placement", "near"], "--placement near: expected packed"),
+        (["ring", "--placement", "3-1"], "--placement 3-1: expected places"),
+        (["ring", "--placement", "0,1,99"], "rank 2 at place 99"),
+        (["ring", "--placement", "1,1"], "ranks 0 and 1 are both at place 1"),
+        (["ring", "--overhead", "1parsec"], "overhead: cannot read '1parsec'"),
+        (["ring", "--reduction-bandwidth", "fast"], "reduction_bandwidth: cannot read 'fast'"),
+        (["ring", "--jitter", "-1us"], "jitter: '-1us' is negative"),
+        (["ring", "--straggler", "3"], "--straggler 3: expected RANK:FACTOR"),
+        (["ring", "--straggler", "3:"], "--straggler 3:: expected RANK:FACTOR"),
+        (["ring", "--straggler", "3:0.5"], "factor: expected a number of at least 1"),
+        (["ring", "--straggler", "3:+soon"], "delay of a straggler: cannot read 'soon'"),
+        (["ring", "--straggler", "64:2"], "switch-100g has places 0 to 63, got 64"),
+        (["ring", "--fail-link", "rank 3 up"], "--fail-link rank 3 up: expected LINK@TIME"),
+        (["ring", "--fail-link", "rank 3@1ms"], "did you mean 'rank 3 up'?"),
+        (
+            ["ring", "--degrade-link", "rank 3 up@1ms"],
+            "expected LINK@TIME:FACTOR, such as 'rank 3 up@1ms:0.5'",
+        ),
+        (["ring", "--degrade-link", "rank 3 up@1ms:half"], "factor: expected a number above 0, got 'half'"),
+        (["ring", "--degrade-link", "rank 3 up@1ms:0"], "factor: expected a number above 0, got 0"),
+        (["ring", "--reroute"], "add --fail-link LINK@TIME"),
+        (["ring", "--engine", "makespan", "--fail-link", "0@1ms"], "only events follow it"),
+        (["ring", "--model", "nccl", "--straggler", "3:2"], "knows no conditions"),
+        (["ring", "--model", "nccl"], "add a [hardware] table"),
+        (["swing", "--model", "nccl"], 'model="nccl" knows of no algorithm swing'),
+        (["nvls"], "switch-100g"),
+        (["swing", "--network", CLUSTER, "--engine", "makespan"], "--engine makespan:"),
+        (
+            ["ring", "--network", CLUSTER, "--engine", "makespan", "--trace", "x.json"],
+            "engine='events' alone",
+        ),
+        (["ring", "--ranks", "256", "--trace", "x.json"], "too many messages to record: ring on 256 ranks"),
+        (["ring", "tree", "--trace", "x.json"], "--trace is of one run, but 2 are asked for"),
+        (["ring", "--trace", "nowhere/x.json"], "there is no folder nowhere"),
+        (["ring", "tree", "--plot", "x.png"], "draws the load of one algorithm"),
+        (["ring", "--plot", "x.xyz"], "expected a suffix"),
+        (["nvls", "--plot", "x.png", "--network", "dgx-h100"], "a closed form says nothing"),
+        (["ring", "--plot", "x.png", "--ranks", "9999"], "too many for a picture"),
+    ],
+)
+def test_what_cannot_be_simulated_is_said_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_that_fails_ends_the_run_and_a_way_round_saves_it() -> None:
+    failing = ["halving_doubling", "--network", CLUSTER, "--fail-link", "b2 to leaf1@1ms"]
+
+    failed, saved = run(*failing), run(*failing, "--reroute", "--links")
+
+    assert failed.exit_code == 1
+    assert "link b2 to leaf1 has failed; lost at 1 ms" in failed.stderr
+    assert failed.stderr.count("\n") == 1
+    assert saved.exit_code == 0
+    assert "LinkFailure(link='b2 to leaf1', at='1ms', reroute=True)" in " ".join(saved.stdout.split())
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_an_interrupt_leaves_what_was_simulated(as_json: bool) -> None:
+    def interrupted(algorithm: Any, *, nbytes: int, **options: Any) -> Any:
+        if nbytes > 2**20:
+            raise KeyboardInterrupt
+        return simulate(algorithm, nbytes=nbytes, **options)
+
+    with mock.patch("collectives.simulate", interrupted):
+        result = run("ring", "tree", "--nbytes", "1M,2M", *(["--json"] if as_json else []))
+
+    assert result.exit_code == 130
+    assert "interrupted" in result.stderr
+    if as_json:
+        content = json.loads(result.stdout)
+        assert content["interrupted"] is True
+        assert [row["algorithm"] for row in content["rows"]] == ["ring", "tree"]
+    else:
+        assert "ring" in result.stdout
+        assert "tree" in result.stdout
+
+
+@pytest.mark.parametrize(("engine", "expected_steps"), [("makespan", 126), ("events", 252)])
+def test_steps_and_time_are_told_who_watches_and_change_nothing(engine: Any, expected_steps: int) -> None:
+    from testbed.studies.simulation import Request, entries_of, simulated
+
+    said: list[str] = []
+    request = Request(
+        entries_of(["ring"], "all_reduce", 64, 1, "links"), (2**20,), "all_reduce", SWITCH, "packed",
+        engine, "links", links=False, observe=False,
+    )  # fmt: skip
+    with mock.patch("testbed.studies.simulation._SHOWN_EVERY", 0):
+        (watched,) = simulated(request, lambda text, completed=None: said.append(text), watched=True)
+    (alone,) = simulated(request, lambda text, completed=None: None, watched=False)
+
+    assert watched.run == alone.run
+    assert said[0] == "ring, 1 MiB"
+    assert said[1] == "ring, 1 MiB: 1 step"
+    assert said[-1] == f"ring, 1 MiB: {expected_steps} steps, at 669 µs"
+
+
+def test_traces_are_the_same_bytes_under_every_hash_seed(tmp_path: Path) -> None:
+    written = set()
+    for seed in ("1", "2"):
+        path = tmp_path / f"{seed}.json"
+        subprocess.run(
+            [sys.executable, "-m", "testbed", "simulate", "swing", "--network", CLUSTER,
+             "--jitter", "1us", "--trace", str(path)],
+            env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True, timeout=60,
+        )  # fmt: skip
+        written.add(path.read_bytes())
+
+    assert len(written) == 1
+
+
+def test_places_are_read_in_their_order() -> None:
+    from testbed.options.arguments import parse_placement
+
+    assert parse_placement("packed") == "packed"
+    assert parse_placement("3,0-2, 9") == (3, 0, 1, 2, 9)
+    assert Job("ring", 8, placement=parse_placement("3,1")).on(SWITCH).hosts == (3, 1)

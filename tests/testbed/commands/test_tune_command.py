@@ -1,0 +1,107 @@
+"""`testbed tune`: what it prints can be pasted, and bad input ends early."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import ddp.tuning.search
+from ddp import Profile
+from ddp.reduction.bucketing import MIB
+from ddp.tuning.trials import Setting
+from testbed.cli import app
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    """Seven gradients of 4 MiB, each 2 ms after the one before."""
+    path = tmp_path / "small.json"
+    Profile.uniform(num_buckets=7, bucket_bytes=4 * MIB, seconds_per_bucket=2e-3).save(path)
+    return path
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["tune", "--ranks", "16", "--network", "ethernet-10g", *arguments])
+
+
+def test_the_document_has_the_default_the_best_and_every_step_simulated(small: Path) -> None:
+    result = run("--profile", str(small), "--algorithm", "ring,tree", "--strategy", "all", "--json")
+
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    times = [row["step_seconds"] for row in found["rows"]]
+    assert found["method"] == "simulated"
+    assert found["complete"]
+    assert found["best"]["step_seconds"] == min(times)
+    assert found["best"] in found["rows"]
+    assert found["default"]["bucket_cap_mb"] is None
+    assert found["default"]["gain"] == 0
+    assert found["torch"]["algorithm"] == "ring"
+    assert found["torch"]["strategy"] == "wait_free"
+    assert found["topologies"].keys() == {"ethernet-10g x 16"}
+
+
+def test_names_with_several_parameters_stay_whole(small: Path) -> None:
+    result = run(
+        "--profile", str(small), "--strategy", "wait_free,priority:partition_mb=4,credits=2", "--json"
+    )
+
+    assert result.exit_code == 0, result.stderr
+    tried = {row["strategy"] for row in json.loads(result.stdout)["rows"]}
+    assert len(tried) == 2
+    assert any("credits=2" in name for name in tried)
+
+
+def test_the_table_marks_the_default_and_ends_with_lines_to_paste(small: Path, tmp_path: Path) -> None:
+    plot = tmp_path / "caps.svg"
+
+    result = run("--profile", str(small), "--plot", str(plot))
+
+    assert result.exit_code == 0, result.stderr
+    assert "torch's default" in result.stdout
+    assert "default 25, first 1" in result.stdout
+    assert "Searched: wait_free with ring: one cap: all" in result.stdout
+    assert "torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb" in result.stdout
+    assert 'ddp.DistributedDataParallel(module, algorithm="ring", strategy="wait_free"' in result.stdout
+    assert "Simulated: weak scaling" in result.stdout
+    assert plot.read_text(encoding="utf-8").startswith("<?xml")
+
+
+def test_an_interrupted_search_shows_the_best_so_far_and_says_so(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: ddp.tuning.search.Search) -> None:
+        self._try(Setting("ring", "wait_free"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ddp.tuning.search.Search, "run", interrupted)
+
+    result = run("--profile", str(small))
+
+    assert result.exit_code == 0, result.stderr
+    assert "Interrupted: the best so far." in result.stdout
+    assert "torch's default" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--profile", "bert_large"], "did you mean 'bert-large'"),
+        (["--network", "switch-10g"], "switch-100g"),
+        (["--strategy", "wait_fre"], "wait_free"),
+        (["--algorithm", "rong"], "did you mean 'ring'"),
+        (["--ranks", "1"], "at least 2"),
+        (["--plot", "/no/such/folder/a.png"], "there is no folder"),
+    ],
+)
+def test_bad_usage_is_one_message_and_ends_with_2(arguments: list[str], message: str) -> None:
+    result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("testbed: error: ")
+    assert message in result.stderr

@@ -1,0 +1,87 @@
+"""What is read out of docstrings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collectives import resolve_algorithm
+from testbed.reference.description import describe, markdown, module_summary, plain
+
+
+def test_summary_idea_and_source_are_told_apart() -> None:
+    description = describe(resolve_algorithm("ring"))
+
+    assert description.summary == "A ring all-reduce over *world_size* chunks."
+    assert [text.split()[0] for text in description.idea] == ["Every"]
+    assert description.source is not None
+    assert description.source.startswith("Patarasuk and Yuan")
+
+
+def test_a_reference_to_another_source_is_followed() -> None:
+    own = describe(resolve_algorithm("ring", "reduce_scatter")).source
+
+    assert describe(resolve_algorithm("ring", "all_gather")).source == own
+
+
+def test_a_reference_keeps_what_the_author_adds_to_it() -> None:
+    source = describe(resolve_algorithm("direct")).source
+
+    assert source is not None
+    assert source.startswith("Thakur, Rabenseifner and Gropp")
+    assert source.endswith('"allpairs" in the examples of Microsoft\'s msccl-tools.')
+
+
+def test_sections_about_arguments_and_errors_are_left_out() -> None:
+    def program(rank: int, world_size: int) -> Any:
+        """Yield this rank's step of nothing.
+
+        Args:
+            rank: of no interest.
+
+        The idea.
+
+        Raises:
+            ValueError: never.
+        """
+        yield ()
+
+    description = describe(resolve_algorithm(program))
+
+    assert (description.summary, description.idea, description.source) == ("Nothing.", ("The idea.",), None)
+
+
+def test_parameters_have_their_value_and_what_is_said_of_them() -> None:
+    def program(rank: int, world_size: int, *, segments: int = 4, shape: str = "") -> Any:
+        """Yield this rank's steps of something.
+
+        Args:
+            rank: of no interest.
+            segments: parts that
+                follow each other.
+
+        Source: none.
+        """
+        yield ()
+
+    description = describe(resolve_algorithm(program).with_parameters(shape="2x2"))
+
+    assert description.parameters == (("segments=4", "parts that follow each other."), ("shape='2x2'", ""))
+    assert (description.idea, description.source) == ((), "none.")
+
+
+def test_a_program_without_a_docstring_says_nothing() -> None:
+    def program(rank: int, world_size: int) -> Any:
+        yield ()
+
+    assert describe(resolve_algorithm(program)).summary == ""
+
+
+def test_the_family_is_described_by_its_file() -> None:
+    assert module_summary(resolve_algorithm("ring")).startswith("Ring: each rank talks to its two neighbours")
+
+
+def test_markup_is_taken_away_or_made_markdowns() -> None:
+    text = "``2(p-1)`` steps of *root*, as `ring`; 2 * p * q"
+
+    assert plain(text) == "2(p-1) steps of root, as ring; 2 * p * q"
+    assert markdown(text) == "`2(p-1)` steps of `root`, as `ring`; 2 * p * q"

@@ -1,0 +1,126 @@
+"""Sketches and pictures of networks: everything is on them, and what repeats is said once."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sim import load_network
+from sim.topology import Topology
+from sim.topology.routing import LinkSpec
+from testbed.errors import UsageError
+from testbed.report.plots.network_layers import drawn_wiring, parts, spell_names
+from testbed.report.plots.network_plot import plot_network
+from testbed.report.plots.network_sketch import sketch
+from tests.sim.networks import networks
+
+ROOT = Path(__file__).parents[4]
+LINK = {"bandwidth": "100Gbps", "latency": "1us"}
+PIPE = [LinkSpec("a", "b", 1, 0), LinkSpec("b", "a", 1, 0)]
+NETWORKS = {
+    "one rank": Topology.switch(num_ranks=1, **LINK),
+    "ring": Topology.ring(num_ranks=9, **LINK),
+    "pair": Topology.ring(num_ranks=2, **LINK),
+    "grid": Topology.torus(shape=(3, 1, 4), **LINK),
+    "cube": Topology.torus(shape=(4, 4, 4), **LINK),
+    "five dimensions": Topology.torus(shape=(2, 3, 2, 2, 3), **LINK),
+    "nodes": load_network("dgx-h100").topology(20),
+    "leaves": Topology.leaf_spine(num_ranks=30, hosts_per_leaf=4, uplink_bandwidth=1, num_spines=3, **LINK),
+    "fat tree": Topology.fat_tree(k=8, **LINK),
+    "graph": load_network(ROOT / "examples" / "cluster.toml").topology(),
+    "unused switch": Topology.graph(ranks=["a", "b"], switches=["s"], links=PIPE),
+    "no switch": Topology.graph(ranks=["a", "b"], links=PIPE),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
+def test_every_kind_can_be_drawn(tmp_path: Path, name: str, suffix: str) -> None:
+    path = tmp_path / f"network{suffix}"
+
+    plot_network(NETWORKS[name], path, note="a note")
+
+    assert path.stat().st_size > 2000
+
+
+def test_a_picture_that_nobody_could_read_is_refused(tmp_path: Path) -> None:
+    topology = Topology.switch(num_ranks=5000, **LINK)
+
+    with pytest.raises(UsageError, match=r"5001 ranks and switches are too many .* at most 4000"):
+        plot_network(topology, tmp_path / "large.png", note="")
+
+
+@given(networks())
+def test_every_rank_is_in_exactly_one_part(topology: Topology) -> None:
+    found = parts(topology.routing.wiring(), topology.num_ranks)
+
+    assert sorted(rank for part in found for rank in part.ranks()) == list(range(topology.num_ranks))
+
+
+@given(networks())
+def test_any_network_can_be_sketched_on_a_screen(topology: Topology) -> None:
+    assert 0 < len(sketch(topology).splitlines()) < 60
+
+
+@pytest.mark.parametrize("name", ["nodes", "leaves", "fat tree", "graph"])
+def test_the_parts_of_a_network_are_drawn_one_in_another(name: str) -> None:
+    topology = NETWORKS[name]
+
+    lines = sketch(topology).splitlines()
+
+    assert len(lines) < 60
+    assert not re.match(r"[├└│]", lines[0])
+    assert all(re.match(r"[├└│ ]", line) for line in lines[1:])
+
+
+def test_the_sketch_of_leaves_says_what_hangs_where_and_counts_what_repeats() -> None:
+    assert sketch(Topology.leaf_spine(num_ranks=40, hosts_per_leaf=8, uplink_bandwidth="25GB/s", **LINK)) == (
+        "spine 0\n"
+        "├─ leaf 0  (up: 1 x 25 GB/s, 1 us)\n"
+        "│  └─ rank 0-7  (up: 8 x 12.5 GB/s, 1 us)\n"
+        "├─ leaf 1  (up: 1 x 25 GB/s, 1 us)\n"
+        "│  └─ rank 8-15  (up: 8 x 12.5 GB/s, 1 us)\n"
+        "├─ … 2 more\n"
+        "└─ leaf 4  (up: 1 x 25 GB/s, 1 us)\n"
+        "   └─ rank 32-39  (up: 8 x 12.5 GB/s, 1 us)"
+    )
+
+
+def test_the_sketch_of_a_torus_is_its_grid() -> None:
+    assert sketch(Topology.torus(shape=(2, 3), **LINK)) == (
+        "┄ ─ 0 ─ 1 ─ 2 ─ ┄\n    │   │   │\n┄ ─ 3 ─ 4 ─ 5 ─ ┄\nRows close: ┄ goes on at the other end."
+    )
+
+
+def test_the_sketch_of_a_network_without_switches_says_who_is_linked_to_whom() -> None:
+    assert sketch(NETWORKS["no switch"]) == "a ─ b\nb ─ a"
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_kind_can_be_sketched_on_a_screen(name: str) -> None:
+    assert 0 < len(sketch(NETWORKS[name]).splitlines()) < 60
+
+
+@given(st.lists(st.integers(0, 30), unique=True, min_size=1))
+def test_runs_of_numbers_are_drawn_together_and_can_be_read_back(numbers: list[int]) -> None:
+    text = spell_names([f"rank {number}" for number in numbers])
+
+    read = []
+    for run in text.split(", "):
+        first, _, last = run.removeprefix("rank ").partition("-")
+        read += range(int(first), int(last or first) + 1)
+    assert read == numbers
+
+
+def test_the_two_directions_of_a_card_are_one_thing_in_a_drawing() -> None:
+    wiring = NETWORKS["nodes"].routing.wiring()
+
+    names = drawn_wiring(wiring).names
+
+    assert [name for name in names if name.endswith((" in", " out"))] == []
+    assert len(set(names)) == len(names)
+    assert names[:20] == wiring.names[:20]

@@ -1,0 +1,145 @@
+"""Tables and plots of times: who wins, at which sizes, and that all of it can be read."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from testbed.bench.measure import Row, row
+from testbed.output.table import spell_size
+from testbed.report.plots.size_plot import plot_times
+from testbed.report.times import fastest_ranges, fastest_table, nccl_table, time_tables, winners
+
+
+def rows_of(times: dict[str, list[float]], wrong: int = 0) -> list[Row]:
+    """Return rows of 4 KiB, 8 KiB and so on, with these microseconds."""
+    return [
+        row("all_reduce", name, 1024 << number, "float32", 4, microseconds / 1e6, wrong)
+        for name, line in times.items()
+        for number, microseconds in enumerate(line)
+    ]
+
+
+def rendered(*items: object, width: int = 100) -> str:
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(*items)
+    return stream.getvalue()
+
+
+def test_ranges_of_sizes_are_merged_where_the_winner_stays() -> None:
+    rows = rows_of({"ring": [9, 8, 3, 2], "tree": [1, 2, 4, 8]})
+
+    assert fastest_ranges(rows) == [(4096, 8192, ("tree",)), (16384, 32768, ("ring",))]
+    assert rendered(fastest_table(rows)).split("\n")[2].split() == ["4", "KiB", "–", "8", "KiB", "tree"]
+
+
+def test_those_who_tie_share_a_range_as_long_as_they_all_win() -> None:
+    rows = rows_of({"a": [1, 1, 1], "b": [1, 1, 2], "c": [2, 2, 1]})
+
+    assert fastest_ranges(rows) == [(4096, 16384, ("a",))]
+    assert winners(rows) == {4096: ("a", "b"), 8192: ("a", "b"), 16384: ("a", "c")}
+
+
+times = st.lists(st.integers(1, 4).map(float), min_size=5, max_size=5)
+
+
+@given(st.dictionaries(st.sampled_from("abcd"), times, min_size=1))
+def test_whoever_stands_for_a_range_is_fastest_at_each_of_its_sizes(measured: dict[str, list[float]]) -> None:
+    rows = rows_of(measured)
+    best = winners(rows)
+
+    covered: list[int] = []
+    for first, last, names in fastest_ranges(rows):
+        inside = [size for size in best if first <= size <= last]
+        assert all(set(names) <= set(best[size]) for size in inside)
+        covered += inside
+
+    assert covered == list(best)
+
+
+def test_a_wrong_result_never_wins() -> None:
+    rows = rows_of({"wrong": [1.0]}, wrong=3) + rows_of({"right": [2.0]})
+
+    assert winners(rows) == {4096: ("right",)}
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_fifteen_algorithms_at_fifteen_sizes_can_be_read(width: int) -> None:
+    names = [*(f"algorithm_{number}" for number in range(14)), "double_binary_tree"]
+    rows = rows_of({name: [1.5 * 2.2**n * (k + 1) for n in range(15)] for k, name in enumerate(names)})
+
+    text = rendered(*time_tables(rows, width), width=width)
+
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    assert text.count("*") == 15
+    assert all(text.count(f"{name} ") >= 2 for name in names[2:])
+
+
+def test_a_column_has_the_unit_of_its_fastest_time_and_the_floor_stands_below() -> None:
+    first, second = rows_of({"slow": [12000.0], "quick": [1234.0]})
+    floored = [Row(**{**first.__dict__, "floor_us": 1000.0}), second]
+
+    lines = [line.split() for line in rendered(*time_tables(floored, 100)).splitlines()]
+
+    assert lines[0] == ["algorithm", "4", "KiB"]
+    assert lines[1] == ["(ms)"]
+    assert lines[3:6] == [["quick", "*1.23"], ["slow", "12.00"], ["floor", "1.00"]]
+
+
+def test_what_was_not_measured_is_a_dash() -> None:
+    rows = rows_of({"ring": [1.0, 2.0], "tree": [2.0]})
+
+    assert rendered(*time_tables(rows, 100)).splitlines()[4].split() == ["tree", "2.00", "–"]
+
+
+def test_a_name_in_brackets_is_printed_as_it_is() -> None:
+    rows = rows_of({"mine.py:[own]": [1.0], "ring": [2.0]})
+
+    assert "mine.py:[own]" in rendered(*time_tables(rows, 100), fastest_table(rows))
+
+
+def test_the_root_is_a_column_where_there_is_one() -> None:
+    rooted = row("scatter", "tree", 10, "float32", 4, 1e-6, 0)
+
+    assert "root" in rendered(nccl_table([rooted]))
+    assert "root" not in rendered(nccl_table(rows_of({"ring": [1.0]})))
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (5, "5 B"),
+        (4092, "4 KiB"),
+        (3900, "3.81 KiB"),
+        (1048572, "1 MiB"),
+        (2**26, "64 MiB"),
+        (3 * 2**30, "3 GiB"),
+    ],
+)
+def test_a_size_is_spelt_to_three_digits(nbytes: int, text: str) -> None:
+    assert spell_size(nbytes) == text
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_a_plot_is_drawn_and_is_the_same_bytes_each_time(tmp_path: Path, suffix: str) -> None:
+    rows = rows_of({name: [1.0, 2.0, 5.0] for name in ("ring", "tree", "native")})
+    paths = [tmp_path / f"{name}.{suffix}" for name in "ab"]
+
+    for path in paths:
+        plot_times(rows, path, title="t", note="n")
+
+    assert paths[0].stat().st_size > 5000
+    if suffix != "svg":  # its ids are random
+        assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_a_plot_of_one_rank_where_nothing_takes_time_is_empty_but_drawn(tmp_path: Path) -> None:
+    plot_times(rows_of({"ring": [0.0]}), tmp_path / "t.png", title="t", note="n")
+
+    assert (tmp_path / "t.png").exists()
