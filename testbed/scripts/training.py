@@ -71,7 +71,7 @@ def example_script() -> Path:
     """
     name = Path("examples") / "digits.py"
     places = (
-        Path(__file__).resolve().parents[1] / name,
+        Path(__file__).resolve().parents[2] / name,
         Path(sysconfig.get_path("data")) / "share" / "collective-testbed" / name,
     )
     for place in places:

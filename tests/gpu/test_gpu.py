@@ -11,7 +11,7 @@ from torch import nn
 
 from collectives.communicators.connection import connect
 from ddp import DistributedDataParallel
-from tests.collectives import transport_contract as contract
+from tests.collectives.transports import transport_contract as contract
 from tests.distributed.pool import WorkerPool
 
 pytestmark = [pytest.mark.gpu, pytest.mark.distributed]

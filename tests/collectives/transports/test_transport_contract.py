@@ -16,7 +16,7 @@ from collectives.transports.store_reports import StoreReports
 from collectives.transports.threaded import run_threads
 from collectives.virtual.transport import SimulatedTransport
 from sim import Cluster, Topology
-from tests.collectives import message_contract, tensor_contract
+from tests.collectives.communicators import message_contract, tensor_contract
 from tests.collectives.transports.transport_contract import (
     SCENARIOS,
     Scenario,
@@ -172,7 +172,7 @@ def test_native_keeps_the_contract_for_the_dtypes_that_gloo_has(pool: WorkerPool
 
 
 def _native_on_gloo(rank: int, world_size: int) -> None:
-    from tests.collectives import transport_contract as contract
+    from tests.collectives.transports import transport_contract as contract
 
     communicator = connect(algorithm="native")
     for scenario in contract.SCENARIOS:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from collectives import algorithm_names
 from collectives.catalogue.resolve import resolve_algorithm
 from collectives.errors import NotSupportedError
-from collectives.virtual import joint, run_virtual
+from collectives.virtual import batched_execution, run_virtual
 from sim import Jitter, Straggler, Topology
 from sim.cluster import Cluster
 from sim.errors import DeadlockError
@@ -33,9 +33,9 @@ def network(kind, num_ranks):
 def both_ways(work, topology, **options):
     """Return results and times carried out jointly, and rank by rank."""
     found = []
-    for least in (joint.MIN_RANKS, 10**9):
+    for least in (batched_execution.MIN_RANKS, 10**9):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(joint, "MIN_RANKS", least)
+            patch.setattr(batched_execution, "MIN_RANKS", least)
             run = run_virtual(work, topology, **options)
         found.append((run.results, run.times_ps, run.cluster.network.link_bytes.tolist()))
     return found
@@ -133,8 +133,10 @@ def test_results_are_equal_to_the_bit_and_times_to_the_picosecond(data):
 
 def test_what_is_joint_is_told_from_what_is_not(monkeypatch):
     joined = []
-    begin = joint.Joint.join
-    monkeypatch.setattr(joint.Joint, "join", lambda self, *args: joined.append(args[0]) or begin(self, *args))
+    begin = batched_execution.Joint.join
+    monkeypatch.setattr(
+        batched_execution.Joint, "join", lambda self, *args: joined.append(args[0]) or begin(self, *args)
+    )
 
     def work(rank):
         dist.init_process_group()

@@ -219,7 +219,7 @@ def test_of_very_many_ranks_the_report_shows_the_first_the_dead_and_who_waits_wh
     assert [state.split(":")[0] for state in states] == [
         *(f"  rank {rank}" for rank in range(16)), "  rank 30", "  and 23 more ranks"
     ]  # fmt: skip
-    assert place.startswith("  ranks 0-29, 31-39 at test_virtual_injected_faults.py:")
+    assert place.startswith("  ranks 0-29, 31-39 at test_injected_faults.py:")
     assert "rank 30 did not take part: killed at 30 us" in verdict
 
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from sim.topology.description import load_network
 from testbed.cli import app
-from testbed.report import virtual_status
+from testbed.scripts import virtual_status
 from testbed.scripts.rank_output import PrefixedLines
 from testbed.scripts.virtual_script import parse_algorithm, run_script
 
