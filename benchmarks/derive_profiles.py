@@ -1,4 +1,4 @@
-"""Derive the bundled profiles from the shapes of reference models and a measured rate.
+"""Bundled profiles, derived from the shapes of reference models and a measured rate.
 
     python -m benchmarks.derive_profiles              # writes all of ddp/profiles/
     python -m benchmarks.derive_profiles gpt2-xl      # that one

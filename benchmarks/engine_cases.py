@@ -1,4 +1,4 @@
-"""What the benchmark of the engines runs, how long each may take, and what other simulators took.
+"""Cases for the benchmark of the engines: what runs, how long it may take, what other simulators took.
 
 Peers were measured by us, on one machine with 2 cores, on the same work: LogGOPSim 76451de, ASTRA-sim
 518bd51 (its analytical backends without and with contention), SimGrid 3.32 (S4U, model CM02 with

@@ -1,4 +1,4 @@
-"""How long the engines take, how much memory, and how far they are from closed forms.
+"""Time and memory of the engines, and their distance from closed forms.
 
     python benchmarks/engines.py                             prints the table
     python benchmarks/engines.py --case "H-hier"             only cases with this in their title

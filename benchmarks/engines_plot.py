@@ -1,4 +1,4 @@
-"""Draws what the engines cost: over the number of ranks, beside other simulators, and over the size."""
+"""Plots of what the engines cost: over the number of ranks, beside other simulators, and over the size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run every ``$ testbed run`` of docs/examples.md again, and write what it says and draws in its place.
+"""Predictions and timelines of docs/examples.md, made anew.
 
     python benchmarks/example_predictions.py [WORD…]
 

@@ -1,4 +1,4 @@
-"""Compare what NCCL's own model expects, and what switches that reduce allow, with what has been published.
+"""NCCL's own model, and reduction in switches, beside published measurements.
 
     python benchmarks/nccl_model.py
 

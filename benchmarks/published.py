@@ -1,4 +1,4 @@
-"""Compare what the presets predict with what has been published of such systems.
+"""Predictions of the presets beside published measurements of such systems.
 
     python benchmarks/published.py
 

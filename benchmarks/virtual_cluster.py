@@ -1,4 +1,4 @@
-"""Time what torch's own data parallelism takes on many rank threads in virtual time.
+"""Time of torch's own data parallelism on many rank threads in virtual time.
 
     python -m benchmarks.virtual_cluster                 # all cases, each in a fresh process
     python -m benchmarks.virtual_cluster ddp-256         # that one

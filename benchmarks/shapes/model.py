@@ -1,4 +1,4 @@
-"""What a profile is derived from: the layers of a model, and how fast a device trains it.
+"""Layers of a model and the rate of a device, from which a profile is derived.
 
 A layer costs 2 floating-point operations per multiply-add in the forward pass, and as much again for
 each of its two gradients in the backward pass.  What moves only memory (normalization, activations,

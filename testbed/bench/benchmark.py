@@ -1,4 +1,4 @@
-"""A collective timed in one of four ways, and a simulated time beside a measured one."""
+"""Timings of a collective, simulated or measured, and one beside the other."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from testbed.bench.candidates import Contender, Refusal
+from testbed.bench.candidates import Candidate, Refusal
 from testbed.bench.measure import ITEM_SIZES, Row, row, size_of, turns_of
 from testbed.bench.payload import Payload
 from testbed.output.folder import Method
-from testbed.output.table import Advance, spell_size
+from testbed.output.table import Advance, counted, spell_size
 
 if TYPE_CHECKING:
     from collectives.program import Algorithm
@@ -25,7 +25,7 @@ STEPS_PER_MESSAGE = 10
 """How many steps of a rank take as long to simulate as a message, though it may have nothing to do."""
 
 
-class Transport(StrEnum):
+class TransportName(StrEnum):
     """What moves the bytes."""
 
     SIM = "sim"
@@ -35,14 +35,14 @@ class Transport(StrEnum):
 
 
 @dataclass(frozen=True)
-class Request:
+class BenchRequest:
     """What is to be timed.
 
     Attributes:
         transport: what moves the bytes.
         num_ranks: world size.
         collective: what is carried out.
-        contenders: the algorithms, of which at least one is there.
+        candidates: the algorithms, of which at least one is there.
         counts: elements of the tensor, or of each rank's part of it.
         dtype: their type.
         iterations: timed calls of each algorithm and size.
@@ -50,10 +50,10 @@ class Request:
         timeout: seconds that a collective may wait for its peers.
     """
 
-    transport: Transport
+    transport: TransportName
     num_ranks: int
     collective: str
-    contenders: tuple[Contender, ...]
+    candidates: tuple[Candidate, ...]
     counts: tuple[int, ...]
     dtype: str
     iterations: int
@@ -90,59 +90,54 @@ def spell(collective: str) -> str:
     return collective.replace("_", "-")
 
 
-def spell_ranks(num_ranks: int) -> str:
-    """Return how many ranks there are, in words."""
-    return f"{num_ranks} rank{'' if num_ranks == 1 else 's'}"
-
-
-def _subject(request: Request, rows: Sequence[Row]) -> str:
+def _subject(request: BenchRequest, rows: Sequence[Row]) -> str:
     """Return what was timed, in words."""
     timed = {row.algorithm for row in rows}
-    names = [str(own.algorithm or own.name) for own in request.contenders if own.name in timed]
+    names = [str(own.algorithm or own.name) for own in request.candidates if own.name in timed]
     by = ", ".join(names) if len(names) <= 3 else f"{len(names)} algorithms"
     return f"{spell(request.collective)} by {by}"
 
 
 def simulate_rows(
-    request: Request, topology: Topology, payload: bool, advance: Advance
+    request: BenchRequest, topology: Topology, payload: bool, advance: Advance
 ) -> Iterator[Row | Refusal]:
     """Simulate each algorithm at each size on *topology*, size by size.
 
     With *payload*, rank threads in virtual time carry real tensors too, which are checked.  An
     algorithm that nobody has named is left out where its simulation would take very long.
     """
-    left = list(request.contenders)
+    left = list(request.candidates)
     for number, (count, nbytes) in enumerate(zip(request.counts, request.sizes, strict=True)):
-        for place, contender in enumerate(tuple(left)):
-            done = number * len(request.contenders) + place
-            advance(f"{spell_size(nbytes)}, {contender.name}", completed=done)
-            run = _simulate(contender, request, nbytes, topology)
+        for place, candidate in enumerate(tuple(left)):
+            done = number * len(request.candidates) + place
+            advance(f"{spell_size(nbytes)}, {candidate.name}", completed=done)
+            run = _simulate(candidate, request, nbytes, topology)
             if run is None:
-                left.remove(contender)
-                yield Refusal(contender.name, _too_long(contender))
+                left.remove(candidate)
+                yield Refusal(candidate.name, _too_long(candidate))
                 continue
-            wrong = _wrong_in_virtual_time(request, contender, count, topology) if payload else None
+            wrong = _wrong_in_virtual_time(request, candidate, count, topology) if payload else None
             timed = row(
                 request.collective,
-                contender.name,
+                candidate.name,
                 count,
                 request.dtype,
                 request.num_ranks,
                 run.seconds,
                 wrong,
             )
-            chosen = run.algorithm if contender.algorithm is None else None
+            chosen = run.algorithm if candidate.algorithm is None else None
             yield replace(timed, engine=run.engine, floor_us=run.floor_seconds * 1e6, chosen=chosen)
 
 
-def _simulate(contender: Contender, request: Request, nbytes: int, topology: Topology) -> Run | None:
+def _simulate(candidate: Candidate, request: BenchRequest, nbytes: int, topology: Topology) -> Run | None:
     """Return the run, or None if it would take too long for one that nobody has named."""
     from collectives import NotExactError, simulate
 
-    algorithm, itemsize = contender.algorithm, ITEM_SIZES[request.dtype]
-    if algorithm is None or contender.asked_for:
+    algorithm, itemsize = candidate.algorithm, ITEM_SIZES[request.dtype]
+    if algorithm is None or candidate.asked_for:
         return simulate(
-            algorithm or contender.name,
+            algorithm or candidate.name,
             nbytes=nbytes,
             topology=topology,
             collective=request.collective,
@@ -169,14 +164,16 @@ def _takes_long(algorithm: Algorithm, world_size: int) -> bool:
     return False
 
 
-def _too_long(contender: Contender) -> str:
+def _too_long(candidate: Candidate) -> str:
     return (
-        f"{contender.name}'s messages share links and are too many to be simulated one by one quickly; to do "
-        f"it all the same, name it: --algorithm all,{contender.name}"
+        f"{candidate.name}'s messages share links and are too many to be simulated one by one quickly; to do "
+        f"it all the same, name it: --algorithm all,{candidate.name}"
     )
 
 
-def _wrong_in_virtual_time(request: Request, contender: Contender, count: int, topology: Topology) -> int:
+def _wrong_in_virtual_time(
+    request: BenchRequest, candidate: Candidate, count: int, topology: Topology
+) -> int:
     import torch
     import torch.distributed as dist
 
@@ -187,31 +184,32 @@ def _wrong_in_virtual_time(request: Request, contender: Contender, count: int, t
         dist.init_process_group("testbed")
         dtype, world_size = getattr(torch, request.dtype), request.num_ranks
         payload = Payload(request.collective, count, dtype, rank=rank, world_size=world_size)
-        return payload.count_wrong(connect(algorithm=contender.choice(request.collective)))
+        return payload.count_wrong(connect(algorithm=candidate.choice(request.collective)))
 
     return sum(run_virtual(check, topology).results)
 
 
 def simulated(
-    request: Request, rows: list[Row], refusals: list[Refusal], topology: Topology, payload: bool
+    request: BenchRequest, rows: list[Row], refusals: list[Refusal], topology: Topology, payload: bool
 ) -> Result:
     """Return simulated *rows* as a result."""
     engines = sorted({str(row.engine) for row in rows}, reverse=True)
+    ranks = counted(request.num_ranks, "rank")
+    carried = "payload of integers checked on every rank" if payload else "sizes travel, no payload"
     model = (
-        f"Simulated: {_subject(request, rows)} on {topology.name}, {spell_ranks(request.num_ranks)}, "
-        f"engine{'s'[: len(engines) - 1]} {' and '.join(engines)}; latency, then link bandwidth shared "
-        "max-min; reduction costs no time; "
-        f"{'payload of integers checked on every rank' if payload else 'sizes travel, no payload'}"
+        f"Simulated: {_subject(request, rows)} on {topology.name}, {ranks}, "
+        f"{'engine' if len(engines) == 1 else 'engines'} {' and '.join(engines)}; latency, then link "
+        f"bandwidth shared max-min; reduction costs no time; {carried}"
     )
     return Result(rows, ["simulated"], [model], refusals, [topology])
 
 
-def measured(request: Request, rows: list[Row], refusals: list[Refusal]) -> Result:
+def measured(request: BenchRequest, rows: list[Row], refusals: list[Refusal]) -> Result:
     """Return measured *rows* as a result."""
-    turns = turns_of(request.iterations)
-    alternately = ", the algorithms taking turns at each size" if len(request.contenders) > 1 else ""
+    turns, ranks = turns_of(request.iterations), counted(request.num_ranks, "rank")
+    alternately = ", the algorithms taking turns at each size" if len(request.candidates) > 1 else ""
     model = (
-        f"Measured: {_subject(request, rows)} over {request.transport}, {spell_ranks(request.num_ranks)}; "
+        f"Measured: {_subject(request, rows)} over {request.transport}, {ranks}; "
         f"{request.iterations} calls of the slowest rank, after {request.warmup}, in {turns} turns, of which "
         f"the mean call counts and the median turn{alternately}; "
         "payload of integers checked on every rank"
@@ -219,7 +217,7 @@ def measured(request: Request, rows: list[Row], refusals: list[Refusal]) -> Resu
     return Result(rows, ["measured"], [model], refusals)
 
 
-def with_simulation(result: Result, request: Request, topology: Topology | None) -> Result:
+def with_simulation(result: Result, request: BenchRequest, topology: Topology | None) -> Result:
     """Simulate what was measured: on *topology*, or on a switch fitted to the measurement itself.
 
     The vendor's own collective has no program; our default algorithm stands for it.
@@ -229,9 +227,9 @@ def with_simulation(result: Result, request: Request, topology: Topology | None)
     from collectives.simulation import simulate
     from testbed.bench.fit import fit_switch
 
-    (contender,) = request.contenders
+    (candidate,) = request.candidates
     stand_in = DEFAULTS[request.collective]
-    program = contender.algorithm or resolve_algorithm(stand_in, request.collective)
+    program = candidate.algorithm or resolve_algorithm(stand_in, request.collective)
     rows, item = result.rows, ITEM_SIZES[request.dtype]
     sizes, times = [row.size_bytes for row in rows], [row.time_us for row in rows]
     if topology is None:
@@ -242,7 +240,7 @@ def with_simulation(result: Result, request: Request, topology: Topology | None)
     runs = [simulate(program, nbytes=size, topology=network, itemsize=item) for size in sizes]
     predicted = [run.seconds * 1e6 for run in runs]
     errors = [100 * (own / time - 1) for own, time in zip(predicted, times, strict=True)]
-    who = str(contender.algorithm) if contender.algorithm else f"{stand_in}, standing for native,"
+    who = str(candidate.algorithm) if candidate.algorithm else f"{stand_in}, standing for native,"
     return replace(
         result,
         rows=[

@@ -1,4 +1,4 @@
-"""Who is measured: the algorithms that ``--algorithm`` names, or all of a collective."""
+"""Candidates of a measurement: the algorithms that ``--algorithm`` names, or all of a collective."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NATIVE = "native"
 
 
 @dataclass(frozen=True)
-class Contender:
+class Candidate:
     """An algorithm that is to be measured.
 
     Attributes:
@@ -47,9 +47,9 @@ class Refusal:
         return self.reason if named else f"{self.algorithm}: {self.reason}"
 
 
-def choose_contenders(
+def choose_candidates(
     text: str | None, collective: str, num_ranks: int, *, ranks_per_node: int, native: bool, transport: str
-) -> tuple[list[Contender], list[Refusal]]:
+) -> tuple[list[Candidate], list[Refusal]]:
     """Return the algorithms that *text* names, and those of several that refuse *num_ranks*.
 
     Args:
@@ -76,29 +76,31 @@ def choose_contenders(
     names: dict[str, bool] = {}
     for name in split_names(text or DEFAULTS[collective]):
         if name == ALL:
-            shipped = [*algorithm_names(collective), *[NATIVE][: int(native)]]
-            names = {**dict.fromkeys(shipped, False), **names}
+            shipped = dict.fromkeys(algorithm_names(collective), False)
+            if native:
+                shipped[NATIVE] = False
+            names = {**shipped, **names}
         else:
             names[name] = True
     if NATIVE in names and not native:
         raise UsageError(
             f"--algorithm native is the vendor's own, and {transport} has none: try {DEFAULTS[collective]}"
         )
-    contenders: list[Contender] = []
+    candidates: list[Candidate] = []
     refusals: list[Refusal] = []
     for name, asked_for in names.items():
         if name == NATIVE or _is_auto(name, transport):
-            contenders.append(Contender(name, None, asked_for))
+            candidates.append(Candidate(name, None, asked_for))
             continue
         algorithm = on_nodes(resolve_algorithm(name, collective), ranks_per_node, range(num_ranks))
         reason = _refusal(algorithm, collective, num_ranks, alone=len(names) == 1)
         if reason:
             refusals.append(Refusal(name, reason))
         else:
-            contenders.append(Contender(name, algorithm, asked_for))
-    if not contenders:
+            candidates.append(Candidate(name, algorithm, asked_for))
+    if not candidates:
         raise UsageError(f"nothing to measure: {'; '.join(map(str, refusals))}")
-    return contenders, refusals
+    return candidates, refusals
 
 
 def _is_auto(name: str, transport: str) -> bool:

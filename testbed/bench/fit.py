@@ -1,4 +1,4 @@
-"""A network fitted to a run: which latency and bandwidth of a switch explain it best.
+"""Latency and bandwidth of a switch, fitted to a run.
 
 On a switch the time of a program is linear in the two: ``t = A·α + B·β``.  The simulator itself
 says A and B of each size (from a run without latency and one with), so whatever algorithm was

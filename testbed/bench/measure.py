@@ -1,4 +1,4 @@
-"""What nccl-tests measures: the time of a collective, and whether its payload came out right.
+"""Measurement as nccl-tests does it: the time of a collective, and a check of its payload.
 
 Each rank takes its own times; `combine` turns those of all ranks into rows.  Where several
 algorithms are measured, they take turns at each size, so that all see the same weather.

@@ -1,4 +1,4 @@
-"""A measured run: the ranks are threads of this process, or processes of one process group."""
+"""Measured runs, whose ranks are threads of this process or processes of a process group."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from testbed.bench.benchmark import Request, Transport
+from testbed.bench.benchmark import BenchRequest, TransportName
 from testbed.bench.candidates import Refusal
 from testbed.bench.measure import Row, Sample, combine, sample, size_of, turns_of
 from testbed.errors import UsageError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Visit = Callable[[str, int], None]
 
 
-def measure_threads(request: Request) -> tuple[list[Row], list[Refusal]]:
+def measure_threads(request: BenchRequest) -> tuple[list[Row], list[Refusal]]:
     """Measure with the ranks as threads of this process."""
     import torch
 
@@ -35,20 +35,22 @@ def measure_threads(request: Request) -> tuple[list[Row], list[Refusal]]:
     return combine(samples, request.collective, request.dtype)
 
 
-def _sample_thread(request: Request, visiting: Visit, transport: ThreadedTransport) -> list[Sample | Refusal]:
+def _sample_thread(
+    request: BenchRequest, visiting: Visit, transport: ThreadedTransport
+) -> list[Sample | Refusal]:
     import torch
 
     from collectives.communicators.program_communicator import ProgramCommunicator
 
     communicators = {
-        contender.name: ProgramCommunicator(transport, {request.collective: contender.algorithm})
-        for contender in request.contenders
-        if contender.algorithm is not None
+        candidate.name: ProgramCommunicator(transport, {request.collective: candidate.algorithm})
+        for candidate in request.candidates
+        if candidate.algorithm is not None
     }
     return _samples(communicators, request, torch.device("cpu"), visiting if transport.rank == 0 else None)
 
 
-def measure_processes(request: Request) -> tuple[list[Row], list[Refusal]] | None:
+def measure_processes(request: BenchRequest) -> tuple[list[Row], list[Refusal]] | None:
     """Measure as one of several processes; return the rows on rank 0, None elsewhere."""
     from datetime import timedelta
 
@@ -59,18 +61,18 @@ def measure_processes(request: Request) -> tuple[list[Row], list[Refusal]] | Non
 
     torch.set_num_threads(1)
     device = torch.device("cpu")
-    if request.transport is Transport.NCCL:
+    if request.transport is TransportName.NCCL:
         device = _own_gpu()
         torch.cuda.set_device(device)
     dist.init_process_group(request.transport.value, timeout=timedelta(seconds=request.timeout))
     try:
         communicators = {
-            contender.name: connect(
-                algorithm=contender.choice(request.collective),
+            candidate.name: connect(
+                algorithm=candidate.choice(request.collective),
                 timeout=request.timeout,
                 device=device,
             )
-            for contender in request.contenders
+            for candidate in request.candidates
         }
         with progress(_num_visits(request), show=dist.get_rank() == 0) as advance:
             samples = _samples(communicators, request, device, _visiting(request, advance))
@@ -98,7 +100,10 @@ def _own_gpu() -> torch.device:
 
 
 def _samples(
-    communicators: Mapping[str, Communicator], request: Request, device: torch.device, visiting: Visit | None
+    communicators: Mapping[str, Communicator],
+    request: BenchRequest,
+    device: torch.device,
+    visiting: Visit | None,
 ) -> list[Sample | Refusal]:
     return list(
         sample(
@@ -114,13 +119,13 @@ def _samples(
     )
 
 
-def _num_visits(request: Request) -> int:
+def _num_visits(request: BenchRequest) -> int:
     """Return how often an algorithm has its turn: to be checked, and to be timed."""
-    num_algorithms = len(request.contenders)
+    num_algorithms = len(request.candidates)
     return len(request.counts) * num_algorithms * (1 + turns_of(request.iterations))
 
 
-def _visiting(request: Request, advance: Advance) -> Visit:
+def _visiting(request: BenchRequest, advance: Advance) -> Visit:
     def visiting(algorithm: str, count: int) -> None:
         nbytes = size_of(count, request.dtype, request.collective, request.num_ranks)
         advance(f"{spell_size(nbytes)}, {algorithm}")

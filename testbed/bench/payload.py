@@ -1,4 +1,4 @@
-"""What travels when a collective is measured: small integers, of which any wrong one shows.
+"""Payload of a measured collective: small integers, of which any wrong one shows.
 
 At a position, counted through the whole buffer, each rank has another number, and so have the
 positions after each other; a part that is missing, doubled, late or at another's place is seen.

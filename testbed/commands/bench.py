@@ -11,24 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from testbed.bench.benchmark import (
-    Request,
+    BenchRequest,
     Result,
-    Transport,
+    TransportName,
     measured,
     simulate_rows,
     simulated,
     spell,
-    spell_ranks,
     with_simulation,
 )
-from testbed.bench.candidates import NATIVE, Refusal, choose_contenders
+from testbed.bench.candidates import NATIVE, Refusal, choose_candidates
 from testbed.bench.measure import ITEM_SIZES, Row, count_of
 from testbed.bench.measured_run import measure_processes, measure_threads
 from testbed.errors import CheckError, UsageError, reporting_errors
 from testbed.options.arguments import parse_ranks, parse_sizes
 from testbed.output.figure import check_plot
 from testbed.output.folder import check_writable, document, write_text
-from testbed.output.table import print_json, progress, stdout_console
+from testbed.output.table import counted, print_json, progress, stdout_console
 from testbed.report.times import LEGEND, fastest_table, nccl_table, time_tables
 from testbed.scripts.launch import RankExitError, launch
 
@@ -51,9 +50,9 @@ DEFAULT_NETWORK = "switch-100g"
 @reporting_errors
 def bench(
     transport: Annotated[
-        Transport,
+        TransportName,
         typer.Option(help="sim: virtual time; threads: of one process; gloo, nccl: processes, real time."),
-    ] = Transport.SIM,
+    ] = TransportName.SIM,
     ranks: Annotated[
         int | None,
         typer.Option(metavar="N", help=f"World size; by default {DEFAULT_RANKS}, under torchrun its own."),
@@ -123,28 +122,30 @@ def bench(
     collective = collective.replace("-", "_")
     if timeout <= 0:
         raise UsageError(f"--timeout {timeout:g}: expected a number of seconds above 0")
-    if compare and transport is Transport.SIM:
+    if compare and transport is TransportName.SIM:
         raise UsageError("--compare puts simulated beside measured: choose --transport threads, gloo or nccl")
-    if payload and transport is not Transport.SIM:
+    if payload and transport is not TransportName.SIM:
         raise UsageError(f"--payload is for --transport sim; over {transport} the payload always travels")
     if compare and num_ranks == 1:
         raise UsageError("--compare needs at least 2 ranks: one rank sends nothing")
-    if network is not None and transport is not Transport.SIM and not compare:
+    if network is not None and transport is not TransportName.SIM and not compare:
         raise UsageError(f"--network is simulated, {transport} is not: add --compare, or use --transport sim")
-    topology = _topology(network, num_ranks) if network or transport is Transport.SIM else None
-    contenders, refusals = choose_contenders(
+    topology = _topology(network, num_ranks) if network or transport is TransportName.SIM else None
+    candidates, refusals = choose_candidates(
         algorithm,
         collective,
         num_ranks,
-        ranks_per_node=_ranks_per_node(topology if transport is Transport.SIM else None, num_ranks, joined),
-        native=transport in (Transport.GLOO, Transport.NCCL),
+        ranks_per_node=_ranks_per_node(
+            topology if transport is TransportName.SIM else None, num_ranks, joined
+        ),
+        native=transport in (TransportName.GLOO, TransportName.NCCL),
         transport=transport.value,
     )
-    if compare and contenders[0].algorithm is None and contenders[0].name != NATIVE:
+    if compare and candidates[0].algorithm is None and candidates[0].name != NATIVE:
         raise UsageError("--compare puts simulated beside measured for one algorithm, and auto is several")
-    if compare and len(contenders) > 1:
+    if compare and len(candidates) > 1:
         raise UsageError(
-            f"--compare puts simulated beside measured for one algorithm; {len(contenders)} are named"
+            f"--compare puts simulated beside measured for one algorithm; {len(candidates)} are named"
         )
     counts = tuple(
         dict.fromkeys(count_of(size, dtype, collective, num_ranks) for size in parse_sizes(sizes, factor))
@@ -153,18 +154,18 @@ def bench(
         check_plot(plot)
     if save is not None:
         check_writable(save)
-    request = Request(
-        transport, num_ranks, collective, tuple(contenders), counts, dtype, iterations, warmup, timeout
+    request = BenchRequest(
+        transport, num_ranks, collective, tuple(candidates), counts, dtype, iterations, warmup, timeout
     )
 
-    if transport in (Transport.GLOO, Transport.NCCL) and not joined:
+    if transport in (TransportName.GLOO, TransportName.NCCL) and not joined:
         _launch(num_ranks, port)
         return
-    if transport is Transport.SIM:
+    if transport is TransportName.SIM:
         assert topology is not None
         result = _simulate(request, refusals, topology, payload, quiet=as_json)
     else:
-        taken = measure_threads(request) if transport is Transport.THREADS else measure_processes(request)
+        taken = measure_threads(request) if transport is TransportName.THREADS else measure_processes(request)
         if taken is None:
             return
         result = measured(request, taken[0], refusals + taken[1])
@@ -208,13 +209,13 @@ def _launch(num_ranks: int, port: int | None) -> None:
 
 
 def _simulate(
-    request: Request, refusals: list[Refusal], topology: Topology, payload: bool, *, quiet: bool
+    request: BenchRequest, refusals: list[Refusal], topology: Topology, payload: bool, *, quiet: bool
 ) -> Result:
     """Simulate; when interrupted, print what there is unless *quiet*."""
     rows: list[Row] = []
     refused = list(refusals)
     try:
-        with progress(len(request.counts) * len(request.contenders)) as advance:
+        with progress(len(request.counts) * len(request.candidates)) as advance:
             for item in simulate_rows(request, topology, payload, advance):
                 if isinstance(item, Refusal):
                     refused.append(item)
@@ -227,7 +228,9 @@ def _simulate(
     return simulated(request, rows, refused, topology, payload)
 
 
-def _report(request: Request, result: Result, *, as_json: bool, save: Path | None, plot: Path | None) -> None:
+def _report(
+    request: BenchRequest, result: Result, *, as_json: bool, save: Path | None, plot: Path | None
+) -> None:
     body = _document(request, result)
     if save is not None:
         write_text(save, json.dumps(body, indent=2, allow_nan=False) + "\n")
@@ -252,7 +255,7 @@ def _report(request: Request, result: Result, *, as_json: bool, save: Path | Non
         raise CheckError(f"{spell(request.collective)} over {request.transport} came out wrong; {counted}")
 
 
-def _document(request: Request, result: Result) -> dict[str, Any]:
+def _document(request: BenchRequest, result: Result) -> dict[str, Any]:
     return document(
         method=result.method,
         model="; ".join(result.models),
@@ -265,7 +268,7 @@ def _document(request: Request, result: Result) -> dict[str, Any]:
     )
 
 
-def _print(request: Request, result: Result) -> None:
+def _print(request: BenchRequest, result: Result) -> None:
     console = stdout_console()
     if len({row.algorithm for row in result.rows}) == 1:
         console.print(nccl_table(result.rows))
@@ -285,7 +288,8 @@ def _print(request: Request, result: Result) -> None:
         console.print(f"{model}.", style="dim", markup=False)
 
 
-def _title(request: Request, result: Result) -> str:
-    where = result.topologies[0].name if request.transport is Transport.SIM else request.transport.value
+def _title(request: BenchRequest, result: Result) -> str:
+    where = result.topologies[0].name if request.transport is TransportName.SIM else request.transport.value
     what = spell(request.collective).capitalize()
-    return f"{what} on {where}, {spell_ranks(request.num_ranks)}, {result.method[0]}"
+    ranks = counted(request.num_ranks, "rank")
+    return f"{what} on {where}, {ranks}, {result.method[0]}"

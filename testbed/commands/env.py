@@ -1,4 +1,4 @@
-"""``testbed env``: what this machine has, and so which commands and tests can run on it."""
+"""``testbed env``: versions, backends and devices of this machine, and which tests can run on it."""
 
 from __future__ import annotations
 

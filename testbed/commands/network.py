@@ -1,4 +1,4 @@
-"""``testbed network``: what a network consists of, how far its ranks are apart, and where it is narrow."""
+"""``testbed network``: the links of a network, the distance of its ranks, and its bisection bandwidth."""
 
 from __future__ import annotations
 

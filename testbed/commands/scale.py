@@ -1,4 +1,4 @@
-"""``testbed scale``: predict how a training step scales, on networks that need not exist."""
+"""``testbed scale``: how a training step scales on networks that need not exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``testbed simulate``: how long collectives take on a network, and what they put on its links."""
+"""``testbed simulate``: the time of collectives on a network, and the load on its links."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from testbed.output.table import print_json, progress, seconds, spell_size, stdo
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from testbed.studies.simulation import Request, Simulated
+    from testbed.studies.simulation import Simulated, SimulationRequest
 
 EXAMPLES = """\b
 Examples:
@@ -49,7 +49,7 @@ class Model(StrEnum):
     NCCL = "nccl"
 
 
-class Protocol(StrEnum):
+class NcclProtocol(StrEnum):
     """NCCL's protocols."""
 
     LL = "LL"
@@ -97,7 +97,7 @@ def simulate(
         Model, typer.Option(help="links: messages share links; nccl: what NCCL expects.")
     ] = Model.LINKS,
     protocol: Annotated[
-        Protocol | None, typer.Option(help="Of NCCL: what it leaves of a link, and its latency.")
+        NcclProtocol | None, typer.Option(help="Of NCCL: what it leaves of a link, and its latency.")
     ] = None,
     overhead: Annotated[
         str | None, typer.Option(metavar="TIME", help="Of each message, on either side, such as 1us.")
@@ -136,7 +136,7 @@ def simulate(
     One algorithm at one size is told in full; several are compared, with the bottleneck of each.
     """
     from sim import load_network
-    from testbed.studies.simulation import Request, entries_of
+    from testbed.studies.simulation import SimulationRequest, entries_of
 
     description = load_network(network)
     topology = description.topology(default_ranks(description, ranks))
@@ -145,20 +145,25 @@ def simulate(
     collective = collective.replace("-", "_")
     entries = entries_of(algorithm, collective, num_ranks, topology.ranks_per_node, model.value)
     sizes = tuple(dict.fromkeys(parse_sizes(nbytes, factor, "--nbytes")))
-    request = Request(
-        entries, sizes, collective, topology, where, engine.value, model.value,
-        links=links or all_links, observe=trace is not None,
+    conditions = parse_conditions(jitter, seed, straggler or (), fail_link or (), reroute, degrade_link or ())
+    request = SimulationRequest(
+        entries=entries,
+        sizes=sizes,
+        collective=collective,
+        topology=topology,
+        placement=where,
+        engine=engine.value,
+        model=model.value,
+        links=links or all_links,
+        observe=trace is not None,
         options={
             "protocol": None if protocol is None else protocol.value,
             "overhead": overhead or 0,
             "reduction_bandwidth": reduction_bandwidth,
-            "conditions": tuple(
-                parse_conditions(
-                    jitter, seed, straggler or (), fail_link or (), reroute, degrade_link or ()
-                )
-            ),
+            "conditions": tuple(conditions),
         },
-    )  # fmt: skip
+    )
+
     _check_outputs(request, trace, plot)
     results = _simulate(request, as_json=as_json, all_links=all_links)
     if trace is not None:
@@ -173,7 +178,7 @@ def simulate(
                 console.print(f"{said}: {path}", markup=False, soft_wrap=True)
 
 
-def _check_outputs(request: Request, trace: Path | None, plot: Path | None) -> None:
+def _check_outputs(request: SimulationRequest, trace: Path | None, plot: Path | None) -> None:
     """Check, before any work is done, that what was asked for can be written."""
     runs = len(request.entries) * len(request.sizes)
     if trace is not None:
@@ -201,7 +206,7 @@ def _check_outputs(request: Request, trace: Path | None, plot: Path | None) -> N
     check_drawable(request.topology)
 
 
-def _simulate(request: Request, *, as_json: bool, all_links: bool) -> list[Simulated]:
+def _simulate(request: SimulationRequest, *, as_json: bool, all_links: bool) -> list[Simulated]:
     """Simulate; when interrupted, report what there is."""
     from testbed.studies.simulation import simulated
 
@@ -217,7 +222,7 @@ def _simulate(request: Request, *, as_json: bool, all_links: bool) -> list[Simul
 
 
 def _report(
-    request: Request,
+    request: SimulationRequest,
     results: list[Simulated],
     *,
     as_json: bool,
@@ -274,7 +279,7 @@ def _print_links(console: Console, own: Simulated, *, alone: bool, everything: b
         console.print(f"{note[0].upper()}{note[1:]}.", style="dim", markup=False)
 
 
-def _plot(request: Request, results: list[Simulated], path: Path) -> None:
+def _plot(request: SimulationRequest, results: list[Simulated], path: Path) -> None:
     from testbed.report.simulated import assumptions, title
 
     if len(request.sizes) > 1:

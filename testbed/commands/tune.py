@@ -1,4 +1,4 @@
-"""``testbed tune``: the bucket caps, strategy and algorithm that make a training step shortest."""
+"""``testbed tune``: bucket caps, strategy and algorithm of the shortest training step."""
 
 from __future__ import annotations
 

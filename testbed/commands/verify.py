@@ -1,4 +1,4 @@
-"""``testbed verify``: prove algorithms without data, for every world size of a range."""
+"""``testbed verify``: proofs of algorithms, without data, for every world size of a range."""
 
 from __future__ import annotations
 

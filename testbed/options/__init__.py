@@ -1,1 +1,1 @@
-"""Options that several commands share, and how they are spelled."""
+"""Options that several commands share: how they are declared and read."""

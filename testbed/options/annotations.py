@@ -1,4 +1,4 @@
-"""Options that commands have in common."""
+"""Declarations of options that several commands have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How counts, ranges and sizes are written on the command line."""
+"""Readers of counts, ranges, sizes and placements from the command line."""
 
 from __future__ import annotations
 

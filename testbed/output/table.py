@@ -91,11 +91,11 @@ def progress(total: int | None = None, *, show: bool = True) -> Iterator[Advance
         return
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    counted = () if total is None else (BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
+    shares = () if total is None else (BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
-        *counted,
+        *shares,
         TimeElapsedColumn(),
         console=Console(stderr=True),
         transient=True,
@@ -130,6 +130,11 @@ def spell_size(nbytes: int) -> str:
         if nbytes >= 0.9995 * scale:
             return f"{nbytes / scale:{'.3g' if nbytes < 999.5 * scale else '.0f'}} {unit}"
     return f"{nbytes} B"
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """Return *number* and its noun: ``1 rank``, ``2 ranks``; *plural* where it takes more than an s."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def percent(fraction: float) -> str:

@@ -13,7 +13,7 @@ from testbed.report.plots.network_layers import spell_names
 
 if TYPE_CHECKING:
     from collectives.simulation.links import Links, LinkUse
-    from testbed.studies.simulation import Request, Simulated
+    from testbed.studies.simulation import Simulated, SimulationRequest
 
 MODELS = {
     "links": "a message waits for the latency of its way, then shares its links max-min",
@@ -157,7 +157,7 @@ def _bandwidth(bandwidth: float) -> str:
     return format_bandwidth(round(bandwidth))
 
 
-def title(request: Request, results: Sequence[Simulated]) -> str:
+def title(request: SimulationRequest, results: Sequence[Simulated]) -> str:
     """Return what was simulated where, in a line."""
     run, topology = results[0].run, request.topology
     by = f" by {results[0].name}" if len(request.entries) == 1 else ""
@@ -168,7 +168,7 @@ def title(request: Request, results: Sequence[Simulated]) -> str:
     return f"{run.collective.replace('_', '-').capitalize()}{size}{by} on {topology.name}, {ranks}{where}"
 
 
-def assumptions(request: Request) -> str:
+def assumptions(request: SimulationRequest) -> str:
     """Return what the figures assume."""
     options = request.options
     floor = "Floor: what no algorithm goes below on these links."

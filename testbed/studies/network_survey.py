@@ -1,4 +1,4 @@
-"""What a designer asks of a network first: its links, how far ranks are apart, and where it is narrow.
+"""Survey of a network: its links, how far ranks are apart, and where it is narrow.
 
 Distances are those of the routes that messages take, over samples where ranks are many.  The bisection
 bandwidth is the largest flow from one half of the ranks to the other (by networkx), over the links that

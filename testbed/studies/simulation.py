@@ -1,4 +1,4 @@
-"""Simulated collectives for the command line: who, at which sizes, under what; one run after another."""
+"""Simulations of several algorithms at several sizes, one after another."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Literal
 
-from testbed.bench.candidates import choose_contenders, split_names
+from testbed.bench.candidates import choose_candidates, split_names
 from testbed.errors import UsageError
-from testbed.output.table import Advance, seconds, spell_size
+from testbed.output.table import Advance, counted, seconds, spell_size
 
 if TYPE_CHECKING:
     from collectives.program import Algorithm
@@ -35,7 +35,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Request:
+class SimulationRequest:
     """What is to be simulated.
 
     Attributes:
@@ -110,7 +110,7 @@ def entries_of(
     """Return the algorithms that *texts* name, each a name or several with commas between.
 
     Raises:
-        UsageError, UnknownAlgorithmError, NotSupportedError: see `choose_contenders`; several that are
+        UsageError, UnknownAlgorithmError, NotSupportedError: see `choose_candidates`; several that are
             named must all run on *num_ranks*.
     """
     from collectives.simulation import NVLS
@@ -121,30 +121,36 @@ def entries_of(
     programs = [name for name in names if name != NVLS]
     found: dict[str, Entry] = {NVLS: Entry(NVLS, NVLS)}
     if programs:
-        contenders, refusals = choose_contenders(
-            ",".join(programs), collective, num_ranks,
-            ranks_per_node=ranks_per_node, native=False, transport="sim",
-        )  # fmt: skip
+        candidates, refusals = choose_candidates(
+            ",".join(programs),
+            collective,
+            num_ranks,
+            ranks_per_node=ranks_per_node,
+            native=False,
+            transport="sim",
+        )
         if named := [own for own in refusals if own.algorithm in programs]:
             raise UsageError(str(named[0]))
-        found |= {own.name: Entry(own.name, own.algorithm or own.name) for own in contenders}
+        found |= {own.name: Entry(own.name, own.algorithm or own.name) for own in candidates}
     ordered = [name for name in names if name in found]
     return tuple(found[name] for name in [*ordered, *(n for n in found if n not in names and n != NVLS)])
 
 
-def simulated(request: Request, advance: Advance, *, watched: bool) -> Iterator[Simulated]:
+def simulated(request: SimulationRequest, advance: Advance, *, watched: bool) -> Iterator[Simulated]:
     """Simulate every algorithm at every size, size by size; tell *advance* if somebody is watching."""
     done = 0
     for nbytes in request.sizes:
         for entry in request.entries:
             what = f"{entry.name}, {spell_size(nbytes)}"
             advance(what, completed=done)
-            watch = _Watch(what, partial(advance, completed=done)) if watched else None
+            watch = _ProgressOfRun(what, partial(advance, completed=done)) if watched else None
             yield Simulated(entry.name, _run(request, entry.algorithm, nbytes, watch))
             done += 1
 
 
-def _run(request: Request, algorithm: str | Algorithm, nbytes: int, watch: _Watch | None) -> Run:
+def _run(
+    request: SimulationRequest, algorithm: str | Algorithm, nbytes: int, watch: _ProgressOfRun | None
+) -> Run:
     from collectives import NotExactError, simulate
 
     if watch is not None and not isinstance(algorithm, str):
@@ -167,7 +173,7 @@ def _run(request: Request, algorithm: str | Algorithm, nbytes: int, watch: _Watc
         raise UsageError(f"--engine makespan: {error}") from None
 
 
-def _can_observe(request: Request, algorithm: str | Algorithm, nbytes: int) -> bool:
+def _can_observe(request: SimulationRequest, algorithm: str | Algorithm, nbytes: int) -> bool:
     from collectives import Job
     from collectives.simulation import NVLS
     from collectives.simulation.links import Traffic
@@ -179,7 +185,7 @@ def _can_observe(request: Request, algorithm: str | Algorithm, nbytes: int) -> b
     return Traffic.of(job.on(request.topology)).num_messages <= MAX_MESSAGES
 
 
-class _Watch:
+class _ProgressOfRun:
     """Says every now and then how far a run is: how many steps were taken, and until when in virtual time."""
 
     def __init__(self, what: str, say: Callable[[str], None]) -> None:
@@ -211,6 +217,6 @@ class _Watch:
         if time.monotonic() < self._next_at:
             return
         self._next_at = time.monotonic() + _SHOWN_EVERY
-        steps = f": {self._steps} step{'s' * (self._steps != 1)}" if self._steps else ""
+        steps = f": {counted(self._steps, 'step')}" if self._steps else ""
         reached = f", at {seconds(self._now_ps / 1e12)}" if self._now_ps else ""
         self._say(f"{self._what}{steps}{reached}")

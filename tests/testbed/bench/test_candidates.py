@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from collectives import NotSupportedError, UnknownAlgorithmError, algorithm_names
 from collectives.catalogue.selectors import DEFAULTS
 from collectives.program.contracts import CONTRACTS
-from testbed.bench.candidates import choose_contenders, split_names
+from testbed.bench.candidates import choose_candidates, split_names
 from testbed.errors import UsageError
 
 words = st.text("abc_", min_size=1, max_size=5)
@@ -20,13 +20,13 @@ parameters = st.lists(st.tuples(words, words), max_size=3)
 
 
 def choose(text: str | None, collective: str = "all_reduce", num_ranks: int = 4, native: bool = False) -> Any:
-    return choose_contenders(
+    return choose_candidates(
         text, collective, num_ranks, ranks_per_node=2, native=native, transport="threads"
     )
 
 
-def names(contenders: Any) -> list[str]:
-    return [own.name for own in contenders]
+def names(candidates: Any) -> list[str]:
+    return [own.name for own in candidates]
 
 
 @given(st.lists(st.tuples(words, parameters), min_size=1, max_size=4))
@@ -41,36 +41,36 @@ def test_names_keep_their_parameters_in_a_list(entries: list[tuple[str, list[tup
 
 @pytest.mark.parametrize("collective", CONTRACTS)
 def test_without_a_name_it_is_the_default_of_the_collective(collective: str) -> None:
-    contenders, refusals = choose(None, collective)
+    candidates, refusals = choose(None, collective)
 
-    assert (names(contenders), refusals) == ([DEFAULTS[collective]], [])
+    assert (names(candidates), refusals) == ([DEFAULTS[collective]], [])
 
 
 def test_whoever_asks_for_nodes_is_told() -> None:
-    (contender,), _ = choose("hierarchical")
+    (candidate,), _ = choose("hierarchical")
 
-    assert (contender.name, str(contender.algorithm)) == ("hierarchical", "hierarchical:ranks_per_node=2")
+    assert (candidate.name, str(candidate.algorithm)) == ("hierarchical", "hierarchical:ranks_per_node=2")
 
 
 @pytest.mark.parametrize("native", [False, True])
 def test_all_are_those_that_ship_and_the_vendors_own_where_there_is_one(native: bool) -> None:
-    contenders, _ = choose("all", "all_gather", native=native)
+    candidates, _ = choose("all", "all_gather", native=native)
 
-    assert names(contenders) == [*algorithm_names("all_gather"), *["native"][: int(native)]]
-    assert not any(own.asked_for for own in contenders)
+    assert names(candidates) == [*algorithm_names("all_gather"), *["native"][: int(native)]]
+    assert not any(own.asked_for for own in candidates)
 
 
 def test_all_may_be_joined_by_others_and_none_is_measured_twice() -> None:
-    contenders, _ = choose("all,ring,ring:channels=2")
+    candidates, _ = choose("all,ring,ring:channels=2")
 
-    assert names(contenders) == [*algorithm_names(), "ring:channels=2"]
-    assert [own.name for own in contenders if own.asked_for] == ["ring", "ring:channels=2"]
+    assert names(candidates) == [*algorithm_names(), "ring:channels=2"]
+    assert [own.name for own in candidates if own.asked_for] == ["ring", "ring:channels=2"]
 
 
 def test_those_of_several_that_refuse_the_world_size_are_named_with_their_reason() -> None:
-    contenders, refusals = choose("ring,halving_doubling:order=near", "all_gather", num_ranks=6)
+    candidates, refusals = choose("ring,halving_doubling:order=near", "all_gather", num_ranks=6)
 
-    assert names(contenders) == ["ring"]
+    assert names(candidates) == ["ring"]
     assert [own.algorithm for own in refusals] == ["halving_doubling:order=near"]
     assert "powers of two" in refusals[0].reason
 

@@ -279,10 +279,10 @@ def test_an_interrupt_leaves_what_was_simulated(as_json: bool) -> None:
 
 @pytest.mark.parametrize(("engine", "expected_steps"), [("makespan", 126), ("events", 252)])
 def test_steps_and_time_are_told_who_watches_and_change_nothing(engine: Any, expected_steps: int) -> None:
-    from testbed.studies.simulation import Request, entries_of, simulated
+    from testbed.studies.simulation import SimulationRequest, entries_of, simulated
 
     said: list[str] = []
-    request = Request(
+    request = SimulationRequest(
         entries_of(["ring"], "all_reduce", 64, 1, "links"), (2**20,), "all_reduce", SWITCH, "packed",
         engine, "links", links=False, observe=False,
     )  # fmt: skip
