@@ -34,7 +34,7 @@ from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.program.placement import on_nodes
 from collectives.program.rows import MostlyEqual, Pattern, Sizes, of_each, patterned_rows, reduced_nbytes
-from sim.scenario.rank_overhead import Pace
+from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.units import SECOND, Int64Array, parse_bandwidth
 
@@ -65,15 +65,18 @@ class Cheapest:
     Args:
         topology: the network.
         hosts: the place of each rank of the group in the topology; by default rank r is at r.
-        pace: what ranks add to the time of the network: overhead (o) and reduction (γ) count.
+        rank_overhead: what ranks add to the time of the network: overhead (o) and reduction (γ) count.
     """
 
     def __init__(
-        self, topology: Topology, hosts: Sequence[int] | None = None, pace: Pace | None = None
+        self,
+        topology: Topology,
+        hosts: Sequence[int] | None = None,
+        rank_overhead: RankOverhead | None = None,
     ) -> None:
         self.topology = topology
         self.hosts = range(topology.num_ranks) if hosts is None else hosts
-        self.pace = pace or Pace()
+        self.rank_overhead = rank_overhead or RankOverhead()
         self._costs: dict[str, list[tuple[LinearCost, Algorithm]]] = {}
 
     def select(self, collective: str, nbytes: int) -> Algorithm:
@@ -95,13 +98,16 @@ class Cheapest:
                 continue
             candidate = on_nodes(shipped, self.topology.ranks_per_node, self.hosts)
             with suppress(NotSupportedError, NotExactError):
-                yield linear_cost(candidate, self.topology, self.hosts, self.pace), candidate
+                yield linear_cost(candidate, self.topology, self.hosts, self.rank_overhead), candidate
 
 
 def selector_on(
-    topology: Topology, choice: Choice, hosts: Sequence[int] | None = None, pace: Pace | None = None
+    topology: Topology,
+    choice: Choice,
+    hosts: Sequence[int] | None = None,
+    rank_overhead: RankOverhead | None = None,
 ) -> Selector:
-    """Return what *choice* means for ranks at *hosts* of *topology*, which work at *pace*; by default all.
+    """Return what *choice* means for ranks at *hosts* of *topology*, by default all.
 
     Raises:
         UnknownAlgorithmError, AlgorithmFileError: see `collectives.catalogue.selectors.fixed`.
@@ -118,23 +124,23 @@ def selector_on(
         return fixed(choice).bound(bind)
     if auto.table is not None:
         return Table(auto.table, len(places), bind=bind).without_native()
-    pace = pace or Pace()
+    rank_overhead = rank_overhead or RankOverhead()
     if auto.reduction_bandwidth is not None:
         rate = parse_bandwidth(auto.reduction_bandwidth, "reduction_bandwidth")
-        pace = replace(pace, reduction_bandwidth=rate)
-    return _cheapest(topology, places, pace)
+        rank_overhead = replace(rank_overhead, reduction_bandwidth=rate)
+    return _cheapest(topology, places, rank_overhead)
 
 
 @lru_cache(maxsize=64)  # one for all ranks and calls; a topology is compared by identity
-def _cheapest(topology: Topology, places: tuple[int, ...], pace: Pace) -> Cheapest:
-    return Cheapest(topology, places, pace)
+def _cheapest(topology: Topology, places: tuple[int, ...], rank_overhead: RankOverhead) -> Cheapest:
+    return Cheapest(topology, places, rank_overhead)
 
 
 def linear_cost(
     algorithm: Algorithm,
     topology: Topology,
     hosts: Sequence[int] | None = None,
-    pace: Pace | None = None,
+    rank_overhead: RankOverhead | None = None,
 ) -> LinearCost:
     """Return what *algorithm* costs on *topology*.
 
@@ -142,14 +148,14 @@ def linear_cost(
         algorithm: the program of every rank.
         topology: the network.
         hosts: the place of each rank of the group in the topology; by default rank r is at r.
-        pace: what ranks add to the time of the network: overhead and reduction count.
+        rank_overhead: what ranks add to the time of the network: overhead and reduction count.
 
     Raises:
         NotExactError: it sends more than `MAX_MESSAGES` messages, has no array form and is too
             long to be stacked, or its sends and receives do not match row by row.
         NotSupportedError: the program refuses this number of ranks.
     """
-    pace = pace or Pace()
+    rank_overhead = rank_overhead or RankOverhead()
     places = np.arange(topology.num_ranks) if hosts is None else np.asarray(hosts)
     num_ranks, num_chunks = len(places), algorithm.num_chunks(len(places))
     in_chunks = Chunking.of(algorithm, num_ranks, num_chunks, 1)
@@ -163,11 +169,11 @@ def linear_cost(
             raise NotExactError(
                 f"{algorithm} sends more than {MAX_MESSAGES} messages among {num_ranks} ranks"
             )
-        latency_ps += crowd.latency_ps + crowd.most_messages * pace.overhead_ps
+        latency_ps += crowd.latency_ps + crowd.most_messages * rank_overhead.overhead_ps
         busy += crowd.busy(pattern.nbytes(row, in_chunks))
-        if pace.reduction_bandwidth is not None:
+        if rank_overhead.reduction_bandwidth is not None:
             reduced += int(reduced_nbytes(row, num_ranks, in_chunks).max(initial=0))
-    gamma = reduced / pace.reduction_bandwidth if pace.reduction_bandwidth else 0.0
+    gamma = reduced / rank_overhead.reduction_bandwidth if rank_overhead.reduction_bandwidth else 0.0
     return LinearCost(latency_ps / SECOND, (busy + gamma) / num_chunks)
 
 

@@ -16,8 +16,8 @@ from collectives.models.cost import selector_on
 from collectives.models.floor import check_floor, floor_ps
 from collectives.program import Algorithm, Program
 from collectives.program.placement import on_nodes
-from sim.scenario import Setting
-from sim.scenario.rank_overhead import Pace
+from sim.scenario import Scenario
+from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.topology.placement import Placement, places
 from sim.units import Quantity, parse_time
@@ -49,8 +49,8 @@ class Job:
     overhead: Quantity = 0
     reduction_bandwidth: Quantity | None = None
 
-    def on(self, topology: Topology, setting: Setting | None = None) -> PlacedJob:
-        """Return this job on *topology*, in a *setting* of that; by default without conditions.
+    def on(self, topology: Topology, scenario: Scenario | None = None) -> PlacedJob:
+        """Return this job on *topology*, in a *scenario* of that; by default without conditions.
 
         Raises:
             ValueError: sizes are negative or do not fit.
@@ -61,10 +61,12 @@ class Job:
                 "nbytes must be a multiple of itemsize and not negative, "
                 f"got {self.nbytes} and {self.itemsize}"
             )
-        setting = setting or Setting(topology)
+        scenario = scenario or Scenario(topology)
         hosts = places(self.placement, topology)
-        pace = setting.pace(Pace.of(self.overhead, self.reduction_bandwidth), hosts)
-        return PlacedJob(self, topology, hosts, pace, parse_time(self.start), setting)
+        rank_overhead = scenario.rank_overhead(
+            RankOverhead.of(self.overhead, self.reduction_bandwidth), hosts
+        )
+        return PlacedJob(self, topology, hosts, rank_overhead, parse_time(self.start), scenario)
 
 
 @dataclass(frozen=True)
@@ -75,17 +77,17 @@ class PlacedJob:
         job: what was asked for.
         topology: the network.
         hosts: the place of each rank.
-        pace: what ranks add to the time of the network.
+        rank_overhead: what ranks add to the time of the network.
         start_ps: when they begin.
-        setting: the topology under the conditions that hold.
+        scenario: the topology under the conditions that hold.
     """
 
     job: Job
     topology: Topology
     hosts: tuple[int, ...]
-    pace: Pace
+    rank_overhead: RankOverhead
     start_ps: int
-    setting: Setting
+    scenario: Scenario
 
     @cached_property
     def algorithm(self) -> Algorithm:
@@ -98,7 +100,7 @@ class PlacedJob:
         if parse_auto(wanted) is None:
             return on_nodes(resolve_algorithm(wanted, collective), self.topology.ranks_per_node, self.hosts)
         assert isinstance(wanted, str)
-        selector = selector_on(self.topology, wanted, self.hosts, self.pace)
+        selector = selector_on(self.topology, wanted, self.hosts, self.rank_overhead)
         selected = selector.select(collective, self.job.nbytes)
         assert selected is not None, "on a simulated network there is no native"
         return selected
@@ -111,7 +113,7 @@ class PlacedJob:
     def floor_ps(self) -> int:
         """Return below which no algorithm can be, in picoseconds (see `collectives.models.floor`)."""
         root = self.algorithm.parameters.get("root", 0)
-        best = self.setting.at_best
+        best = self.scenario.at_best
         return floor_ps(self.algorithm.collective, self.job.nbytes, best, root, self.hosts)
 
     def check(self, time_ps: int) -> int:

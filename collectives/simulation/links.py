@@ -152,7 +152,7 @@ class _Counter:
     """Adds up messages on the links that they cross."""
 
     def __init__(self, placed: PlacedJob) -> None:
-        self._topology = placed.setting.topology
+        self._topology = placed.scenario.topology
         self._hosts = np.array(placed.hosts, dtype=np.int64)
         self._nbytes = np.zeros(self._topology.num_links + 1, dtype=np.int64)  # the last is for no link
         self.num_messages = 0

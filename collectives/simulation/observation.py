@@ -108,7 +108,7 @@ class Observation:
 
     def trace(self, time_ps: int) -> Trace:
         """Return what happened until *time_ps*; what had not ended by then says so."""
-        job, topology = self.placed.job, self.placed.setting.topology
+        job, topology = self.placed.job, self.placed.scenario.topology
         trace = Trace(
             {
                 "method": "simulated",
@@ -120,9 +120,9 @@ class Observation:
                 "places": list(self.placed.hosts),
                 "network": topology.name,
                 "digest": self.placed.topology.digest(),
-                "overhead_ps": self.placed.pace.overhead_ps,
-                "reduction_bandwidth": self.placed.pace.reduction_bandwidth,
-                "conditions": [str(condition) for condition in self.placed.setting.conditions],
+                "overhead_ps": self.placed.rank_overhead.overhead_ps,
+                "reduction_bandwidth": self.placed.rank_overhead.reduction_bandwidth,
+                "conditions": [str(condition) for condition in self.placed.scenario.conditions],
             }
         )
         for step in self.steps.values():
@@ -139,7 +139,7 @@ class Observation:
     def _draw_messages(self, trace: Trace, time_ps: int) -> None:
         """Draw each message on either side, and the arrow between the two."""
         lanes = _Lanes()
-        placed, topology = self.placed, self.placed.setting.topology
+        placed, topology = self.placed, self.placed.scenario.topology
         messages = sorted(
             self.messages, key=lambda seen: (seen.start_ps, seen.source, seen.destination, seen.steps)
         )
@@ -150,7 +150,7 @@ class Observation:
             out = lanes.take((source, "send"), seen.start_ps, end_ps)
             into = lanes.take((destination, "receive"), seen.start_ps, end_ps)
             via: dict[str, Any] = {}
-            if not placed.setting.reroutes:
+            if not placed.scenario.reroutes:
                 route = topology.route(placed.hosts[source], placed.hosts[destination])
                 via = {"links": [topology.link_name(link) for link in route]}
             trace.span(

@@ -81,7 +81,7 @@ class Run:
             start_ps=start_ps,
             time_ps=time_ps,
             topology=placed.topology.name,
-            conditions=tuple(map(str, placed.setting.conditions)),
+            conditions=tuple(map(str, placed.scenario.conditions)),
             _placed=placed,
             _observation=observation,
         )
@@ -111,10 +111,10 @@ class Run:
                 f"links: the time of {self.algorithm} is a closed form, which says nothing of single links"
             )
         placed, seen = self._placed, self._observation
-        topology = placed.setting.topology
-        if not placed.setting.reroutes:
+        topology = placed.scenario.topology
+        if not placed.scenario.reroutes:
             nbytes = Traffic.of(placed).link_bytes
-        elif seen is not None and not seen.among_others and not placed.setting.has_background:
+        elif seen is not None and not seen.among_others and not placed.scenario.has_background:
             nbytes = seen.recorder.link_bytes[: topology.num_links]
         else:
             raise NotSupportedError(
@@ -122,7 +122,7 @@ class Run:
                 "Background, or leave out reroute"
             )
         saturated_ps = None if seen is None else seen.recorder.saturated_ps[: topology.num_links]
-        bandwidth = placed.setting.mean_bandwidth(self.start_ps, self.start_ps + self.time_ps)
+        bandwidth = placed.scenario.mean_bandwidth(self.start_ps, self.start_ps + self.time_ps)
         return Links(topology, nbytes, self.time_ps, saturated_ps, bandwidth)
 
     @cached_property

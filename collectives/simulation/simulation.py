@@ -26,7 +26,7 @@ from collectives.simulation.observation import Observation
 from collectives.simulation.run import Run
 from sim.network import Network
 from sim.network.recorder import Recorder
-from sim.scenario import Setting
+from sim.scenario import Scenario
 from sim.scenario.conditions import Condition
 from sim.topology import Topology
 from sim.topology.placement import Placement
@@ -117,7 +117,7 @@ def simulate(
         overhead=overhead,
         reduction_bandwidth=reduction_bandwidth,
     )
-    placed = job.on(topology, Setting.of(topology, conditions))
+    placed = job.on(topology, Scenario.of(topology, conditions))
     if model not in ("links", "nccl"):
         raise ValueError(f"model must be 'links' or 'nccl', got {model!r}")
     if observe and (engine == "makespan" or model == "nccl" or algorithm == NVLS):
@@ -129,7 +129,7 @@ def simulate(
         return _as_nccl_expects(placed)
     if algorithm == NVLS:
         return _in_the_switches(placed)
-    observation = Observation(placed, Recorder(placed.setting.topology)) if observe else None
+    observation = Observation(placed, Recorder(placed.scenario.topology)) if observe else None
     span, used = with_engine(
         "events" if observe else engine, lambda name: _attempt(placed, name, observation, watch)
     )
@@ -168,10 +168,10 @@ def simulate_jobs(
     if not jobs:
         raise ValueError("jobs: expected at least one Job, got none")
     env = simpy.Environment(initial_time=0)
-    setting = Setting.of(topology, conditions)
-    recorder = Recorder(setting.topology) if observe else None
-    network = setting.network(env, recorder)
-    placed = [job.on(topology, setting) for job in jobs]
+    scenario = Scenario.of(topology, conditions)
+    recorder = Recorder(scenario.topology) if observe else None
+    network = scenario.network(env, recorder)
+    placed = [job.on(topology, scenario) for job in jobs]
     seen = [None if recorder is None else Observation(one, recorder, len(jobs) > 1) for one in placed]
     spans: list[Span] = run_until(env, env.process(_all_of(env, network, placed, seen)))
     return [
@@ -198,17 +198,17 @@ def with_engine(engine: Engine, attempt: Callable[[EngineName], T]) -> tuple[T, 
 
 
 def network_for(
-    engine: EngineName, env: simpy.Environment, setting: Setting, recorder: Recorder | None = None
+    engine: EngineName, env: simpy.Environment, scenario: Scenario, recorder: Recorder | None = None
 ) -> Network | None:
-    """Return the network of *setting* for events; None for *makespan*, which needs none.
+    """Return the network of *scenario* for events; None for *makespan*, which needs none.
 
     Raises:
         NotExactError: a condition is one that *makespan* cannot follow; names it.
     """
     if engine == "events":
-        return setting.network(env, recorder)
-    if setting.events_only is not None:
-        raise NotExactError(f"{setting.events_only}: only events follow it; use engine='events'")
+        return scenario.network(env, recorder)
+    if scenario.events_only is not None:
+        raise NotExactError(f"{scenario.events_only}: only events follow it; use engine='events'")
     return None
 
 
@@ -219,7 +219,7 @@ def _attempt(
     watch: Callable[[int], None] | None,
 ) -> Span:
     env = simpy.Environment(initial_time=0)
-    network = network_for(engine, env, placed.setting, None if seen is None else seen.recorder)
+    network = network_for(engine, env, placed.scenario, None if seen is None else seen.recorder)
     try:
         span: Span = run_until(env, _submit(env, placed, engine, network, seen), watch)
     except ProgramError:
@@ -237,13 +237,13 @@ def _submit(
 ) -> simpy.Event:
     queue = collective_queue(
         env,
-        placed.setting.topology,
+        placed.scenario.topology,
         placed.selector,
         placed.algorithm.collective,
         engine=engine,
         itemsize=placed.job.itemsize,
         hosts=placed.hosts,
-        pace=placed.pace,
+        rank_overhead=placed.rank_overhead,
         network=network,
         observer=seen,
     )
@@ -265,8 +265,8 @@ def _all_of(
 
 
 def _refuse_conditions(placed: PlacedJob, what: str) -> None:
-    if placed.setting.conditions:
-        held = ", ".join(map(str, placed.setting.conditions))
+    if placed.scenario.conditions:
+        held = ", ".join(map(str, placed.scenario.conditions))
         raise NotSupportedError(f"{what} is a closed form that knows no conditions; leave out {held}")
 
 
@@ -297,7 +297,7 @@ def _in_the_switches(placed: PlacedJob) -> Run:
 
     job = placed.job
     _refuse_conditions(placed, NVLS)
-    if not placed.pace.is_free:
+    if not placed.rank_overhead.is_free:
         raise NotSupportedError("nvls is a closed form without overhead and reduction; leave them out")
     time_ps = in_network_ps(job.collective, job.nbytes, placed.topology, placed.hosts)
     floor = floor_ps(job.collective, job.nbytes, placed.topology, 0, placed.hosts, in_network=True)

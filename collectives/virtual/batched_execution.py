@@ -112,7 +112,7 @@ class Joint:
         self._coming: list[int] = []
         self._hosts = hosts = np.array(exchange.hosts)
         self._execution = RowExecution(
-            exchange.network, hosts, algorithm, chunking, port.pauses, self._finish
+            exchange.network, hosts, algorithm, chunking, port.overheads, self._finish
         )
 
     def join(self, rank: int, buffer: Buffer, port: SimulatedPort) -> simpy.Event:

@@ -20,7 +20,7 @@ from collectives.simulation.engines.meeting_point import SimulatedExchange
 from collectives.virtual.batched_execution import carry_out
 from collectives.virtual.transport import SimulatedTransport
 from sim.cluster import Cluster, RankThread
-from sim.scenario.rank_overhead import Pace
+from sim.scenario.rank_overhead import RankOverhead
 from sim.trace import Trace
 
 
@@ -85,9 +85,9 @@ class RankThreads:
         key = (self.key, self.world.count((self.key, self.rank)))
         if key not in self.world.exchanges:
             cluster = self.rank_thread.cluster
-            pace = cluster.setting.pace(Pace(), self.hosts)
+            rank_overhead = cluster.scenario.rank_overhead(RankOverhead(), self.hosts)
             delay_ps = self.world.delay_ps
-            exchange = SimulatedExchange(cluster.network, self.hosts, pace, delay_ps)
+            exchange = SimulatedExchange(cluster.network, self.hosts, rank_overhead, delay_ps)
             exchange.is_calm = self.world.is_calm
             self.world.exchanges[key] = exchange
         exchange = self.world.exchanges[key]

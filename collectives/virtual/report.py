@@ -76,12 +76,12 @@ class VirtualReport:
         cls, cluster: Cluster, algorithm: object, model: ComputeModel, faults: Sequence[Fault]
     ) -> VirtualReport:
         """Return what the run on *cluster* has taken."""
-        network, setting, ends = cluster.network, cluster.setting, Iterations.of(cluster).ends
+        network, scenario, ends = cluster.network, cluster.scenario, Iterations.of(cluster).ends
         last = [End(*of_rank) for of_rank in zip(cluster.times_ps, cluster.computed_ps, strict=True)]
-        start = [End(setting.delays_ps.get(rank, 0), 0) for rank in range(len(last))]
+        start = [End(scenario.delays_ps.get(rank, 0), 0) for rank in range(len(last))]
         time_ps = max(cluster.times_ps)
         links = Links(
-            setting.topology, network.link_bytes, time_ps, mean_bandwidth=setting.mean_bandwidth(0, time_ps)
+            scenario.topology, network.link_bytes, time_ps, mean_bandwidth=scenario.mean_bandwidth(0, time_ps)
         )
         return cls(
             seconds=to_seconds(time_ps),

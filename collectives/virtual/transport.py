@@ -18,7 +18,7 @@ from collectives.program.chunking import Buffer
 from collectives.simulation.engines.meeting_point import SimulatedExchange, SimulatedPort
 from sim.cluster import RankThread
 from sim.network.stream import Stream
-from sim.scenario.rank_overhead import Pauses
+from sim.scenario.rank_overhead import StepOverheads
 from sim.trace import Trace
 
 
@@ -85,11 +85,11 @@ class SimulatedTransport:
     ) -> Generator[Any, Any, None]:
         env = self.exchange.network.env
         began_ps, channel = int(env.now), call.channel()
-        pace = self.exchange.pace
-        pauses = None
-        if call.lane is None and not pace.is_free:
-            pauses = Pauses(pace, self.world_size, call.sequence)
-        port.begin(str(call), pauses)
+        rank_overhead = self.exchange.rank_overhead
+        overheads = None
+        if call.lane is None and not rank_overhead.is_free:
+            overheads = StepOverheads(rank_overhead, self.world_size, call.sequence)
+        port.begin(str(call), overheads)
         self._ports[channel] = port
         yield from execution
         del self._ports[channel]

@@ -35,9 +35,9 @@ from ddp.reduction.strategies.strategy import Barrier
 from ddp.reduction.timings import BucketRun
 from ddp.simulation.replay import Replay, needs
 from ddp.simulation.step_run import StepRun
-from sim.scenario import Setting
+from sim.scenario import Scenario
 from sim.scenario.conditions import Condition
-from sim.scenario.rank_overhead import Pace
+from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 
 
@@ -72,11 +72,11 @@ def simulate_step(
         ReducerError: the strategy broke a rule.
         BucketingError, UnknownStrategyError, UnknownAlgorithmError: an argument is wrong.
     """
-    setting = Setting.of(topology, conditions)
-    if setting.slowest is not None:
+    scenario = Scenario.of(topology, conditions)
+    if scenario.slowest is not None:
         raise NotSupportedError(
             "simulate_step: one reducer stands for all ranks, which must compute equally fast; leave out "
-            f"the factor of {setting.slowest}, or run a script with run_virtual"
+            f"the factor of {scenario.slowest}, or run a script with run_virtual"
         )
     selector, overlap = selector_on(topology, algorithm), resolve_strategy(strategy)
     name_of_algorithm = algorithm if isinstance(algorithm, str) else str(resolve_algorithm(algorithm))
@@ -90,12 +90,12 @@ def simulate_step(
         plan = overlap.plan(_layout(profile, limits, order, cost))
         queue = collective_queue(
             env,
-            setting.topology,
+            scenario.topology,
             selector,
             engine=name,
             itemsize=itemsize,
-            pace=setting.pace(Pace(), range(topology.num_ranks)),
-            network=network_for(name, env, setting),
+            rank_overhead=scenario.rank_overhead(RankOverhead(), range(topology.num_ranks)),
+            network=network_for(name, env, scenario),
         )
         replay = Replay(env, profile, plan, overlap, queue, topology.num_ranks)
         run_until(env, env.process(replay.step(order)))
@@ -104,8 +104,8 @@ def simulate_step(
     replay, used = with_engine(engine, attempt)
     runs = replay.bucket_runs()
     compute_ps = profile.compute_ps * overlap.num_passes
-    floor = _floor_ps(profile, compute_ps, runs, overlap, setting.at_best)
-    time_ps = max(replay.time_ps, compute_ps + max(setting.delays_ps.values(), default=0))
+    floor = _floor_ps(profile, compute_ps, runs, overlap, scenario.at_best)
+    time_ps = max(replay.time_ps, compute_ps + max(scenario.delays_ps.values(), default=0))
     check_floor(time_ps, floor, f"a step of {profile.name} with {name_of_algorithm} on {topology.name}")
     replay.trace.metadata.update(
         profile=profile.name,

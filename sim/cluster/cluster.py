@@ -25,7 +25,7 @@ import simpy
 
 from sim.cluster.rank_thread import RankThread, RankUnwound, current_rank_thread
 from sim.errors import DeadlockError, LinkFailedError, RankError, SimulationError
-from sim.scenario import Setting
+from sim.scenario import Scenario
 from sim.units import format_time
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Cluster:
         compute: picoseconds per kind of work, as `RankThread.charge` names it.
         contexts: what is swapped at every switch between ranks.
         trace: where computations that are charged are recorded, if anywhere.
-        setting: the topology under the conditions that hold.
+        scenario: the topology under the conditions that hold.
         env: the SimPy environment; its time is in integer picoseconds.
         network: carries the messages between ranks.
         shared: what code of different ranks shares, by keys of its own.
@@ -91,8 +91,8 @@ class Cluster:
         self.contexts = tuple(contexts)
         self.trace = trace
         self.env = simpy.Environment(initial_time=0)
-        self.setting = Setting.of(topology, conditions)
-        self.network = self.setting.network(self.env)
+        self.scenario = Scenario.of(topology, conditions)
+        self.network = self.scenario.network(self.env)
         self.shared: dict[Any, Any] = {}
         self.deaths_ps: dict[int, int] = {}
         self.remark: Callable[[RankThread], str] = lambda rank: ""
@@ -144,7 +144,7 @@ class Cluster:
             raise SimulationError("this cluster's last run failed and left it half-way; make a new Cluster")
         num_ranks = self.topology.num_ranks
         times = [max(now_ps, int(self.env.now)) for now_ps in self.times_ps] or [0] * num_ranks
-        times = [now_ps + self.setting.delays_ps.get(rank, 0) for rank, now_ps in enumerate(times)]
+        times = [now_ps + self.scenario.delays_ps.get(rank, 0) for rank, now_ps in enumerate(times)]
         self._ranks = [RankThread(self, rank, now_ps) for rank, now_ps in enumerate(times)]
         self._runnable = sorted((rank.now_ps(), rank.rank) for rank in self._ranks)
         for rank, death_ps in self.deaths_ps.items():

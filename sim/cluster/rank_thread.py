@@ -90,7 +90,7 @@ class RankThread:
         The trace shows it under the name *work*; None: whoever charges shows it.
         """
         began_ps = self._now_ps
-        factor = self.cluster.setting.factors.get(self.rank)
+        factor = self.cluster.scenario.factors.get(self.rank)
         self.charge_ps(duration_ps if factor is None else math.ceil(duration_ps * factor))
         if work is not None and self.cluster.trace is not None and self._now_ps > began_ps:
             self.cluster.trace.span(self.rank, "compute", work, began_ps, self._now_ps)

@@ -22,7 +22,7 @@ import numpy as np
 import simpy
 
 from sim.errors import LinkFailedError, TopologyError
-from sim.network.coflow import Flight
+from sim.network.coflow import Coflow
 from sim.network.coflow.active import Arrived
 from sim.network.coflow.classes import FRACTION_BITS, amount
 from sim.network.flow import Arrival, Flow, Path
@@ -127,16 +127,16 @@ class ChangingNetwork(Network):
 
     def launch(
         self,
-        flight: Flight,
+        coflow: Coflow,
         nbytes: int | Int64Array,
         arrived: Arrived,
         messages: Int64Array | None = None,
     ) -> None:
-        """Send the messages of *flight*, or some of them, now; see `Network.launch`."""
-        if self._down and np.isin(flight.links, list(self._down)).any():
-            self._launch_apart(flight, nbytes, arrived, messages)
+        """Send the messages of *coflow*, or some of them, now; see `Network.launch`."""
+        if self._down and np.isin(coflow.links, list(self._down)).any():
+            self._launch_apart(coflow, nbytes, arrived, messages)
         else:
-            super().launch(flight, nbytes, arrived, messages)
+            super().launch(coflow, nbytes, arrived, messages)
 
     def _at(self, time_ps: int, event: _Event) -> None:
         self._due[time_ps].append(event)
@@ -189,7 +189,7 @@ class ChangingNetwork(Network):
     def _take_back(self, link: int) -> list[Flow]:
         """Return what was to take to *link* later; what sets out together with it, goes by itself."""
         for start_ps, batches in self._departing.items():
-            apart = [batch for batch in batches if (batch.flight.links == link).any()]
+            apart = [batch for batch in batches if (batch.coflow.links == link).any()]
             self._departing[start_ps] = [batch for batch in batches if batch not in apart]
             for batch in apart:
                 singles = batch.singles(start_ps, self._capacity)

@@ -11,7 +11,7 @@ others, get new rates.  A flow ends, and frees its links, at the first whole pic
 its last byte is through; flows that end together are delivered in the order in which they were
 sent.
 
-Messages that are launched together as a `sim.network.coflow.coflow.Flight` stay together as long as they can
+Messages that are launched together as a `sim.network.coflow.coflow.Coflow` stay together as long as they can
 (`sim.network.coflow.active_set`); then, and where they are few, they are flows like all others.
 
 [Note: fixed point]  Shares such as a third of a link are fractions.  Rates are ints in units of
@@ -33,9 +33,9 @@ import simpy
 from simpy.events import EventPriority
 
 from sim.errors import UnitError
-from sim.network.coflow import Flight
-from sim.network.coflow.active import Arrived, Batch, Part, Single
-from sim.network.coflow.active_set import MIN_BATCH, Batches
+from sim.network.coflow import Coflow
+from sim.network.coflow.active import ActiveCoflow, Arrived, Part, Single
+from sim.network.coflow.active_set import MIN_BATCH, ActiveCoflows
 from sim.network.coflow.classes import FRACTION_BITS, Left, amount, end_ps
 from sim.network.flow import About, Arrival, Flow, Member, Path
 from sim.network.recorder import Recorder
@@ -83,10 +83,10 @@ class Network:
         self._end_times: list[int] = []
         self._settling: set[int] = set()
         self._num_active = 0
-        self._departing: dict[int, list[Batch]] = {}
-        self._batches = Batches(self._capacity, self._settle_at)
+        self._departing: dict[int, list[ActiveCoflow]] = {}
+        self._batches = ActiveCoflows(self._capacity, self._settle_at)
         self._ended: dict[Arrived, list[int]] = {}
-        self._flown: tuple[Flight | None, int | Int64Array] = None, 0
+        self._flown: tuple[Coflow | None, int | Int64Array] = None, 0
         self._flown_bytes = np.zeros(topology.num_links + 1, dtype=np.int64)
 
     def transfer(self, source: int, destination: int, nbytes: int, about: About | None = None) -> simpy.Event:
@@ -119,41 +119,41 @@ class Network:
 
     def launch(
         self,
-        flight: Flight,
+        coflow: Coflow,
         nbytes: int | Int64Array,
         arrived: Arrived,
         messages: Int64Array | None = None,
     ) -> None:
-        """Send the messages of *flight*, or some of them, now.
+        """Send the messages of *coflow*, or some of them, now.
 
         Args:
-            flight: messages between places of this network's topology.
+            coflow: messages between places of this network's topology.
             nbytes: of every message sent, or of each, shape (m,); at least 1.
             arrived: called with the numbers of messages whose last byte has just arrived, or with None
                 for all that were sent; once or more, until all have.
             messages: the numbers of those to be sent, shape (m,); None: all.
         """
-        if self.recorder is not None or len(flight if messages is None else messages) < MIN_BATCH:
-            self._launch_apart(flight, nbytes, arrived, messages)
+        if self.recorder is not None or len(coflow if messages is None else messages) < MIN_BATCH:
+            self._launch_apart(coflow, nbytes, arrived, messages)
             return
-        some = flight if messages is None else flight.select(messages)
+        some = coflow if messages is None else coflow.select(messages)
         self._account(some, nbytes)
         for latency_ps, members, part in some.by_latency:
             everything = part is some
             sizes_there = nbytes if everything or isinstance(nbytes, int) else nbytes[members]
             names = messages if everything else members if messages is None else messages[members]
             start_ps = int(self.env.now) + latency_ps
-            batch = Batch(part, [Part(arrived, names, 0, len(part))], start_ps, sizes_there)
+            batch = ActiveCoflow(part, [Part(arrived, names, 0, len(part))], start_ps, sizes_there)
             self._departing.setdefault(start_ps, []).append(batch)
             self._settle_at(start_ps)
 
     def _launch_apart(
-        self, flight: Flight, nbytes: int | Int64Array, arrived: Arrived, messages: Int64Array | None
+        self, coflow: Coflow, nbytes: int | Int64Array, arrived: Arrived, messages: Int64Array | None
     ) -> None:
-        numbers = list(range(len(flight))) if messages is None else messages.tolist()
+        numbers = list(range(len(coflow))) if messages is None else messages.tolist()
         sizes = [nbytes] * len(numbers) if isinstance(nbytes, int) else nbytes.tolist()
         for number, size in zip(numbers, sizes, strict=True):
-            source, destination = flight.ends[number]
+            source, destination = coflow.ends[number]
             flow = self._flow(Single(source, destination, arrived, number, Left(amount(size), 0, 0)))
             flow.path.bytes_sent += size
             self._start_after_latency(flow)
@@ -167,17 +167,17 @@ class Network:
             total[list(path.links)] += path.bytes_sent
         return total
 
-    def _account(self, flight: Flight | None, nbytes: int | Int64Array) -> None:
-        """Count what crosses each link; a flight that repeats is counted when another one comes."""
+    def _account(self, coflow: Coflow | None, nbytes: int | Int64Array) -> None:
+        """Count what crosses each link; a coflow that repeats is counted when another one comes."""
         last, total = self._flown
-        if last is flight:
-            self._flown = flight, total + nbytes
+        if last is coflow:
+            self._flown = coflow, total + nbytes
             return
         if last is not None:
             flown = np.broadcast_to(np.asarray(total), (len(last),))
             for links in last.links.T:
                 np.add.at(self._flown_bytes, links, flown)
-        self._flown = flight, nbytes
+        self._flown = coflow, nbytes
 
     def _start_after_latency(self, flow: Flow) -> None:
         start_ps = int(self.env.now) + flow.path.latency_ps
@@ -232,11 +232,11 @@ class Network:
     def _change_links(self, now: int, changed: set[int]) -> None:
         """Apply what happens to links now, and add these to *changed*; here, nothing does."""
 
-    def _has_no_flow(self, flight: Flight) -> bool:
-        """Return whether no flow is on the links of *flight*."""
+    def _has_no_flow(self, coflow: Coflow) -> bool:
+        """Return whether no flow is on the links of *coflow*."""
         on_link = self._on_link
         return not self._num_active or not any(
-            on_link[link] for links in flight.links.tolist() for link in links if link < len(on_link)
+            on_link[link] for links in coflow.links.tolist() for link in links if link < len(on_link)
         )
 
     def _go_alone(self, singles: Iterable[Single], changed: set[int]) -> None:

@@ -1,5 +1,5 @@
 """Scenarios: a topology under conditions."""
 
-from sim.scenario.scenario import Setting
+from sim.scenario.scenario import Scenario
 
-__all__ = ["Setting"]
+__all__ = ["Scenario"]

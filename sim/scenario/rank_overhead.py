@@ -1,4 +1,4 @@
-"""What ranks add to the time of the network: when they begin, post, and have reduced.
+"""Overhead of ranks: the time that they add to that of the network, before and after each step.
 
 A rank that comes to a step first *pauses*: ``overhead`` for each message of the step that it sends or
 receives, all before any of them starts (as NCCL launches what is between ``ncclGroupStart`` and
@@ -62,8 +62,8 @@ class Jitter:
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How fast ranks are at what they do themselves.
+class RankOverhead:
+    """Time that ranks take for what they do themselves: LogP's o, and γ.
 
     Attributes:
         overhead_ps: of each message, on either side.
@@ -85,8 +85,8 @@ class Pace:
         overhead: Quantity = 0,
         reduction_bandwidth: Quantity | None = None,
         jitter: Jitter | None = None,
-    ) -> Pace:
-        """Return the pace of ranks that are all alike, from what people write.
+    ) -> RankOverhead:
+        """Return the overhead of ranks that are all alike, from what people write.
 
         Raises:
             UnitError: a quantity that cannot be read.
@@ -98,12 +98,12 @@ class Pace:
         )
         return cls(parse_time(overhead, "overhead"), rate, jitter=jitter)
 
-    def with_slow(self, factors: Mapping[int, Fraction]) -> Pace:
-        """Return this pace with ranks that take so many times as long for what they do themselves."""
+    def with_slow(self, factors: Mapping[int, Fraction]) -> RankOverhead:
+        """Return this overhead with ranks that take so many times as long."""
         return replace(self, factors=tuple(sorted(factors.items())))
 
-    def with_late(self, delays_ps: Mapping[int, int]) -> Pace:
-        """Return this pace with ranks that begin so much later than the others."""
+    def with_late(self, delays_ps: Mapping[int, int]) -> RankOverhead:
+        """Return this overhead with ranks that begin so much later than the others."""
         return replace(self, delays_ps=tuple(sorted(delays_ps.items())))
 
     @property
@@ -139,16 +139,22 @@ class Pace:
         return rates
 
 
-class Pauses:
-    """The pauses of all ranks in the steps of one call; see `Pace`.
+class StepOverheads:
+    """The pauses of all ranks in the steps of one call; see `RankOverhead`.
 
     A rank's n-th pause is for the n-th step that it takes part in, whichever way it is asked for.
     """
 
-    def __init__(self, pace: Pace, num_ranks: int, call: int) -> None:
-        self._overheads = pace.overheads_ps(num_ranks) if pace.overhead_ps else None
-        self._rates = None if pace.reduction_bandwidth is None else pace.reduction_bandwidths(num_ranks)
-        self._draws = pace.jitter.draws(call, num_ranks) if pace.jitter is not None else None
+    def __init__(self, rank_overhead: RankOverhead, num_ranks: int, call: int) -> None:
+        self._overheads = rank_overhead.overheads_ps(num_ranks) if rank_overhead.overhead_ps else None
+        self._rates = (
+            None
+            if rank_overhead.reduction_bandwidth is None
+            else rank_overhead.reduction_bandwidths(num_ranks)
+        )
+        self._draws = (
+            rank_overhead.jitter.draws(call, num_ranks) if rank_overhead.jitter is not None else None
+        )
         self._drawn: list[Int64Array] = []  # those that some rank has yet to take, from the first such on
         self._num_forgotten = 0
         self._num_taken = np.zeros(num_ranks, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Conditions on a topology: what messages and ranks then meet.
+"""Scenario: a topology under conditions.
 
 A slow rank gets a private link for each of its own, of 1/factor the bandwidth (`PrivateLinksRouting`), so
 that max-min sharing limits it and nobody else.  A change of a link changes the private links that go with it.
@@ -24,7 +24,7 @@ from sim.network import Network
 from sim.network.link_events import BandwidthChange, ChangingNetwork, Failure
 from sim.network.recorder import Recorder
 from sim.scenario.conditions import Background, Condition, LinkChange, LinkFailure, Straggler
-from sim.scenario.rank_overhead import Jitter, Pace
+from sim.scenario.rank_overhead import Jitter, RankOverhead
 from sim.topology import Topology
 from sim.topology.routing import Routing
 from sim.topology.routing.private import PrivateLinksRouting
@@ -32,8 +32,8 @@ from sim.units import Int64Array
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A topology under conditions; make one by `of`, which checks them.
+class Scenario:
+    """A topology under conditions; `of` makes one and checks them.
 
     Attributes:
         base: the topology without them.
@@ -44,21 +44,21 @@ class Setting:
     conditions: tuple[Condition, ...] = ()
 
     @classmethod
-    def of(cls, topology: Topology, conditions: Sequence[Condition] = ()) -> Setting:
-        """Return the setting.
+    def of(cls, topology: Topology, conditions: Sequence[Condition] = ()) -> Scenario:
+        """Return the scenario.
 
         Raises:
             ConditionError: something that is no condition, a rank or link that *topology* has not, or two
                 conditions of which only one can hold.
         """
-        setting = cls(topology, tuple(conditions))
-        for condition in setting.conditions:
-            setting._check(condition)
-        held = Counter(setting._subjects())
+        scenario = cls(topology, tuple(conditions))
+        for condition in scenario.conditions:
+            scenario._check(condition)
+        held = Counter(scenario._subjects())
         for subject, times in held.items():
             if times > 1:
                 raise ConditionError(f"conditions: {times} for {subject}; give one")
-        return setting
+        return scenario
 
     def _check(self, condition: Condition) -> None:
         match cast(Any, condition):
@@ -185,13 +185,13 @@ class Setting:
         kinds = LinkChange, LinkFailure, Background
         return next((str(condition) for condition in self.conditions if isinstance(condition, kinds)), None)
 
-    def pace(self, pace: Pace, hosts: Sequence[int] | Int64Array) -> Pace:
-        """Return *pace* under the conditions, for ranks at the places *hosts*."""
+    def rank_overhead(self, rank_overhead: RankOverhead, hosts: Sequence[int] | Int64Array) -> RankOverhead:
+        """Return *rank_overhead* under the conditions, for ranks at the places *hosts*."""
         rank_at = {int(place): rank for rank, place in enumerate(hosts)}
         late = {rank_at[place]: delay for place, delay in self.delays_ps.items() if place in rank_at}
         slow = {rank_at[place]: factor for place, factor in self.factors.items() if place in rank_at}
         jitter = next((condition for condition in self.conditions if isinstance(condition, Jitter)), None)
-        return replace(pace, jitter=jitter).with_slow(slow).with_late(late)
+        return replace(rank_overhead, jitter=jitter).with_slow(slow).with_late(late)
 
     def network(self, env: simpy.Environment, recorder: Recorder | None = None) -> Network:
         """Return the network in the virtual time of *env*, which is at its start.

@@ -1,6 +1,6 @@
 """The messages of a row as they move the times of their ranks: who waits for whom, and until when.
 
-A passage is a `sim.network.coflow.coflow.Flight` between members of a group.  It takes the time at which each
+A passage is a `sim.network.coflow.coflow.Coflow` between members of a group.  It takes the time at which each
 rank is ready and returns the time at which each has sent and received its messages; where two messages would
 meet in a way that the sizes alone do not settle, it refuses.
 """
@@ -15,7 +15,7 @@ import numpy as np
 
 from collectives.errors import NotExactError
 from collectives.program.rows import MostlyEqual, Rotating, Sizes, of_each, without_empty
-from sim.network.coflow import Flight
+from sim.network.coflow import Coflow
 from sim.topology import Topology
 from sim.units import Int64Array
 
@@ -33,21 +33,21 @@ class Passage:
     Attributes:
         source: rank that sends each.
         destination: rank that receives it.
-        flight: they themselves, on their way.
+        coflow: they themselves, on their way.
         num_ranks: of the group.
         longest_ps: of all messages so far, from both ends being ready to their last byte.
     """
 
     def __init__(
-        self, flight: Flight, source: Int64Array, destination: Int64Array, num_ranks: int, once: bool
+        self, coflow: Coflow, source: Int64Array, destination: Int64Array, num_ranks: int, once: bool
     ) -> None:
         self.source, self.destination = source, destination
-        self.flight = flight
+        self.coflow = coflow
         self.num_ranks = num_ranks
         self.longest_ps = 0
         self._once = once  # no rank sends, or receives, two of the messages
         self._came_from = _inverse(source, destination, num_ranks) if once else None
-        self._together = flight.is_together(flight.latency_ps)
+        self._together = coflow.is_together(coflow.latency_ps)
         self._usual: _Usual | None = None
         self._turning: tuple[Int64Array, Int64Array] | None = None
         self._ends: Int64Array | None = None  # of the last row, where ranks were not equally far
@@ -58,14 +58,14 @@ class Passage:
         cls, topology: Topology, hosts: Int64Array, source: Int64Array, destination: Int64Array
     ) -> Passage:
         """Return the passage from *source* to *destination*, ranks of which rank r is at ``hosts[r]``."""
-        flight = Flight.between(topology, hosts[source], hosts[destination])
-        return cls(flight, source, destination, len(hosts), _is_unique(source) and _is_unique(destination))
+        coflow = Coflow.between(topology, hosts[source], hosts[destination])
+        return cls(coflow, source, destination, len(hosts), _is_unique(source) and _is_unique(destination))
 
     def select(self, messages: Int64Array) -> Passage:
         """Return the passage of some of the *messages*."""
-        flight = self.flight.select(messages)
+        coflow = self.coflow.select(messages)
         ends = self.source[messages], self.destination[messages]
-        return Passage(flight, *ends, self.num_ranks, self._once)
+        return Passage(coflow, *ends, self.num_ranks, self._once)
 
     def __len__(self) -> int:
         return len(self.source)
@@ -95,7 +95,7 @@ class Passage:
             # Where all are through at once, whatever comes next finds the links free.
             self._checked = True
             self._ends = None if isinstance(completion, int) else ready + self._taken(nbytes)
-            if self.flight.shares:
+            if self.coflow.shares:
                 self.leave(busy_until)
             return ready + completion
         return self._advance_each(ready, self._taken(nbytes), busy_until)
@@ -105,12 +105,12 @@ class Passage:
             begin = np.maximum(ready, ready[self.destination])
         else:
             begin = np.maximum(ready[self.source], ready[self.destination])
-        if self.flight.shares or not self._checked:
-            self._check_links(begin + self.flight.latency_ps, busy_until)
+        if self.coflow.shares or not self._checked:
+            self._check_links(begin + self.coflow.latency_ps, busy_until)
             self._checked = True
         end: Int64Array = begin + taken
         self._ends = end
-        if self.flight.shares:
+        if self.coflow.shares:
             self.leave(busy_until)
         if self._came_from is not None:
             return np.maximum(end, end[self._came_from])
@@ -119,7 +119,7 @@ class Passage:
     @property
     def can_thin(self) -> bool:
         """Whether every rank sends one message and receives one, and no two share a link."""
-        return self._came_from is not None and not self.flight.shares
+        return self._came_from is not None and not self.coflow.shares
 
     def advance_thinned(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> Times:
         """Return when each rank is through with those messages that are not empty; see `advance`."""
@@ -129,7 +129,7 @@ class Passage:
         moves = sizes > 0
         begin = np.maximum(before, before[self.destination])
         if not self._checked:
-            self._check_links(np.where(moves, begin + self.flight.latency_ps, _LAST), busy_until)
+            self._check_links(np.where(moves, begin + self.coflow.latency_ps, _LAST), busy_until)
         end: Int64Array = np.where(moves, begin + self._taken(nbytes), 0)
         self._ends = end if self._ends is None else np.maximum(self._ends, end)
         return together(np.maximum(before, np.maximum(end, end[self._came_from])))
@@ -149,8 +149,8 @@ class Passage:
         self._checked = False
         if self._ends is None:
             return
-        for links in self.flight.links.T:
-            if self.flight.shares:
+        for links in self.coflow.links.T:
+            if self.coflow.shares:
                 np.maximum.at(busy_until, links, self._ends)
             else:
                 busy_until[links] = np.maximum(busy_until[links], self._ends)
@@ -158,9 +158,9 @@ class Passage:
         self._ends = None
 
     def _check_links(self, begin: Int64Array, busy_until: Int64Array) -> None:
-        if self.flight.shares and not self.flight.is_together(begin):
+        if self.coflow.shares and not self.coflow.is_together(begin):
             raise NotExactError(_ONE_AFTER_ANOTHER)
-        if any((begin < busy_until[links]).any() for links in self.flight.links.T):
+        if any((begin < busy_until[links]).any() for links in self.coflow.links.T):
             raise NotExactError(MEETS_EARLIER)
 
     def _completion(self, nbytes: Sizes) -> Times:
@@ -173,30 +173,30 @@ class Passage:
 
     def _taken(self, nbytes: Sizes) -> Int64Array:
         """Return what each message takes, with its latency."""
-        if isinstance(nbytes, MostlyEqual) and (not nbytes.others or not self.flight.shares):
+        if isinstance(nbytes, MostlyEqual) and (not nbytes.others or not self.coflow.shares):
             taken = self._usual_of(nbytes.common).taken
             if nbytes.others:
                 taken = taken.copy()
                 for message, size in nbytes.others.items():
-                    taken[message] = self.flight.latency_ps[message] + self.flight.alone_ps(message, size)
+                    taken[message] = self.coflow.latency_ps[message] + self.coflow.alone_ps(message, size)
             return taken
         if isinstance(nbytes, Rotating) and self._all_alike:
             return self._turned(nbytes)
-        return self._solve(of_each(nbytes, len(self.flight)))
+        return self._solve(of_each(nbytes, len(self.coflow)))
 
     @cached_property
     def _all_alike(self) -> bool:
         """Whether messages of one size take the same, whoever sends them."""
-        latency_ps, slowest = self.flight.latency_ps, self.flight.narrowest
+        latency_ps, slowest = self.coflow.latency_ps, self.coflow.narrowest
         alike = len(latency_ps) and (latency_ps == latency_ps[0]).all() and (slowest == slowest[0]).all()
-        return not self.flight.shares and bool(alike)
+        return not self.coflow.shares and bool(alike)
 
     def _turned(self, nbytes: Rotating) -> Int64Array:
         """Return what each message takes, from a table that turns with the sizes."""
         if self._turning is None or self._turning[0] is not nbytes.table:
-            sizes = nbytes.table[: len(self.flight)]
+            sizes = nbytes.table[: len(self.coflow)]
             self._turning = nbytes.table, np.tile(self._solve(sizes), 2)
-        return self._turning[1][nbytes.turn : nbytes.turn + len(self.flight)]
+        return self._turning[1][nbytes.turn : nbytes.turn + len(self.coflow)]
 
     def _usual_of(self, nbytes: int) -> _Usual:
         """Return what messages of one size take; it is kept, as the size seldom changes."""
@@ -207,17 +207,17 @@ class Passage:
 
     def _all_wait(self, nbytes: MostlyEqual) -> bool:
         """Return whether messages of other sizes are shorter, and both their ends have usual ones too."""
-        if self.flight.shares or max(nbytes.others.values()) > nbytes.common:
+        if self.coflow.shares or max(nbytes.others.values()) > nbytes.common:
             return False
         numbers = list(nbytes.others)
         ends = [*self.source[numbers].tolist(), *self.destination[numbers].tolist()]
         return all(self.num_messages[rank] > ends.count(rank) for rank in ends)
 
     def _solve(self, nbytes: int | Int64Array) -> Int64Array:
-        durations = self.flight.durations_ps(nbytes)
+        durations = self.coflow.durations_ps(nbytes)
         if durations is None:
             raise NotExactError("messages share links with too little symmetry; use engine='events'")
-        taken: Int64Array = durations + self.flight.latency_ps
+        taken: Int64Array = durations + self.coflow.latency_ps
         self.longest_ps = max(self.longest_ps, int(taken.max(initial=0)))
         return taken
 

@@ -28,7 +28,7 @@ from collectives.program.rows import Pattern, Rotating, Sizes, patterned_rows, r
 from collectives.simulation.engines.coflow_times import Passage, Thinned, together
 from collectives.simulation.engines.trickle import MAX_TRICKLE, Trickle
 from sim.errors import UnitError
-from sim.scenario.rank_overhead import Pace, Pauses
+from sim.scenario.rank_overhead import RankOverhead, StepOverheads
 from sim.topology import Topology
 from sim.units import MAX_PS, Int64Array
 
@@ -39,15 +39,18 @@ class Makespan:
     Args:
         topology: the network.
         hosts: the place of each rank in the topology; by default rank r is at place r.
-        pace: what ranks add to the time of the network.
+        rank_overhead: what ranks add to the time of the network.
     """
 
     def __init__(
-        self, topology: Topology, hosts: Sequence[int] | Int64Array | None = None, pace: Pace | None = None
+        self,
+        topology: Topology,
+        hosts: Sequence[int] | Int64Array | None = None,
+        rank_overhead: RankOverhead | None = None,
     ) -> None:
         self.topology = topology
         self.hosts = np.arange(topology.num_ranks) if hosts is None else np.asarray(hosts)
-        self.pace = pace or Pace()
+        self.rank_overhead = rank_overhead or RankOverhead()
         self._busy_until = np.zeros(topology.num_links + 1, dtype=np.int64)  # the last stands for no link
         self._num_run = 0
 
@@ -66,14 +69,18 @@ class Makespan:
         """
         num_ranks = len(self.hosts)
         chunking = Chunking.of(algorithm, num_ranks, nbytes // itemsize, itemsize)
-        pauses = None if self.pace.is_free else Pauses(self.pace, num_ranks, self._num_run)
+        overheads = (
+            None
+            if self.rank_overhead.is_free
+            else StepOverheads(self.rank_overhead, num_ranks, self._num_run)
+        )
         self._num_run += 1
         ready, latest = together(start_ps), int(start_ps.max(initial=0))
         passages = _Passages(self.topology, self.hosts, self._busy_until)
         try:
             for row, pattern in patterned_rows(algorithm, num_ranks):
                 passage, sizes = passages.of(pattern, pattern.nbytes(row, chunking))
-                pause = None if pauses is None else pauses.next_row(passage.num_messages)
+                pause = None if overheads is None else overheads.next_row(passage.num_messages)
                 if pause is not None:
                     ready = together(ready + pause)
                     latest += int(pause.max(initial=0))
@@ -81,7 +88,7 @@ class Makespan:
                     ready = passage.advance(ready, sizes, self._busy_until)
                     latest += passage.longest_ps
                 reduced = partial(reduced_nbytes, row, num_ranks, chunking)
-                reducing = None if pauses is None else pauses.reduction_row(reduced)
+                reducing = None if overheads is None else overheads.reduction_row(reduced)
                 if reducing is not None:
                     ready = together(ready + reducing)
                     latest += int(reducing.max(initial=0))
@@ -119,7 +126,7 @@ class _Passages:
         if some is None:
             self._leave_some()
             return whole, sizes
-        few = len(some) <= MAX_TRICKLE and not whole.flight.shares
+        few = len(some) <= MAX_TRICKLE and not whole.coflow.shares
         if whole.can_thin and not few:
             self._leave_some()
             return Thinned(whole, nbytes), nbytes

@@ -20,7 +20,7 @@ from collectives.program import Local, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.program.render import spell_message, spell_operation
 from sim.network import Network
-from sim.scenario.rank_overhead import Pace, Pauses
+from sim.scenario.rank_overhead import RankOverhead, StepOverheads
 
 
 class Observer(Protocol):
@@ -48,7 +48,7 @@ class SimulatedExchange:
     Args:
         network: carries the messages.
         hosts: the place of each rank of the group in the topology; by default rank r is at r.
-        pace: what ranks add to the time of the network in its collectives.
+        rank_overhead: what ranks add to the time of the network in its collectives.
         delay_ps: how long the next message between two places waits before it sets out, in picoseconds.
 
     Attributes:
@@ -64,7 +64,7 @@ class SimulatedExchange:
         self,
         network: Network,
         hosts: Sequence[int] | None = None,
-        pace: Pace | None = None,
+        rank_overhead: RankOverhead | None = None,
         delay_ps: Callable[[int, int], int] | None = None,
     ) -> None:
         self.network = network
@@ -76,7 +76,7 @@ class SimulatedExchange:
         self.reports: dict[int, Report] = {}
         self.waiting: dict[int, Call] = {}
         self.observer: Observer | None = None
-        self.pace = pace or Pace()
+        self.rank_overhead = rank_overhead or RankOverhead()
         self.delay_ps = delay_ps
         self.dead: set[int] = set()
         self.is_calm = False
@@ -161,18 +161,18 @@ class SimulatedPort:
         self.world_size = len(exchange.hosts)
         self.current: _StepInFlight | None = None
         self.step = -1
-        self.pauses: Pauses | None = None
+        self.overheads: StepOverheads | None = None
         self.joint: Callable[[], str] | None = None
         self.what = ""
 
-    def begin(self, what: str, pauses: Pauses | None = None) -> None:
+    def begin(self, what: str, overheads: StepOverheads | None = None) -> None:
         """Number the steps of the next program from 0.
 
         Args:
             what: the collective and its algorithm, for errors.
-            pauses: what ranks add to their time.
+            overheads: what ranks add to their time.
         """
-        self.current, self.step, self.what, self.pauses, self.joint = None, -1, what, pauses, None
+        self.current, self.step, self.what, self.overheads, self.joint = None, -1, what, overheads, None
 
     def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
         """Start all operations of *step*; the event fires when all are complete."""
@@ -180,10 +180,10 @@ class SimulatedPort:
         env = self.exchange.network.env
         in_flight = self.current = _StepInFlight(env, self.step, step, buffer, (self.what, self.rank))
         pause_ps = 0
-        if self.pauses is not None:
-            pause_ps = self.pauses.before(self.rank, in_flight.remaining)
+        if self.overheads is not None:
+            pause_ps = self.overheads.before(self.rank, in_flight.remaining)
             reduced = sum(buffer.nbytes(operation) for operation in step if operation.reduces)
-            in_flight.reducing_ps = self.pauses.reduction(self.rank, reduced)
+            in_flight.reducing_ps = self.overheads.reduction(self.rank, reduced)
         if self.exchange.observer is not None:
             self.exchange.observer.posted(
                 self.rank, self.step, pause_ps, in_flight.reducing_ps, in_flight.done

@@ -28,7 +28,7 @@ from collectives.simulation.engines.meeting_point import Observer, SimulatedExch
 from collectives.simulation.engines.rank_by_rank import RankByRank
 from collectives.simulation.engines.row_execution import RowExecution
 from sim.network import Network
-from sim.scenario.rank_overhead import Pace, Pauses, call_after
+from sim.scenario.rank_overhead import RankOverhead, StepOverheads, call_after
 from sim.topology import Topology
 from sim.units import Int64Array
 
@@ -70,7 +70,7 @@ def collective_queue(
     engine: EngineName,
     itemsize: int = 1,
     hosts: Sequence[int] | Int64Array | None = None,
-    pace: Pace | None = None,
+    rank_overhead: RankOverhead | None = None,
     network: Network | None = None,
     observer: Observer | None = None,
 ) -> CollectiveQueue:
@@ -84,13 +84,15 @@ def collective_queue(
         engine: ``makespan`` or ``events``.
         itemsize: bytes of an element.
         hosts: the place of each rank in the topology.
-        pace: what ranks add to the time of the network.
+        rank_overhead: what ranks add to the time of the network.
         network: for *events*, that of *topology* which other queues use too; by default one of its own.
         observer: for *events*, is told of every step and message.
     """
     places = None if hosts is None else [int(host) for host in hosts]
     selector = (
-        algorithm if isinstance(algorithm, Selector) else selector_on(topology, algorithm, places, pace)
+        algorithm
+        if isinstance(algorithm, Selector)
+        else selector_on(topology, algorithm, places, rank_overhead)
     )
 
     def select(nbytes: int, wanted: str | None) -> Algorithm:
@@ -99,8 +101,8 @@ def collective_queue(
         return selected
 
     if engine == "makespan":
-        return MakespanQueue(env, Makespan(topology, hosts, pace), select, itemsize)
-    return EventQueue(network or Network(env, topology), select, itemsize, hosts, pace, observer)
+        return MakespanQueue(env, Makespan(topology, hosts, rank_overhead), select, itemsize)
+    return EventQueue(network or Network(env, topology), select, itemsize, hosts, rank_overhead, observer)
 
 
 def run_until(env: simpy.Environment, event: simpy.Event, watch: Callable[[int], None] | None = None) -> Any:
@@ -134,7 +136,7 @@ class MakespanQueue:
         self._select = select
         self._itemsize = itemsize
         self._free_ps = np.zeros(len(makespan.hosts), dtype=np.int64)
-        self._delays_ps = makespan.pace.delays_of(len(makespan.hosts))
+        self._delays_ps = makespan.rank_overhead.delays_of(len(makespan.hosts))
 
     def submit(self, nbytes: int, collective: str | None = None) -> simpy.Event:
         """Let every rank start a collective now, after those before it."""
@@ -154,15 +156,15 @@ class EventQueue:
         select: _Select,
         itemsize: int,
         hosts: Sequence[int] | Int64Array | None = None,
-        pace: Pace | None = None,
+        rank_overhead: RankOverhead | None = None,
         observer: Observer | None = None,
     ) -> None:
         self._network = network
         self._select = select
         self._itemsize = itemsize
         self._hosts = np.arange(network.topology.num_ranks) if hosts is None else np.asarray(hosts)
-        self._pace = pace or Pace()
-        self._delays_ps = self._pace.delays_of(len(self._hosts))
+        self._rank_overhead = rank_overhead or RankOverhead()
+        self._delays_ps = self._rank_overhead.delays_of(len(self._hosts))
         self._exchange = SimulatedExchange(network, self._hosts.tolist())
         self._exchange.observer = observer
         self._calls: list[_Call] = []
@@ -173,13 +175,15 @@ class EventQueue:
         number, num_ranks = len(self._calls), len(self._hosts)
         algorithm = self._select(nbytes, collective)
         chunking = Chunking.of(algorithm, num_ranks, nbytes // self._itemsize, self._itemsize)
-        pauses = None if self._pace.is_free else Pauses(self._pace, num_ranks, number)
+        overheads = (
+            None if self._rank_overhead.is_free else StepOverheads(self._rank_overhead, num_ranks, number)
+        )
         finished = partial(self._note_finished, number)
         execution: Execution
         if self._exchange.observer is None and matches_by_rows(algorithm, num_ranks, chunking):
-            execution = RowExecution(self._network, self._hosts, algorithm, chunking, pauses, finished)
+            execution = RowExecution(self._network, self._hosts, algorithm, chunking, overheads, finished)
         else:
-            execution = RankByRank(self._exchange, algorithm, chunking, pauses, number, finished)
+            execution = RankByRank(self._exchange, algorithm, chunking, overheads, number, finished)
         env = self._network.env
         call = _Call(execution, env.event(), int(env.now))
         self._calls.append(call)

@@ -15,7 +15,7 @@ from collectives.execution.execute import execute
 from collectives.program import Algorithm
 from collectives.program.chunking import Buffer, Chunking
 from collectives.simulation.engines.meeting_point import SimulatedExchange, SimulatedPort
-from sim.scenario.rank_overhead import Pauses
+from sim.scenario.rank_overhead import StepOverheads
 from sim.units import Int64Array
 
 
@@ -26,7 +26,7 @@ class RankByRank:
         exchange: where the ranks meet.
         algorithm: the program of every rank.
         chunking: how it divides the buffer.
-        pauses: what ranks add to the time of the network, if anything.
+        overheads: what ranks add to the time of the network, if anything.
         channel: keeps the messages of this collective apart from those of others.
         finished: called with ranks that are done, once for each.
     """
@@ -36,14 +36,14 @@ class RankByRank:
         exchange: SimulatedExchange,
         algorithm: Algorithm,
         chunking: Chunking,
-        pauses: Pauses | None,
+        overheads: StepOverheads | None,
         channel: int,
         finished: Callable[[Int64Array], None],
     ) -> None:
         self._exchange = exchange
         self._algorithm = algorithm
         self._buffer = Buffer(chunking)
-        self._pauses = pauses
+        self._overheads = overheads
         self._channel = channel
         self._finished = finished
 
@@ -54,6 +54,6 @@ class RankByRank:
 
     def _run(self, rank: int) -> Generator[Any, Any, None]:
         port = SimulatedPort(self._exchange, rank)
-        port.begin(f"{self._algorithm.collective} by {self._algorithm}", self._pauses)
+        port.begin(f"{self._algorithm.collective} by {self._algorithm}", self._overheads)
         yield from execute(self._algorithm, self._buffer, port, self._channel)
         self._finished(np.array([rank]))

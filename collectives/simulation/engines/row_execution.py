@@ -24,8 +24,8 @@ from collectives.program.rows import MostlyEqual, Pattern, patterned_rows, reduc
 from collectives.simulation.engines.agenda import Agenda
 from collectives.simulation.engines.row_messages import Row, RowMessages
 from sim.network import Network
-from sim.network.coflow import Flight
-from sim.scenario.rank_overhead import Pauses, call_after
+from sim.network.coflow import Coflow
+from sim.scenario.rank_overhead import StepOverheads, call_after
 from sim.units import Int64Array
 
 
@@ -51,7 +51,7 @@ class RowExecution:
         hosts: the place of each rank in the network's topology.
         algorithm: the program of every rank; its rows match.
         chunking: how it divides the buffer.
-        pauses: what ranks add to the time of the network, if anything.
+        overheads: what ranks add to the time of the network, if anything.
         finished: called with ranks that are done, once for each.
     """
 
@@ -61,14 +61,14 @@ class RowExecution:
         hosts: Int64Array,
         algorithm: Algorithm,
         chunking: Chunking,
-        pauses: Pauses | None,
+        overheads: StepOverheads | None,
         finished: Callable[[Int64Array], None],
     ) -> None:
         self._network = network
         self._hosts = hosts
         self._algorithm = algorithm
         self._chunking = chunking
-        self._pauses = pauses
+        self._overheads = overheads
         self._finished = finished
         self._steps: Iterator[tuple[Step, Pattern]] = patterned_rows(algorithm, len(hosts))
         self._pattern: Pattern | None = None
@@ -122,12 +122,12 @@ class RowExecution:
         """Send the messages of *row* both whose ends are at it, now that *ranks* are."""
         messages, arrived = row.messages, _Arrivals(self, row)
         if len(ranks) == len(messages.ranks):
-            self._network.launch(messages.flight, row.nbytes, arrived)
+            self._network.launch(messages.coflow, row.nbytes, arrived)
             return
         numbers = row.come(ranks)
         if numbers.size:
             sizes = row.nbytes if isinstance(row.nbytes, int) else row.nbytes[numbers]
-            self._network.launch(messages.flight, sizes, arrived, numbers)
+            self._network.launch(messages.coflow, sizes, arrived, numbers)
 
     def arrived(self, row: Row, numbers: Int64Array | None) -> None:
         """Let ranks whose messages of *row* have all arrived reduce, and go on."""
@@ -176,18 +176,18 @@ class RowExecution:
         some, sizes = without_empty(pattern.nbytes(step, self._chunking), num_messages)
         if some is not None:
             ends = pattern.source[some], pattern.destination[some]
-            flight = self._whole.flight.select(some)
-            messages = RowMessages(flight, *ends, len(self._hosts), lasting=False)
+            coflow = self._whole.coflow.select(some)
+            messages = RowMessages(coflow, *ends, len(self._hosts), lasting=False)
         nbytes: int | Int64Array
         if isinstance(sizes, MostlyEqual):
             nbytes = sizes.over(num_messages) if sizes.others else sizes.common
         else:
             nbytes = sizes
         pause = reducing = None
-        if self._pauses is not None:
-            pause = self._pauses.next_row(messages.per_rank)
+        if self._overheads is not None:
+            pause = self._overheads.next_row(messages.per_rank)
             reduced = partial(reduced_nbytes, step, len(self._hosts), self._chunking)
-            reducing = self._pauses.reduction_row(reduced)
+            reducing = self._overheads.reduction_row(reduced)
         row = Row(self._num_pulled, messages, nbytes, pause, reducing)
         if len(row.ranks):
             self._rows[row.number] = row
@@ -197,5 +197,5 @@ class RowExecution:
 
     def _messages(self, source: Int64Array, destination: Int64Array) -> RowMessages:
         topology, hosts = self._network.topology, self._hosts
-        flight = Flight.between(topology, hosts[source], hosts[destination])
-        return RowMessages(flight, source, destination, len(hosts), lasting=True)
+        coflow = Coflow.between(topology, hosts[source], hosts[destination])
+        return RowMessages(coflow, source, destination, len(hosts), lasting=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.network.coflow import Flight
+from sim.network.coflow import Coflow
 from sim.units import Int64Array
 
 FEW = 8
@@ -23,7 +23,7 @@ class RowMessages:
     Ranks are numbered among those that take part, in order; these numbers are called *members*.
 
     Attributes:
-        flight: they themselves, on their way.
+        coflow: they themselves, on their way.
         ranks: those that send or receive one, in order.
         source: member that sends each.
         destination: member that receives it.
@@ -35,14 +35,14 @@ class RowMessages:
 
     def __init__(
         self,
-        flight: Flight,
+        coflow: Coflow,
         source: Int64Array,
         destination: Int64Array,
         num_ranks: int,
         *,
         lasting: bool,
     ) -> None:
-        self.flight = flight
+        self.coflow = coflow
         counts: Int64Array = np.bincount(np.concatenate([source, destination]), minlength=num_ranks)
         self.ranks = np.flatnonzero(counts)
         self.everybody = len(self.ranks) == num_ranks

@@ -26,9 +26,9 @@ class Trickle:
         ends = whole.source[messages], whole.destination[messages]
         self._whole = whole
         self._ends = list(zip(*(end.tolist() for end in ends), strict=True))
-        self._links = whole.flight.links[messages].tolist()
-        self._latency_ps = whole.flight.latency_ps[messages].tolist()
-        self._bandwidth = whole.flight.narrowest[messages].tolist()
+        self._links = whole.coflow.links[messages].tolist()
+        self._latency_ps = whole.coflow.latency_ps[messages].tolist()
+        self._bandwidth = whole.coflow.narrowest[messages].tolist()
         self.longest_ps = 0
 
     def __len__(self) -> int:

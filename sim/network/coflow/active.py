@@ -1,7 +1,7 @@
 """Messages under way together: they took to their links at one time and have them to themselves.
 
 As long as nobody else comes to their links, all their ends are known.  A batch is a
-`sim.network.coflow.coflow.Flight` with what was left of each message when it began; it consists of *parts*,
+`sim.network.coflow.coflow.Coflow` with what was left of each message when it began; it consists of *parts*,
 each launched by somebody who wants to know when its messages have arrived.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from sim.errors import UnitError
 from sim.network.coflow.classes import Classes, Left, amount, class_durations_ps, class_left, end_ps
-from sim.network.coflow.coflow import Flight
+from sim.network.coflow.coflow import Coflow
 from sim.network.sharing import max_min_rates
 from sim.units import MAX_PS, Int64Array
 
@@ -67,11 +67,11 @@ class Single(NamedTuple):
 
 
 @dataclass(eq=False)
-class Batch:
-    """Messages of *flight* that occupy their links from *start_ps* on.
+class ActiveCoflow:
+    """Messages of *coflow* that occupy their links from *start_ps* on.
 
     Attributes:
-        flight: the messages.
+        coflow: the messages.
         parts: who is told of them.
         start_ps: when they took to their links.
         nbytes: of all messages or of each; None where something of them is through already.
@@ -79,7 +79,7 @@ class Batch:
         amounts: what was left at *start_ps*, as `sim.network.coflow.classes.amount` counts.
     """
 
-    flight: Flight
+    coflow: Coflow
     parts: list[Part]
     start_ps: int
     nbytes: int | Int64Array | None
@@ -103,7 +103,7 @@ class Batch:
 
     def _durations_ps(self) -> Int64Array | None:
         if self.nbytes is not None:
-            return self.flight.durations_ps(self.nbytes)
+            return self.coflow.durations_ps(self.nbytes)
         classes = self._classes()
         if classes is None:
             return None
@@ -132,12 +132,12 @@ class Batch:
         """Return whether nothing of the messages is through at *now_ps*."""
         return self.start_ps == now_ps and self.nbytes is not None
 
-    def joined(self, other: Batch, flight: Flight) -> Batch:
-        """Return this batch and *other*, both fresh, as one; *flight* is that of all their messages."""
-        parts = self.parts + [part.behind(len(self.flight)) for part in other.parts]
-        return Batch(flight, parts, self.start_ps, np.concatenate([self._sizes(), other._sizes()]))
+    def joined(self, other: ActiveCoflow, coflow: Coflow) -> ActiveCoflow:
+        """Return this batch and *other*, both fresh, as one; *coflow* is that of all their messages."""
+        parts = self.parts + [part.behind(len(self.coflow)) for part in other.parts]
+        return ActiveCoflow(coflow, parts, self.start_ps, np.concatenate([self._sizes(), other._sizes()]))
 
-    def remainder(self, now_ps: int) -> Batch | None:
+    def remainder(self, now_ps: int) -> ActiveCoflow | None:
         """Return what is left as a batch that begins at *now_ps*; None where it has too little symmetry."""
         classes = self._classes()
         if classes is None:
@@ -156,17 +156,17 @@ class Batch:
             if rest is not None:
                 parts.append(rest)
                 ahead = rest.last
-        return Batch(self.flight.select(there), parts, now_ps, None, labels[there], distinct)
+        return ActiveCoflow(self.coflow.select(there), parts, now_ps, None, labels[there], distinct)
 
-    def with_amounts(self) -> Batch:
+    def with_amounts(self) -> ActiveCoflow:
         """Return this batch with labels and amounts instead of sizes."""
         if self.nbytes is None:
             return self
         distinct, labels = np.unique(self._sizes(), return_inverse=True)
         amounts = [amount(nbytes) for nbytes in distinct.tolist()]
-        return Batch(self.flight, self.parts, self.start_ps, None, labels, amounts)
+        return ActiveCoflow(self.coflow, self.parts, self.start_ps, None, labels, amounts)
 
-    def followed_by(self, other: Batch) -> Batch:
+    def followed_by(self, other: ActiveCoflow) -> ActiveCoflow:
         """Return this batch and *other*, both with amounts and beginning now, as one."""
         amounts = sorted({*self.amounts, *other.amounts})
         place = {what: label for label, what in enumerate(amounts)}
@@ -174,22 +174,22 @@ class Batch:
             np.array([place[what] for what in one.amounts], dtype=np.int64)[one.labels]
             for one in (self, other)
         ]
-        parts = self.parts + [part.behind(len(self.flight)) for part in other.parts]
-        flight = self.flight.joined(other.flight)
-        return Batch(flight, parts, self.start_ps, None, np.concatenate(labels), amounts)
+        parts = self.parts + [part.behind(len(self.coflow)) for part in other.parts]
+        coflow = self.coflow.joined(other.coflow)
+        return ActiveCoflow(coflow, parts, self.start_ps, None, np.concatenate(labels), amounts)
 
     def singles(self, now_ps: int, capacity: list[int]) -> Iterator[Single]:
         """Yield each message that is not through at *now_ps*, with the rate that it has."""
         part_of = {message: part for part in self.parts for message in range(part.first, part.last)}
         for message, left in self._left(now_ps, capacity):
-            source, destination = self.flight.ends[message]
+            source, destination = self.coflow.ends[message]
             part = part_of[message]
             yield Single(source, destination, part.arrived, part.number(message), left)
 
     def _left(self, now_ps: int, capacity: list[int]) -> Iterator[tuple[int, Left]]:
         """Yield what is left of each message at *now_ps*; one that begins then has no rate yet."""
         routes = [
-            tuple(link for link in links if link < len(capacity)) for links in self.flight.links.tolist()
+            tuple(link for link in links if link < len(capacity)) for links in self.coflow.links.tolist()
         ]
         if self.nbytes is None:
             amounts = [self.amounts[label] for label in self.labels.tolist()]
@@ -215,9 +215,9 @@ class Batch:
 
     def _classes(self) -> Classes | None:
         if self.nbytes is None:
-            return self.flight.classes_of(self.labels, self.amounts)
-        return self.flight.classes(self._sizes())
+            return self.coflow.classes_of(self.labels, self.amounts)
+        return self.coflow.classes(self._sizes())
 
     def _sizes(self) -> Int64Array:
         assert self.nbytes is not None
-        return np.broadcast_to(np.asarray(self.nbytes), (len(self.flight),))
+        return np.broadcast_to(np.asarray(self.nbytes), (len(self.coflow),))

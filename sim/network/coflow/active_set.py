@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from sim.network.coflow.active import Arrived, Batch, Single
-from sim.network.coflow.coflow import Flight
+from sim.network.coflow.active import ActiveCoflow, Arrived, Single
+from sim.network.coflow.coflow import Coflow
 from sim.units import Int64Array
 
 MIN_BATCH = 12
@@ -22,7 +22,7 @@ MIN_BATCH = 12
 _REMEMBERED = 16
 
 
-class Batches:
+class ActiveCoflows:
     """The batches under way.
 
     Args:
@@ -34,10 +34,10 @@ class Batches:
         self._capacity = capacity
         self._settle_at = settle_at
         self._on_link = np.zeros(len(capacity) + 1, dtype=np.int64)  # the last stands for no link
-        self._batches: dict[int, Batch] = {}
+        self._batches: dict[int, ActiveCoflow] = {}
         self._ends: dict[int, list[int]] = {}
         self._num_begun = 0
-        self._joined: OrderedDict[tuple[int, int], tuple[Flight, Flight, Flight]] = OrderedDict()
+        self._joined: OrderedDict[tuple[int, int], tuple[Coflow, Coflow, Coflow]] = OrderedDict()
 
     def __bool__(self) -> bool:
         return bool(self._batches)
@@ -57,27 +57,27 @@ class Batches:
                     self._take_off(number)
         return landed
 
-    def depart(self, departing: list[Batch], is_free: Callable[[Flight], bool]) -> Iterator[Single]:
+    def depart(self, departing: list[ActiveCoflow], is_free: Callable[[Coflow], bool]) -> Iterator[Single]:
         """Let batches take to their links now; yield what must go by itself.
 
         Args:
             departing: begin now.
-            is_free: whether no single message is on the links of a flight.
+            is_free: whether no single message is on the links of a coflow.
         """
         new: set[int] = set()
         for batch in departing:
             now = batch.start_ps
-            there = self._on_link[batch.flight.links]
+            there = self._on_link[batch.coflow.links]
             met = [number for number in np.unique(there).tolist() if number] if there.any() else []
-            small = len(batch.flight) < MIN_BATCH and not met
-            if small or -1 in met or not is_free(batch.flight):
+            small = len(batch.coflow) < MIN_BATCH and not met
+            if small or -1 in met or not is_free(batch.coflow):
                 yield from self._singles(batch, now)
                 for number in met:
                     if number > 0:
                         new.discard(number)
                         yield from self._dissolve(number, now)
                 continue
-            whole: Batch | None = batch
+            whole: ActiveCoflow | None = batch
             for number in met:
                 new.discard(number)
                 other = self._take_off(number)
@@ -104,17 +104,17 @@ class Batches:
         if number > 0:
             yield from self._dissolve(number, now)
 
-    def _one_of(self, first: Batch, second: Batch, now: int) -> Batch | None:
+    def _one_of(self, first: ActiveCoflow, second: ActiveCoflow, now: int) -> ActiveCoflow | None:
         """Return two batches as one that begins *now*; None where too little symmetry is left."""
         if first.is_fresh(now) and second.is_fresh(now):
-            return first.joined(second, self._join(first.flight, second.flight))
+            return first.joined(second, self._join(first.coflow, second.coflow))
         rests = [one if one.start_ps == now else one.remainder(now) for one in (first, second)]
         if rests[0] is None or rests[1] is None:
             return None
         return rests[0].with_amounts().followed_by(rests[1].with_amounts())
 
-    def _join(self, first: Flight, second: Flight) -> Flight:
-        """Return the flight of both; those that meet once often meet again."""
+    def _join(self, first: Coflow, second: Coflow) -> Coflow:
+        """Return the coflow of both; those that meet once often meet again."""
         key = id(first), id(second)
         if key not in self._joined:
             self._joined[key] = first, second, first.joined(second)
@@ -123,20 +123,20 @@ class Batches:
         self._joined.move_to_end(key)
         return self._joined[key][2]
 
-    def _put(self, batch: Batch) -> int:
+    def _put(self, batch: ActiveCoflow) -> int:
         self._num_begun += 1
         self._batches[self._num_begun] = batch
-        self._on_link[batch.flight.links] = self._num_begun
+        self._on_link[batch.coflow.links] = self._num_begun
         self._on_link[-1] = 0
         return self._num_begun
 
-    def _take_off(self, number: int) -> Batch:
+    def _take_off(self, number: int) -> ActiveCoflow:
         batch = self._batches.pop(number)
-        self._on_link[batch.flight.links] = 0
+        self._on_link[batch.coflow.links] = 0
         return batch
 
     def _dissolve(self, number: int, now: int) -> Iterator[Single]:
         yield from self._singles(self._take_off(number), now)
 
-    def _singles(self, batch: Batch, now: int) -> Iterator[Single]:
+    def _singles(self, batch: ActiveCoflow, now: int) -> Iterator[Single]:
         yield from batch.singles(now, self._capacity)

@@ -1,6 +1,6 @@
-"""Messages that take to the links together, and when each is through.
+"""Coflows: messages that take to their links together, and when each has been carried.
 
-A *flight* is a set of messages whose pairs of ranks stay the same while their sizes may change, such as
+A *coflow* is a set of messages whose pairs of ranks stay the same while their sizes may change, such as
 those of one step of a collective.  When all of them occupy their links from one instant on and nobody
 else does, their ends follow from the sizes alone, however often the step is repeated.  Three ways,
 the cheapest that applies:
@@ -14,8 +14,9 @@ the cheapest that applies:
 All are exact and give, to the picosecond, what `sim.network.network` gives for the same messages one by one.
 Where more than `MAX_CLASSES` classes are left, there is no symmetry to use, and no answer.
 
-Sources: `sim.network.sharing` for the rates; for the classes, Cardon and Crochemore, "Partitioning a graph in
-O(|A| log₂ |V|)", Theoretical Computer Science 19, 1982.
+Sources: Chowdhury and Stoica, "Coflow: a networking abstraction for cluster applications", HotNets 2012,
+for the term; `sim.network.sharing` for the rates; for the classes, Cardon and Crochemore, "Partitioning a
+graph in O(|A| log₂ |V|)", Theoretical Computer Science 19, 1982.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from sim.topology import Topology
 from sim.units import Int64Array, transfer_ps
 
 MAX_CLASSES = 64
-"""Classes of messages up to which a flight is solved at once."""
+"""Classes of messages up to which a coflow is solved at once."""
 
 _REMEMBERED = 16
 
 
-class Flight:
+class Coflow:
     """Messages between places of a network, on their routes; `between` makes one.
 
     Attributes:
@@ -69,8 +70,8 @@ class Flight:
         self._alone = (-1, np.zeros(0, dtype=np.int64))
 
     @classmethod
-    def between(cls, topology: Topology, source: Int64Array, destination: Int64Array) -> Flight:
-        """Return the flight from *source* to *destination* places, on the routes of *topology*.
+    def between(cls, topology: Topology, source: Int64Array, destination: Int64Array) -> Coflow:
+        """Return the coflow from *source* to *destination* places, on the routes of *topology*.
 
         Raises:
             TopologyError: a place that does not exist, or one that sends to itself.
@@ -81,9 +82,9 @@ class Flight:
         bandwidth = np.append(topology.link_bandwidth, np.iinfo(np.int64).max)
         return cls(source, destination, np.where(used, routes, topology.num_links), latency_ps, bandwidth)
 
-    def select(self, messages: Int64Array) -> Flight:
-        """Return the flight of some of the *messages*."""
-        return Flight(
+    def select(self, messages: Int64Array) -> Coflow:
+        """Return the coflow of some of the *messages*."""
+        return Coflow(
             self.source[messages],
             self.destination[messages],
             self.links[messages],
@@ -98,8 +99,8 @@ class Flight:
         return list(zip(self.source.tolist(), self.destination.tolist(), strict=True))
 
     @cached_property
-    def by_latency(self) -> list[tuple[int, Int64Array, Flight]]:
-        """The messages of each latency: that latency, their numbers, and the flight that they are."""
+    def by_latency(self) -> list[tuple[int, Int64Array, Coflow]]:
+        """The messages of each latency: that latency, their numbers, and the coflow that they are."""
         latencies = np.unique(self.latency_ps).tolist()
         if len(latencies) == 1:
             return [(latencies[0], np.arange(len(self)), self)]
@@ -137,7 +138,7 @@ class Flight:
             nbytes: of every message, or of each, shape (m,).
 
         Returns:
-            Picoseconds, shape (m,); None where the flight has too little symmetry.
+            Picoseconds, shape (m,); None where the coflow has too little symmetry.
 
         Raises:
             UnitError: a number beyond 63 bits.
@@ -197,13 +198,13 @@ class Flight:
         """
         return Classes.of(self.links, self.crossings, self._bandwidth, labels, amounts, MAX_CLASSES)
 
-    def joined(self, other: Flight) -> Flight:
-        """Return the flight of these messages and, numbered on, those of *other* on the same network."""
+    def joined(self, other: Coflow) -> Coflow:
+        """Return the coflow of these messages and, numbered on, those of *other* on the same network."""
         longest, no_link = max(self.links.shape[1], other.links.shape[1]), len(self._bandwidth) - 1
-        return Flight(
+        return Coflow(
             np.concatenate([self.source, other.source]),
             np.concatenate([self.destination, other.destination]),
-            np.concatenate([_padded(flight.links, longest, no_link) for flight in (self, other)]),
+            np.concatenate([_padded(coflow.links, longest, no_link) for coflow in (self, other)]),
             np.concatenate([self.latency_ps, other.latency_ps]),
             self._bandwidth,
         )

@@ -17,7 +17,7 @@ from collectives.models.cost import Cheapest, linear_cost
 from collectives.virtual import run_virtual
 from ddp import load_profile, simulate_step
 from sim import Topology
-from sim.scenario.rank_overhead import Pace
+from sim.scenario.rank_overhead import RankOverhead
 
 TOPOLOGIES = st.builds(
     lambda build, ranks, bandwidth, latency: build(
@@ -85,7 +85,8 @@ def test_reducing_costs_what_the_busiest_rank_reduces() -> None:
     topology = Topology.switch(num_ranks=4, bandwidth="100Gbps", latency="2us")
     ring = resolve_algorithm("ring")
     free, slow = (
-        linear_cost(ring, topology, pace=Pace.of(reduction_bandwidth=gamma)) for gamma in (None, 10**9)
+        linear_cost(ring, topology, rank_overhead=RankOverhead.of(reduction_bandwidth=gamma))
+        for gamma in (None, 10**9)
     )
 
     assert (slow.per_byte - free.per_byte) * 10**9 == pytest.approx(3 / 4)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from sim.errors import LinkFailedError, TopologyError
 from sim.network import Network
-from sim.network.coflow import Flight
+from sim.network.coflow import Coflow
 from sim.network.link_events import BandwidthChange, ChangingNetwork, Failure
 from sim.network.recorder import Recorder
 from sim.scenario.conditions import Background
@@ -67,7 +67,7 @@ def launch(network: Network, messages: list[Message]) -> list[int]:
                 arrived[number] = int(network.env.now)
                 done[number].succeed()
 
-        network.launch(Flight.between(network.topology, source, destination), nbytes, note)
+        network.launch(Coflow.between(network.topology, source, destination), nbytes, note)
 
     for sent_ps in sorted({message[0] for message in messages}):
         numbers = [number for number, message in enumerate(messages) if message[0] == sent_ps]

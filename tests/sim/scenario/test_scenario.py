@@ -22,8 +22,8 @@ from sim import (
     UnitError,
     transfer_times,
 )
-from sim.scenario import Setting
-from sim.scenario.rank_overhead import Pace
+from sim.scenario import Scenario
+from sim.scenario.rank_overhead import RankOverhead
 from sim.units import transfer_ps
 from tests.sim.networks import detours, networks
 
@@ -33,15 +33,15 @@ def switch(num_ranks: int = 4) -> Topology:
 
 
 @st.composite
-def slowed(draw: st.DrawFn) -> Setting:
+def slowed(draw: st.DrawFn) -> Scenario:
     topology = draw(networks() | detours())
     ranks = draw(st.sets(st.integers(0, topology.num_ranks - 1), max_size=3))
-    return Setting.of(topology, [Straggler(rank, draw(st.fractions(1, 9))) for rank in sorted(ranks)])
+    return Scenario.of(topology, [Straggler(rank, draw(st.fractions(1, 9))) for rank in sorted(ranks)])
 
 
 @given(slowed())
-def test_routes_of_slow_ranks_have_private_links_at_their_ends_and_are_paths(setting: Setting) -> None:
-    base, slow, factors = setting.base, setting.topology, setting.factors
+def test_routes_of_slow_ranks_have_private_links_at_their_ends_and_are_paths(scenario: Scenario) -> None:
+    base, slow, factors = scenario.base, scenario.topology, scenario.factors
     wiring = slow.routing.wiring()
     assert len(wiring.tail) == len(wiring.head) == slow.num_links
     joined = set(map(tuple, wiring.joins.tolist()))
@@ -69,7 +69,7 @@ def test_routes_of_slow_ranks_have_private_links_at_their_ends_and_are_paths(set
 
 
 def test_private_links_are_named_after_the_links_that_they_limit() -> None:
-    topology = Setting.of(switch(), [Straggler(3, 2)]).topology
+    topology = Scenario.of(switch(), [Straggler(3, 2)]).topology
 
     assert [topology.link_name(link) for link in topology.route(3, 0)] == [
         "rank 3 slow up", "rank 3 up", "rank 0 down",
@@ -82,7 +82,7 @@ def test_a_slow_rank_uses_its_part_of_a_shared_card_and_leaves_the_rest_to_other
         num_nodes=2, ranks_per_node=2, intra_bandwidth=10**10, intra_latency=0,
         nics_per_node=1, nic_bandwidth=10**9, nic_latency=0,
     )  # fmt: skip
-    slow = Setting.of(nodes, [Straggler(0, 4)]).topology
+    slow = Scenario.of(nodes, [Straggler(0, 4)]).topology
 
     times = transfer_times([(0, 2, 10**6, 0), (1, 3, 3 * 10**6, 0)], topology=slow)
 
@@ -91,7 +91,7 @@ def test_a_slow_rank_uses_its_part_of_a_shared_card_and_leaves_the_rest_to_other
 
 
 def test_two_slow_ranks_go_at_the_pace_of_the_slower() -> None:
-    slow = Setting.of(switch(), [Straggler(0, 2), Straggler(1, Fraction(7, 3))]).topology
+    slow = Scenario.of(switch(), [Straggler(0, 2), Straggler(1, Fraction(7, 3))]).topology
 
     (time,) = transfer_times([(0, 1, 10**6, 0)], topology=slow)
 
@@ -101,16 +101,16 @@ def test_two_slow_ranks_go_at_the_pace_of_the_slower() -> None:
 def test_the_pace_is_that_of_the_places_where_the_ranks_are() -> None:
     conditions = [Jitter("1us"), Straggler(3, 2, "5us"), Straggler(0, delay="1us"), Straggler(1, 3)]
 
-    pace = Setting.of(switch(), conditions).pace(Pace(overhead_ps=7), [2, 3, 0])
+    rank_overhead = Scenario.of(switch(), conditions).rank_overhead(RankOverhead(overhead_ps=7), [2, 3, 0])
 
-    assert pace == Pace(7, jitter=conditions[0]).with_slow({1: Fraction(2)}).with_late(
+    assert rank_overhead == RankOverhead(7, jitter=conditions[0]).with_slow({1: Fraction(2)}).with_late(
         {1: 5 * 10**6, 2: 10**6}
     )
 
 
 def test_a_change_of_a_link_changes_what_slow_ranks_get_of_it() -> None:
-    setting = Setting.of(switch(), [Straggler(3, 2), LinkChange("rank 3 up", 0, 0.5)])
-    network = setting.network(simpy.Environment(initial_time=0))
+    scenario = Scenario.of(switch(), [Straggler(3, 2), LinkChange("rank 3 up", 0, 0.5)])
+    network = scenario.network(simpy.Environment(initial_time=0))
 
     arrival = network.transfer(3, 0, 10**6)
     network.env.run(arrival)
@@ -121,15 +121,15 @@ def test_a_change_of_a_link_changes_what_slow_ranks_get_of_it() -> None:
 def test_at_best_a_link_has_the_most_that_it_ever_has() -> None:
     changes = [LinkChange(2, "1ms", 3), LinkChange(2, "2ms", 2), LinkChange(3, 0, 0.5), Straggler(0, 2)]
 
-    setting = Setting.of(switch(), changes)
+    scenario = Scenario.of(switch(), changes)
 
-    assert setting.at_best.link_bandwidth.tolist() == [10**9, 10**9, 3 * 10**9, *[10**9] * 5]
+    assert scenario.at_best.link_bandwidth.tolist() == [10**9, 10**9, 3 * 10**9, *[10**9] * 5]
 
 
 def test_without_slow_ranks_the_topology_is_the_same_one() -> None:
     topology = switch()
 
-    assert Setting.of(topology, [Straggler(1, 1, "1s"), Jitter("1us")]).topology is topology
+    assert Scenario.of(topology, [Straggler(1, 1, "1s"), Jitter("1us")]).topology is topology
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_without_slow_ranks_the_topology_is_the_same_one() -> None:
 )
 def test_an_impossible_condition_is_refused_and_named(make: Any, said: str) -> None:
     with pytest.raises(ConditionError, match=said) as error:
-        Setting.of(switch(), [make()])
+        Scenario.of(switch(), [make()])
     assert "\n" not in str(error.value)
 
 
@@ -181,21 +181,21 @@ def test_an_unreadable_quantity_is_refused_and_named(make: Any, said: str) -> No
 )
 def test_conditions_that_contradict_each_other_are_refused(twice: Any, said: str) -> None:
     with pytest.raises(ConditionError, match=said):
-        Setting.of(switch(), twice)
+        Scenario.of(switch(), twice)
 
 
 @given(networks())
 def test_every_link_can_be_given_by_its_name(topology: Topology) -> None:
-    setting = Setting.of(topology)
+    scenario = Scenario.of(topology)
 
     for link in range(topology.num_links):
-        assert setting._link(LinkFailure(topology.link_name(link), 0)) == link
-        assert setting._link(LinkFailure(np.int64(link), 0)) == link
+        assert scenario._link(LinkFailure(topology.link_name(link), 0)) == link
+        assert scenario._link(LinkFailure(np.int64(link), 0)) == link
 
 
 def test_consecutive_changes_are_all_followed() -> None:
     changes = [LinkChange(0, f"{ms}ms", factor) for ms, factor in [(1, 2), (2, 0.25), (3, 1)]]
-    network = Setting.of(switch(), changes).network(simpy.Environment(initial_time=0))
+    network = Scenario.of(switch(), changes).network(simpy.Environment(initial_time=0))
 
     network.env.run(network.transfer(0, 1, 10**7))
 

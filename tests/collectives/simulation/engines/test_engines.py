@@ -20,18 +20,18 @@ from collectives.program.chunking import Chunking
 from collectives.program.contracts import CONTRACTS
 from collectives.simulation.engines.queues import Span, collective_queue, matches_by_rows, run_until
 from sim import Background, Condition, Jitter, LinkChange, LinkFailedError, LinkFailure, Straggler
-from sim.scenario import Setting
-from sim.scenario.rank_overhead import Pace
+from sim.scenario import Scenario
+from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.units import parse_time, transfer_ps
 from tests.sim.networks import networks
 
 
 def spans(
-    engine: str, topology: Topology | Setting, algorithm: Algorithm, calls: list[int], **options: Any
+    engine: str, topology: Topology | Scenario, algorithm: Algorithm, calls: list[int], **options: Any
 ) -> list[Span]:
     """Return the spans of *calls*, which are submitted together; ``ranks`` are events without rows."""
-    setting = topology if isinstance(topology, Setting) else Setting.of(topology)
+    scenario = topology if isinstance(topology, Scenario) else Scenario.of(topology)
     env = simpy.Environment(initial_time=0)
     name: Any = "events" if engine == "ranks" else engine
     choice = {algorithm.collective: algorithm}
@@ -42,11 +42,11 @@ def spans(
             )
         queue = collective_queue(
             env,
-            setting.topology,
+            scenario.topology,
             choice,
             algorithm.collective,
             engine=name,
-            network=setting.network(env),
+            network=scenario.network(env),
             **options,
         )
         submitted = [queue.submit(nbytes) for nbytes in calls]
@@ -54,7 +54,7 @@ def spans(
     return [event.value for event in submitted]
 
 
-Case: TypeAlias = tuple[Setting, list[int], Algorithm, list[int], Pace]
+Case: TypeAlias = tuple[Scenario, list[int], Algorithm, list[int], RankOverhead]
 
 
 @st.composite
@@ -87,9 +87,11 @@ def cases(draw: st.DrawFn, *, events_only: bool = False) -> Case:
     calls = draw(st.lists(sizes, min_size=1, max_size=2))
     if CONTRACTS[chosen.collective].equal_parts:
         calls = [nbytes - nbytes % len(hosts) for nbytes in calls]
-    setting = Setting.of(topology, draw(conditions(topology, events_only=events_only)))
-    pace = Pace.of(draw(st.sampled_from([0, "1us"])), draw(st.sampled_from([None, 10**9, "100GB/s"])))
-    return setting, hosts, chosen, calls, setting.pace(pace, hosts)
+    scenario = Scenario.of(topology, draw(conditions(topology, events_only=events_only)))
+    rank_overhead = RankOverhead.of(
+        draw(st.sampled_from([0, "1us"])), draw(st.sampled_from([None, 10**9, "100GB/s"]))
+    )
+    return scenario, hosts, chosen, calls, scenario.rank_overhead(rank_overhead, hosts)
 
 
 @contextmanager
@@ -106,17 +108,17 @@ def small_batches() -> Iterator[None]:
 
 @given(cases())
 def test_all_engines_agree_to_the_picosecond(case: Case) -> None:
-    setting, hosts, chosen, calls, pace = case
-    options: Any = {"hosts": hosts, "pace": pace}
+    scenario, hosts, chosen, calls, rank_overhead = case
+    options: Any = {"hosts": hosts, "rank_overhead": rank_overhead}
     try:
-        expected = spans("ranks", setting, chosen, calls, **options)
+        expected = spans("ranks", scenario, chosen, calls, **options)
     except NotSupportedError:
         reject()
 
     with small_batches():
-        assert spans("events", setting, chosen, calls, **options) == expected
+        assert spans("events", scenario, chosen, calls, **options) == expected
     try:
-        makespan = spans("makespan", setting, chosen, calls, **options)
+        makespan = spans("makespan", scenario, chosen, calls, **options)
     except NotExactError:
         return
     assert makespan == expected
@@ -124,11 +126,11 @@ def test_all_engines_agree_to_the_picosecond(case: Case) -> None:
 
 @given(cases(events_only=True))
 def test_rows_and_ranks_agree_whatever_happens_to_links(case: Case) -> None:
-    setting, hosts, chosen, calls, pace = case
+    scenario, hosts, chosen, calls, rank_overhead = case
 
     def outcome(engine: str) -> Any:
         try:
-            return spans(engine, setting, chosen, calls, hosts=hosts, pace=pace)
+            return spans(engine, scenario, chosen, calls, hosts=hosts, rank_overhead=rank_overhead)
         except LinkFailedError as error:
             return error.links, error.time_ps, sorted(what for what, _ in error.lost)
 
@@ -146,9 +148,9 @@ def switch(num_ranks: int) -> Topology:
 
 @pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
 def test_overhead_and_reduction_add_to_a_ring_what_they_say(engine: str) -> None:
-    pace = Pace.of(overhead="1us", reduction_bandwidth="10GB/s")
+    rank_overhead = RankOverhead.of(overhead="1us", reduction_bandwidth="10GB/s")
 
-    (span,) = spans(engine, switch(16), resolve_algorithm("ring"), [16 * 10**6], pace=pace)
+    (span,) = spans(engine, switch(16), resolve_algorithm("ring"), [16 * 10**6], rank_overhead=rank_overhead)
 
     step = 2 * 1_000_000 + 4_000_000 + transfer_ps(10**6, 12_500_000_000)
     assert span.end_ps == 30 * step + 15 * transfer_ps(10**6, 10**10)
@@ -158,7 +160,11 @@ def test_overhead_and_reduction_add_to_a_ring_what_they_say(engine: str) -> None
 def test_a_late_rank_delays_everybody_by_as_much(engine: str) -> None:
     (on_time,) = spans(engine, switch(16), resolve_algorithm("ring"), [10**6])
     (late,) = spans(
-        engine, switch(16), resolve_algorithm("ring"), [10**6], pace=Pace().with_late({3: parse_time("1ms")})
+        engine,
+        switch(16),
+        resolve_algorithm("ring"),
+        [10**6],
+        rank_overhead=RankOverhead().with_late({3: parse_time("1ms")}),
     )
 
     assert late.end_ps == on_time.end_ps + parse_time("1ms")
@@ -193,9 +199,9 @@ def reduces_alone(rank: int, world_size: int) -> Any:
 
 @pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
 def test_a_step_without_messages_takes_as_long_as_it_reduces(engine: str) -> None:
-    pace = Pace.of(overhead="5us", reduction_bandwidth="1GB/s", jitter=Jitter("1us"))
+    rank_overhead = RankOverhead.of(overhead="5us", reduction_bandwidth="1GB/s", jitter=Jitter("1us"))
 
-    (span,) = spans(engine, switch(3), reduces_alone, [10**6], pace=pace)
+    (span,) = spans(engine, switch(3), reduces_alone, [10**6], rank_overhead=rank_overhead)
 
     assert span.end_ps == 10**9
 
@@ -217,8 +223,10 @@ def test_a_rank_that_waits_through_thousands_of_steps_is_carried_there() -> None
 
 def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
     def end(seed: int) -> int:
-        pace = Pace(jitter=Jitter("1us", seed=seed))
-        return spans("makespan", switch(8), resolve_algorithm("ring"), [4096], pace=pace)[0].end_ps
+        rank_overhead = RankOverhead(jitter=Jitter("1us", seed=seed))
+        return spans("makespan", switch(8), resolve_algorithm("ring"), [4096], rank_overhead=rank_overhead)[
+            0
+        ].end_ps
 
     assert end(1) == end(1) != end(2)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.network import Network
-from sim.network.coflow import Flight
+from sim.network.coflow import Coflow
 from sim.topology import Topology
 from tests.sim.networks import networks
 
@@ -60,8 +60,8 @@ def together(topology: Topology, launches: list[Launch]) -> tuple[list[dict[int,
 
         if (sizes == sizes[0]).all():
             sizes = int(sizes[0])
-        flight = Flight.between(topology, source, destination)
-        network.launch(flight, sizes, arrived, some if launch[3] else None)
+        coflow = Coflow.between(topology, source, destination)
+        network.launch(coflow, sizes, arrived, some if launch[3] else None)
 
     for launch, arrival in zip(launches, arrivals, strict=True):
         env.process(send(launch, arrival))
