@@ -9,9 +9,13 @@ from fractions import Fraction
 
 import numpy as np
 
+from collectives.algorithms.ring import ring, ring_all_gather, ring_reduce_scatter
 from collectives.algorithms.shared.embedding import Group, embed, scratch_for, side_by_side
+from collectives.algorithms.shared.halves import Halves
 from collectives.errors import NotSupportedError
 from collectives.program import Algorithm, Cost, Send, Step, algorithm
+
+RING = Halves(ring_reduce_scatter, ring_all_gather)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +62,24 @@ class _Column:
         return index * self.nodes.size + self.place + in_last * (self.last_place - self.place)
 
 
-def _parts(inner: str, outer: str) -> tuple[Algorithm, Algorithm, Algorithm]:
-    """Return reduce-scatter, all-reduce and all-gather by these names."""
-    from collectives.catalogue.resolve import resolve_algorithm  # it knows all algorithms, so this one too
+def _parts(inner: Halves, outer: Algorithm) -> tuple[Algorithm, Algorithm, Algorithm]:
+    """Return reduce-scatter, all-reduce and all-gather."""
+    if not isinstance(inner, Halves) or not isinstance(outer, Algorithm):
+        raise TypeError(
+            f"hierarchical is made of algorithms, got inner={inner!r} and outer={outer!r}; to choose them by "
+            "name: resolve_algorithm('hierarchical:inner=NAME,outer=NAME')"
+        )
+    return inner.reduce_scatter, outer, inner.all_gather
 
-    return (
-        resolve_algorithm(inner, "reduce_scatter"),
-        resolve_algorithm(outer, "all_reduce"),
-        resolve_algorithm(inner, "all_gather"),
-    )
 
-
-def _num_chunks(world_size: int, *, ranks_per_node: int, inner: str, outer: str) -> int:
+def _num_chunks(world_size: int, *, ranks_per_node: int, inner: Halves, outer: Algorithm) -> int:
     nodes = _Nodes.of(world_size, ranks_per_node)
     scatter, reduce, gather = _parts(inner, outer)
     inside = [part.num_chunks(size) for part in (scatter, gather) for size in nodes.sizes]
     return math.lcm(*inside, math.lcm(*nodes.sizes) * reduce.num_chunks(nodes.count))
 
 
-def _num_scratch_chunks(world_size: int, *, ranks_per_node: int, inner: str, outer: str) -> int:
+def _num_scratch_chunks(world_size: int, *, ranks_per_node: int, inner: Halves, outer: Algorithm) -> int:
     nodes = _Nodes.of(world_size, ranks_per_node)
     scatter, reduce, gather = _parts(inner, outer)
     chunks = _num_chunks(world_size, ranks_per_node=ranks_per_node, inner=inner, outer=outer)
@@ -84,56 +87,47 @@ def _num_scratch_chunks(world_size: int, *, ranks_per_node: int, inner: str, out
     return max(*inside, scratch_for(reduce, nodes.count, chunks))
 
 
-def _cost(world_size: int, *, ranks_per_node: int, inner: str, outer: str) -> Cost | None:
+def _cost(world_size: int, *, ranks_per_node: int, inner: Halves, outer: Algorithm) -> Cost | None:
     nodes = _Nodes.of(world_size, ranks_per_node)
     scatter, reduce, gather = _parts(inner, outer)
-    if len(nodes.sizes) == 2 and not all(_is_even(scatter, gather, size) for size in nodes.sizes):
-        return None  # who is busiest, and last, depends on where in their nodes ranks are
-    between = _declared(reduce, nodes.count)
-    sent_between = [between.max_bytes_sent_fraction]
-    if len(nodes.sizes) == 2:  # the busiest node need not be the one whose ranks carry most
-        *sent_by_full, sent_by_last = (_sent(reduce, node, nodes.count) for node in range(nodes.count))
-        sent_between = [max(sent_by_full), sent_by_last]
-    inside = [(_declared(scatter, size), _declared(gather, size)) for size in nodes.sizes]
-    return Cost(
-        between.num_steps + max(down.num_steps + up.num_steps for down, up in inside),
-        max(
-            _sent_inside(scatter, gather, size) + sent / size
-            for sent, size in zip(sent_between, nodes.sizes, strict=True)
-        ),
-    )
+    between = _sent(reduce, nodes.count)
+    sent_between = [between] if len(nodes.sizes) == 1 else [between[:-1], between[-1:]]
+
+    num_steps, most_sent = 0, Fraction(0)
+    for size, outside in zip(nodes.sizes, sent_between, strict=True):
+        down, up = _sent(scatter, size), _sent(gather, size)
+        if len(nodes.sizes) == 2 and not {*down} == {*up} == {Fraction(size - 1, size)}:
+            return None  # who is busiest, and last, depends on where in their nodes ranks are
+        inside = max(scattered + gathered for scattered, gathered in zip(down, up, strict=True))
+        num_steps = max(num_steps, _num_steps(scatter, size) + _num_steps(gather, size))
+        most_sent = max(most_sent, inside + max(outside) / size)
+    return Cost(num_steps + _num_steps(reduce, nodes.count), most_sent)
 
 
-def _declared(part: Algorithm, world_size: int) -> Cost:
+def _num_steps(part: Algorithm, world_size: int) -> int:
     cost = part.cost(world_size)
     if cost is None:
         raise NotSupportedError(f"hierarchical is made of algorithms that declare a cost; {part} does not")
-    return cost
+    return cost.num_steps
 
 
-def _sent_inside(scatter: Algorithm, gather: Algorithm, size: int) -> Fraction:
-    """Return how many buffers the busiest of *size* ranks sends in both, which may be busiest in neither."""
-    if _is_even(scatter, gather, size):
-        return 2 * Fraction(size - 1, size)
-    return max(_sent(scatter, place, size) + _sent(gather, place, size) for place in range(size))
-
-
-def _is_even(scatter: Algorithm, gather: Algorithm, size: int) -> bool:
-    """Return whether in both none of *size* ranks sends more than the least, so that all send that."""
-    sent = {_declared(part, size).max_bytes_sent_fraction for part in (scatter, gather)}
-    return sent == {Fraction(size - 1, size)}
-
-
-def _sent(part: Algorithm, rank: int, world_size: int) -> Fraction:
-    """Return how many buffers *rank* sends."""
-    operations = (operation for step in part.steps(rank, world_size) for operation in step)
-    num_chunks = sum(operation.num_chunks for operation in operations if isinstance(operation, Send))
-    return Fraction(num_chunks, part.num_chunks(world_size))
+def _sent(part: Algorithm, world_size: int) -> list[Fraction]:
+    """Return how many buffers each rank sends."""
+    chunks_sent = [
+        sum(
+            send.num_chunks
+            for step in part.steps(rank, world_size)
+            for send in step
+            if isinstance(send, Send)
+        )
+        for rank in range(world_size)
+    ]
+    return [Fraction(chunks, part.num_chunks(world_size)) for chunks in chunks_sent]
 
 
 @algorithm(array_form=True, num_chunks=_num_chunks, scratch_chunks=_num_scratch_chunks, cost=_cost)
 def hierarchical(
-    rank: int, world_size: int, *, ranks_per_node: int = 8, inner: str = "ring", outer: str = "ring"
+    rank: int, world_size: int, *, ranks_per_node: int = 8, inner: Halves = RING, outer: Algorithm = ring
 ) -> Iterator[Step]:
     """Yield this rank's steps of a hierarchical all-reduce.
 
@@ -151,14 +145,15 @@ def hierarchical(
         world_size: fewer ranks than a node has are one node.
         ranks_per_node: g; not given, it is that of the network simulated, or what ``torchrun`` says
             (``LOCAL_WORLD_SIZE``).  Proofs and drawings know no network and take the default.
-        inner: name of the reduce-scatter and all-gather inside nodes.
-        outer: name of the all-reduce between nodes.
+        inner: the reduce-scatter and all-gather inside nodes; in text, their name.
+        outer: the all-reduce between nodes; in text, its name.
 
     Source: Cho et al., "BlueConnect: decomposing all-reduce for deep learning on heterogeneous
     network hierarchy", MLSys 2019; Horovod's ``HOROVOD_HIERARCHICAL_ALLREDUCE``.
 
     Raises:
         NotSupportedError: *inner* or *outer* refuses the size of a node or the number of nodes.
+        TypeError: *inner* or *outer* is a name; `collectives.resolve_algorithm` takes those.
     """
     nodes = _Nodes.of(world_size, ranks_per_node)
     scatter, reduce, gather = _parts(inner, outer)

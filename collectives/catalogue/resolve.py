@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib.util
+import inspect
 import sys
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from collectives.algorithms import ALGORITHMS
+from collectives.algorithms.shared.halves import Halves
 from collectives.errors import AlgorithmFileError, UnknownAlgorithmError
 from collectives.program import Algorithm, Program
 from collectives.program.channels import CHANNEL_PARAMETERS, in_channels
@@ -135,20 +138,32 @@ def _from_file(path: Path, function: str, collective: str) -> Algorithm:
 def _bind(algorithm: Algorithm, parameters: str, text: str) -> Algorithm:
     """Bind ``key=value,…``; values are Python literals, anything else is a string.
 
+    A parameter whose default is an algorithm, or the two `Halves` of one, takes the name of another.
     Every algorithm has the parameter ``channels`` (see `collectives.program.channels`).
     """
-    bound = {}
+    defaults = inspect.signature(algorithm.program).parameters
+    bound: dict[str, Any] = {}
     for item in filter(None, parameters.split(",")):
         key, equals, value = item.partition("=")
         if not equals:
             raise UnknownAlgorithmError(f"{text!r}: expected NAME:key=value,…, got {item!r}")
-        try:
-            bound[key] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            bound[key] = value
+        bound[key] = _value(value, defaults[key].default if key in defaults else None)
+
     if "channels" in bound and "channels" not in algorithm.parameter_names():
         algorithm = in_channels(algorithm, bound["channels"])
     try:
         return algorithm.with_parameters(**bound)
     except TypeError as error:
         raise UnknownAlgorithmError(str(error)) from None
+
+
+def _value(text: str, default: Any) -> Any:
+    """Return the value of a parameter that is *text*, of the kind of its *default*."""
+    if isinstance(default, Algorithm):
+        return resolve_algorithm(text, default.collective)
+    if isinstance(default, Halves):
+        return Halves(resolve_algorithm(text, "reduce_scatter"), resolve_algorithm(text, "all_gather"))
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

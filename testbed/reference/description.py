@@ -6,10 +6,9 @@ import inspect
 import re
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collectives import Algorithm
+from collectives.algorithms.shared.halves import Halves
+from collectives.program import Algorithm
 
 _OPENING = re.compile(r"^Yield this rank's steps? of ")
 _SECTION = re.compile(r"^(Args|Raises|Yields):$")
@@ -74,10 +73,14 @@ def _parameters(algorithm: Algorithm, docstring: str) -> tuple[tuple[str, str], 
     entries = re.findall(r"^    (\w+): (.*(?:\n     .*)*)", section[1] if section else "", re.MULTILINE)
     said = {name: " ".join(text.split()) for name, text in entries}
     signature = inspect.signature(algorithm.program).parameters
-    return tuple(
-        (f"{name}={algorithm.parameters.get(name, signature[name].default)!r}", said.get(name, ""))
-        for name in algorithm.parameter_names()
-    )
+    defaults = {name: signature[name].default for name in algorithm.parameter_names()}
+    values = {**defaults, **algorithm.parameters}
+    return tuple((f"{name}={_spelled(value)}", said.get(name, "")) for name, value in values.items())
+
+
+def _spelled(value: object) -> str:
+    """Return *value* of a parameter as it is written in Python, an algorithm as its name."""
+    return repr(str(value) if isinstance(value, Algorithm | Halves) else value)
 
 
 def _summary(paragraph: str) -> str:

@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 from collectives import (
     Copy,
     NotSupportedError,
+    UnknownAlgorithmError,
     algorithm,
     algorithm_names,
     resolve_algorithm,
     simulate,
     verify,
 )
+from collectives.algorithms import hierarchical, tree
 from collectives.algorithms.shared.embedding import Group, embed
 from sim import Topology
 
@@ -111,6 +113,52 @@ def test_an_inner_algorithm_that_moves_chunks_is_refused_with_what_to_use(inner:
 
     with pytest.raises(NotSupportedError, match=refused):
         verify(f"hierarchical:ranks_per_node=4,inner={inner}", 8)
+
+
+def test_parts_are_bound_as_algorithms_and_spelled_as_their_names() -> None:
+    text = "hierarchical:ranks_per_node=4,inner=halving_doubling,outer=chain:segments=2"
+    bound = resolve_algorithm(text)
+
+    outer = bound.parameters["outer"]
+    inner = bound.parameters["inner"]
+    assert (outer.name, outer.collective, dict(outer.parameters)) == ("chain", "all_reduce", {"segments": 2})
+    assert (inner.reduce_scatter.collective, inner.all_gather.collective) == ("reduce_scatter", "all_gather")
+    assert str(bound) == text
+    assert bound == resolve_algorithm(text)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "refused"),
+    [
+        ("outer=rign", "unknown algorithm 'rign' for all_reduce; did you mean 'ring'"),
+        ("inner=tree", "unknown algorithm 'tree' for reduce_scatter; .*shipped: "),
+        ("inner=pat:segments=2", "algorithm pat has no parameter 'segments'"),
+    ],
+)
+def test_a_part_that_does_not_exist_is_refused_by_its_name(parameters: str, refused: str) -> None:
+    with pytest.raises(UnknownAlgorithmError, match=refused):
+        resolve_algorithm(f"hierarchical:{parameters}")
+
+
+def test_parts_may_be_algorithms_of_ones_own() -> None:
+    @algorithm(array_form=True, num_chunks=tree.num_chunks, cost=tree.cost)
+    def mine(rank: int, world_size: int) -> Any:
+        return tree(rank, world_size)
+
+    placed = hierarchical.with_parameters(ranks_per_node=2, outer=mine)
+
+    assert verify(placed, 6).num_steps == verify("hierarchical:ranks_per_node=2,outer=tree", 6).num_steps
+    assert str(placed) == "hierarchical:ranks_per_node=2,outer=mine"
+
+
+@pytest.mark.parametrize("names", [{"inner": "ring"}, {"outer": "tree"}])
+def test_names_of_parts_in_python_are_refused_with_what_takes_them(names: dict[str, str]) -> None:
+    refused = r"made of algorithms, got inner=.* resolve_algorithm\('hierarchical:inner=NAME,outer=NAME'\)"
+
+    with pytest.raises(TypeError, match=refused):
+        list(hierarchical(0, 8, **names))
+    with pytest.raises(TypeError, match=refused):
+        hierarchical.with_parameters(**names).num_chunks(8)
 
 
 def test_nodes_of_no_ranks_are_refused() -> None:
