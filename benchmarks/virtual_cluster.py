@@ -17,7 +17,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,8 +25,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from collectives.virtual import run_virtual
-from collectives.virtual.computation import Roofline
+from collectives.virtual import Roofline, VirtualRun, run
 from sim import Topology
 
 STEPS = 4
@@ -69,14 +67,14 @@ CASES: dict[str, tuple[int, Callable[[nn.Sequential], nn.Module], str | None]] =
 }
 
 
-def measure(name: str) -> Any:
-    """Carry out a case and return the run, its CPU seconds and its seconds."""
+def measure(name: str) -> tuple[VirtualRun, float, float]:
+    """Carry out a case and return the outcome, its CPU seconds and its seconds."""
     num_ranks, wrap, device = CASES[name]
     topology = Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
-    run_virtual(train(wrap), Topology.switch(num_ranks=2, bandwidth="1GB/s", latency="2us"))  # imports
+    run(train(wrap), network=Topology.switch(num_ranks=2, bandwidth="1GB/s", latency="2us"))  # imports
     began, cpu_began = time.perf_counter(), time.process_time()
-    run = run_virtual(train(wrap), topology, compute=Roofline(device) if device else None)
-    return run, time.process_time() - cpu_began, time.perf_counter() - began
+    outcome = run(train(wrap), network=topology, compute=Roofline(device) if device else None)
+    return outcome, time.process_time() - cpu_began, time.perf_counter() - began
 
 
 def main() -> None:
@@ -100,8 +98,10 @@ def main() -> None:
         profile.runcall(measure, name)
         pstats.Stats(profile).sort_stats("tottime").print_stats(ROWS)
         return
-    run, cpu, seconds = measure(name)
-    print(f"{name:<20} {cpu:6.2f} s of CPU {seconds:6.2f} s   {run.seconds * 1e6:10.2f} us of virtual time")
+    outcome, cpu, seconds = measure(name)
+    print(
+        f"{name:<20} {cpu:6.2f} s of CPU {seconds:6.2f} s   {outcome.seconds * 1e6:10.2f} us of virtual time"
+    )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 
 This is an ordinary torchrun script and knows nothing of virtual time.  In virtual time it runs as
 
-    collectives.virtual.run_virtual("examples/digits.py", Topology.switch(num_ranks=4, ...))
+    collectives.virtual.run("examples/digits.py", ranks=4, network="switch-100g")
 
 The global batch is always 128 and holds the same scans however many ranks share it, so all of
 these learn the same network: bit by bit where the number of ranks is the same, and up to rounding

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collectives.catalogue.selectors import Choice
     from collectives.virtual import VirtualRun
     from collectives.virtual.computation import ComputeModel
-    from collectives.virtual.faults import Fault
+    from collectives.virtual.faults import VirtualCondition
     from sim.errors import RankError
     from sim.topology import Topology
 
@@ -44,8 +44,9 @@ class VirtualCluster:
         network: the name of a preset, the path of a network file, or a topology.
         compute: how computation takes time: as ``testbed run --compute`` takes it, such as ``"h100"``, a
             model, or picoseconds per kind of work; None: it takes none.
-        faults: slow and dead ranks, late messages, links that change or fail.
+        conditions: slow and dead ranks, late messages, links that change or fail.
         algorithm: of the collectives, where the code chooses none.
+        faults: an older name of *conditions*.
     """
 
     def __init__(
@@ -54,13 +55,14 @@ class VirtualCluster:
         network: Topology | str | os.PathLike[str] = "switch-100g",
         *,
         compute: ComputeModel | Mapping[str, int] | str | None = None,
-        faults: Sequence[Fault] = (),
+        conditions: Sequence[VirtualCondition] = (),
         algorithm: Choice = "ring",
+        faults: Sequence[VirtualCondition] = (),
     ) -> None:
         self.ranks = ranks
         self.network = network
         self.compute = compute
-        self.faults = tuple(faults)
+        self.conditions = (*conditions, *faults)
         self.algorithm = algorithm
 
     def run(self, fn_or_script: Callable[..., Any] | str | os.PathLike[str], *args: Any) -> VirtualRun:
@@ -90,7 +92,7 @@ class VirtualCluster:
                 self.ranks,
                 self.network,
                 compute=self._model(),
-                faults=self.faults,
+                conditions=self.conditions,
                 algorithm=self.algorithm,
                 argv=argv,
             )
@@ -117,8 +119,9 @@ def on_ranks(
     network: Topology | str | os.PathLike[str] = "switch-100g",
     *,
     compute: ComputeModel | Mapping[str, int] | str | None = None,
-    faults: Sequence[Fault] = (),
+    conditions: Sequence[VirtualCondition] = (),
     algorithm: Choice = "ring",
+    faults: Sequence[VirtualCondition] = (),
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that makes a test run as each of so many ranks; see `VirtualCluster`.
 
@@ -130,7 +133,9 @@ def on_ranks(
     """
     if callable(ranks):
         raise TypeError(f"on_ranks: expected a number of ranks, such as @on_ranks(4), got {ranks!r}")
-    cluster = VirtualCluster(ranks, network, compute=compute, faults=faults, algorithm=algorithm)
+    cluster = VirtualCluster(
+        ranks, network, compute=compute, conditions=(*conditions, *faults), algorithm=algorithm
+    )
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(test)

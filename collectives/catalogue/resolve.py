@@ -99,7 +99,7 @@ def _shipped(name: str, collective: str) -> Algorithm:
     if name == "auto":
         raise UnknownAlgorithmError(
             "auto is a choice among algorithms by size, and none by itself: give it to simulate, connect, "
-            "run_virtual or bench; here name one, such as ring"
+            "collectives.virtual.run or bench; here name one, such as ring"
         )
     raise _unknown(name, f" for {collective}", algorithm_names(collective))
 

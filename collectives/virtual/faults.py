@@ -1,6 +1,6 @@
 """Faults of a virtual cluster that are no matter of its network: ranks that die, messages that are late.
 
-    run_virtual("train.py", topology, conditions=[DeadRank(3, iteration=5), MessageDelay("50us", seed=1)])
+    run("train.py", ranks=8, conditions=[DeadRank(3, iteration=5), MessageDelay("50us", seed=1)])
 
 They are given together with the conditions of `sim.scenario.conditions`.
 """
@@ -72,8 +72,8 @@ class MessageDelay:
             raise ConditionError(f"{self}: seed: expected a number from 0, got {self.seed}")
 
 
-Fault: TypeAlias = Condition | DeadRank | MessageDelay
-"""What `collectives.virtual.run_virtual` takes as a condition."""
+VirtualCondition: TypeAlias = Condition | DeadRank | MessageDelay
+"""Condition of a virtual cluster: one of its network and ranks, or a fault."""
 
 
 class Delays:
@@ -119,13 +119,13 @@ class Faults:
         )
 
     @classmethod
-    def of(cls, faults: Sequence[Fault], topology: Topology) -> Faults:
-        """Return *faults*, sorted by kind.
+    def of(cls, conditions: Sequence[VirtualCondition], topology: Topology) -> Faults:
+        """Return *conditions*, sorted by kind.
 
         Raises:
-            ConditionError: a rank that *topology* has not, or more than one fault where only one can be.
+            ConditionError: a rank that *topology* has not, or more than one where only one can be.
         """
-        deaths = tuple(fault for fault in faults if isinstance(fault, DeadRank))
+        deaths = tuple(one for one in conditions if isinstance(one, DeadRank))
         for death in deaths:
             known = isinstance(death.rank, int) and 0 <= death.rank < topology.num_ranks
             if not known or isinstance(death.rank, bool):
@@ -138,10 +138,10 @@ class Faults:
             raise ConditionError(
                 f"conditions: {ranks.count(twice)} for DeadRank(rank={twice}); a rank dies once"
             )
-        delays = [fault for fault in faults if isinstance(fault, MessageDelay)]
+        delays = [one for one in conditions if isinstance(one, MessageDelay)]
         if len(delays) > 1:
             raise ConditionError(f"conditions: {len(delays)} for MessageDelay; give one")
-        rest = tuple(fault for fault in faults if not isinstance(fault, DeadRank | MessageDelay))
+        rest = tuple(one for one in conditions if not isinstance(one, DeadRank | MessageDelay))
         return cls(rest, deaths, delays[0] if delays else None)
 
     @property

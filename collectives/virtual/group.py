@@ -52,7 +52,7 @@ class VirtualWorld:
 
     @staticmethod
     def of(cluster: Cluster) -> VirtualWorld:
-        """Return the world of *cluster*, in which `collectives.virtual.run_virtual` put it."""
+        """Return the world of *cluster*, in which `collectives.virtual.run` put it."""
         world: VirtualWorld = cluster.shared[VirtualWorld]
         return world
 

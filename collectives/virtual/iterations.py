@@ -55,7 +55,7 @@ class Iterations:
 
     @staticmethod
     def of(cluster: Cluster) -> Iterations:
-        """Return those of *cluster*, where `collectives.virtual.run_virtual` has put them."""
+        """Return those of *cluster*, where `collectives.virtual.run` has put them."""
         iterations: Iterations = cluster.shared[Iterations]
         return iterations
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from collectives.simulation.links import Links
 from collectives.virtual.computation import ComputeModel
-from collectives.virtual.faults import Fault
+from collectives.virtual.faults import VirtualCondition
 from collectives.virtual.iterations import End, Iterations
 from collectives.virtual.notices import Notices
 from sim.cluster import Cluster
@@ -73,7 +73,7 @@ class VirtualReport:
 
     @classmethod
     def of(
-        cls, cluster: Cluster, algorithm: object, model: ComputeModel, faults: Sequence[Fault]
+        cls, cluster: Cluster, algorithm: object, model: ComputeModel, conditions: Sequence[VirtualCondition]
     ) -> VirtualReport:
         """Return what the run on *cluster* has taken."""
         network, scenario, ends = cluster.network, cluster.scenario, Iterations.of(cluster).ends
@@ -95,7 +95,7 @@ class VirtualReport:
             algorithm=_spell(algorithm),
             compute=model.name,
             repeats=model.repeats,
-            conditions=tuple(map(str, faults)),
+            conditions=tuple(map(str, conditions)),
             notices=Notices.of(cluster).texts,
         )
 

@@ -76,7 +76,7 @@ def simulate_step(
     if scenario.slowest is not None:
         raise NotSupportedError(
             "simulate_step: one reducer stands for all ranks, which must compute equally fast; leave out "
-            f"the factor of {scenario.slowest}, or run a script with run_virtual"
+            f"the factor of {scenario.slowest}, or run a script with collectives.virtual.run"
         )
     selector, overlap = selector_on(topology, algorithm), resolve_strategy(strategy)
     name_of_algorithm = algorithm if isinstance(algorithm, str) else str(resolve_algorithm(algorithm))

@@ -178,7 +178,7 @@ def _wrong_in_virtual_time(
     import torch.distributed as dist
 
     from collectives.communicators.connection import connect
-    from collectives.virtual import run_virtual
+    from collectives.virtual import run
 
     def check(rank: int) -> int:
         dist.init_process_group("testbed")
@@ -186,7 +186,7 @@ def _wrong_in_virtual_time(
         payload = Payload(request.collective, count, dtype, rank=rank, world_size=world_size)
         return payload.count_wrong(connect(algorithm=candidate.choice(request.collective)))
 
-    return sum(run_virtual(check, topology).results)
+    return sum(run(check, network=topology).results)
 
 
 def simulated(

@@ -13,7 +13,8 @@ import typer
 from testbed.errors import INTERRUPTED, UsageError, reporting_errors
 from testbed.output.folder import check_writable, document
 from testbed.output.table import print_json, seconds, spell_size, stdout_console
-from testbed.scripts.observed_script import ScriptError, observe_script
+from testbed.scripts.observed_script import observe_script
+from testbed.scripts.script import ScriptError
 
 if TYPE_CHECKING:
     from ddp import Profile

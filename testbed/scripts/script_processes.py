@@ -1,4 +1,4 @@
-"""A script for real: a process for each rank, with our algorithms, whatever backend it asks for.
+"""Scripts for real: a process for each rank, with our algorithms, whatever backend the script asks for.
 
 This module is also what each process runs: it makes ``testbed`` the backend of all process groups
 and then becomes the script.
@@ -6,16 +6,13 @@ and then becomes the script.
 
 from __future__ import annotations
 
-import functools
 import os
-import runpy
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from testbed.errors import UsageError
 from testbed.scripts.launch import launch
+from testbed.scripts.script import check_script
 
 _ALGORITHM = "TESTBED_ALGORITHM"
 
@@ -37,48 +34,40 @@ def run_processes(
         RankExitError: a rank failed.
         CollectiveError: there is no such algorithm.
     """
-    if not module and not Path(script).is_file():
-        raise UsageError(f"{script}: there is no such script")
+    check_script(script, is_module=module)
     from collectives.catalogue.selectors import check_choice
     from testbed.scripts.virtual_script import parse_algorithm
 
     check_choice(parse_algorithm(algorithm))
-    what = f"{num_ranks} process{'es' * (num_ranks != 1)}"
+    what = "1 process" if num_ranks == 1 else f"{num_ranks} processes"
     print(f"For real: {what} of this machine, backend testbed, {algorithm}.", file=sys.stderr, flush=True)
-    how = ["-m", script] if module else [script]
-    command = [sys.executable, "-u", "-m", "testbed.scripts.script_processes", *how, *arguments]
+
+    named = ["-m", script] if module else [script]
+    command = [sys.executable, "-u", "-m", "testbed.scripts.script_processes", *named, *arguments]
     launch(command, num_ranks, environment={_ALGORITHM: algorithm})
 
 
 def _become_script() -> None:
     """Run the script that the arguments name, with our backend."""
-    import torch.distributed.distributed_c10d as c10d
-
-    from collectives.autoload import BACKEND, register
+    from collectives.autoload import register
     from collectives.torch_backend import TestbedOptions
+    from collectives.torch_backend.every_group import every_group_ours
+    from collectives.torch_backend.script import Module, Script
     from testbed.scripts.virtual_script import parse_algorithm
 
     register()
     options = TestbedOptions(parse_algorithm(os.environ.pop(_ALGORITHM, "ring")))
-    helper = c10d._new_process_group_helper
+    for owner, name, value in every_group_ours(options=options):
+        setattr(owner, name, value)
 
-    @functools.wraps(helper)
-    def make(size: int, rank: int, ranks: list[int], backend: Any, *rest: Any, **more: Any) -> Any:
-        more["backend_options"] = options
-        return helper(size, rank, ranks, c10d.Backend(BACKEND), *rest, **more)
-
-    own: Any = c10d
-    own._new_process_group_helper = make
-    own.default_pg_nccl_timeout = own.default_pg_timeout  # unset where torch has no NCCL
     _, *arguments = sys.argv
+    sys.path.pop(0)  # the current folder, as this module was started with -m
     if arguments[0] == "-m":
-        sys.argv = arguments[1:]
-        sys.path[0] = str(Path.cwd())
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        script = Script(Module(arguments[1]), arguments[2:])
     else:
-        sys.argv = arguments
-        sys.path[0] = str(Path(arguments[0]).resolve().parent)
-        runpy.run_path(arguments[0], run_name="__main__")
+        script = Script(Path(arguments[0]), arguments[1:])
+    with script.as_main() as main:
+        script.run(main)
 
 
 if __name__ == "__main__":

@@ -105,12 +105,12 @@ def train_virtual(
 
     *compute* says what each piece of computation costs, in picoseconds.
     """
-    from collectives.virtual import run_virtual
+    from collectives.virtual import run
 
     started = time.perf_counter()
     with contextlib.redirect_stdout(_Lines(on_line)):
-        run = run_virtual(script, topology, argv=["--output", str(folder), *options], compute=compute)
-    return _trained(name, how, topology.num_ranks, folder, time.perf_counter() - started, run.seconds)
+        outcome = run(script, network=topology, argv=["--output", str(folder), *options], compute=compute)
+    return _trained(name, how, topology.num_ranks, folder, time.perf_counter() - started, outcome.seconds)
 
 
 def check_training(processes: Trained, virtual: Trained, single: Trained) -> list[Check]:

@@ -1,4 +1,4 @@
-"""A script on rank threads for the command line: what it prints, how it fails, how it is stopped."""
+"""Scripts on rank threads for the command line: their output, their failures, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import INTERRUPTED, UsageError
 from testbed.options.arguments import parse_compute_model
-from testbed.scripts.observed_script import ScriptError, print_traceback
 from testbed.scripts.rank_output import RankOutput
+from testbed.scripts.script import ScriptError, check_script, print_traceback
 from testbed.scripts.virtual_status import StatusLine
 
 if TYPE_CHECKING:
     from collectives.catalogue.selectors import Choice
     from collectives.virtual import VirtualReport
-    from collectives.virtual.faults import Fault
+    from collectives.virtual.faults import VirtualCondition
     from sim import Topology, Trace
     from sim.errors import RankError
 
@@ -38,7 +37,7 @@ def run_script(
     module: bool,
     compute: str,
     algorithm: Choice,
-    conditions: Sequence[Fault],
+    conditions: Sequence[VirtualCondition],
     heard: str,
     trace: Trace | None,
     as_json: bool,
@@ -62,24 +61,22 @@ def run_script(
         ScriptError: the script failed; its traceback has been printed.
         SimulationError: ranks wait in vain, or lost messages.
     """
-    if not module and not Path(script).is_file():
-        raise UsageError(f"{script}: there is no such script")
+    check_script(script, is_module=module)
     what = f"{topology.num_ranks} ranks on {topology.name}"
     status = StatusLine(what, sys.stderr) if sys.stderr.isatty() else None
     output = RankOutput(
         heard, topology.num_ranks, as_json=as_json, before_write=None if status is None else status.make_way
     )
-    from collectives.virtual import run_virtual
-    from collectives.virtual.script import Module
+    from collectives.virtual import Module, run
     from sim.errors import RankError
 
     if status is not None:
         status.show(0, 0)
     try:
         with _stopped_at_once():
-            return run_virtual(
+            return run(
                 Module(script) if module else script,
-                topology,
+                network=topology,
                 argv=arguments,
                 compute=parse_compute_model(compute),
                 algorithm=algorithm,

@@ -65,7 +65,7 @@ TESTS = """
         pytest.skip("not here")
 
     @pytest.mark.xfail(raises=DeadlockError, strict=True)
-    @on_ranks(3, faults=[DeadRank(1, at="1us"), MessageDelay("5us")])
+    @on_ranks(3, conditions=[DeadRank(1, at="1us")], faults=[MessageDelay("5us")])
     def test_with_faults():
         dist.init_process_group()
         dist.barrier()

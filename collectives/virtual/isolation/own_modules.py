@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from collectives.torch_backend.script import text_of
 from sim.cluster import Cluster
 
 _LIBRARIES = tuple(
@@ -91,12 +92,6 @@ class OwnModules:
             path.is_relative_to(self._folder) and not any(map(path.is_relative_to, _LIBRARIES))
             for path in paths
         )
-
-
-def text_of(spec: ModuleSpec) -> str | None:
-    """Return the text of a module; None where it is not known."""
-    source: Callable[[str], str | None] | None = getattr(spec.loader, "get_source", None)
-    return None if source is None else source(spec.name)
 
 
 class _Items:

@@ -1,4 +1,4 @@
-"""What is replaced in torch for a run on rank threads, and put back at its end.
+"""Process groups between rank threads: replacements in torch for the time of a run.
 
 Whatever backend a script asks for, its process groups are ours (`collectives.torch_backend`), and
 what torch does for some backends only it does for them: splitting a group, hooks in C++.
@@ -16,10 +16,11 @@ import torch.distributed as dist
 import torch.distributed.device_mesh
 from torch._C._distributed_c10d import PrefixStore
 
-from collectives.autoload import BACKEND, register
+from collectives.autoload import register
 from collectives.catalogue.selectors import Choice
 from collectives.torch_backend import TestbedProcessGroup
 from collectives.torch_backend.creation import members_from
+from collectives.torch_backend.every_group import every_group_ours
 from collectives.torch_backend.replacements import replacements
 from collectives.virtual.group import RankThreads, VirtualStore
 from collectives.virtual.isolation import process_wide
@@ -33,7 +34,7 @@ _c10d_core: Any = torch._C._distributed_c10d
 @contextlib.contextmanager
 def process_groups_on_rank_threads() -> Iterator[None]:
     """Let rank threads meet in a `VirtualStore` and make process groups of their own."""
-    rendezvous, new_group, split_group = _c10d.rendezvous, _c10d._new_process_group_helper, _c10d.split_group
+    rendezvous, split_group = _c10d.rendezvous, _c10d.split_group
 
     def meet(url: str, rank: int = -1, world_size: int = -1, **options: Any) -> Iterator[Any]:
         rank_thread = Cluster.current()
@@ -44,14 +45,6 @@ def process_groups_on_rank_threads() -> Iterator[None]:
             store = VirtualStore.of(rank_thread)
             yield store, rank_thread.rank if rank < 0 else rank, num_ranks if world_size < 0 else world_size
 
-    def make(size: int, rank: int, ranks: list[int], backend: Any, *rest: Any, **options: Any) -> Any:
-        if Cluster.current() is None:
-            return new_group(size, rank, ranks, backend, *rest, **options)
-        group, store = new_group(size, rank, ranks, dist.Backend(BACKEND), *rest, **options)
-        if isinstance(group, TestbedProcessGroup):  # the name that the script asked for
-            _c10d._world.pg_map[group] = (str(backend), store)
-        return group, store
-
     def split(parent_pg: Any = None, split_ranks: Any = None, *rest: Any, **options: Any) -> Any:
         if Cluster.current() is None or not split_ranks:
             return split_group(parent_pg, split_ranks, *rest, **options)
@@ -59,8 +52,7 @@ def process_groups_on_rank_threads() -> Iterator[None]:
 
     changes: list[Replacement] = [
         (_c10d, "rendezvous", meet),
-        (_c10d, "_new_process_group_helper", make),
-        (_c10d, "default_pg_nccl_timeout", _c10d.default_pg_timeout),  # unset where torch has no NCCL
+        *every_group_ours(lambda: Cluster.current() is not None, shows_name_asked_for=True),
         (_c10d, "split_group", split),
         (dist, "split_group", split),
         (torch.distributed.device_mesh, "split_group", split),

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.virtual import end_iteration, run
+from collectives.virtual import end_iteration, run, run_virtual
 from sim import Straggler
 from sim.cluster import Cluster
 from sim.errors import NetworkFileError, TopologyError
@@ -116,7 +116,7 @@ def test_the_report_says_what_it_rests_on() -> None:
         dist.all_reduce(torch.ones(100))
 
     report = run(
-        work, 4, "switch-100g", algorithm={"all_reduce": "tree"}, faults=[Straggler(1, delay="1ms")]
+        work, 4, "switch-100g", algorithm={"all_reduce": "tree"}, conditions=[Straggler(1, delay="1ms")]
     ).report
 
     assert report.algorithm == "all_reduce by tree"
@@ -137,3 +137,15 @@ def test_a_network_is_a_name_or_a_topology_and_must_have_so_many_ranks() -> None
     with pytest.raises(TopologyError, match="2 ranks, but 3"):
         run(lambda rank: None, 3, switch(2))
     assert run(lambda rank: rank, network=switch(2)).results == [0, 1]
+
+
+def test_conditions_given_under_their_older_names_are_the_same_conditions() -> None:
+    def work(rank: int) -> None:
+        dist.init_process_group("nccl")
+        dist.all_reduce(torch.ones(100))
+
+    slow = Straggler(1, delay="1ms")
+    now = run(work, 3, conditions=[slow])
+
+    assert run(work, 3, faults=[slow]).times_ps == now.times_ps
+    assert run_virtual(work, now.cluster.topology, conditions=[slow]).times_ps == now.times_ps

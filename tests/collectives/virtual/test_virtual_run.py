@@ -25,8 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.errors import UnknownAlgorithmError
-from collectives.virtual import run_virtual
-from collectives.virtual.script import Module
+from collectives.virtual import Module, run_virtual
 from sim.cluster import Cluster
 from sim.errors import DeadlockError, RankError
 from sim.topology import Topology
@@ -286,6 +285,12 @@ def test_a_script_sees_its_own_main_arguments_and_neighbours(tmp_path):
         assert variables["arguments"] == ["--fast"]
         assert variables["neighbour"] == "neighbour"
         assert variables["file"] == str(path)
+
+
+def test_a_script_inherits_no_future_import_of_ours(tmp_path):
+    path = script(tmp_path, "def double(number: int): ...\nkind = double.__annotations__['number']\n")
+
+    assert run_virtual(path, switch(1)).results[0]["kind"] is int
 
 
 def test_a_script_may_end_by_exiting_with_success(tmp_path):

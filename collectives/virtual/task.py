@@ -1,0 +1,79 @@
+"""Task of the ranks of a run: a function of the rank, or a script."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from collectives.torch_backend.script import Module, Script
+from collectives.virtual.devices.mapping import Devices
+from collectives.virtual.isolation import per_rank
+from collectives.virtual.isolation.own_modules import OwnModules
+from sim.cluster import RankContext
+
+FunctionOrScript = Callable[[int], Any] | Module | str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What every rank runs.
+
+    Attributes:
+        run: does it, given the rank, on the rank's thread.
+        contexts: what each rank has of its own for it.
+        around: entered before the first rank begins, and left after the last.
+    """
+
+    run: Callable[[int], Any]
+    contexts: Sequence[RankContext]
+    around: AbstractContextManager[None]
+
+    @classmethod
+    def of(
+        cls, fn_or_script: FunctionOrScript, argv: Sequence[str], num_ranks: int, devices: Devices
+    ) -> Task:
+        """Return the task that calls a function, or runs a script as if each rank were a process of its own.
+
+        Args:
+            fn_or_script: a function of the rank, the path of a script, or a module.
+            argv: the script's arguments, without its name.
+            num_ranks: number of ranks.
+            devices: get to read all code of the user before it runs.
+
+        Raises:
+            OSError, ModuleNotFoundError, SyntaxError: the script cannot be read, or is no Python.
+        """
+        if callable(fn_or_script):
+            devices.read_module_of(fn_or_script)
+            return cls(fn_or_script, (), contextlib.nullcontext())
+
+        named = fn_or_script if isinstance(fn_or_script, Module) else Path(fn_or_script)
+        script = Script(named, argv)
+        if script.text is not None:
+            devices.read(script.text)
+        devices.read(" ".join(argv))
+        return cls._of_script(script, num_ranks, devices)
+
+    @classmethod
+    def _of_script(cls, script: Script, num_ranks: int, devices: Devices) -> Task:
+        mains = [ModuleType("__main__") for _ in range(num_ranks)]
+        own_modules = OwnModules(script.folder, num_ranks, devices.read)
+        search_path = script.search_path()
+
+        def run(rank: int) -> dict[str, Any]:
+            return script.run(mains[rank], devices.read if rank == 0 else None)
+
+        contexts: list[RankContext] = [
+            per_rank.item(num_ranks, sys.modules, "__main__", lambda rank: mains[rank]),
+            per_rank.attribute(num_ranks, sys, "argv", lambda rank: list(script.argv)),
+            per_rank.attribute(num_ranks, sys, "path", lambda rank: list(search_path)),
+            own_modules,
+        ]
+        return cls(run, contexts, own_modules.found())
