@@ -6,11 +6,12 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; sys.version_info >= (3, 11) and print("$(python)")' 2>/dev/null)))
 
-.PHONY: help demo test lint verify docs test-gpu test-privileged clean
+.PHONY: help demo test test-all lint verify docs test-gpu test-privileged clean
 
 help:
 	@echo 'make demo             prove, train, predict, show: results/demo'
-	@echo 'make test             all tests that this machine can run'
+	@echo 'make test             every promise, each at a few points: five minutes on two cores'
+	@echo 'make test-all         the same, then at all other points: fifteen minutes'
 	@echo 'make lint             ruff, mypy --strict, the layers'
 	@echo 'make verify           prove every shipped algorithm for 2 to 64 ranks, and for some up to 1024'
 	@echo 'make docs             write docs/algorithms.md and docs/schedules/ out of the shipped algorithms'
@@ -22,9 +23,16 @@ demo: $(STAMP)
 	$(BIN)/testbed demo
 
 # Tests of several processes come last and by themselves: they want the cores, and some watch the clock.
+PYTEST := $(BIN)/python -m pytest
+PARALLEL := -n auto --maxprocesses 8 --dist worksteal -m 'not distributed'
+
 test: $(STAMP)
-	@$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m 'not distributed'; one=$$?; \
-	$(BIN)/python -m pytest -m distributed; two=$$?; exit $$((one || two))
+	@$(PYTEST) --few-points $(PARALLEL); one=$$?; \
+	$(PYTEST) --few-points -m distributed; two=$$?; exit $$((one || two))
+
+test-all: test
+	@$(PYTEST) --other-points $(PARALLEL); one=$$?; \
+	$(PYTEST) --other-points -m distributed; two=$$?; exit $$((one || two))
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

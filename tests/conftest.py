@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.distributed.pool import WorkerPool
+from tests.points import covering
 
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -23,8 +24,26 @@ def pool() -> Iterator[WorkerPool]:
         yield workers
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip, with the reason, what this machine cannot run."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let ``make test`` ask for few points of each test."""
+    parser.addoption(
+        "--few-points",
+        action="store_true",
+        help="of a test with many parameters run points that have every value once (see tests/points.py)",
+    )
+    parser.addoption(
+        "--other-points", action="store_true", help="run only the points that --few-points leaves out"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out points that were not asked for; skip, with the reason, what this machine cannot run."""
+    few, others = config.getoption("--few-points"), config.getoption("--other-points")
+    if few or others:
+        chosen = covering(items)
+        kept = [item for item in items if (item in chosen) == few]
+        config.hook.pytest_deselected(items=[item for item in items if (item in chosen) != few])
+        items[:] = kept
     missing = {"gpu": _missing_for_gpu, "privileged": _missing_for_privileged}
     for marker, reason_for in missing.items():
         marked = [item for item in items if item.get_closest_marker(marker)]

@@ -1,0 +1,72 @@
+"""Few points of tests that have many: every value of every parameter once, and not their product.
+
+A test that goes over algorithms, collectives and world sizes makes one promise at hundreds of points.
+``make test`` keeps that promise at few of them, so that it stays short whatever is added:
+
+- of a parameter's numbers the least, the middle and the greatest;
+- every other value of a parameter at least once.
+
+``make test-all`` runs all points.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+
+import pytest
+
+Value = tuple[str, Hashable]
+
+
+def covering(items: Sequence[pytest.Item]) -> set[pytest.Item]:
+    """Return those of *items* that together have every value of every parameter of every test."""
+    points: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        points[item.nodeid.partition("[")[0]].append(item)
+    return {item for own in points.values() for item in _covering_one_test(own)}
+
+
+def _covering_one_test(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Choose greedily: next the point, the first of several, that has most of the values still wanted."""
+    values = {item: _values(item) for item in items}
+    wanted = _without_most_numbers(set().union(*values.values()))
+    if not wanted:
+        return list(items)
+
+    chosen = []
+    while wanted:
+        best = max(items, key=lambda item: len(values[item] & wanted))
+        chosen.append(best)
+        wanted -= values[best]
+    return chosen
+
+
+def _values(item: pytest.Item) -> set[Value]:
+    callspec = getattr(item, "callspec", None)
+    parameters = {} if callspec is None else callspec.params
+    return {(name, _key(value)) for name, value in parameters.items()}
+
+
+def _key(value: object) -> Hashable:
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return value  # type: ignore[return-value]
+
+
+def _without_most_numbers(values: set[Value]) -> set[Value]:
+    numbers: dict[str, list[float]] = defaultdict(list)
+    for name, value in values:
+        if _is_number(value):
+            numbers[name].append(value)  # type: ignore[arg-type]
+    kept = set()
+    for name, own in numbers.items():
+        own.sort()
+        kept |= {(name, own[0]), (name, own[len(own) // 2]), (name, own[-1])}
+    return {(name, value) for name, value in values if not _is_number(value) or (name, value) in kept}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
