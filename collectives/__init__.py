@@ -6,91 +6,39 @@ this package in each of its processes (see `collectives.autoload`), and proofs n
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from collectives.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from collectives.catalogue.resolve import algorithm_names, resolve_algorithm
-    from collectives.catalogue.verification import verify
-    from collectives.communicators.communicator import Communicator
-    from collectives.communicators.connection import connect
-    from collectives.errors import (
-        AlgorithmFileError,
-        CollectiveError,
-        CollectiveTimeoutError,
-        MismatchError,
-        NotExactError,
-        NotSupportedError,
-        ProgramError,
-        UnknownAlgorithmError,
-    )
-    from collectives.program import Algorithm, Copy, Cost, Recv, RecvReduce, Reduce, Send, Step, algorithm
-    from collectives.proof import Proof
-    from collectives.simulation import simulate, simulate_jobs
-    from collectives.simulation.job import Job
-    from collectives.simulation.run import Run
+    from collectives.catalogue.resolve import algorithm_names as algorithm_names
+    from collectives.catalogue.resolve import resolve_algorithm as resolve_algorithm
+    from collectives.catalogue.verification import verify as verify
+    from collectives.communicators.communicator import Communicator as Communicator
+    from collectives.communicators.connection import connect as connect
+    from collectives.errors import AlgorithmFileError as AlgorithmFileError
+    from collectives.errors import CollectiveError as CollectiveError
+    from collectives.errors import CollectiveTimeoutError as CollectiveTimeoutError
+    from collectives.errors import MismatchError as MismatchError
+    from collectives.errors import NotExactError as NotExactError
+    from collectives.errors import NotSupportedError as NotSupportedError
+    from collectives.errors import ProgramError as ProgramError
+    from collectives.errors import UnknownAlgorithmError as UnknownAlgorithmError
+    from collectives.program import Algorithm as Algorithm
+    from collectives.program import Copy as Copy
+    from collectives.program import Cost as Cost
+    from collectives.program import Recv as Recv
+    from collectives.program import RecvReduce as RecvReduce
+    from collectives.program import Reduce as Reduce
+    from collectives.program import Send as Send
+    from collectives.program import Step as Step
+    from collectives.program import algorithm as algorithm
+    from collectives.proof import Proof as Proof
+    from collectives.simulation import simulate as simulate
+    from collectives.simulation import simulate_jobs as simulate_jobs
+    from collectives.simulation.job import Job as Job
+    from collectives.simulation.run import Run as Run
 
 __version__ = "0.1.0"
 
-_NAMES = {
-    "communicators.communicator": ("Communicator",),
-    "communicators.connection": ("connect",),
-    "errors": (
-        "AlgorithmFileError",
-        "CollectiveError",
-        "CollectiveTimeoutError",
-        "MismatchError",
-        "NotExactError",
-        "NotSupportedError",
-        "ProgramError",
-        "UnknownAlgorithmError",
-    ),
-    "simulation.job": ("Job",),
-    "program": ("Algorithm", "Copy", "Cost", "Recv", "RecvReduce", "Reduce", "Send", "Step", "algorithm"),
-    "proof": ("Proof",),
-    "catalogue.verification": ("verify",),
-    "catalogue.resolve": ("algorithm_names", "resolve_algorithm"),
-    "simulation.run": ("Run",),
-    "simulation": ("simulate", "simulate_jobs"),
-}
-_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
-
-__all__ = [
-    "Algorithm",
-    "AlgorithmFileError",
-    "CollectiveError",
-    "CollectiveTimeoutError",
-    "Communicator",
-    "Copy",
-    "Cost",
-    "Job",
-    "MismatchError",
-    "NotExactError",
-    "NotSupportedError",
-    "ProgramError",
-    "Proof",
-    "Recv",
-    "RecvReduce",
-    "Reduce",
-    "Run",
-    "Send",
-    "Step",
-    "UnknownAlgorithmError",
-    "algorithm",
-    "algorithm_names",
-    "connect",
-    "resolve_algorithm",
-    "simulate",
-    "simulate_jobs",
-    "verify",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -5,41 +5,18 @@ Importing this package imports no torch; the first use of a name imports what it
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from collectives.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from ddp.profiles import Profile, load_profile
-    from ddp.recording import record, record_profile
-    from ddp.simulation.simulated_step import simulate_step
-    from ddp.simulation.step_run import StepRun
-    from ddp.training.data_parallel import DistributedDataParallel
-    from ddp.training.overlapped_optimizer import OverlappedOptimizer
+    from ddp.profiles import Profile as Profile
+    from ddp.profiles import load_profile as load_profile
+    from ddp.recording import record as record
+    from ddp.recording import record_profile as record_profile
+    from ddp.simulation.simulated_step import simulate_step as simulate_step
+    from ddp.simulation.step_run import StepRun as StepRun
+    from ddp.training.data_parallel import DistributedDataParallel as DistributedDataParallel
+    from ddp.training.overlapped_optimizer import OverlappedOptimizer as OverlappedOptimizer
 
-_HOMES = {
-    "DistributedDataParallel": "ddp.training.data_parallel",
-    "OverlappedOptimizer": "ddp.training.overlapped_optimizer",
-    "Profile": "ddp.profiles.profile",
-    "StepRun": "ddp.simulation.step_run",
-    "load_profile": "ddp.profiles.profile",
-    "record": "ddp.recording.recording",
-    "record_profile": "ddp.recording.recording",
-    "simulate_step": "ddp.simulation.simulated_step",
-}
-
-__all__ = [
-    "DistributedDataParallel",
-    "OverlappedOptimizer",
-    "Profile",
-    "StepRun",
-    "load_profile",
-    "record",
-    "record_profile",
-    "simulate_step",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'ddp' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+__getattr__, __dir__, __all__ = lazy_names(__name__)

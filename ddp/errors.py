@@ -9,9 +9,12 @@ DDPError
 ├── CommHookError         a communication hook did not do what hooks do
 ├── GradientError         a gradient is not finite, or not the same on all ranks
 └── NotSupportedError     an option of torch's DDP that this version does not have
+                          (also the NotSupportedError of `collectives`)
 """
 
 from __future__ import annotations
+
+from collectives import errors
 
 
 class DDPError(Exception):
@@ -46,5 +49,5 @@ class GradientError(DDPError):
     """A check of gradients that was asked for has failed; raised on every rank."""
 
 
-class NotSupportedError(DDPError):
+class NotSupportedError(DDPError, errors.NotSupportedError):
     """An option that torch's DDP has and this version does not."""

@@ -20,6 +20,9 @@ from typing import ParamSpec, TypeVar
 
 import typer
 
+from collectives.errors import AlgorithmFileError, CollectiveError, NotSupportedError
+from ddp.errors import DDPError
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -50,20 +53,21 @@ def exit_code_of(error: Exception) -> int | None:
     """Return the exit code for an error that a user can cause, None for one of ours."""
     if isinstance(error, TestbedError):
         return error.exit_code
-    from collectives.errors import AlgorithmFileError, CollectiveError, NotSupportedError
-
-    expected: tuple[type[Exception], ...] = (CollectiveError,)
-    usage: tuple[type[Exception], ...] = (ValueError, AlgorithmFileError, NotSupportedError)
-    if "sim.errors" in sys.modules:
-        expected += (sys.modules["sim.errors"].SimulationError,)
-    if "ddp.errors" in sys.modules:
-        expected += (sys.modules["ddp.errors"].DDPError,)
-        usage += (sys.modules["ddp.errors"].NotSupportedError,)
     if isinstance(error, OSError):
         return 2
-    if isinstance(error, expected):
-        return 2 if isinstance(error, usage) else 1
-    return None
+    if not _raised_by_a_layer_below(error):
+        return None
+    usage = (ValueError, AlgorithmFileError, NotSupportedError)
+    return 2 if isinstance(error, usage) else 1
+
+
+def _raised_by_a_layer_below(error: Exception) -> bool:
+    """Return whether *error* is one that `collectives`, `ddp` or `sim` raises on purpose."""
+    if isinstance(error, CollectiveError | DDPError):
+        return True
+    from sim.errors import SimulationError  # brings the whole simulator
+
+    return isinstance(error, SimulationError)
 
 
 def reporting_errors(command: Callable[P, T]) -> Callable[P, T]:

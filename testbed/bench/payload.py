@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from collectives.program.contracts import CONTRACTS
-
 if TYPE_CHECKING:
     import torch
 
@@ -29,7 +27,13 @@ PERIOD = 251
 
 def num_parts(collective: str, world_size: int) -> int:
     """Return of how many equal parts the buffer consists, each of which is a call's parameter."""
-    return world_size if CONTRACTS[collective].equal_parts else 1
+    return world_size if _has_equal_parts(collective) else 1
+
+
+def _has_equal_parts(collective: str) -> bool:
+    from collectives.program.contracts import CONTRACTS  # brings NumPy, which --help does without
+
+    return CONTRACTS[collective].equal_parts
 
 
 class Payload:
@@ -68,7 +72,7 @@ class Payload:
             "scatter": (whole if rank == ROOT else 0, count),
         }.get(collective, (whole, whole))
         self.output = torch.empty(takes, dtype=dtype, device=device)
-        in_place = not CONTRACTS[collective].equal_parts
+        in_place = not _has_equal_parts(collective)
         self.input = self.output if in_place else torch.empty(gives, dtype=dtype, device=device)
 
     def call(self, communicator: Communicator) -> None:

@@ -5,12 +5,29 @@ import pkgutil
 import subprocess
 import sys
 
+import pytest
+
 import collectives
 
 
 def test_every_public_name_can_be_imported() -> None:
     for name in collectives.__all__:
         assert not inspect.ismodule(getattr(collectives, name))
+
+
+def test_names_are_listed_and_imported_by_a_star() -> None:
+    names: dict[str, object] = {}
+
+    exec("from collectives import *", names)
+
+    assert {*collectives.__all__} <= names.keys()
+    assert dir(collectives) == collectives.__all__
+    assert "Send" in collectives.__all__
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match=r"module 'collectives' has no attribute 'Nothing'"):
+        collectives.Nothing  # noqa: B018
 
 
 def test_no_module_has_the_name_of_something_public() -> None:

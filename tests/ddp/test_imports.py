@@ -7,6 +7,9 @@ import sys
 
 import pytest
 
+import collectives.errors
+import ddp.errors
+
 
 @pytest.mark.parametrize(
     "module",
@@ -20,14 +23,17 @@ import pytest
     ],
 )
 def test_the_core_imports_neither_torch_nor_the_simulator(module: str) -> None:
-    program = (
-        f"import sys, {module}\n"
-        "print([name for name in ('torch', 'numpy', 'simpy', 'sim', 'collectives') if name in sys.modules])"
-    )
+    program = f"import sys, {module}; print(*sys.modules)"
 
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    assert answer.stdout.strip() == "[]"
+    loaded = answer.stdout.split()
+    assert {"torch", "numpy", "simpy", "sim"}.isdisjoint(loaded)
+    assert {name for name in loaded if name.startswith("collectives")} <= {
+        "collectives",
+        "collectives.errors",
+        "collectives.lazy_names",
+    }
 
 
 def test_the_simulated_driver_imports_no_torch() -> None:
@@ -38,8 +44,22 @@ def test_the_simulated_driver_imports_no_torch() -> None:
     assert answer.stdout.strip() == "False"
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    import ddp
+def test_what_is_not_supported_is_caught_as_an_error_of_either_package() -> None:
+    refusal = ddp.errors.NotSupportedError("no such option")
 
+    assert isinstance(refusal, ddp.errors.DDPError)
+    assert isinstance(refusal, collectives.errors.NotSupportedError)
+
+
+def test_every_public_name_can_be_imported() -> None:
+    names: dict[str, object] = {}
+
+    exec("from ddp import *", names)
+
+    assert {*ddp.__all__} <= names.keys()
+    assert dir(ddp) == ddp.__all__
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         ddp.Nothing  # noqa: B018

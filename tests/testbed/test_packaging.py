@@ -27,3 +27,11 @@ def test_the_version_is_the_distributions() -> None:
         pytest.skip("run from a checkout that is not installed")
 
     assert testbed.__version__ == installed
+
+
+def test_the_command_line_starts_without_what_only_some_commands_need() -> None:
+    code = "import sys, testbed.cli; print({'matplotlib', 'numpy', 'simpy', 'torch'} & {*sys.modules})"
+
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
+
+    assert finished.stdout.decode().strip() == "set()", finished.stderr.decode()
