@@ -9,6 +9,10 @@ from typing import Protocol
 class Clock(Protocol):
     """A rank's own clock."""
 
+    @property
+    def must_be_charged(self) -> bool:
+        """Whether computation takes only the time that is charged for it, as in virtual time."""
+
     def now_ps(self) -> int:
         """Return this rank's time in integer picoseconds since an arbitrary zero."""
 
@@ -23,6 +27,8 @@ class Clock(Protocol):
 
 class RealClock:
     """The machine's monotonic clock."""
+
+    must_be_charged = False
 
     def now_ps(self) -> int:
         """Return the monotonic time in picoseconds."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from collectives.communicators.communicator import Communicator
-from collectives.execution.clock import RealClock
 
 
 class SpanRecorder(Protocol):
@@ -36,7 +35,7 @@ class Timeline:
         self._rank = communicator.rank
         self._clock = communicator.clock
         self._recorder = recorder
-        self.matters = recorder is not None or not isinstance(self._clock, RealClock)
+        self.matters = recorder is not None or self._clock.must_be_charged
         self.latest_ps = self._clock.now_ps()
 
     def now_ps(self) -> int:

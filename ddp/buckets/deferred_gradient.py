@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch.nn import Parameter
+from torch.utils import _pytree as pytree
 
 from ddp.errors import DDPError
 
@@ -43,10 +44,12 @@ class DeferredGradient(torch.Tensor):
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         """Refuse *func*."""
+        leaves = pytree.tree_leaves((args, kwargs))
+        name = next(leaf._name for leaf in leaves if isinstance(leaf, cls))
         raise DDPError(
-            f"{_first_name(args)} is on its way, and only the OverlappedOptimizer may use it ({func} would): "
-            "call its step() after each backward pass, and no other optimizer's; clip by its "
-            "clip_grad_norm_(); accumulate in no_sync(); to look at gradients, use strategy='wait_free'"
+            f"the gradient of {name} is on its way, and only the OverlappedOptimizer may use it "
+            f"({func} would): call its step() after each backward pass, and no other optimizer's; clip by "
+            "its clip_grad_norm_(); accumulate in no_sync(); to look at gradients, use strategy='wait_free'"
         )
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # nor has this
@@ -74,13 +77,3 @@ class DeferredGradients:
         for parameter, deferred in zip(self._parameters, self._deferred, strict=True):
             if parameter.grad is deferred:
                 parameter.grad = None
-
-
-def _first_name(arguments: Any) -> str:
-    """Return which gradient is the first among *arguments*, which may be nested."""
-    for argument in arguments:
-        if isinstance(argument, DeferredGradient):
-            return f"the gradient of {argument._name}"
-        if isinstance(argument, (list, tuple)) and (found := _first_name(argument)):
-            return found
-    return ""

@@ -45,7 +45,10 @@ class RankThread:
         is_dead: whether it was killed.
         on_death: called when it is killed, so that nothing goes on in its name.
         meter: returns what it has computed since it was last asked, in picoseconds, if that is measured.
+        must_be_charged: computation takes only the time that is charged for it.
     """
+
+    must_be_charged = True
 
     def __init__(self, cluster: Cluster, rank: int, now_ps: int) -> None:
         self.rank = rank

@@ -1,4 +1,4 @@
-"""Computation takes what a recorded profile says: of a model's forward pass, and until each gradient.
+"""Recorded model of computation: a profile's times of the forward pass and until each gradient.
 
 The model is the module whose parameters have the profile's names.  When it has returned its outputs, the
 forward pass is charged; in the backward pass each parameter's share, before anything else learns that its
@@ -8,16 +8,18 @@ its buckets when it would.  All else (loss, optimizer, data) takes no time: prof
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakSet
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils.hooks import RemovableHandle
 
 from collectives.errors import NotSupportedError
-from sim.cluster import Cluster, RankThread
+from collectives.virtual.computation.rank_hooks import RankHooks
+from sim.cluster import RankThread
 
 _GRADIENT = "gradient:"
 
@@ -42,8 +44,7 @@ class Recorded:
         self.parameters = {work.removeprefix(_GRADIENT) for work in picoseconds if work.startswith(_GRADIENT)}
         if not self.parameters:
             raise NotSupportedError(f"{self.name} has no gradient; expected charges named gradient:NAME")
-        self._ranks: dict[int, _OfRank] = {}
-        self._hooks: list[Any] = []
+        self._hooks: RankHooks[_ModelOfRank] = RankHooks(self._watch_modules)
 
     @contextmanager
     def on_rank(self, rank_thread: RankThread) -> Iterator[None]:
@@ -52,30 +53,31 @@ class Recorded:
         Raises:
             NotSupportedError: no module has had the profile's parameters.
         """
-        if not self._ranks:
-            self._hooks = [
-                register_module_forward_pre_hook(lambda module, _: self._of(_OfRank.called, module)),
-                register_module_forward_hook(lambda module, *_: self._of(_OfRank.returned, module)),
-            ]
-        of_rank = self._ranks[rank_thread.rank] = _OfRank(self, rank_thread)
-        try:
+        model = _ModelOfRank(self, rank_thread)
+        with self._hooks.active(rank_thread, model):
             yield
-            if not of_rank.found:
-                raise NotSupportedError(of_rank.missing())
-        finally:
-            del self._ranks[rank_thread.rank]
-            if not self._ranks:
-                for hook in self._hooks:
-                    hook.remove()
+            if not model.found:
+                raise NotSupportedError(model.missing())
 
-    def _of(self, note: Callable[[_OfRank, torch.nn.Module], None], module: torch.nn.Module) -> None:
-        rank_thread = Cluster.current()
-        if rank_thread is not None and rank_thread.rank in self._ranks:
-            note(self._ranks[rank_thread.rank], module)
+    def _watch_modules(self) -> Sequence[RemovableHandle]:
+        def before_forward(module: torch.nn.Module, _: Any) -> None:
+            model = self._hooks.current()
+            if model is not None:
+                model.called(module)
+
+        def after_forward(module: torch.nn.Module, *_: Any) -> None:
+            model = self._hooks.current()
+            if model is not None:
+                model.returned(module)
+
+        return [
+            register_module_forward_pre_hook(before_forward),
+            register_module_forward_hook(after_forward),
+        ]
 
 
-class _OfRank:
-    """What one rank has of the model."""
+class _ModelOfRank:
+    """The model that the profile is of, as one rank has it."""
 
     def __init__(self, profile: Recorded, rank_thread: RankThread) -> None:
         self.profile = profile

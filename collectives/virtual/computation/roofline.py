@@ -1,4 +1,4 @@
-"""Every operation of torch takes the time that a roofline gives for it on a stated device.
+"""Roofline model of computation: every operation of torch by its arithmetic and its bytes on a device.
 
 A dispatch mode on the rank's thread sees what reaches the kernels, in forward and backward passes, in
 optimizers and in hooks, and charges each operation when it is called: the longer of its arithmetic and its
@@ -13,7 +13,7 @@ there.  The types are those of the tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -27,10 +27,12 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.hooks import RemovableHandle
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.computation.operations import Operation
-from sim.cluster import Cluster, RankThread
+from collectives.virtual.computation.rank_hooks import RankHooks
+from sim.cluster import RankThread
 from sim.device import Device
 from sim.files.device_file import load_device
 
@@ -79,34 +81,30 @@ class Roofline:
         self.name = f"roofline of {self.device.name}{' with tf32' if tf32 else ''}"
         self.tf32 = tf32
         self.totals: dict[int, Totals] = {}
-        self._modes: dict[int, _Charging] = {}
-        self._hooks: list[Any] = []
+        self._hooks: RankHooks[_Charging] = RankHooks(self._count_optimizer_steps)
 
     @contextmanager
     def on_rank(self, rank_thread: RankThread) -> Iterator[None]:
         """Charge what is computed on this thread."""
-        if not self._modes:
-            self._hooks = [
-                register_optimizer_step_pre_hook(lambda *_: self._optimizing(1)),
-                register_optimizer_step_post_hook(lambda *_: self._optimizing(-1)),
-            ]
         mode = _Charging(rank_thread, self)
-        self._modes[rank_thread.rank] = mode
         self.totals[rank_thread.rank] = mode.totals
-        try:
-            with mode:
-                yield
-        finally:
-            mode.show()
-            del self._modes[rank_thread.rank]
-            if not self._modes:
-                for hook in self._hooks:
-                    hook.remove()
+        with self._hooks.active(rank_thread, mode):
+            try:
+                with mode:
+                    yield
+            finally:
+                mode.show()
 
-    def _optimizing(self, change: int) -> None:
-        rank_thread = Cluster.current()
-        if rank_thread is not None and rank_thread.rank in self._modes:
-            self._modes[rank_thread.rank].optimizing += change
+    def _count_optimizer_steps(self) -> Sequence[RemovableHandle]:
+        def count(change: int) -> None:
+            mode = self._hooks.current()
+            if mode is not None:
+                mode.optimizing += change
+
+        return [
+            register_optimizer_step_pre_hook(lambda *_: count(1)),
+            register_optimizer_step_post_hook(lambda *_: count(-1)),
+        ]
 
     def summary(self) -> Mapping[str, Any]:
         """Return what a rank has computed at most, for reports."""
