@@ -44,7 +44,7 @@ verify: $(STAMP)
 	$(BIN)/testbed verify --ranks 2-64,127,256,509,1000,1024 --budget 250000
 
 docs: $(STAMP)
-	$(BIN)/python -m testbed.reference.algorithm_docs
+	$(BIN)/python -m docs.tools.algorithm_docs
 
 test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -m gpu

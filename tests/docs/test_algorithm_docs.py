@@ -11,9 +11,9 @@ import pytest
 from collectives import NotSupportedError, algorithm, resolve_algorithm
 from collectives.algorithms import ALGORITHMS
 from collectives.program import Cost
-from testbed.reference.algorithm_docs import algorithm_docs, cost_of
+from docs.tools.algorithm_docs import algorithm_docs, cost_of
 
-COMMITTED = Path(__file__).parents[3] / "docs" / "algorithms.md"
+COMMITTED = Path(__file__).parents[2] / "docs" / "algorithms.md"
 
 
 @pytest.fixture(scope="module")

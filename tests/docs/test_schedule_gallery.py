@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from collectives import NotSupportedError, algorithm, resolve_algorithm
-from testbed.reference.algorithm_docs import by_file
-from testbed.reference.schedule_gallery import first_accepted, gallery, write_gallery
+from docs.tools.algorithm_docs import by_file
+from docs.tools.schedule_gallery import first_accepted, gallery, write_gallery
 
-COMMITTED = Path(__file__).parents[3] / "docs" / "schedules"
+COMMITTED = Path(__file__).parents[2] / "docs" / "schedules"
 
 
 @pytest.fixture(scope="module")

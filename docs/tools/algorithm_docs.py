@@ -1,4 +1,4 @@
-"""Writes docs/algorithms.md and docs/schedules/: ``python -m testbed.reference.algorithm_docs``.
+"""docs/algorithms.md and docs/schedules/, written out of the shipped algorithms: ``make docs``.
 
 The words are those of the docstrings, the figures the declared costs, which the proof checks.
 """
@@ -15,15 +15,15 @@ from collectives.errors import NotSupportedError
 from collectives.program import Algorithm, Cost
 from collectives.program.contracts import CONTRACTS
 from collectives.program.render import draw
-from testbed.output.folder import write_text
-from testbed.reference.description import describe, markdown, module_summary
-from testbed.reference.schedule_gallery import (
+from docs.tools.schedule_gallery import (
     as_drawn,
     first_accepted,
     picture_name,
     picture_of,
     write_gallery,
 )
+from testbed.output.folder import write_text
+from testbed.reference.description import describe, markdown, module_summary
 
 PATH = Path("docs") / "algorithms.md"
 GALLERY = "schedules"
