@@ -1,5 +1,25 @@
 """Collectives on a simulated network: how long they take, and why.  Open `simulation` first."""
 
-from collectives.simulation.simulation import NVLS, Engine, network_for, simulate, simulate_jobs, with_engine
+from collectives.simulation.closed_forms import NVLS
+from collectives.simulation.job import Job, PlannedJob, plan
+from collectives.simulation.simulation import (
+    Engine,
+    evaluate,
+    network_for,
+    simulate,
+    simulate_jobs,
+    with_engine,
+)
 
-__all__ = ["NVLS", "Engine", "network_for", "simulate", "simulate_jobs", "with_engine"]
+__all__ = [
+    "NVLS",
+    "Engine",
+    "Job",
+    "PlannedJob",
+    "evaluate",
+    "network_for",
+    "plan",
+    "simulate",
+    "simulate_jobs",
+    "with_engine",
+]

@@ -1,24 +1,21 @@
-"""A collective that some ranks of a network carry out: what to simulate.
+"""A collective among ranks of a network: what was asked for, and the plan to carry it out.
 
-A job says who takes part, what they compute and by which algorithm.  On a topology it becomes a
-`PlacedJob`, which knows all that it needs to run: places, one algorithm, and what ranks add to the
-time of the network.
+A `Job` says who takes part, what they compute and by which algorithm, in the words of whoever asks.
+`plan` settles all of it once, under the conditions of a network: the program of every rank, their places,
+and what they add to the time of the network.  An engine then needs nothing else.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from collectives.catalogue.resolve import resolve_algorithm
-from collectives.catalogue.selectors import Fixed, parse_auto
+from collectives.catalogue.selectors import parse_auto
 from collectives.models.cost import selector_on
-from collectives.models.floor import check_floor, floor_ps
 from collectives.program import Algorithm, Program
 from collectives.program.placement import on_nodes
 from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
-from sim.topology import Topology
 from sim.topology.placement import Placement, places
 from sim.units import Quantity, parse_time
 
@@ -38,6 +35,9 @@ class Job:
         start: when the ranks begin, ``"1ms"`` or seconds.
         overhead: of each message, on either side (see `sim.scenario.rank_overhead`).
         reduction_bandwidth: at which a rank reduces; None: reducing takes no time.
+
+    Raises:
+        ValueError: *nbytes* is negative, or no multiple of *itemsize*.
     """
 
     algorithm: str | Program | Algorithm
@@ -49,79 +49,74 @@ class Job:
     overhead: Quantity = 0
     reduction_bandwidth: Quantity | None = None
 
-    def on(self, topology: Topology, scenario: Scenario | None = None) -> PlacedJob:
-        """Return this job on *topology*, in a *scenario* of that; by default without conditions.
-
-        Raises:
-            ValueError: sizes are negative or do not fit.
-            TopologyError, UnitError: a placement or a quantity that cannot be.
-        """
+    def __post_init__(self) -> None:
         if self.nbytes < 0 or self.itemsize < 1 or self.nbytes % self.itemsize:
             raise ValueError(
                 "nbytes must be a multiple of itemsize and not negative, "
                 f"got {self.nbytes} and {self.itemsize}"
             )
-        scenario = scenario or Scenario(topology)
-        hosts = places(self.placement, topology)
-        rank_overhead = scenario.rank_overhead(
-            RankOverhead.of(self.overhead, self.reduction_bandwidth), hosts
-        )
-        return PlacedJob(self, topology, hosts, rank_overhead, parse_time(self.start), scenario)
+
+    def rank_overhead(self) -> RankOverhead:
+        """Return what ranks add to the time of the network, where no condition holds.
+
+        Raises:
+            UnitError: a quantity that cannot be read.
+        """
+        return RankOverhead.of(self.overhead, self.reduction_bandwidth)
 
 
 @dataclass(frozen=True)
-class PlacedJob:
-    """A job on a topology.
+class PlannedJob:
+    """A job of which everything is settled; make one by `plan`.
 
     Attributes:
-        job: what was asked for.
-        topology: the network.
-        hosts: the place of each rank.
+        algorithm: the program of every rank; it knows which of them share a node.
+        nbytes: size of the buffer, as nccl-tests counts it.
+        itemsize: bytes of an element.
+        hosts: the place of each rank in the topology.
         rank_overhead: what ranks add to the time of the network.
-        start_ps: when they begin.
-        scenario: the topology under the conditions that hold.
+        start_ps: when they begin, in picoseconds.
+        scenario: the topology, and the conditions that hold on it.
     """
 
-    job: Job
-    topology: Topology
+    algorithm: Algorithm
+    nbytes: int
+    itemsize: int
     hosts: tuple[int, ...]
     rank_overhead: RankOverhead
     start_ps: int
     scenario: Scenario
 
-    @cached_property
-    def algorithm(self) -> Algorithm:
-        """The program of every rank; it knows which of them share a node.
 
-        Raises:
-            UnknownAlgorithmError, AlgorithmFileError: see `collectives.catalogue.resolve`.
-        """
-        wanted, collective = self.job.algorithm, self.job.collective
-        if parse_auto(wanted) is None:
-            return on_nodes(resolve_algorithm(wanted, collective), self.topology.ranks_per_node, self.hosts)
-        assert isinstance(wanted, str)
-        selector = selector_on(self.topology, wanted, self.hosts, self.rank_overhead)
-        selected = selector.select(collective, self.job.nbytes)
-        assert selected is not None, "on a simulated network there is no native"
-        return selected
+def plan(job: Job, scenario: Scenario) -> PlannedJob:
+    """Return how *job* is carried out in *scenario*.
 
-    @property
-    def selector(self) -> Fixed:
-        """Selects the algorithm for every size."""
-        return Fixed({self.algorithm.collective: self.algorithm})
+    Raises:
+        TopologyError, UnitError: a placement or a quantity that cannot be.
+        UnknownAlgorithmError, AlgorithmFileError: see `collectives.catalogue.resolve`.
+    """
+    hosts = places(job.placement, scenario.base)
+    rank_overhead = scenario.rank_overhead(job.rank_overhead(), hosts)
+    return PlannedJob(
+        algorithm=_algorithm_of(job, scenario, hosts, rank_overhead),
+        nbytes=job.nbytes,
+        itemsize=job.itemsize,
+        hosts=hosts,
+        rank_overhead=rank_overhead,
+        start_ps=parse_time(job.start),
+        scenario=scenario,
+    )
 
-    def floor_ps(self) -> int:
-        """Return below which no algorithm can be, in picoseconds (see `collectives.models.floor`)."""
-        root = self.algorithm.parameters.get("root", 0)
-        best = self.scenario.at_best
-        return floor_ps(self.algorithm.collective, self.job.nbytes, best, root, self.hosts)
 
-    def check(self, time_ps: int) -> int:
-        """Return the floor under *time_ps*.
-
-        Raises:
-            BelowFloorError: it lies below.
-        """
-        floor = self.floor_ps()
-        check_floor(time_ps, floor, f"{self.algorithm} on {self.topology.name}, {self.job.nbytes} bytes")
-        return floor
+def _algorithm_of(
+    job: Job, scenario: Scenario, hosts: tuple[int, ...], rank_overhead: RankOverhead
+) -> Algorithm:
+    """Return the program that *job* means for ranks at *hosts*; of ``auto``, that which is best there."""
+    topology = scenario.base
+    if parse_auto(job.algorithm) is None:
+        algorithm = resolve_algorithm(job.algorithm, job.collective)
+        return on_nodes(algorithm, topology.ranks_per_node, hosts)
+    assert isinstance(job.algorithm, str)
+    selected = selector_on(topology, job.algorithm, hosts, rank_overhead).select(job.collective, job.nbytes)
+    assert selected is not None, "on a simulated network there is no native"
+    return selected

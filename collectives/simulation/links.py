@@ -24,7 +24,7 @@ from collectives.errors import NotExactError
 from collectives.program import Send
 from collectives.program.chunking import Chunking
 from collectives.program.rows import MostlyEqual, of_each, patterned_rows
-from collectives.simulation.job import PlacedJob
+from collectives.simulation.job import PlannedJob
 from sim.topology import Topology
 from sim.units import SECOND, Int64Array, to_seconds
 
@@ -138,22 +138,22 @@ class Traffic:
     num_messages: int
 
     @classmethod
-    def of(cls, placed: PlacedJob) -> Traffic:
-        """Return what *placed* sends, over the routes of its topology, with the links of slow ranks."""
-        job, algorithm, num_ranks = placed.job, placed.algorithm, len(placed.hosts)
-        chunking = Chunking.of(algorithm, num_ranks, job.nbytes // job.itemsize, job.itemsize)
+    def of(cls, planned: PlannedJob) -> Traffic:
+        """Return what *planned* sends, over the routes of its topology, with the links of slow ranks."""
+        count = planned.nbytes // planned.itemsize
+        chunking = Chunking.of(planned.algorithm, len(planned.hosts), count, planned.itemsize)
         try:
-            return _by_rows(placed, chunking)
+            return _by_rows(planned, chunking)
         except NotExactError:
-            return _rank_by_rank(placed, chunking)
+            return _rank_by_rank(planned, chunking)
 
 
 class _Counter:
     """Adds up messages on the links that they cross."""
 
-    def __init__(self, placed: PlacedJob) -> None:
-        self._topology = placed.scenario.topology
-        self._hosts = np.array(placed.hosts, dtype=np.int64)
+    def __init__(self, planned: PlannedJob) -> None:
+        self._topology = planned.scenario.topology
+        self._hosts = np.array(planned.hosts, dtype=np.int64)
         self._nbytes = np.zeros(self._topology.num_links + 1, dtype=np.int64)  # the last is for no link
         self.num_messages = 0
 
@@ -167,9 +167,9 @@ class _Counter:
         return Traffic(self._nbytes[:-1], self.num_messages)
 
 
-def _by_rows(placed: PlacedJob, chunking: Chunking) -> Traffic:
-    counter = _Counter(placed)
-    rows = patterned_rows(placed.algorithm, len(placed.hosts))
+def _by_rows(planned: PlannedJob, chunking: Chunking) -> Traffic:
+    counter = _Counter(planned)
+    rows = patterned_rows(planned.algorithm, len(planned.hosts))
     for pattern, alike in groupby(rows, key=itemgetter(1)):
         nbytes = np.zeros(len(pattern.source), dtype=np.int64)
         for row, _ in alike:
@@ -189,11 +189,11 @@ def _by_rows(placed: PlacedJob, chunking: Chunking) -> Traffic:
     return counter.traffic()
 
 
-def _rank_by_rank(placed: PlacedJob, chunking: Chunking) -> Traffic:
-    counter, num_ranks = _Counter(placed), len(placed.hosts)
+def _rank_by_rank(planned: PlannedJob, chunking: Chunking) -> Traffic:
+    counter, num_ranks = _Counter(planned), len(planned.hosts)
     for rank in range(num_ranks):
         to: defaultdict[int, int] = defaultdict(int)
-        for step in placed.algorithm.steps(rank, num_ranks):
+        for step in planned.algorithm.steps(rank, num_ranks):
             for operation in step:
                 if isinstance(operation, Send):
                     nbytes = chunking.nbytes(operation.chunk, operation.num_chunks)

@@ -19,7 +19,7 @@ from typing import Any
 import simpy
 
 from collectives.errors import NotSupportedError
-from collectives.simulation.job import PlacedJob
+from collectives.simulation.job import PlannedJob
 from collectives.simulation.links import Traffic
 from sim.network.recorder import WHOLE, Recorder
 from sim.trace import Trace
@@ -55,10 +55,10 @@ class SeenMessage:
 
 
 class Observation:
-    """What the ranks of *placed* did; a `collectives.simulation.engines.meeting_point.Observer`.
+    """What the ranks of *planned* did; a `collectives.simulation.engines.meeting_point.Observer`.
 
     Args:
-        placed: what they carry out.
+        planned: what they carry out.
         recorder: of the network.
         among_others: whether other jobs run on the network, too.
 
@@ -66,15 +66,15 @@ class Observation:
         NotSupportedError: it sends more messages than are observed.
     """
 
-    def __init__(self, placed: PlacedJob, recorder: Recorder, among_others: bool = False) -> None:
-        num_messages = Traffic.of(placed).num_messages
+    def __init__(self, planned: PlannedJob, recorder: Recorder, among_others: bool = False) -> None:
+        num_messages = Traffic.of(planned).num_messages
         if num_messages > MAX_MESSAGES:
             raise NotSupportedError(
-                f"too many messages to record: {placed.algorithm} on {len(placed.hosts)} ranks sends "
+                f"too many messages to record: {planned.algorithm} on {len(planned.hosts)} ranks sends "
                 f"{num_messages}, and at most {MAX_MESSAGES} are kept; take fewer ranks (bytes and "
                 "utilisation of links are known without)"
             )
-        self.placed = placed
+        self.planned = planned
         self.recorder = recorder
         self.among_others = among_others
         self.steps: dict[tuple[int, int], SeenStep] = {}
@@ -108,21 +108,21 @@ class Observation:
 
     def trace(self, time_ps: int) -> Trace:
         """Return what happened until *time_ps*; what had not ended by then says so."""
-        job, topology = self.placed.job, self.placed.scenario.topology
+        planned, topology = self.planned, self.planned.scenario.topology
         trace = Trace(
             {
                 "method": "simulated",
-                "algorithm": str(self.placed.algorithm),
-                "collective": self.placed.algorithm.collective,
-                "bytes": job.nbytes,
-                "itemsize": job.itemsize,
-                "ranks": len(self.placed.hosts),
-                "places": list(self.placed.hosts),
+                "algorithm": str(planned.algorithm),
+                "collective": planned.algorithm.collective,
+                "bytes": planned.nbytes,
+                "itemsize": planned.itemsize,
+                "ranks": len(planned.hosts),
+                "places": list(planned.hosts),
                 "network": topology.name,
-                "digest": self.placed.topology.digest(),
-                "overhead_ps": self.placed.rank_overhead.overhead_ps,
-                "reduction_bandwidth": self.placed.rank_overhead.reduction_bandwidth,
-                "conditions": [str(condition) for condition in self.placed.scenario.conditions],
+                "digest": planned.scenario.base.digest(),
+                "overhead_ps": planned.rank_overhead.overhead_ps,
+                "reduction_bandwidth": planned.rank_overhead.reduction_bandwidth,
+                "conditions": [str(condition) for condition in planned.scenario.conditions],
             }
         )
         for step in self.steps.values():
@@ -139,7 +139,7 @@ class Observation:
     def _draw_messages(self, trace: Trace, time_ps: int) -> None:
         """Draw each message on either side, and the arrow between the two."""
         lanes = _Lanes()
-        placed, topology = self.placed, self.placed.scenario.topology
+        planned, topology = self.planned, self.planned.scenario.topology
         messages = sorted(
             self.messages, key=lambda seen: (seen.start_ps, seen.source, seen.destination, seen.steps)
         )
@@ -150,8 +150,8 @@ class Observation:
             out = lanes.take((source, "send"), seen.start_ps, end_ps)
             into = lanes.take((destination, "receive"), seen.start_ps, end_ps)
             via: dict[str, Any] = {}
-            if not placed.scenario.reroutes:
-                route = topology.route(placed.hosts[source], placed.hosts[destination])
+            if not planned.scenario.reroutes:
+                route = topology.route(planned.hosts[source], planned.hosts[destination])
                 via = {"links": [topology.link_name(link) for link in route]}
             trace.span(
                 source, out, f"> rank {destination}", seen.start_ps, end_ps,

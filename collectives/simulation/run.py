@@ -1,4 +1,4 @@
-"""What a simulated collective has taken."""
+"""Result of a simulated collective: its time, its links and its trace."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from functools import cached_property
 
 from collectives.errors import NotSupportedError
 from collectives.models.bandwidth import algbw, busbw
-from collectives.simulation.job import PlacedJob
+from collectives.models.floor import check_floor, floor_ps
+from collectives.simulation.job import Job, PlannedJob
 from collectives.simulation.links import Links, Traffic
 from collectives.simulation.observation import Observation
+from sim.topology import Topology
 from sim.trace import Trace
 from sim.units import to_seconds
-
-_CLOSED_FORM = "closed form"
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Run:
     Attributes:
         seconds: from the start of its first rank until its last rank is done.
         floor_seconds: below which no algorithm can be on this network (see `collectives.models.floor`).
-        engine: ``makespan`` or ``events``, or ``closed form`` where a formula was evaluated.
+        engine: ``makespan``, ``events`` or ``ranks``, or ``closed form`` where a formula was evaluated.
         model: of the time: ``links`` or ``nccl``.
         algorithm: name and parameters; what ``auto`` has chosen.
         collective: what was computed.
@@ -47,43 +47,72 @@ class Run:
     time_ps: int
     topology: str
     conditions: tuple[str, ...]
-    _placed: PlacedJob = field(repr=False, compare=False)
+    _planned: PlannedJob | None = field(default=None, repr=False, compare=False)
     _observation: Observation | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(
         cls,
-        placed: PlacedJob,
+        planned: PlannedJob,
         time_ps: int,
         *,
         engine: str,
         start_ps: int = 0,
-        model: str = "links",
-        floor: int | None = None,
-        algorithm: str | None = None,
         observation: Observation | None = None,
     ) -> Run:
-        """Return the result of *placed*, checked against its floor unless one is given.
+        """Return the result of *planned*, which *engine* has carried out, checked against its floor.
 
         Raises:
-            BelowFloorError: *time_ps* lies below the floor.
+            BelowFloorError: its time lies below the floor.
         """
-        floor = placed.check(time_ps) if floor is None else floor
+        algorithm, scenario = planned.algorithm, planned.scenario
+        topology, nbytes = scenario.base, planned.nbytes
+        root = algorithm.parameters.get("root", 0)
+        floor = floor_ps(algorithm.collective, nbytes, scenario.at_best, root, planned.hosts)
+        check_floor(time_ps, floor, f"{algorithm} on {topology.name}, {nbytes} bytes")
         return cls(
             seconds=to_seconds(time_ps),
             floor_seconds=to_seconds(floor),
             engine=engine,
-            model=model,
-            algorithm=algorithm or str(placed.algorithm),
-            collective=placed.job.collective if algorithm else placed.algorithm.collective,
-            nbytes=placed.job.nbytes,
-            num_ranks=len(placed.hosts),
+            model="links",
+            algorithm=str(algorithm),
+            collective=algorithm.collective,
+            nbytes=nbytes,
+            num_ranks=len(planned.hosts),
             start_ps=start_ps,
             time_ps=time_ps,
-            topology=placed.topology.name,
-            conditions=tuple(map(str, placed.scenario.conditions)),
-            _placed=placed,
+            topology=topology.name,
+            conditions=tuple(map(str, scenario.conditions)),
+            _planned=planned,
             _observation=observation,
+        )
+
+    @classmethod
+    def by_formula(
+        cls,
+        job: Job,
+        topology: Topology,
+        num_ranks: int,
+        time_ps: int,
+        *,
+        floor: int,
+        algorithm: str,
+        model: str,
+    ) -> Run:
+        """Return the result of *job*, all of whose ranks start together, by a closed form."""
+        return cls(
+            seconds=to_seconds(time_ps),
+            floor_seconds=to_seconds(floor),
+            engine="closed form",
+            model=model,
+            algorithm=algorithm,
+            collective=job.collective,
+            nbytes=job.nbytes,
+            num_ranks=num_ranks,
+            start_ps=0,
+            time_ps=time_ps,
+            topology=topology.name,
+            conditions=(),
         )
 
     @property
@@ -106,15 +135,15 @@ class Run:
         Raises:
             NotSupportedError: a formula knows of no links, or messages changed their way.
         """
-        if self.engine == _CLOSED_FORM:
+        planned, seen = self._planned, self._observation
+        if planned is None:
             raise NotSupportedError(
                 f"links: the time of {self.algorithm} is a closed form, which says nothing of single links"
             )
-        placed, seen = self._placed, self._observation
-        topology = placed.scenario.topology
-        if not placed.scenario.reroutes:
-            nbytes = Traffic.of(placed).link_bytes
-        elif seen is not None and not seen.among_others and not placed.scenario.has_background:
+        topology = planned.scenario.topology
+        if not planned.scenario.reroutes:
+            nbytes = Traffic.of(planned).link_bytes
+        elif seen is not None and not seen.among_others and not planned.scenario.has_background:
             nbytes = seen.recorder.link_bytes[: topology.num_links]
         else:
             raise NotSupportedError(
@@ -122,7 +151,7 @@ class Run:
                 "Background, or leave out reroute"
             )
         saturated_ps = None if seen is None else seen.recorder.saturated_ps[: topology.num_links]
-        bandwidth = placed.scenario.mean_bandwidth(self.start_ps, self.start_ps + self.time_ps)
+        bandwidth = planned.scenario.mean_bandwidth(self.start_ps, self.start_ps + self.time_ps)
         return Links(topology, nbytes, self.time_ps, saturated_ps, bandwidth)
 
     @cached_property

@@ -18,12 +18,13 @@ What a step is, and what is assumed: `ddp.simulation.simulated_step`.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
 import simpy
 
+from collectives.program import Algorithm
 from collectives.simulation.engines.queues import CollectiveQueue, Span
 from ddp.profiles import Profile
 from ddp.reduction.events import (
@@ -72,6 +73,7 @@ class Replay:
         plan: Plan,
         strategy: Strategy,
         queue: CollectiveQueue,
+        select: Callable[[str, int], Algorithm],
         num_ranks: int,
     ) -> None:
         self.env = env
@@ -79,6 +81,7 @@ class Replay:
         self.plan = plan
         self.strategy = strategy
         self.queue = queue
+        self.select = select
         self.num_ranks = num_ranks
         self.reducer = Reducer(plan, strategy, [gradient.name for gradient in profile.gradients])
         self.carried: dict[int, simpy.Process] = {}
@@ -147,7 +150,8 @@ class Replay:
         """Take a bucket through the queue and report that it has arrived."""
         carried = _Carried(bucket, collective, self.nbytes(bucket, collective), int(self.env.now))
         self.launches.append(carried)
-        span: Span = yield self.queue.submit(carried.nbytes, collective)
+        algorithm = self.select(collective, carried.nbytes)
+        span: Span = yield self.queue.submit(algorithm, carried.nbytes)
         carried.start_ps, carried.end_ps = span.start_ps, span.end_ps
         self.note(collective, "communication", carried, span.start_ps, span.end_ps)
         yield from self.feed(BucketReduced(bucket))

@@ -19,7 +19,6 @@ from typing import Any
 import simpy
 
 from collectives.catalogue.resolve import resolve_algorithm
-from collectives.catalogue.selectors import Selector
 from collectives.errors import NotSupportedError
 from collectives.models.cost import selector_on
 from collectives.models.floor import check_floor, floor_ps
@@ -79,6 +78,12 @@ def simulate_step(
             f"the factor of {scenario.slowest}, or run a script with collectives.virtual.run"
         )
     selector, overlap = selector_on(topology, algorithm), resolve_strategy(strategy)
+
+    def select(collective: str, nbytes: int) -> Algorithm:
+        selected = selector.select(collective, nbytes)
+        assert selected is not None, "in virtual time there is no native"
+        return selected
+
     name_of_algorithm = algorithm if isinstance(algorithm, str) else str(resolve_algorithm(algorithm))
     order = profile.ready_order()
     itemsize = math.gcd(*(g.nbytes // g.numel for g in profile.gradients if g.numel)) or 1
@@ -86,18 +91,17 @@ def simulate_step(
 
     def attempt(name: EngineName) -> Replay:
         env = simpy.Environment(initial_time=0)
-        cost = _cost(topology, selector, name, itemsize) if overlap.needs_timing else None
+        cost = _cost(topology, select, name, itemsize) if overlap.needs_timing else None
         plan = overlap.plan(_layout(profile, limits, order, cost))
         queue = collective_queue(
             env,
             scenario.topology,
-            selector,
             engine=name,
             itemsize=itemsize,
             rank_overhead=scenario.rank_overhead(RankOverhead(), range(topology.num_ranks)),
             network=network_for(name, env, scenario),
         )
-        replay = Replay(env, profile, plan, overlap, queue, topology.num_ranks)
+        replay = Replay(env, profile, plan, overlap, queue, select, topology.num_ranks)
         run_until(env, env.process(replay.step(order)))
         return replay
 
@@ -145,13 +149,15 @@ def _layout(profile: Profile, limits: tuple[int, ...], order: list[int], cost: C
     )
 
 
-def _cost(topology: Topology, selector: Selector, engine: EngineName, itemsize: int) -> Cost:
+def _cost(
+    topology: Topology, select: Callable[[str, int], Algorithm], engine: EngineName, itemsize: int
+) -> Cost:
     """Return the line through two all-reduces, each simulated on an idle network."""
 
     def point(nbytes: int) -> tuple[int, int]:
         env = simpy.Environment(initial_time=0)
-        queue = collective_queue(env, topology, selector, engine=engine, itemsize=itemsize)
-        span: Span = run_until(env, queue.submit(nbytes))
+        queue = collective_queue(env, topology, engine=engine, itemsize=itemsize)
+        span: Span = run_until(env, queue.submit(select("all_reduce", nbytes), nbytes))
         return nbytes, span.end_ps - span.start_ps
 
     small, large = calibration_sizes(topology.num_ranks)

@@ -19,7 +19,7 @@ class StepRun:
         compute_ps: of it, forward and backward pass: the length of the step on one rank.
         floor_ps: below which no algorithm and no strategy can be with these buckets.
         buckets: every collective, in the order of launch.
-        engine: ``makespan`` or ``events``, see `collectives.simulation.simulation`.
+        engine: ``makespan``, ``events`` or ``ranks``, see `collectives.simulation.simulation`.
         trace: compute and communication; rank 0 stands for all.
     """
 

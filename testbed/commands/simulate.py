@@ -40,6 +40,7 @@ class Engine(StrEnum):
     AUTO = "auto"
     MAKESPAN = "makespan"
     EVENTS = "events"
+    RANKS = "ranks"
 
 
 class Model(StrEnum):
@@ -91,7 +92,10 @@ def simulate(
         ),
     ] = "packed",
     engine: Annotated[
-        Engine, typer.Option(help="auto: makespan where it is exact, else events.")
+        Engine,
+        typer.Option(
+            help="auto: makespan where it is exact, else events; ranks: events, each rank by itself."
+        ),
     ] = Engine.AUTO,
     model: Annotated[
         Model, typer.Option(help="links: messages share links; nccl: what NCCL expects.")

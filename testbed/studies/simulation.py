@@ -44,7 +44,7 @@ class SimulationRequest:
         collective: what is carried out.
         topology: the network.
         placement: where the ranks are.
-        engine: ``auto``, ``makespan`` or ``events``.
+        engine: ``auto``, ``makespan``, ``events`` or ``ranks``.
         model: ``links`` or ``nccl``.
         links: whether it matters how long links were saturated.
         observe: whether every message is to be recorded, for a trace.
@@ -56,7 +56,7 @@ class SimulationRequest:
     collective: str
     topology: Topology
     placement: Placement
-    engine: Literal["auto", "makespan", "events"]
+    engine: Literal["auto", "makespan", "events", "ranks"]
     model: Literal["links", "nccl"]
     links: bool
     observe: bool
@@ -175,14 +175,15 @@ def _run(
 
 def _can_observe(request: SimulationRequest, algorithm: str | Algorithm, nbytes: int) -> bool:
     from collectives import Job
-    from collectives.simulation import NVLS
+    from collectives.simulation import NVLS, plan
     from collectives.simulation.links import Traffic
     from collectives.simulation.observation import MAX_MESSAGES
+    from sim.scenario import Scenario
 
     if request.engine == "makespan" or request.model == "nccl" or algorithm == NVLS:
         return False
     job = Job(algorithm, nbytes, collective=request.collective, placement=request.placement)
-    return Traffic.of(job.on(request.topology)).num_messages <= MAX_MESSAGES
+    return Traffic.of(plan(job, Scenario(request.topology))).num_messages <= MAX_MESSAGES
 
 
 class _ProgressOfRun:

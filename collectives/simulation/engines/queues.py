@@ -1,9 +1,10 @@
 """The collectives of one communicator, one after another on each rank, in virtual time.
 
-Two engines behind one call.  *makespan* evaluates a collective for all ranks at once when it is submitted.
-*events* sends its messages through `sim.network.network`: as rows of arrays where sends and receives match
-row by row (`collectives.simulation.engines.row_execution`), else rank by rank, as on live ranks; both send
-the same messages at the same times.
+Three engines behind one call.  *makespan* evaluates a collective for all ranks at once when it is submitted.
+*events* and *ranks* send its messages through `sim.network.network`, the same messages at the same times:
+*ranks* rank by rank, as live ranks do (`collectives.simulation.engines.rank_by_rank`); *events* as rows of
+arrays (`collectives.simulation.engines.row_execution`) where sends and receives match row by row, else as
+*ranks* does.
 """
 
 from __future__ import annotations
@@ -17,9 +18,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 import simpy
 
-from collectives.catalogue.selectors import Choice, Selector
 from collectives.errors import NotExactError, ProgramError
-from collectives.models.cost import selector_on
 from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.program.rows import patterned_rows
@@ -32,8 +31,7 @@ from sim.scenario.rank_overhead import RankOverhead, StepOverheads, call_after
 from sim.topology import Topology
 from sim.units import Int64Array
 
-EngineName: TypeAlias = Literal["makespan", "events"]
-_Select: TypeAlias = Callable[[int, str | None], Algorithm]
+EngineName: TypeAlias = Literal["makespan", "events", "ranks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +45,8 @@ class Span:
 class CollectiveQueue(Protocol):
     """The collectives of one communicator, one after another, in virtual time."""
 
-    def submit(self, nbytes: int, collective: str | None = None) -> simpy.Event:
-        """Let every rank start a collective now, after those before it; None: that of the queue.
+    def submit(self, algorithm: Algorithm, nbytes: int) -> simpy.Event:
+        """Let every rank start a collective of *nbytes* by *algorithm* now, after those before it.
 
         The event fires when the last rank is done; its value is a `Span`.
         """
@@ -64,8 +62,6 @@ class Execution(Protocol):
 def collective_queue(
     env: simpy.Environment,
     topology: Topology,
-    algorithm: Choice | Selector,
-    collective: str = "all_reduce",
     *,
     engine: EngineName,
     itemsize: int = 1,
@@ -74,35 +70,25 @@ def collective_queue(
     network: Network | None = None,
     observer: Observer | None = None,
 ) -> CollectiveQueue:
-    """Return a queue of *collective* among ranks at *hosts*; by default rank r is at place r of *topology*.
+    """Return a queue of collectives among ranks at *hosts*; by default rank r is at place r of *topology*.
 
     Args:
         env: its time is in picoseconds.
         topology: the network.
-        algorithm: what carries the collectives out.
-        collective: for names and bare programs; a call may name another.
-        engine: ``makespan`` or ``events``.
+        engine: ``makespan``, ``events`` or ``ranks``.
         itemsize: bytes of an element.
         hosts: the place of each rank in the topology.
         rank_overhead: what ranks add to the time of the network.
-        network: for *events*, that of *topology* which other queues use too; by default one of its own.
-        observer: for *events*, is told of every step and message.
+        network: for *events* and *ranks*, that of *topology* which other queues use too; by default one
+            of its own.
+        observer: for the same, is told of every step and message, rank by rank.
     """
-    places = None if hosts is None else [int(host) for host in hosts]
-    selector = (
-        algorithm
-        if isinstance(algorithm, Selector)
-        else selector_on(topology, algorithm, places, rank_overhead)
-    )
-
-    def select(nbytes: int, wanted: str | None) -> Algorithm:
-        selected = selector.select(wanted or collective, nbytes)
-        assert selected is not None, "in virtual time there is no native"
-        return selected
-
     if engine == "makespan":
-        return MakespanQueue(env, Makespan(topology, hosts, rank_overhead), select, itemsize)
-    return EventQueue(network or Network(env, topology), select, itemsize, hosts, rank_overhead, observer)
+        return MakespanQueue(env, Makespan(topology, hosts, rank_overhead), itemsize)
+    rank_by_rank = engine == "ranks" or observer is not None
+    return EventQueue(
+        network or Network(env, topology), itemsize, hosts, rank_overhead, observer, rank_by_rank
+    )
 
 
 def run_until(env: simpy.Environment, event: simpy.Event, watch: Callable[[int], None] | None = None) -> Any:
@@ -130,19 +116,18 @@ def run_until(env: simpy.Environment, event: simpy.Event, watch: Callable[[int],
 class MakespanQueue:
     """Collectives evaluated when they are submitted, all ranks at once."""
 
-    def __init__(self, env: simpy.Environment, makespan: Makespan, select: _Select, itemsize: int) -> None:
+    def __init__(self, env: simpy.Environment, makespan: Makespan, itemsize: int) -> None:
         self._env = env
         self._makespan = makespan
-        self._select = select
         self._itemsize = itemsize
         self._free_ps = np.zeros(len(makespan.hosts), dtype=np.int64)
         self._delays_ps = makespan.rank_overhead.delays_of(len(makespan.hosts))
 
-    def submit(self, nbytes: int, collective: str | None = None) -> simpy.Event:
+    def submit(self, algorithm: Algorithm, nbytes: int) -> simpy.Event:
         """Let every rank start a collective now, after those before it."""
         now = int(self._env.now)
         start = np.maximum(self._free_ps, now + self._delays_ps)
-        self._free_ps = self._makespan.run(self._select(nbytes, collective), nbytes, start, self._itemsize)
+        self._free_ps = self._makespan.run(algorithm, nbytes, start, self._itemsize)
         span = Span(int(start.min()), int(self._free_ps.max()))
         return self._env.timeout(span.end_ps - now, value=span)
 
@@ -153,15 +138,15 @@ class EventQueue:
     def __init__(
         self,
         network: Network,
-        select: _Select,
         itemsize: int,
         hosts: Sequence[int] | Int64Array | None = None,
         rank_overhead: RankOverhead | None = None,
         observer: Observer | None = None,
+        rank_by_rank: bool = False,
     ) -> None:
         self._network = network
-        self._select = select
         self._itemsize = itemsize
+        self._rank_by_rank = rank_by_rank
         self._hosts = np.arange(network.topology.num_ranks) if hosts is None else np.asarray(hosts)
         self._rank_overhead = rank_overhead or RankOverhead()
         self._delays_ps = self._rank_overhead.delays_of(len(self._hosts))
@@ -170,20 +155,19 @@ class EventQueue:
         self._calls: list[_Call] = []
         self._num_done = np.zeros(len(self._hosts), dtype=np.int64)  # calls that each rank is through with
 
-    def submit(self, nbytes: int, collective: str | None = None) -> simpy.Event:
+    def submit(self, algorithm: Algorithm, nbytes: int) -> simpy.Event:
         """Let every rank start a collective now, after those before it."""
         number, num_ranks = len(self._calls), len(self._hosts)
-        algorithm = self._select(nbytes, collective)
         chunking = Chunking.of(algorithm, num_ranks, nbytes // self._itemsize, self._itemsize)
         overheads = (
             None if self._rank_overhead.is_free else StepOverheads(self._rank_overhead, num_ranks, number)
         )
         finished = partial(self._note_finished, number)
         execution: Execution
-        if self._exchange.observer is None and matches_by_rows(algorithm, num_ranks, chunking):
-            execution = RowExecution(self._network, self._hosts, algorithm, chunking, overheads, finished)
-        else:
+        if self._rank_by_rank or not matches_by_rows(algorithm, num_ranks, chunking):
             execution = RankByRank(self._exchange, algorithm, chunking, overheads, number, finished)
+        else:
+            execution = RowExecution(self._network, self._hosts, algorithm, chunking, overheads, finished)
         env = self._network.env
         call = _Call(execution, env.event(), int(env.now))
         self._calls.append(call)

@@ -17,12 +17,14 @@ from collectives import Job, NotSupportedError, Recv, RecvReduce, Send, simulate
 from collectives.algorithms import ALGORITHMS
 from collectives.program import algorithm
 from collectives.program.contracts import CONTRACTS
+from collectives.simulation import plan
 from collectives.simulation.engines.queues import collective_queue, run_until
 from collectives.simulation.links import Traffic
 from collectives.simulation.observation import Observation
 from collectives.simulation.run import Run
 from sim.network import Network
 from sim.network.recorder import Recorder
+from sim.scenario import Scenario
 from sim.scenario.conditions import Background, Condition, LinkChange, LinkFailure, Straggler
 from sim.scenario.rank_overhead import Jitter
 from sim.topology import Topology
@@ -46,14 +48,14 @@ def cases(draw: st.DrawFn) -> Case:
 def carried(job: Job, topology: Topology, observe: bool) -> tuple[int, Network, Observation | None]:
     """Carry *job* out; return when it ends, the network, and what was seen."""
     env = simpy.Environment(initial_time=0)
-    placed = job.on(topology)
-    seen = Observation(placed, Recorder(topology)) if observe else None
+    planned = plan(job, Scenario(topology))
+    seen = Observation(planned, Recorder(topology)) if observe else None
     network = Network(env, topology, seen.recorder if seen else None)
     queue = collective_queue(
-        env, topology, placed.selector, placed.algorithm.collective, engine="events",
-        itemsize=job.itemsize, hosts=placed.hosts, network=network, observer=seen,
+        env, topology, engine="events", itemsize=job.itemsize, hosts=planned.hosts, network=network,
+        observer=seen,
     )  # fmt: skip
-    return run_until(env, queue.submit(job.nbytes)).end_ps, network, seen
+    return run_until(env, queue.submit(planned.algorithm, job.nbytes)).end_ps, network, seen
 
 
 @given(cases())
@@ -64,12 +66,12 @@ def test_bytes_of_links_are_those_that_the_network_carries(case: Case) -> None:
     except NotSupportedError:
         reject()
 
-    traffic = Traffic.of(job.on(topology))
+    traffic = Traffic.of(plan(job, Scenario(topology)))
 
     assert traffic.link_bytes.tolist() == expected
     with mock.patch("collectives.program.rows.MAX_STACKED_OPERATIONS", 0):
         unmatched = replace(job, algorithm=replace(job.algorithm, array_form=False))
-        again = Traffic.of(unmatched.on(topology))
+        again = Traffic.of(plan(unmatched, Scenario(topology)))
     assert again.link_bytes.tolist() == expected
     assert again.num_messages == traffic.num_messages
 
@@ -87,7 +89,7 @@ def test_who_is_observed_does_what_others_do(case: Case) -> None:
     assert end_ps == expected
     assert seen is not None
     assert seen.recorder.link_bytes.tolist() == network.link_bytes.tolist()
-    assert len(seen.messages) == Traffic.of(job.on(topology)).num_messages
+    assert len(seen.messages) == Traffic.of(plan(job, Scenario(topology))).num_messages
 
 
 TREE = Topology.leaf_spine(

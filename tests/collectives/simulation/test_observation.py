@@ -184,7 +184,7 @@ def test_jobs_have_a_trace_each_on_one_clock() -> None:
     "options", [{"engine": "makespan"}, {"model": "nccl"}, {"algorithm": "nvls"}], ids=lambda own: str(own)
 )
 def test_what_sends_no_messages_cannot_be_observed(options: dict[str, Any]) -> None:
-    with pytest.raises(NotSupportedError, match="messages are seen by engine='events' alone"):
+    with pytest.raises(NotSupportedError, match="messages are seen by engine='events' and 'ranks' alone"):
         simulate(**{"algorithm": "ring", "nbytes": 8, "topology": SWITCH, "observe": True} | options)
 
 

@@ -93,7 +93,7 @@ def test_both_engines_agree_to_the_picosecond_and_stay_above_the_floor(
     chunk=st.integers(1, 10**6),
     bandwidth=st.integers(100, 10**12),  # so that every time fits into 63 bits of picoseconds
     latency_us=st.integers(0, 50),
-    engine=st.sampled_from(["makespan", "events"]),
+    engine=st.sampled_from(["makespan", "events", "ranks"]),
 )
 def test_a_ring_on_a_switch_takes_exactly_its_closed_form(
     world_size: int, chunk: int, bandwidth: int, latency_us: int, engine: Any
@@ -166,18 +166,18 @@ def test_a_program_without_an_array_form_is_stacked() -> None:
     name=st.sampled_from(["naive", "ring", "tree"]),
     num_ranks=st.integers(1, 6),
 )
-def test_a_queue_runs_one_collective_after_another_alike_in_both_engines(
+def test_a_queue_runs_one_collective_after_another_alike_in_all_engines(
     sizes: list[int], gaps: list[int], name: str, num_ranks: int
 ) -> None:
     def spans(engine: Any) -> list[Any]:
         env = simpy.Environment(initial_time=0)
-        queue = collective_queue(env, switch(num_ranks), name, engine=engine)
+        queue = collective_queue(env, switch(num_ranks), engine=engine)
         submitted = []
 
         def submit() -> Any:
             for nbytes, gap in zip(sizes, gaps, strict=False):
                 yield env.timeout(gap)
-                submitted.append(queue.submit(nbytes))
+                submitted.append(queue.submit(resolve_algorithm(name), nbytes))
             yield env.all_of(submitted)
 
         run_until(env, env.process(submit()))
@@ -185,14 +185,14 @@ def test_a_queue_runs_one_collective_after_another_alike_in_both_engines(
 
     makespan = spans("makespan")
 
-    assert makespan == spans("events")
+    assert makespan == spans("events") == spans("ranks")
     assert [span.end_ps for span in makespan] == sorted(span.end_ps for span in makespan)
 
 
 def test_equal_collectives_in_a_row_take_as_long_as_one_each() -> None:
     env = simpy.Environment(initial_time=0)
-    queue = collective_queue(env, switch(8), "ring", engine="makespan")
-    first, second = queue.submit(4096), queue.submit(4096)
+    queue = collective_queue(env, switch(8), engine="makespan")
+    first, second = (queue.submit(resolve_algorithm("ring"), 4096) for _ in range(2))
     run_until(env, second)
 
     assert second.value.start_ps == first.value.end_ps
@@ -203,7 +203,7 @@ def both_receive(rank: int, world_size: int) -> Any:
     yield RecvReduce(1 - rank, 0)
 
 
-@pytest.mark.parametrize("engine", ["auto", "events"])
+@pytest.mark.parametrize("engine", ["auto", "events", "ranks"])
 def test_a_deadlock_is_an_error_not_a_hang(engine: Any) -> None:
     with pytest.raises(ProgramError, match="deadlock, 2 of 2 ranks wait"):
         simulate(both_receive, nbytes=8, topology=switch(2), engine=engine)
@@ -254,7 +254,7 @@ def pauses(rank: int, world_size: int) -> Any:
     yield from resolve_algorithm("ring")(rank, world_size)
 
 
-@pytest.mark.parametrize("engine", ["makespan", "events"])
+@pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
 def test_steps_without_messages_take_no_time(engine: Any) -> None:
     run = simulate(pauses, nbytes=1000, topology=switch(5), engine=engine)
 

@@ -14,7 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from collectives import Job, simulate
+from collectives.simulation import plan
 from sim import Jitter, LinkChange, LinkFailure, Straggler, load_network
+from sim.scenario import Scenario
 from sim.topology import Topology
 from testbed.cli import app
 from testbed.report.plots.load_plot import plot_load
@@ -219,7 +221,7 @@ def test_the_load_of_a_torus_is_drawn_where_it_closes(tmp_path: Path) -> None:
         (["swing", "--network", CLUSTER, "--engine", "makespan"], "--engine makespan:"),
         (
             ["ring", "--network", CLUSTER, "--engine", "makespan", "--trace", "x.json"],
-            "engine='events' alone",
+            "engine='events' and 'ranks' alone",
         ),
         (["ring", "--ranks", "256", "--trace", "x.json"], "too many messages to record: ring on 256 ranks"),
         (["ring", "tree", "--trace", "x.json"], "--trace is of one run, but 2 are asked for"),
@@ -277,7 +279,9 @@ def test_an_interrupt_leaves_what_was_simulated(as_json: bool) -> None:
         assert "tree" in result.stdout
 
 
-@pytest.mark.parametrize(("engine", "expected_steps"), [("makespan", 126), ("events", 252)])
+@pytest.mark.parametrize(
+    ("engine", "expected_steps"), [("makespan", 126), ("events", 252), ("ranks", 64 * 126)]
+)
 def test_steps_and_time_are_told_who_watches_and_change_nothing(engine: Any, expected_steps: int) -> None:
     from testbed.studies.simulation import SimulationRequest, entries_of, simulated
 
@@ -315,4 +319,5 @@ def test_places_are_read_in_their_order() -> None:
 
     assert parse_placement("packed") == "packed"
     assert parse_placement("3,0-2, 9") == (3, 0, 1, 2, 9)
-    assert Job("ring", 8, placement=parse_placement("3,1")).on(SWITCH).hosts == (3, 1)
+    job = Job("ring", 8, placement=parse_placement("3,1"))
+    assert plan(job, Scenario(SWITCH)).hosts == (3, 1)

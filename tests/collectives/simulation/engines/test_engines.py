@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeAlias
 from unittest import mock
@@ -18,6 +18,7 @@ from collectives.algorithms import ALGORITHMS
 from collectives.program import Algorithm, algorithm
 from collectives.program.chunking import Chunking
 from collectives.program.contracts import CONTRACTS
+from collectives.program.placement import on_nodes
 from collectives.simulation.engines.queues import Span, collective_queue, matches_by_rows, run_until
 from sim import Background, Condition, Jitter, LinkChange, LinkFailedError, LinkFailure, Straggler
 from sim.scenario import Scenario
@@ -28,28 +29,28 @@ from tests.sim.networks import networks
 
 
 def spans(
-    engine: str, topology: Topology | Scenario, algorithm: Algorithm, calls: list[int], **options: Any
+    engine: Any,
+    topology: Topology | Scenario,
+    algorithm: Algorithm,
+    calls: list[int],
+    *,
+    hosts: Sequence[int] | None = None,
+    rank_overhead: RankOverhead | None = None,
 ) -> list[Span]:
-    """Return the spans of *calls*, which are submitted together; ``ranks`` are events without rows."""
+    """Return the spans of *calls*, which are submitted together."""
     scenario = topology if isinstance(topology, Scenario) else Scenario.of(topology)
     env = simpy.Environment(initial_time=0)
-    name: Any = "events" if engine == "ranks" else engine
-    choice = {algorithm.collective: algorithm}
-    with ExitStack() as stack:
-        if engine == "ranks":
-            stack.enter_context(
-                mock.patch("collectives.simulation.engines.queues.matches_by_rows", return_value=False)
-            )
-        queue = collective_queue(
-            env,
-            scenario.topology,
-            choice,
-            algorithm.collective,
-            engine=name,
-            network=scenario.network(env),
-            **options,
-        )
-        submitted = [queue.submit(nbytes) for nbytes in calls]
+    places = range(scenario.base.num_ranks) if hosts is None else hosts
+    bound = on_nodes(algorithm, scenario.topology.ranks_per_node, places)
+    queue = collective_queue(
+        env,
+        scenario.topology,
+        engine=engine,
+        hosts=hosts,
+        rank_overhead=rank_overhead,
+        network=scenario.network(env),
+    )
+    submitted = [queue.submit(bound, nbytes) for nbytes in calls]
     run_until(env, env.all_of(submitted))
     return [event.value for event in submitted]
 

@@ -1,0 +1,102 @@
+"""Times by a closed form: what NCCL itself expects, and reduction in the switches.
+
+No program is run and no message sent, so nothing is known of single links or of conditions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+from collectives.errors import NotSupportedError
+from collectives.models.floor import floor_ps
+from collectives.models.in_network import in_network_ps
+from collectives.models.nccl.model import predict_on
+from collectives.simulation.job import Job
+from collectives.simulation.run import Run
+from sim.scenario import Scenario
+from sim.topology.placement import places
+from sim.units import SECOND
+
+Model: TypeAlias = Literal["links", "nccl"]
+
+ClosedForm: TypeAlias = Callable[[Job, Scenario], Run]
+"""Evaluates a job; what it cannot follow, it refuses."""
+
+NVLS = "nvls"
+"""The algorithm that is no program: switches reduce and multicast."""
+
+_NCCL_NAMES = {
+    "ring": "Ring",
+    "tree": "Tree",
+    "double_binary_tree": "Tree",
+    "pat": "PAT",
+    NVLS: "NVLS",
+    "auto": None,
+    "native": None,
+}
+
+
+def closed_form_of(algorithm: object, model: Model) -> ClosedForm | None:
+    """Return the formula that gives the time of *algorithm* by *model*; None where its program is simulated.
+
+    Raises:
+        ValueError: there is no such model.
+    """
+    if model not in ("links", "nccl"):
+        raise ValueError(f"model must be 'links' or 'nccl', got {model!r}")
+    if model == "nccl":
+        return as_nccl_expects
+    return in_the_switches if algorithm == NVLS else None
+
+
+def as_nccl_expects(job: Job, scenario: Scenario) -> Run:
+    """Return the time that NCCL's own model expects (see `collectives.models.nccl.model`).
+
+    Raises:
+        NotSupportedError: the model does not know the algorithm, the collective or the network, or a
+            condition holds.
+    """
+    topology, hosts = scenario.base, places(job.placement, scenario.base)
+    job.rank_overhead()  # is not part of the model, but what cannot be read is refused
+    _refuse_conditions(scenario, 'model="nccl"')
+    name = str(job.algorithm)
+    if not isinstance(job.algorithm, str) or name not in _NCCL_NAMES:
+        known = ", ".join(_NCCL_NAMES)
+        raise NotSupportedError(f'model="nccl" knows of no algorithm {name}; expected one of {known}')
+
+    wanted: Any = _NCCL_NAMES[name]
+    best = predict_on(topology, hosts, job.collective, job.nbytes, wanted)
+    time_ps = round(best.seconds * SECOND)
+
+    in_switches = best.algorithm.startswith(("NVLS", "CollNet"))
+    floor = floor_ps(job.collective, job.nbytes, topology, 0, hosts, in_network=in_switches)
+    if time_ps < floor:
+        raise NotSupportedError(
+            f"NCCL's model expects {best.seconds:.3g} s of {best.algorithm}, less than the links of "
+            f"{topology.name} allow: its [hardware] and its links do not describe one system"
+        )
+    what = f"{best.algorithm}/{best.protocol}"
+    return Run.by_formula(job, topology, len(hosts), time_ps, floor=floor, algorithm=what, model="nccl")
+
+
+def in_the_switches(job: Job, scenario: Scenario) -> Run:
+    """Return the time where switches reduce and multicast (see `collectives.models.in_network`).
+
+    Raises:
+        NotSupportedError: the model does not know the collective or the network, or a condition holds.
+    """
+    topology, hosts = scenario.base, places(job.placement, scenario.base)
+    _refuse_conditions(scenario, NVLS)
+    if not job.rank_overhead().is_free:
+        raise NotSupportedError("nvls is a closed form without overhead and reduction; leave them out")
+
+    time_ps = in_network_ps(job.collective, job.nbytes, topology, hosts)
+    floor = floor_ps(job.collective, job.nbytes, topology, 0, hosts, in_network=True)
+    return Run.by_formula(job, topology, len(hosts), time_ps, floor=floor, algorithm=NVLS, model="links")
+
+
+def _refuse_conditions(scenario: Scenario, what: str) -> None:
+    if scenario.conditions:
+        held = ", ".join(map(str, scenario.conditions))
+        raise NotSupportedError(f"{what} is a closed form that knows no conditions; leave out {held}")
