@@ -14,8 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from collectives.virtual.iterations import Iterations
-from sim.cluster import Cluster
-from sim.cluster.rank_thread import RankThread
+from sim.cluster import Cluster, RankThread
 from sim.errors import ConditionError
 from sim.scenario.conditions import Condition, Straggler
 from sim.scenario.rank_overhead import Jitter

@@ -19,7 +19,7 @@ from collectives.models.cost import selector_on
 from collectives.simulation.engines.meeting_point import SimulatedExchange
 from collectives.virtual.batched_execution import carry_out
 from collectives.virtual.transport import SimulatedTransport
-from sim.cluster import Cluster, RankThread
+from sim.cluster import RankThread, Surroundings
 from sim.scenario.rank_overhead import RankOverhead
 from sim.trace import Trace
 
@@ -51,7 +51,7 @@ class VirtualWorld:
     is_calm: bool = False
 
     @staticmethod
-    def of(cluster: Cluster) -> VirtualWorld:
+    def of(cluster: Surroundings) -> VirtualWorld:
         """Return the world of *cluster*, in which `collectives.virtual.run` put it."""
         world: VirtualWorld = cluster.shared[VirtualWorld]
         return world

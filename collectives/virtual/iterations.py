@@ -18,8 +18,7 @@ from weakref import WeakKeyDictionary
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from sim.cluster import Cluster
-from sim.cluster.rank_thread import RankThread, current_rank_thread
+from sim.cluster import Cluster, RankThread, Surroundings, current_rank_thread
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ class Iterations:
         self._listeners: list[Callable[[RankThread, int], None]] = []
 
     @staticmethod
-    def of(cluster: Cluster) -> Iterations:
+    def of(cluster: Surroundings) -> Iterations:
         """Return those of *cluster*, where `collectives.virtual.run` has put them."""
         iterations: Iterations = cluster.shared[Iterations]
         return iterations

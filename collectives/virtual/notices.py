@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.cluster import Cluster
+from sim.cluster import Surroundings
 
 
 class Notices:
@@ -13,7 +13,7 @@ class Notices:
         self._mistakes: dict[str, None] = {}
 
     @staticmethod
-    def of(cluster: Cluster) -> Notices:
+    def of(cluster: Surroundings) -> Notices:
         """Return those of *cluster*, which has none at first."""
         notices: Notices = cluster.shared.setdefault(Notices, Notices())
         return notices

@@ -1,5 +1,8 @@
 """Rank threads in virtual time.  Open `cluster` first."""
 
-from sim.cluster.cluster import Cluster, RankContext, RankThread, RankUnwound
+from sim.cluster.cluster import Cluster
+from sim.cluster.rank_thread import RankThread, current_rank_thread
+from sim.cluster.scheduler import RankContext, RankUnwound
+from sim.cluster.surroundings import Surroundings
 
-__all__ = ["Cluster", "RankContext", "RankThread", "RankUnwound"]
+__all__ = ["Cluster", "RankContext", "RankThread", "RankUnwound", "Surroundings", "current_rank_thread"]

@@ -18,7 +18,7 @@ from types import FrameType
 import torch
 
 import collectives
-from sim.cluster.rank_thread import RankThread
+from sim.cluster import RankThread
 
 _ROOT = Path(collectives.__file__).parents[1]
 _NOT_THE_USERS = tuple(

@@ -22,7 +22,7 @@ from collectives.execution.call import spell_ranks
 from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.notices import Notices
-from sim.cluster.rank_thread import RankThread, current_rank_thread
+from sim.cluster import RankThread, current_rank_thread
 
 _c10d: Any = torch.distributed.distributed_c10d
 

@@ -12,8 +12,7 @@ from collectives.virtual.diagnosis.waits import judge_messages
 from collectives.virtual.group import VirtualWorld
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.notices import Notices
-from sim.cluster import Cluster
-from sim.cluster.rank_thread import RankThread
+from sim.cluster import Cluster, RankThread
 from sim.units import format_time
 
 

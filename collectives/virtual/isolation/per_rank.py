@@ -1,4 +1,4 @@
-"""What a process has once, made per rank thread: each is a `sim.cluster.cluster.RankContext`.
+"""What a process has once, made per rank thread: each is a `sim.cluster.RankContext`.
 
 Code that believes itself alone in its process finds its own environment variables, random
 generators, ``__main__``, and process groups, because these are swapped at every switch between

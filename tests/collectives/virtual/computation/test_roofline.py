@@ -248,7 +248,7 @@ def test_that_a_mode_is_active_is_known_on_its_rank_and_forgotten_afterwards():
 def test_collectives_run_beside_computation():
     model = Roofline(LAUNCHES)
     run = run_virtual(train("ddp"), switch(2), compute=model)
-    waited = [rank.waited_ps for rank in run.cluster._ranks]
+    waited = [rank.waited_ps for rank in run.cluster.ranks]
     without = run_virtual(train("ddp"), switch(2))
 
     assert [took - computed for took, computed in zip(run.times_ps, run.results, strict=True)] == waited

@@ -1,0 +1,58 @@
+"""Surroundings of a rank: what it shares with the other ranks of its cluster."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import simpy
+
+from sim.network import Network
+from sim.scenario import Scenario
+from sim.topology import Topology
+from sim.trace import Trace
+
+
+class Surroundings(Protocol):
+    """What the ranks of a cluster share, as one of them sees it.
+
+    Attributes:
+        topology: the network's shape.
+        env: the SimPy environment; its time is in integer picoseconds.
+        network: carries the messages between ranks.
+        trace: where computations are recorded, if anywhere.
+        scenario: the topology under the conditions that hold.
+        shared: what code of different ranks shares, by keys of its own.
+    """
+
+    topology: Topology
+    env: simpy.Environment
+    network: Network
+    trace: Trace | None
+    scenario: Scenario
+    shared: dict[Any, Any]
+
+
+class ProcessFailures:
+    """Failures of processes that ranks have spawned, until the rank that waits gets them."""
+
+    def __init__(self) -> None:
+        self._unnoticed: list[BaseException] = []
+
+    @property
+    def first(self) -> BaseException | None:
+        """The first that no rank has got."""
+        return self._unnoticed[0] if self._unnoticed else None
+
+    def keep(self, process: simpy.Event) -> None:
+        """Engine: *process* has ended; keep its failure, if it has failed."""
+        if not process.ok:
+            assert isinstance(process.value, BaseException)
+            process.defused = True
+            self._unnoticed.append(process.value)
+
+    def notice(self, error: BaseException) -> None:
+        """Rank: *error* has been raised in it; so have, within it, the failures that led to it."""
+        cause: BaseException | None = error
+        while cause is not None:
+            self._unnoticed = [other for other in self._unnoticed if other is not cause]
+            cause = cause.__cause__
