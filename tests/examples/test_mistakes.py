@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 MISTAKES = ROOT / "examples" / "mistakes"
 SHOWN: dict[str, str] = dict(
     re.findall(
-        r"^```\n\$ testbed run --ranks 4 examples/mistakes/(\w+)\.py\n(.*?)\n```",
+        r"^```console\n\$ testbed run --ranks 4 examples/mistakes/(\w+)\.py\n(.*?)\n```",
         (ROOT / "docs" / "diagnoses.md").read_text(),
         re.DOTALL | re.MULTILINE,
     )

@@ -154,16 +154,6 @@ def test_a_function_of_ones_own_file_is_proved(own_file: Path) -> None:
     assert (row["num_steps"], row["max_bytes_sent_fraction"], row["num_chunks"]) == (2, 1.0, 2)
 
 
-def test_the_example_in_contributing_is_proved(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    path = tmp_path / "mine.py"
-    path.write_text(text.split("```python\n")[1].split("```")[0], encoding="utf-8")
-
-    result = CliRunner().invoke(app, ["verify", f"{path}:exchange", "--ranks", "2"])
-
-    assert result.exit_code == 0, result.stdout
-
-
 @pytest.mark.parametrize("extra", [[], ["--json"]])
 def test_a_wrong_program_ends_with_1_and_the_evidence(own_file: Path, extra: list[str]) -> None:
     result = CliRunner().invoke(app, ["verify", f"{own_file}:deaf", "--ranks", "2", *extra])
