@@ -33,7 +33,6 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import AfterValidator, Field
 
 from sim.files.fields import Bandwidth, Efficiency, FieldError, Fields, Time, effective, nearest
-from sim.topology.routing.graph import LinkSpec
 
 MAX_NODES = 1 << 21
 """The most ranks and switches."""
@@ -46,6 +45,9 @@ def _check_names(names: str) -> str:
         raise ValueError(f'{names[:200]!r} is no name; expected one such as "gpu0", or "gpu[0-7]" for eight')
     return names
 
+
+NamedLink: TypeAlias = tuple[str, str, int, int]
+"""A directed link: the names of its ends, bytes per second, picoseconds."""
 
 Names: TypeAlias = Annotated[str, AfterValidator(_check_names)]
 """A name, in which ``[0-7]`` stands for eight numbers."""
@@ -158,9 +160,9 @@ class Vertices:
         return vertices
 
 
-def link_specs(
+def named_links(
     links: Sequence[LinkTable], classes: Mapping[str, LinkClass], known: Sequence[str]
-) -> Iterator[LinkSpec]:
+) -> Iterator[NamedLink]:
     """Yield each directed link, in the order of the file; of a duplex link, first that way, then back.
 
     Raises:
@@ -177,9 +179,9 @@ def link_specs(
                     raise FieldError((*place, end), f"unknown node {name!r}{nearest(name, known)}")
             if tail == head:
                 raise FieldError((*place, "to"), f"a link from {tail!r} to itself")
-            yield LinkSpec(tail, head, bandwidth, latency)
+            yield tail, head, bandwidth, latency
             if link.duplex:
-                yield LinkSpec(head, tail, bandwidth, latency)
+                yield head, tail, bandwidth, latency
 
 
 def _properties(
@@ -222,7 +224,7 @@ def _pairs(link: LinkTable, place: tuple[str | int, ...]) -> Iterator[tuple[str,
 
 
 def static_routes(
-    routes: Sequence[RouteTable], vertices: Vertices, links: Sequence[LinkSpec]
+    routes: Sequence[RouteTable], vertices: Vertices, links: Sequence[NamedLink]
 ) -> dict[tuple[str, str], list[str]]:
     """Return the names between the two ends of each static route.
 
@@ -230,7 +232,7 @@ def static_routes(
         FieldError: ends that are no two ranks, a pair that has a route already, an unknown node on the
             way, or no link between two that follow each other.
     """
-    ranks, joined = frozenset(vertices.ranks), {(link.tail, link.head) for link in links}
+    ranks, joined = frozenset(vertices.ranks), {(tail, head) for tail, head, _, _ in links}
     known = [*vertices.ranks, *vertices.switches]
     found: dict[tuple[str, str], list[str]] = {}
     for number, route in enumerate(routes):

@@ -39,7 +39,7 @@ def problems(
 
 def _problem(detail: Any, lines: Mapping[Place, int], known: Callable[[Place], list[str]]) -> str:
     place = detail["loc"]
-    at = where(place, lines) + field(place)
+    at = where(place, lines) + spell_place(place)
     if detail["type"] == "missing":
         return f"{at}: this field is missing"
     if detail["type"] == "extra_forbidden":
@@ -60,7 +60,7 @@ def where(place: Place, lines: Mapping[Place, int]) -> str:
     return "" if line is None else f"line {line}: "
 
 
-def field(place: Place) -> str:
+def spell_place(place: Place) -> str:
     """Return *place* for people, who count tables from 1: ``link 3, bandwidth``."""
     parts: list[str] = []
     for part in place:

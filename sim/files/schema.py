@@ -5,7 +5,8 @@ picoseconds.  Beside each bandwidth stands an efficiency: the part of the line r
 payload (headers, flow control, protocol), 1 unless the file says otherwise; links get the product.
 
 Every kind says how many ranks it has (``size``, None for any number), about how many links it would
-need (so that what is too large is refused before it is built), and makes its topology.
+need (so that what is too large is refused before it is built), and the arguments of the constructor of
+`sim.topology.Topology` that has its name.
 """
 
 from __future__ import annotations
@@ -26,11 +27,10 @@ from sim.files.graph_tables import (
     Vertices,
     count_links,
     count_ranks,
-    link_specs,
+    named_links,
     static_routes,
 )
 from sim.files.hardware_table import HardwareTable
-from sim.topology import Topology
 
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 Paths: TypeAlias = Literal["static", "ecmp"]
@@ -69,14 +69,13 @@ class Switch(AnySize):
         """Return the number of directed links for *num_ranks* ranks."""
         return 2 * num_ranks
 
-    def topology(self, num_ranks: int, name: str) -> Topology:
-        """Return the network for *num_ranks* ranks."""
-        return Topology.switch(
-            num_ranks=num_ranks,
-            bandwidth=effective(self.bandwidth, self.efficiency),
-            latency=quantity(self.latency),
-            name=name,
-        )
+    def arguments(self, num_ranks: int) -> dict[str, Any]:
+        """Return the arguments that make the network for *num_ranks* ranks."""
+        return {
+            "num_ranks": num_ranks,
+            "bandwidth": effective(self.bandwidth, self.efficiency),
+            "latency": quantity(self.latency),
+        }
 
 
 class Ring(AnySize):
@@ -91,14 +90,13 @@ class Ring(AnySize):
         """Return the number of directed links for *num_ranks* ranks."""
         return 2 * num_ranks
 
-    def topology(self, num_ranks: int, name: str) -> Topology:
-        """Return the network for *num_ranks* ranks."""
-        return Topology.ring(
-            num_ranks=num_ranks,
-            bandwidth=effective(self.bandwidth, self.efficiency),
-            latency=quantity(self.latency),
-            name=name,
-        )
+    def arguments(self, num_ranks: int) -> dict[str, Any]:
+        """Return the arguments that make the network for *num_ranks* ranks."""
+        return {
+            "num_ranks": num_ranks,
+            "bandwidth": effective(self.bandwidth, self.efficiency),
+            "latency": quantity(self.latency),
+        }
 
 
 class Nodes(AnySize):
@@ -118,19 +116,18 @@ class Nodes(AnySize):
         """Return the largest number of directed links for *num_ranks* ranks."""
         return 4 * num_ranks
 
-    def topology(self, num_ranks: int, name: str) -> Topology:
-        """Return the network for *num_ranks* ranks."""
-        return Topology.nodes(
-            num_nodes=max(1, -(-num_ranks // self.ranks_per_node)),
-            ranks_per_node=self.ranks_per_node,
-            intra_bandwidth=effective(self.intra_bandwidth, self.intra_efficiency),
-            intra_latency=quantity(self.intra_latency),
-            nics_per_node=self.nics_per_node,
-            nic_bandwidth=effective(self.nic_bandwidth, self.nic_efficiency),
-            nic_latency=quantity(self.nic_latency),
-            num_ranks=num_ranks,
-            name=name,
-        )
+    def arguments(self, num_ranks: int) -> dict[str, Any]:
+        """Return the arguments that make the network for *num_ranks* ranks."""
+        return {
+            "num_nodes": max(1, -(-num_ranks // self.ranks_per_node)),
+            "ranks_per_node": self.ranks_per_node,
+            "intra_bandwidth": effective(self.intra_bandwidth, self.intra_efficiency),
+            "intra_latency": quantity(self.intra_latency),
+            "nics_per_node": self.nics_per_node,
+            "nic_bandwidth": effective(self.nic_bandwidth, self.nic_efficiency),
+            "nic_latency": quantity(self.nic_latency),
+            "num_ranks": num_ranks,
+        }
 
 
 class LeafSpine(AnySize):
@@ -152,20 +149,19 @@ class LeafSpine(AnySize):
         """Return the number of directed links for *num_ranks* ranks."""
         return 2 * num_ranks - 2 * (-num_ranks // self.hosts_per_leaf) * self.num_spines
 
-    def topology(self, num_ranks: int, name: str) -> Topology:
-        """Return the network for *num_ranks* ranks."""
-        return Topology.leaf_spine(
-            num_ranks=num_ranks,
-            hosts_per_leaf=self.hosts_per_leaf,
-            bandwidth=effective(self.bandwidth, self.efficiency),
-            latency=quantity(self.latency),
-            num_spines=self.num_spines,
-            uplink_bandwidth=effective(self.uplink_bandwidth, self.uplink_efficiency),
-            uplink_latency=quantity(self.latency if self.uplink_latency is None else self.uplink_latency),
-            routing=self.routing,
-            seed=self.seed,
-            name=name,
-        )
+    def arguments(self, num_ranks: int) -> dict[str, Any]:
+        """Return the arguments that make the network for *num_ranks* ranks."""
+        return {
+            "num_ranks": num_ranks,
+            "hosts_per_leaf": self.hosts_per_leaf,
+            "bandwidth": effective(self.bandwidth, self.efficiency),
+            "latency": quantity(self.latency),
+            "num_spines": self.num_spines,
+            "uplink_bandwidth": effective(self.uplink_bandwidth, self.uplink_efficiency),
+            "uplink_latency": quantity(self.latency if self.uplink_latency is None else self.uplink_latency),
+            "routing": self.routing,
+            "seed": self.seed,
+        }
 
 
 class Torus(Common):
@@ -186,14 +182,13 @@ class Torus(Common):
         """Return the largest number of directed links."""
         return 2 * len(self.shape) * num_ranks
 
-    def topology(self, num_ranks: int, name: str) -> Topology:
-        """Return the network."""
-        return Topology.torus(
-            shape=tuple(self.shape),
-            bandwidth=effective(self.bandwidth, self.efficiency),
-            latency=quantity(self.latency),
-            name=name,
-        )
+    def arguments(self, num_ranks: int) -> dict[str, Any]:
+        """Return the arguments that make the network."""
+        return {
+            "shape": tuple(self.shape),
+            "bandwidth": effective(self.bandwidth, self.efficiency),
+            "latency": quantity(self.latency),
+        }
 
 
 class FatTree(Common):
@@ -218,18 +213,17 @@ class FatTree(Common):
         """Return the number of directed links: of the hosts, and of two levels of k³/4 cables."""
         return 2 * num_ranks + self.k**3
 
-    def topology(self, num_ranks: int, name: str) -> Topology:
-        """Return the network for *num_ranks* ranks."""
-        return Topology.fat_tree(
-            k=self.k,
-            num_ranks=num_ranks,
-            bandwidth=effective(self.bandwidth, self.efficiency),
-            latency=quantity(self.latency),
-            oversubscription=self.oversubscription,
-            routing=self.routing,
-            seed=self.seed,
-            name=name,
-        )
+    def arguments(self, num_ranks: int) -> dict[str, Any]:
+        """Return the arguments that make the network for *num_ranks* ranks."""
+        return {
+            "k": self.k,
+            "num_ranks": num_ranks,
+            "bandwidth": effective(self.bandwidth, self.efficiency),
+            "latency": quantity(self.latency),
+            "oversubscription": self.oversubscription,
+            "routing": self.routing,
+            "seed": self.seed,
+        }
 
 
 class Graph(Common):
@@ -254,21 +248,20 @@ class Graph(Common):
         """Return the number of directed links."""
         return count_links(self.links)
 
-    def topology(self, num_ranks: int, name: str) -> Topology:
-        """Return the network."""
+    def arguments(self, num_ranks: int) -> dict[str, Any]:
+        """Return the arguments that make the network."""
         vertices = Vertices.of(self.nodes)
-        links = list(link_specs(self.links, self.classes, [*vertices.ranks, *vertices.switches]))
-        return Topology.graph(
-            ranks=vertices.ranks,
-            switches=vertices.switches,
-            links=links,
-            routes=static_routes(self.routes, vertices, links),
-            ranks_per_node=self.ranks_per_node,
-            routing=self.routing,
-            metric=self.metric,
-            seed=self.seed,
-            name=name,
-        )
+        links = list(named_links(self.links, self.classes, [*vertices.ranks, *vertices.switches]))
+        return {
+            "ranks": vertices.ranks,
+            "switches": vertices.switches,
+            "links": links,
+            "routes": static_routes(self.routes, vertices, links),
+            "ranks_per_node": self.ranks_per_node,
+            "routing": self.routing,
+            "metric": self.metric,
+            "seed": self.seed,
+        }
 
 
 AnyNetwork: TypeAlias = Switch | Ring | Nodes | LeafSpine | Torus | FatTree | Graph

@@ -1,51 +1,19 @@
-"""Networks in files: a few lines of TOML, as ``docs/files.md`` describes them.
+"""Networks by name or from files, as ``docs/files.md`` describes them: topologies of any size.
 
-    schema = 1
-    kind = "switch"                          # ring, nodes, leaf_spine, torus, fat_tree, graph
-    description = "what it is"               # optional
-    source = "where the numbers are from"    # optional
-    bandwidth = "100Gbps"                    # of each link
-    efficiency = 0.95                        # optional: the part of it that carries payload
-    latency = "2us"
-
-Quantities are as in `sim.units`; bare numbers are bytes per second and seconds.  The fields of each kind
-stand in `sim.files.schema`.  The files in ``sim/presets`` are known by their names.
-
-Whatever is wrong comes out as a `NetworkFileError` that names file, line and field.
+`load_network` reads the file (`sim.files.network_file`) and checks that the network can be made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from os import PathLike
 
-from pydantic import ValidationError
+from sim.files import network_file
+from sim.files.network_file import NetworkFile, preset_names
+from sim.files.schema import AnyNetwork
+from sim.topology.topology import Topology, checked, described
 
-from sim.errors import NetworkFileError, TopologyError
-from sim.files.fields import FieldError, Fields, nearest
-from sim.files.graph_tables import LinkClass, LinkTable, NodeTable, RouteTable
-from sim.files.hardware_table import ChannelsTable, HardwareTable
-from sim.files.named import names_in, parse, read
-from sim.files.problems import field, fields_of, problems, spell, where
-from sim.files.schema import KINDS, AnyNetwork
-from sim.files.toml_lines import Place, key_lines
-from sim.topology.topology import Topology
-
-MAX_RANKS = 1 << 20
-"""The most ranks of a network in a file."""
-MAX_LINKS = 1 << 23
-"""The most directed links of a regular network."""
-MAX_GRAPH_LINKS = 1 << 20
-"""The most directed links of a graph, which are held one by one."""
-TABLES: Mapping[str | int, type[Fields]] = {
-    "class": LinkClass,
-    "hardware": HardwareTable,
-    "link": LinkTable,
-    "node": NodeTable,
-    "route": RouteTable,
-}
+__all__ = ["NetworkDescription", "load_network", "parse_network", "preset_names"]
 
 
 @dataclass(frozen=True)
@@ -53,12 +21,20 @@ class NetworkDescription:
     """A network as a file describes it, of a stated size or for any number of ranks.
 
     Attributes:
-        name: of the preset, or of the file without its suffix.
-        fields: what the file says.
+        file: what the file says.
     """
 
-    name: str
-    fields: AnyNetwork
+    file: NetworkFile
+
+    @property
+    def name(self) -> str:
+        """Name of the preset, or of the file without its suffix."""
+        return self.file.name
+
+    @property
+    def fields(self) -> AnyNetwork:
+        """The fields of the file."""
+        return self.file.fields
 
     @property
     def description(self) -> str:
@@ -91,36 +67,7 @@ class NetworkDescription:
                 directed links (of a graph 2**20), another number than the file states, or none where it
                 states none.
         """
-        size = self.fields.size
-        ranks = size if num_ranks is None else num_ranks
-        if ranks is None:
-            raise TopologyError(
-                f"num_ranks: the network {self.name} is one of any size; say how many ranks it is to have"
-            )
-        if size is not None and ranks != size:
-            raise TopologyError(
-                f"num_ranks: the network {self.name} has {spell(size)} ranks, not {spell(ranks)}; its file "
-                "states its size, so ask for that"
-            )
-        most = MAX_GRAPH_LINKS if self.kind == "graph" else MAX_LINKS
-        limits = (("ranks", ranks, MAX_RANKS), ("directed links", self.fields.num_links(ranks), most))
-        for what, wanted, limit in limits:
-            if wanted > limit:
-                raise TopologyError(
-                    f"num_ranks: the network {self.name} would have {spell(wanted)} {what}; "
-                    f"expected at most {limit}"
-                )
-        table = self.fields.hardware
-        return replace(
-            self.fields.topology(ranks, self.name),
-            hardware=None if table is None else table.hardware(),
-            in_network_reduction=self.fields.in_network_reduction,
-        )
-
-
-def preset_names() -> tuple[str, ...]:
-    """Return the names of the networks that come with the package, sorted."""
-    return names_in("presets")
+        return described(self.file, num_ranks)
 
 
 def load_network(name_or_path: str | PathLike[str]) -> NetworkDescription:
@@ -130,7 +77,7 @@ def load_network(name_or_path: str | PathLike[str]) -> NetworkDescription:
         NetworkFileError: there is neither, or the file is not a correct description; names the
             file, the line and the field, what is allowed and what is nearest.
     """
-    return parse_network(*read(name_or_path, "presets", "network", NetworkFileError))
+    return NetworkDescription(checked(network_file.read_network(name_or_path)))
 
 
 def parse_network(text: str, name: str, file: str) -> NetworkDescription:
@@ -144,30 +91,4 @@ def parse_network(text: str, name: str, file: str) -> NetworkDescription:
     Raises:
         NetworkFileError: as for `load_network`.
     """
-    content = parse(text, file, NetworkFileError)
-    lines = key_lines(text)
-    kind = content.get("kind")
-    if not isinstance(kind, str) or kind not in KINDS:
-        got = f"got {spell(kind)}{nearest(kind, KINDS)}" if "kind" in content else "it is missing"
-        line = where(("kind",), lines)
-        raise NetworkFileError(f"{file}: {line}kind: expected one of {', '.join(KINDS)}; {got}")
-    try:
-        network = NetworkDescription(name, KINDS[kind].model_validate(content))
-        network.topology(1 if network.num_ranks is None else None)
-    except ValidationError as error:
-        said = problems(error, lines, partial(_known, kind=kind), f"a network of kind {kind!r}")
-        raise NetworkFileError(f"{file}: {said}") from error
-    except FieldError as error:
-        line = where(error.place, lines)
-        raise NetworkFileError(f"{file}: {line}{field(error.place)}: {error}") from error
-    except TopologyError as error:
-        line = where((str(error).partition(":")[0],), lines)
-        raise NetworkFileError(f"{file}: {line}{error}") from error
-    return network
-
-
-def _known(place: Place, kind: str) -> list[str]:
-    """Return the fields of the table in which the field *place* stands."""
-    if len(place) == 1:
-        return fields_of(KINDS[kind])
-    return fields_of(ChannelsTable if place[0] == "hardware" and len(place) > 2 else TABLES[place[0]])
+    return NetworkDescription(checked(network_file.parse_network(text, name, file)))

@@ -1,0 +1,175 @@
+"""Networks in files as data: the kind of network, and the arguments of its constructor.
+
+    schema = 1
+    kind = "switch"                          # ring, nodes, leaf_spine, torus, fat_tree, graph
+    description = "what it is"               # optional
+    source = "where the numbers are from"    # optional
+    bandwidth = "100Gbps"                    # of each link
+    efficiency = 0.95                        # optional: the part of it that carries payload
+    latency = "2us"
+
+Quantities are as in `sim.units`; bare numbers are bytes per second and seconds.  The fields of each kind
+stand in `sim.files.schema`.  The files in ``sim/presets`` are known by their names.
+
+Whatever is wrong comes out as a `NetworkFileError` that names file, line and field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from os import PathLike
+from typing import Any
+
+from pydantic import ValidationError
+
+from sim.errors import NetworkFileError, TopologyError
+from sim.files.fields import FieldError, Fields, nearest
+from sim.files.graph_tables import LinkClass, LinkTable, NodeTable, RouteTable
+from sim.files.hardware_table import ChannelsTable, HardwareTable
+from sim.files.named import names_in, parse, read
+from sim.files.problems import fields_of, problems, spell, spell_place, where
+from sim.files.schema import KINDS, AnyNetwork
+from sim.files.toml_lines import Place, key_lines
+from sim.hardware import Hardware
+
+MAX_RANKS = 1 << 20
+"""The most ranks of a network in a file."""
+MAX_LINKS = 1 << 23
+"""The most directed links of a regular network."""
+MAX_GRAPH_LINKS = 1 << 20
+"""The most directed links of a graph, which are held one by one."""
+TABLES: Mapping[str | int, type[Fields]] = {
+    "class": LinkClass,
+    "hardware": HardwareTable,
+    "link": LinkTable,
+    "node": NodeTable,
+    "route": RouteTable,
+}
+
+
+@dataclass(frozen=True)
+class NetworkFile:
+    """What a network file says, read and checked field by field.
+
+    Attributes:
+        name: of the preset, or of the file without its suffix.
+        fields: what the file says.
+        file: how errors call the file.
+        lines: on which line each key stands.
+    """
+
+    name: str
+    fields: AnyNetwork
+    file: str = field(compare=False)
+    lines: Mapping[Place, int] = field(compare=False, repr=False)
+
+    @property
+    def hardware(self) -> Hardware | None:
+        """What the GPUs and network cards are, if the file says so.
+
+        Raises:
+            TopologyError: fields that contradict each other.
+        """
+        table = self.fields.hardware
+        return None if table is None else table.hardware()
+
+    def arguments(self, num_ranks: int | None = None) -> dict[str, Any]:
+        """Return the arguments with which `Topology` makes this kind of network for *num_ranks* ranks.
+
+        Args:
+            num_ranks: how many; by default as many as the file states.
+
+        Raises:
+            TopologyError: more than 2**20 ranks or more than 2**23 directed links (of a graph 2**20),
+                another number of ranks than the file states, or none where it states none.
+            FieldError: a table of a graph that does not fit the others.
+        """
+        size = self.fields.size
+        ranks = size if num_ranks is None else num_ranks
+        if ranks is None:
+            raise TopologyError(
+                f"num_ranks: the network {self.name} is one of any size; say how many ranks it is to have"
+            )
+        if size is not None and ranks != size:
+            raise TopologyError(
+                f"num_ranks: the network {self.name} has {spell(size)} ranks, not {spell(ranks)}; its file "
+                "states its size, so ask for that"
+            )
+
+        most = MAX_GRAPH_LINKS if self.fields.kind == "graph" else MAX_LINKS
+        limits = (("ranks", ranks, MAX_RANKS), ("directed links", self.fields.num_links(ranks), most))
+        for what, wanted, limit in limits:
+            if wanted > limit:
+                raise TopologyError(
+                    f"num_ranks: the network {self.name} would have {spell(wanted)} {what}; "
+                    f"expected at most {limit}"
+                )
+        return self.fields.arguments(ranks)
+
+    @contextmanager
+    def blamed(self) -> Iterator[None]:
+        """Blame the file for what is wrong while its network is made: name it, the line and the field.
+
+        Raises:
+            NetworkFileError: where there was a `FieldError` or `TopologyError`.
+        """
+        try:
+            yield
+        except FieldError as error:
+            line = where(error.place, self.lines)
+            raise NetworkFileError(f"{self.file}: {line}{spell_place(error.place)}: {error}") from error
+        except TopologyError as error:
+            line = where((str(error).partition(":")[0],), self.lines)
+            raise NetworkFileError(f"{self.file}: {line}{error}") from error
+
+
+def preset_names() -> tuple[str, ...]:
+    """Return the names of the networks that come with the package, sorted."""
+    return names_in("presets")
+
+
+def read_network(name_or_path: str | PathLike[str]) -> NetworkFile:
+    """Return what the preset of that name, or the file at that path, says.
+
+    Raises:
+        NetworkFileError: there is neither, or a field is wrong.
+    """
+    return parse_network(*read(name_or_path, "presets", "network", NetworkFileError))
+
+
+def parse_network(text: str, name: str, file: str) -> NetworkFile:
+    """Return what the TOML document *text* says.
+
+    Args:
+        text: the document.
+        name: of the network.
+        file: where the text is from, for errors.
+
+    Raises:
+        NetworkFileError: it is no TOML, or a field is wrong.
+    """
+    content = parse(text, file, NetworkFileError)
+    lines = key_lines(text)
+
+    kind = content.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        got = f"got {spell(kind)}{nearest(kind, KINDS)}" if "kind" in content else "it is missing"
+        line = where(("kind",), lines)
+        raise NetworkFileError(f"{file}: {line}kind: expected one of {', '.join(KINDS)}; {got}")
+
+    try:
+        fields = KINDS[kind].model_validate(content)
+    except ValidationError as error:
+        said = problems(error, lines, partial(_known, kind=kind), f"a network of kind {kind!r}")
+        raise NetworkFileError(f"{file}: {said}") from error
+    return NetworkFile(name, fields, file, lines)
+
+
+def _known(place: Place, kind: str) -> list[str]:
+    """Return the fields of the table in which the field *place* stands."""
+    if len(place) == 1:
+        return fields_of(KINDS[kind])
+    return fields_of(ChannelsTable if place[0] == "hardware" and len(place) > 2 else TABLES[place[0]])

@@ -1,0 +1,347 @@
+"""Kinds of networks: from what people say of one to its links and its routing.
+
+    switch      one non-blocking switch; a link up and a link down for each rank
+    ring        links between neighbours
+    torus       links between neighbours in each of several dimensions
+    nodes       nodes of several ranks with a fast network inside and NICs between them
+    leaf_spine  a tree of two levels
+    fat_tree    the k-ary fat tree: three levels of equal switches
+    graph       any ranks, switches and links
+
+`Topology` offers each of them under its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from sim.errors import TopologyError
+from sim.topology.routing import (
+    FatTreeRouting,
+    GraphRouting,
+    LeafSpineRouting,
+    LinkSpec,
+    NodesRouting,
+    Routing,
+    SwitchRouting,
+    TorusRouting,
+)
+from sim.units import Int64Array, Quantity, parse_bandwidth, parse_time
+
+Spreading: TypeAlias = Literal["static", "ecmp"]
+
+
+class Layout(NamedTuple):
+    """What a kind of network comes to; the fields are the first of `Topology`."""
+
+    name: str
+    num_ranks: int
+    ranks_per_node: int
+    link_bandwidth: Int64Array
+    link_latency: Int64Array
+    routing: Routing
+
+
+def switch(*, num_ranks: int, bandwidth: Quantity, latency: Quantity, name: str = "switch") -> Layout:
+    """Return ranks on one non-blocking switch; a path has two links, up and down.
+
+    Args:
+        num_ranks: number of ranks, at least 1.
+        bandwidth: of each link and direction, ``"100Gbps"`` or a number of bytes/s.
+        latency: of each link, ``"2us"`` or a number of seconds.
+        name: for people.
+
+    Raises:
+        TopologyError: an impossible number of ranks.
+        UnitError: a bandwidth or latency that is out of range or cannot be read.
+    """
+    ranks = _count(num_ranks, "num_ranks")
+    kinds = [(2 * ranks, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
+    return Layout(name, ranks, 1, *_link_arrays(kinds), SwitchRouting(ranks))
+
+
+def ring(*, num_ranks: int, bandwidth: Quantity, latency: Quantity, name: str = "ring") -> Layout:
+    """Return ranks with a link to each neighbour; messages go the shorter way round.
+
+    On a tie they go towards the next higher rank.  Arguments and errors as for `switch`.
+    """
+    ranks = _count(num_ranks, "num_ranks")
+    routing = TorusRouting((ranks,))
+    kinds = [(routing.num_links, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
+    return Layout(name, ranks, 1, *_link_arrays(kinds), routing)
+
+
+def nodes(
+    *,
+    num_nodes: int,
+    ranks_per_node: int,
+    intra_bandwidth: Quantity,
+    intra_latency: Quantity,
+    nics_per_node: int,
+    nic_bandwidth: Quantity,
+    nic_latency: Quantity,
+    num_ranks: int | None = None,
+    name: str = "nodes",
+) -> Layout:
+    """Return nodes of several ranks, a switch inside each and NICs on a switch between them.
+
+    A path has two links: inside a node the rank's up link and the peer's down link, between
+    nodes the up link of one NIC and the down link of another.
+
+    Args:
+        num_nodes: number of nodes.
+        ranks_per_node: ranks that a node has room for.
+        intra_bandwidth: of each rank's links inside the node, ``"300GB/s"`` or bytes/s.
+        intra_latency: of each link inside a node, ``"500ns"`` or seconds.
+        nics_per_node: network cards of a node; must divide ``ranks_per_node``.  Consecutive
+            ranks share a card.
+        nic_bandwidth: of each card and direction.
+        nic_latency: of each link between a card and the switch.
+        num_ranks: number of ranks, which fill the nodes in order; by default all places.
+        name: for people.
+
+    Raises:
+        TopologyError: counts that are not positive or do not fit together.
+        UnitError: a bandwidth or latency that is out of range or cannot be read.
+    """
+    places = _count(num_nodes, "num_nodes") * _count(ranks_per_node, "ranks_per_node")
+    ranks = places if num_ranks is None else _count(num_ranks, "num_ranks")
+    if ranks > places:
+        raise TopologyError(
+            f"num_ranks: {ranks} ranks, but {num_nodes} nodes of {ranks_per_node} hold {places}"
+        )
+    if ranks_per_node % _count(nics_per_node, "nics_per_node"):
+        raise TopologyError(
+            f"nics_per_node: {nics_per_node} does not divide ranks_per_node, {ranks_per_node}; "
+            "each NIC serves equally many ranks"
+        )
+    routing = NodesRouting(ranks, ranks_per_node, ranks_per_node // nics_per_node)
+    intra = (
+        parse_bandwidth(intra_bandwidth, "intra_bandwidth"),
+        parse_time(intra_latency, "intra_latency"),
+    )
+    nic = parse_bandwidth(nic_bandwidth, "nic_bandwidth"), parse_time(nic_latency, "nic_latency")
+    kinds = [(2 * ranks, *intra), (2 * routing.num_nics, *nic)]
+    return Layout(name, ranks, min(ranks, ranks_per_node), *_link_arrays(kinds), routing)
+
+
+def torus(*, shape: Sequence[int], bandwidth: Quantity, latency: Quantity, name: str = "torus") -> Layout:
+    """Return a grid of ranks that is closed to a ring in each dimension.
+
+    Args:
+        shape: sizes of the dimensions, any number of them; ranks are numbered row by row.
+        bandwidth: of each link and direction.
+        latency: of each link.
+        name: for people.
+
+    Messages go along the first dimension, then the second, and so on; see `TorusRouting`.
+    Errors as for `switch`.
+    """
+    if not isinstance(shape, list | tuple) or not shape:
+        raise TopologyError(f"shape: expected the sizes of the dimensions, such as (4, 4, 4), got {shape!r}")
+    routing = TorusRouting(tuple(_count(size, "shape") for size in shape))
+    kinds = [(routing.num_links, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
+    return Layout(name, routing.num_ranks, 1, *_link_arrays(kinds), routing)
+
+
+def leaf_spine(
+    *,
+    num_ranks: int,
+    hosts_per_leaf: int,
+    bandwidth: Quantity,
+    uplink_bandwidth: Quantity,
+    latency: Quantity,
+    num_spines: int = 1,
+    uplink_latency: Quantity | None = None,
+    routing: Spreading = "static",
+    seed: int = 0,
+    name: str = "leaf_spine",
+) -> Layout:
+    """Return a tree of two levels: every leaf switch is linked to every spine.
+
+    A path has two links inside a leaf and four to another.  Each rank is a node of its own.
+
+    Args:
+        num_ranks: number of ranks, which fill the leaves in order.
+        hosts_per_leaf: ranks that a leaf has room for.
+        bandwidth: of each rank's link to its leaf, each way.
+        uplink_bandwidth: of the link between a leaf and a spine, each way.
+        latency: of each rank's link.
+        num_spines: number of spines, so also of links up from a leaf.
+        uplink_latency: of the links between leaves and spines; by default *latency*.
+        routing: which spine a message takes: ``static`` by its destination, ``ecmp`` by hash.
+        seed: of the hash.
+        name: for people.
+
+    Raises:
+        TopologyError: counts that are not positive, an unknown routing.
+        UnitError: a bandwidth or latency that is out of range or cannot be read.
+    """
+    tree = LeafSpineRouting(
+        _count(num_ranks, "num_ranks"),
+        _count(hosts_per_leaf, "hosts_per_leaf"),
+        _count(num_spines, "num_spines"),
+        _ecmp_seed(routing, "static", seed),
+    )
+    up = latency if uplink_latency is None else uplink_latency
+    kinds = [
+        (2 * num_ranks, parse_bandwidth(bandwidth), parse_time(latency, "latency")),
+        (
+            2 * tree.num_uplinks,
+            parse_bandwidth(uplink_bandwidth, "uplink_bandwidth"),
+            parse_time(up, "uplink_latency"),
+        ),
+    ]
+    return Layout(name, tree.num_ranks, 1, *_link_arrays(kinds), tree)
+
+
+def fat_tree(
+    *,
+    k: int,
+    bandwidth: Quantity,
+    latency: Quantity,
+    oversubscription: int | float | Fraction = 1,
+    num_ranks: int | None = None,
+    routing: Spreading = "static",
+    seed: int = 0,
+    name: str = "fat_tree",
+) -> Layout:
+    """Return a k-ary fat tree: three levels of switches with k ports, k³/4 ranks.
+
+    A path has two links under one edge switch, four inside a pod, six between pods.
+
+    Args:
+        k: ports of each switch, even.
+        bandwidth: of each rank's link to its edge switch, each way.
+        latency: of each link.
+        oversubscription: what the ranks of an edge switch send at most, over what its links up
+            carry.  Links between switches have *bandwidth* divided by it, so networks that differ
+            in nothing else can be compared on the same ranks.
+        num_ranks: number of ranks, which fill the edge switches in order; by default all places.
+        routing: the way up: ``static`` by destination (d-mod-k), ``ecmp`` by hash.
+        seed: of the hash.
+        name: for people.
+
+    Raises:
+        TopologyError: an odd k, more ranks than places, an oversubscription that is not positive
+            or leaves no bandwidth, an unknown routing.
+        UnitError: a bandwidth or latency that is out of range or cannot be read.
+    """
+    if _count(k, "k") % 2:
+        raise TopologyError(f"k: expected an even number of ports, got {k}")
+    places = k**3 // 4
+    ranks = places if num_ranks is None else _count(num_ranks, "num_ranks")
+    if ranks > places:
+        raise TopologyError(f"num_ranks: {ranks} ranks, but a fat tree with k = {k} holds {places}")
+    tree = FatTreeRouting(ranks, int(k), _ecmp_seed(routing, "static", seed))
+    rate, delay = parse_bandwidth(bandwidth), parse_time(latency, "latency")
+    kinds = [(2 * ranks, rate, delay), (4 * places, _thinned(rate, oversubscription), delay)]
+    return Layout(name, ranks, 1, *_link_arrays(kinds), tree)
+
+
+def graph(
+    *,
+    ranks: Sequence[str],
+    switches: Sequence[str] = (),
+    links: Sequence[LinkSpec],
+    routes: Mapping[tuple[str, str], Sequence[str]] | None = None,
+    ranks_per_node: int = 1,
+    routing: Literal["shortest", "ecmp"] = "shortest",
+    metric: Literal["hops", "latency"] = "hops",
+    seed: int = 0,
+    name: str = "graph",
+) -> Layout:
+    """Return any network.
+
+    Args:
+        ranks: names of the ranks, rank 0 first.
+        switches: names of what else links end at.
+        links: directed links, numbered in this order; a cable that carries both ways is two.
+        routes: for pairs of ranks (source, destination), the names on the way between them; other
+            pairs take a shortest path.
+        ranks_per_node: consecutive ranks that make a node.
+        routing: of several shortest paths, ``shortest`` takes that whose links come first, ``ecmp``
+            one by hash.
+        metric: what a shortest path has least of: ``hops``, or ``latency`` and then hops.
+        seed: of the hash.
+        name: for people.
+
+    Raises:
+        TopologyError: names that are not there or come twice, a rank that cannot reach another, a
+            route over links that do not exist, impossible numbers.
+    """
+    if metric not in ("hops", "latency"):
+        raise TopologyError(f"metric: expected 'hops' or 'latency', got {metric!r}")
+    seed_or_none = _ecmp_seed(routing, "shortest", seed)
+    specs = [LinkSpec(*link) for link in links]
+    for spec in specs:
+        what = f"link {spec.tail!r} to {spec.head!r}"
+        _count(spec.bandwidth, f"{what}, bytes per second")
+        _count(spec.latency, f"{what}, latency in picoseconds", least=0)
+    num_ranks = _count(len(ranks), "number of ranks")
+    graph = GraphRouting.of(ranks, switches, specs, routes or {}, metric == "latency", seed_or_none)
+    kinds = [(0, 1, 0), *((1, spec.bandwidth, spec.latency) for spec in specs)]
+    per_node = min(_count(ranks_per_node, "ranks_per_node"), num_ranks)
+    return Layout(name, num_ranks, per_node, *_link_arrays(kinds), graph)
+
+
+KINDS: Mapping[str, Callable[..., Layout]] = {
+    "switch": switch,
+    "ring": ring,
+    "torus": torus,
+    "nodes": nodes,
+    "leaf_spine": leaf_spine,
+    "fat_tree": fat_tree,
+    "graph": graph,
+}
+"""By the names that network files have for them."""
+
+
+def _count(value: int, what: str, least: int = 1) -> int:
+    """Return *value* as an int.
+
+    Raises:
+        TopologyError: it is not a whole number of at least *least*; names *what*.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise TopologyError(f"{what}: expected a whole number of at least {least}, got {value!r}")
+    return int(value)
+
+
+def _ecmp_seed(routing: str, otherwise: str, seed: int) -> int | None:
+    """Return the seed of the hash that *routing* ``ecmp`` asks for, or None for *otherwise*.
+
+    Raises:
+        TopologyError: another routing than these two, or a seed that is not a whole number.
+    """
+    if routing not in ("ecmp", otherwise):
+        raise TopologyError(f"routing: expected {otherwise!r} or 'ecmp', got {routing!r}")
+    return _count(seed, "seed", least=0) if routing == "ecmp" else None
+
+
+def _thinned(bandwidth: int, oversubscription: float | Fraction) -> int:
+    """Return *bandwidth* divided by *oversubscription*, rounded down.
+
+    Raises:
+        TopologyError: the divisor is not a positive number, or leaves nothing.
+    """
+    try:
+        rate = int(bandwidth / Fraction(str(oversubscription)))
+    except (ValueError, ZeroDivisionError):
+        rate = 0
+    if not 0 < rate < 2**63:
+        raise TopologyError(
+            f"oversubscription: expected a number such as 4 that leaves some of {bandwidth} bytes/s, "
+            f"got {oversubscription!r}"
+        )
+    return rate
+
+
+def _link_arrays(kinds: Iterable[tuple[int, int, int]]) -> tuple[Int64Array, Int64Array]:
+    """Return bandwidths and latencies of links given as (count, bandwidth, latency)."""
+    counts, bandwidth, latency = (np.array(column, dtype=np.int64) for column in zip(*kinds, strict=True))
+    return np.repeat(bandwidth, counts), np.repeat(latency, counts)
