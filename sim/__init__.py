@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sim.cluster import Cluster
-from sim.device import Device
 from sim.errors import (
     ConditionError,
     DeadlockError,
@@ -26,6 +25,7 @@ from sim.errors import (
     TopologyError,
     UnitError,
 )
+from sim.hardware import Device
 from sim.network import Network
 from sim.network.stream import Stream
 from sim.network.transfers import transfer_times

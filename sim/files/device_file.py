@@ -21,12 +21,12 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
-from sim.device import Device
 from sim.errors import DeviceFileError
 from sim.files.fields import Bandwidth, Efficiency, Fields, Rate, Time, effective
 from sim.files.named import names_in, parse, read
 from sim.files.problems import fields_of, problems
 from sim.files.toml_lines import Place, key_lines
+from sim.hardware import Device
 
 TYPES = ("float64", "float32", "tfloat32", "bfloat16", "float16", "float8")
 """Types that a device may have a rate for."""

@@ -2,7 +2,7 @@
 
 A dispatch mode on the rank's thread sees what reaches the kernels, in forward and backward passes, in
 optimizers and in hooks, and charges each operation when it is called: the longer of its arithmetic and its
-bytes, and the launch (`sim.device.Device`, `collectives.virtual.computation.operations`).
+bytes, and the launch (`sim.hardware.Device`, `collectives.virtual.computation.operations`).
 
 What is assumed: one operation at a time, in the order of the program, as on one stream whose launches the
 host waits for.  What collectives do within belongs to the network
@@ -33,8 +33,8 @@ from collectives.errors import NotSupportedError
 from collectives.virtual.computation.operations import Operation
 from collectives.virtual.computation.rank_hooks import RankHooks
 from sim.cluster import RankThread
-from sim.device import Device
 from sim.files.device_file import load_device
+from sim.hardware import Device
 
 _PLAIN: Any = torch.Tensor.__torch_dispatch__
 """That of tensors whose operations are their own, such as parameters."""
