@@ -41,7 +41,7 @@ MEANINGS = {
     "pure": "no torch, no simulator",
     "torch": "no simulator",
     "simulated": "no torch",
-    "both": "torch and simulator",
+    "both": "",
     "open": "no wall",
 }
 
@@ -175,7 +175,7 @@ def _legend() -> str:
             f'<text x="{x + 34}" y="36" font-size="14"><tspan font-weight="bold" fill="#222">{wall}</tspan>'
             f'<tspan fill="#666" dx="6">{meaning}</tspan></text>'
         )
-        x += {"pure": 240, "torch": 176, "simulated": 188, "both": 220, "open": 0}[wall]
+        x += {"pure": 252, "torch": 190, "simulated": 202, "both": 120, "open": 0}[wall]
     return "\n".join(parts)
 
 
