@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from testbed.errors import UsageError, reporting_errors
-from testbed.options.annotations import DegradeLink, FailLink, Jitter, Reroute, TraceFile
-from testbed.options.conditions import parse_conditions, parse_faults
+from testbed.options.annotations import TraceFile
+from testbed.options.conditions import ConditionOptions, FaultOptions
+from testbed.options.groups import grouped
 from testbed.output.figure import check_plot
 from testbed.output.folder import check_writable, document
 from testbed.output.table import print_json, stderr_console
@@ -18,6 +21,8 @@ from testbed.report.plots.timeline_plot import plot_timeline, timeline_title
 
 if TYPE_CHECKING:
     from collectives.virtual import VirtualReport
+    from collectives.virtual.faults import VirtualCondition
+    from sim import Topology, Trace
 
 EXAMPLES = """\b
 Examples:
@@ -34,22 +39,20 @@ MAX_RANKS = 4096
 """Ranks are threads."""
 
 
-@reporting_errors
-def run(
-    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="An ordinary torchrun script.")],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGS]…", help="What the script is given.")
-    ] = None,
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Options for the cluster on which the script runs."""
+
     ranks: Annotated[
         int | None,
         typer.Option(min=1, max=MAX_RANKS, help="By default as many as the network's file says, or 8."),
-    ] = None,
+    ] = None
     network: Annotated[
         str | None,
         typer.Option(
             metavar="NAME|FILE", help=f"A preset (testbed network) or a network file.  [{DEFAULT_NETWORK}]"
         ),
-    ] = None,
+    ] = None
     compute: Annotated[
         str,
         typer.Option(
@@ -57,40 +60,68 @@ def run(
             help="How computation takes time: a device (h100, FILE.toml), profile:FILE.json, measured, "
             "measured:0.1 (times so much), or none but what the script charges.",
         ),
-    ] = "none",
+    ] = "none"
     algorithm: Annotated[
         str,
         typer.Option(
             metavar="NAME", help="Of all-reduce, of each (all_reduce=ring,all_gather=bruck), or auto."
         ),
-    ] = "ring",
-    jitter: Jitter = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the jitter and of delays.")] = 0,
-    straggler: Annotated[
-        list[str] | None,
-        typer.Option(metavar="RANK:FACTOR", help="A slow rank: 3:2, or late: 3:+1ms. May be repeated."),
-    ] = None,
-    fail_link: FailLink = None,
-    reroute: Reroute = False,
-    degrade_link: DegradeLink = None,
-    kill_rank: Annotated[
-        list[str] | None,
-        typer.Option(metavar="RANK@WHEN", help="A rank that dies: 3@iteration=5, or 3@10ms."),
-    ] = None,
-    delay_messages: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Mean of a random delay of each message.")
-    ] = None,
+    ] = "ring"
+
+    def topology(self) -> Topology:
+        """Return the network, with so many ranks.
+
+        Raises:
+            NetworkFileError: there is no such network.
+            TopologyError: it cannot have so many ranks.
+        """
+        from sim import load_network
+
+        description = load_network(self.network or DEFAULT_NETWORK)
+        default = DEFAULT_RANKS if description.num_ranks is None else None
+        return description.topology(self.ranks or default)
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Options for what is shown and written, beside the report."""
+
     output: Annotated[
         str,
         typer.Option(metavar="RANK|all", help="Which rank's output is shown; all: each line with its rank."),
-    ] = "0",
-    trace: TraceFile = None,
+    ] = "0"
+    trace: TraceFile = None
     timeline: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE", help="Draw the last iteration: what each rank computed, when it waited."
         ),
+    ] = None
+
+    def check(self) -> None:
+        """Check, before any work is done, that what was asked for can be written.
+
+        Raises:
+            UsageError: it cannot.
+        """
+        if self.trace is not None:
+            check_writable(self.trace)
+        if self.timeline is not None:
+            check_plot(self.timeline)
+
+
+@reporting_errors
+@grouped
+def run(
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="An ordinary torchrun script.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGS]…", help="What the script is given.")
     ] = None,
+    *,
+    cluster: ClusterOptions,
+    conditions: ConditionOptions,
+    faults: FaultOptions,
+    outputs: OutputOptions,
     module: Annotated[
         bool, typer.Option("--module", "-m", help="SCRIPT is the name of a module, as for python -m.")
     ] = False,
@@ -106,72 +137,78 @@ def run(
 ) -> None:
     """Run a training script, unmodified, as many ranks in virtual time, in one process.
 
-    Whatever backend it asks for, its process groups are ours, on a network that is simulated; devices it
-    calls cuda are the CPU. It computes real numbers; the times are predicted. Options come before SCRIPT;
-    all that follows it is the script's.
+    Whatever backend it asks for, its process groups are ours, on a network that is simulated, and what it
+    does on cuda devices is done on the CPU. It computes real numbers; the times are predicted. Options come
+    before SCRIPT; all that follows it is the script's.
     """
-    conditions = (
-        *parse_conditions(jitter, seed, straggler or (), fail_link or (), reroute, degrade_link or ()),
-        *parse_faults(kill_rank or (), delay_messages, seed),
-    )
+    held = (*conditions.parse(), *faults.parse(conditions.seed))
     if processes is not None:
-        given = {
-            "--ranks": ranks, "--network": network, "--trace": trace, "--json": as_json,
-            "--timeline": timeline,
-            "--compute": compute != "none", "the conditions": conditions,
-        }  # fmt: skip
-        if unwanted := [option for option, value in given.items() if value]:
-            raise UsageError(f"--processes runs for real, where {unwanted[0]} means nothing: leave it out")
+        _refuse_options_of_virtual_runs(cluster, held, outputs, as_json)
         from testbed.scripts.script_processes import run_processes
 
-        run_processes(script, arguments or [], processes, module=module, algorithm=algorithm)
+        run_processes(script, arguments or [], processes, module=module, algorithm=cluster.algorithm)
         return
-    if trace is not None:
-        check_writable(trace)
-    if timeline is not None:
-        check_plot(timeline)
-    from sim import Trace, load_network
+
+    outputs.check()
+    topology = cluster.topology()
+    from sim import Trace
     from testbed.scripts.virtual_script import parse_algorithm, run_script
 
-    description = load_network(network or DEFAULT_NETWORK)
-    topology = description.topology(ranks or (DEFAULT_RANKS if description.num_ranks is None else None))
-    recorded = Trace({"script": script, "network": topology.name}) if trace or timeline else None
+    wanted = outputs.trace is not None or outputs.timeline is not None
+    recorded = Trace({"script": script, "network": topology.name}) if wanted else None
     try:
         report = run_script(
             script,
             arguments or [],
             topology,
             module=module,
-            compute=compute,
-            algorithm=parse_algorithm(algorithm),
-            conditions=conditions,
-            heard=output,
+            compute=cluster.compute,
+            algorithm=parse_algorithm(cluster.algorithm),
+            conditions=held,
+            heard=outputs.output,
             trace=recorded,
             as_json=as_json,
         )
-    finally:
-        if trace is not None and recorded is not None and recorded.spans:
-            recorded.save(trace)
-    from testbed.report.virtual import assumptions, print_report
+    finally:  # the trace of a run that failed shows where it did
+        if outputs.trace is not None and recorded is not None and recorded.spans:
+            recorded.save(outputs.trace)
 
-    if timeline is not None and recorded is not None:
-        plot_timeline(
-            recorded,
-            report,
-            timeline,
-            title=timeline_title(Path(script).name, report),
-            note=assumptions(report),
-        )
+    if outputs.timeline is not None and recorded is not None:
+        _draw(recorded, report, script, outputs.timeline)
     if as_json:
-        _print_json(report, script, topology.digest(), seed if jitter or delay_messages else None)
-        return
-    sys.stdout.flush()
-    console = stderr_console()
-    print_report(console, report)
-    if trace is not None:
-        console.print(f"Trace, for https://ui.perfetto.dev: {trace}", markup=False, soft_wrap=True)
-    if timeline is not None:
-        console.print(f"Timeline: {timeline}", markup=False, soft_wrap=True)
+        is_random = bool(conditions.jitter or faults.delay_messages)
+        _print_json(report, script, topology.digest(), conditions.seed if is_random else None)
+    else:
+        _print_report(report, outputs)
+
+
+def _refuse_options_of_virtual_runs(
+    cluster: ClusterOptions, conditions: Sequence[VirtualCondition], outputs: OutputOptions, as_json: bool
+) -> None:
+    """Refuse, beside ``--processes``, what only a virtual run knows.
+
+    Raises:
+        UsageError: one of those was given.
+    """
+    given = {
+        "--ranks": cluster.ranks,
+        "--network": cluster.network,
+        "--trace": outputs.trace,
+        "--json": as_json,
+        "--timeline": outputs.timeline,
+        "--compute": cluster.compute != "none",
+        "the conditions": conditions,
+    }
+    for option, value in given.items():
+        if value:
+            raise UsageError(f"--processes runs for real, where {option} means nothing: leave it out")
+
+
+def _draw(recorded: Trace, report: VirtualReport, script: str, path: Path) -> None:
+    from testbed.report.virtual import assumptions
+
+    title = timeline_title(Path(script).name, report)
+    plot_timeline(recorded, report, path, title=title, note=assumptions(report))
 
 
 def _print_json(report: VirtualReport, script: str, digest: str, seed: int | None) -> None:
@@ -188,3 +225,15 @@ def _print_json(report: VirtualReport, script: str, digest: str, seed: int | Non
             **report.to_json(),
         )
     )
+
+
+def _print_report(report: VirtualReport, outputs: OutputOptions) -> None:
+    from testbed.report.virtual import print_report
+
+    sys.stdout.flush()
+    console = stderr_console()
+    print_report(console, report)
+    if outputs.trace is not None:
+        console.print(f"Trace, for https://ui.perfetto.dev: {outputs.trace}", markup=False, soft_wrap=True)
+    if outputs.timeline is not None:
+        console.print(f"Timeline: {outputs.timeline}", markup=False, soft_wrap=True)

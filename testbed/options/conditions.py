@@ -1,18 +1,80 @@
-"""How the conditions of a cluster are written on the command line."""
+"""Conditions of a cluster, as they are written on the command line."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from testbed.errors import UsageError
+from testbed.options.annotations import DegradeLink, FailLink, Jitter, Reroute
 
 if TYPE_CHECKING:
     from collectives.virtual.faults import DeadRank, MessageDelay
     from sim.scenario.conditions import Condition, LinkChange, LinkFailure, Straggler
 
 _STRAGGLER = re.compile(r"(\d+):(\d+(?:\.\d+)?)?(?:\+(.+))?", re.ASCII)
+
+
+@dataclass(frozen=True)
+class ConditionOptions:
+    """Options for slow ranks, and for links that change or fail."""
+
+    jitter: Jitter = None
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the jitter and of delays.")] = 0
+    straggler: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RANK:FACTOR", help="A slow rank: 3:2, or late: 3:+1ms. May be repeated."),
+    ] = None
+    fail_link: FailLink = None
+    reroute: Reroute = False
+    degrade_link: DegradeLink = None
+
+    def parse(self) -> Iterator[Condition]:
+        """Yield the conditions that are asked for.
+
+        Raises:
+            UsageError: one cannot be read.
+            UnitError, ConditionError: a time that cannot be read, or a factor below 1.
+        """
+        return parse_conditions(
+            self.jitter,
+            self.seed,
+            self.straggler or (),
+            self.fail_link or (),
+            self.reroute,
+            self.degrade_link or (),
+        )
+
+
+@dataclass(frozen=True)
+class FaultOptions:
+    """Options for ranks that die and messages that are late."""
+
+    kill_rank: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RANK@WHEN", help="A rank that dies: 3@iteration=5, or 3@10ms."),
+    ] = None
+    delay_messages: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Mean of a random delay of each message.")
+    ] = None
+
+    def parse(self, seed: int) -> Iterator[DeadRank | MessageDelay]:
+        """Yield the faults that are asked for.
+
+        Raises:
+            UsageError: one cannot be read.
+            UnitError, ConditionError: a time or a number of iterations that cannot be read.
+        """
+        for text in self.kill_rank or ():
+            yield parse_death(text)
+        if self.delay_messages is not None:
+            from collectives.virtual.faults import MessageDelay
+
+            yield MessageDelay(self.delay_messages, seed)
 
 
 def parse_conditions(
@@ -41,23 +103,6 @@ def parse_conditions(
         yield parse_failure(text, reroute)
     for text in degrade_links:
         yield parse_change(text)
-
-
-def parse_faults(
-    kill_ranks: Sequence[str], delay_messages: str | None, seed: int
-) -> Iterator[DeadRank | MessageDelay]:
-    """Yield the faults of a virtual cluster that the options of those names ask for.
-
-    Raises:
-        UsageError: one cannot be read.
-        UnitError, ConditionError: a time or a number of iterations that cannot be read.
-    """
-    for text in kill_ranks:
-        yield parse_death(text)
-    if delay_messages is not None:
-        from collectives.virtual.faults import MessageDelay
-
-        yield MessageDelay(delay_messages, seed)
 
 
 def parse_straggler(text: str) -> Straggler:
