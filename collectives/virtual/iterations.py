@@ -1,10 +1,9 @@
-"""Where the iterations of a training script end, on each rank: with a step of an optimizer.
+"""Iterations of a training script on each rank, each of which ends with a step of an optimizer.
 
 With several optimizers on a rank, the one that has stepped most often counts, so that a wrapped
 optimizer, or one for each part of a model, makes no iteration longer or shorter.  One that steps for the
 first time joins the iteration that has just ended, so that one made later, as after a restart, counts too.
-A script that says
-itself where its iterations end, by `end_iteration`, is taken at its word.
+A script that says itself where its iterations end, by `end_iteration`, is taken at its word.
 """
 
 from __future__ import annotations

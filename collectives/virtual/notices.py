@@ -1,4 +1,4 @@
-"""What a run has to say beside its figures, each thing once: what was mapped, and what looks wrong."""
+"""Notices of a run, each given once: what was mapped, what was left out, and what looks wrong."""
 
 from __future__ import annotations
 

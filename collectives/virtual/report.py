@@ -1,4 +1,4 @@
-"""What a virtual run has taken: of each iteration how long, how much was computation, how much waiting.
+"""Report of a virtual run: the time of each iteration, computed or waited.
 
 A rank's time is computation, which a model has charged, or waiting: for messages, for ranks that are
 late, for the rendezvous.  Waiting is the communication that nothing hides, so it is called exposed.
@@ -44,7 +44,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class VirtualReport:
-    """What a run on rank threads has taken.
+    """What the time of a run on rank threads was spent on.
 
     Attributes:
         seconds: until the last rank had finished.

@@ -1,4 +1,4 @@
-"""Messages travel over a simulated network, in virtual time.
+"""Transport of rank threads: messages over a simulated network, in virtual time.
 
 Real tensors are written when the receive completes in virtual time; without tensors only sizes
 travel.  A handle is a SimPy event, so an execution is a SimPy process.

@@ -1,4 +1,4 @@
-"""``testbed demo``: the whole house in a minute: prove, train, predict, show."""
+"""``testbed demo``: prove, train, predict and show, in a minute."""
 
 from __future__ import annotations
 

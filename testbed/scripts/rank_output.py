@@ -1,4 +1,4 @@
-"""Which ranks of a virtual run are heard: one, whose lines are its own, or all, each line with its rank."""
+"""Output of the ranks of a virtual run: of one rank as it is, or of all, each line with its rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a virtual run is, in one line on the terminal that goes away whenever the script writes."""
+"""Status line of a virtual run, which goes away whenever the script writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the computation of a rank takes virtual time: by a stated model.
+"""Models of computation, by which the computation of a rank takes virtual time.
 
     Roofline   every operation of torch by its arithmetic and bytes on a stated device
     Recorded   the forward pass and each gradient by a recorded profile

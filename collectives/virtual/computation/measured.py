@@ -1,4 +1,4 @@
-"""Computation takes what the rank's thread has used of this machine's processor, times a factor.
+"""Measured model of computation: the CPU time of the rank's thread, times a factor.
 
 The one model that does not repeat, as processors do not.  What the thread does between two places where
 control changes hands is charged at the second; so is what it does in Python for a collective.  Only this

@@ -1,4 +1,4 @@
-"""What every model of computation is to a run."""
+"""Protocol of models of computation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one of torch's operations costs: arithmetic, bytes read and written, or nothing.
+"""Costs of torch's operations: arithmetic, bytes read and written, or nothing.
 
 Arithmetic is counted by the formulas of `torch.utils.flop_counter`: matrix products, convolutions,
 attention.  Everything else counts no arithmetic, as memory is what bounds it.

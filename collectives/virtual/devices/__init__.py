@@ -1,1 +1,1 @@
-"""Devices called cuda, which are the CPU."""
+"""Devices of the ranks: what a script does on CUDA devices is done on the CPU."""

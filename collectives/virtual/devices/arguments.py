@@ -1,4 +1,4 @@
-"""Where torch's own classes and functions are given a device by name: what they get instead of cuda."""
+"""Device arguments of torch's own classes and functions, which get the CPU instead of CUDA devices."""
 
 from __future__ import annotations
 

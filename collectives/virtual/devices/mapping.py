@@ -1,4 +1,4 @@
-"""A script that is written for CUDA runs on the CPU: what it calls cuda is mapped, and a notice says so.
+"""Mapping of CUDA devices to the CPU, with a notice of what was mapped.
 
 Two things do it.  What a script calls by name, such as ``torch.cuda.set_device``, is replaced for the
 time of the run, on rank threads, and only for code outside of torch: torch itself goes on seeing the
@@ -20,24 +20,19 @@ from typing import Any
 import torch
 import torch.distributed.distributed_c10d as c10d
 from torch._C import _len_torch_function_stack
-from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
+from torch.overrides import _pop_mode, _push_mode
 
 from collectives.virtual.devices import arguments as device_arguments
-from collectives.virtual.devices.accelerator import (
-    ACCELERATOR,
-    CUDA,
-    NVTX,
-    Accelerator,
-    VirtualEvent,
-    VirtualStream,
-)
+from collectives.virtual.devices.accelerator import Accelerator
 from collectives.virtual.devices.arguments import MAPPED, changed, is_cuda
+from collectives.virtual.devices.device_mode import DeviceMode
+from collectives.virtual.devices.functions import ACCELERATOR, CUDA, NVTX
+from collectives.virtual.devices.streams import VirtualEvent, VirtualStream
 from collectives.virtual.isolation.patching import Replacement, replaced
 from collectives.virtual.notices import Notices
 from sim.cluster import Cluster, RankThread
 
 _SAYS_SO = ("cuda", "accelerator")
-_CPU = torch.device("cpu")
 
 
 class Devices:
@@ -67,7 +62,7 @@ class Devices:
         if self._wanted and not self._has_mode[rank_thread.rank]:
             self._has_mode[rank_thread.rank] = True
             above = [_pop_mode() for _ in range(_len_torch_function_stack())]
-            _push_mode(_CpuForCuda(Notices.of(rank_thread.cluster)))
+            _push_mode(DeviceMode(Notices.of(rank_thread.cluster)))
             for mode in reversed(above):
                 _push_mode(mode)
 
@@ -135,63 +130,6 @@ class Devices:
         rank_thread = Cluster.current()
         assert rank_thread is not None
         self._accelerator(rank_thread)
-
-
-class _CpuForCuda(TorchFunctionMode):
-    """Maps devices among the arguments of torch's functions."""
-
-    def __init__(self, notices: Notices) -> None:
-        super().__init__()
-        self._notices = notices
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if kwargs and ("device" in kwargs or "pin_memory" in kwargs):
-            kwargs = dict(kwargs)
-            if "device" in kwargs and is_cuda(kwargs["device"]):
-                self._notices.add(MAPPED, f"{func.__name__}(device=…)")
-                kwargs["device"] = _CPU
-            kwargs.pop("pin_memory", None)
-        if func in _WITH_DEVICE:
-            return self._with_device(func, args, kwargs or {})
-        return func(*args, **kwargs) if kwargs else func(*args)
-
-    def _with_device(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if func is torch.device:
-            kind = args[0] if args else kwargs.get("type", kwargs.get("device"))
-            if is_cuda(kind) or (isinstance(kind, str) and kind.partition(":")[0] == "cpu"):
-                if is_cuda(kind):
-                    self._notices.add(MAPPED, "torch.device")
-                return _CPU
-            return func(*args, **kwargs)
-        if func is torch.Tensor.cuda:
-            self._notices.add(MAPPED, "Tensor.cuda")
-            return args[0]
-        if func is torch.Tensor.pin_memory:
-            self._notices.add(MAPPED, "Tensor.pin_memory")
-            return args[0]
-        if func is torch.Tensor.record_stream:
-            return None
-        if func is torch.Tensor.type:
-            args = tuple(
-                own.replace("torch.cuda.", "torch.") if isinstance(own, str) else own for own in args
-            )
-        else:
-            first = int(func is torch.as_tensor)  # whose first argument may be a number
-            if any(map(is_cuda, args[first:])):
-                self._notices.add(MAPPED, "Module.to" if func is _parse_to else f"Tensor.{func.__name__}")
-                args = (*args[:first], *(_CPU if is_cuda(own) else own for own in args[first:]))
-        return func(*args, **kwargs)
-
-
-_parse_to: Any = torch._C._nn._parse_to
-"""Reads the arguments of ``Module.to``."""
-
-_WITH_DEVICE = frozenset(
-    (_parse_to, torch.device, torch.Tensor.cuda, torch.Tensor.to, torch.Tensor.pin_memory, torch.Tensor.type,
-     torch.Tensor.record_stream, torch.as_tensor)
-)  # fmt: skip
 
 
 def _class_outside_of_torch(original: Any, virtual: Callable[..., Any]) -> type:

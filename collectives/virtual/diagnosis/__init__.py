@@ -1,1 +1,1 @@
-"""What went wrong in a run, in words: who waits where, and for whom."""
+"""Diagnosis of a run, in words: who waits where, and for whom, and what else looks wrong."""

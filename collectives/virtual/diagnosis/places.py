@@ -1,4 +1,4 @@
-"""Where in the user's code a rank is: the line, and what it is under.
+"""Places in the user's code: the line at which a rank is, and the condition that it is under.
 
 The user's code is what belongs neither to us, nor to Python, nor to an installed package.
 """

@@ -1,4 +1,4 @@
-"""What became of a run that goes no further: who waits where in the user's code, and for whom."""
+"""Verdict on a run that goes no further: who waits where in the user's code, and for whom."""
 
 from __future__ import annotations
 

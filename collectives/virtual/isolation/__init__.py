@@ -1,1 +1,1 @@
-"""What a process has once, for each rank thread; and what is replaced for that, and put back."""
+"""Isolation of rank threads, each of which finds what a process has once."""

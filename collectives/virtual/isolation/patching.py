@@ -14,7 +14,10 @@ _ABSENT = object()
 
 @contextlib.contextmanager
 def replaced(replacements: Iterable[Replacement]) -> Iterator[None]:
-    """Replace attributes while the body runs; what an owner only inherits is its own no longer than that."""
+    """Replace attributes while the body runs.
+
+    One that its owner inherits is inherited again afterwards.
+    """
     done: list[Replacement] = []
     try:
         for owner, name, value in replacements:

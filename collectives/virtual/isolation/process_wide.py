@@ -1,4 +1,4 @@
-"""What torch has once for the process and ranks cannot have for themselves: refused, or kept from ranks.
+"""Refusals: what a process has once and ranks cannot have each for themselves.
 
 - The profiler: two of them end the process.
 - Threads that answer remote calls: they have no virtual time.

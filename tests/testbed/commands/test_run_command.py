@@ -289,16 +289,18 @@ def start(script: Path, body: str, *options: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("what", ["while True: print('on and on', flush=True)", "time.sleep(60)"])
 def test_ctrl_c_ends_everything_at_once(script: Path, what: str) -> None:
     body = f"import os, time\nif os.environ['RANK'] == '0':\n    print('begun', flush=True)\n    {what}\n"
+    started = time.monotonic()
     process = start(script, body, "--ranks", "2")
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
+    starting_seconds = time.monotonic() - started
 
     interrupted = time.monotonic()
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
 
     assert process.returncode == 130
-    assert time.monotonic() - interrupted < 10  # of a machine that is shared
+    assert time.monotonic() - interrupted < max(10.0, starting_seconds)  # of a machine that is shared
     assert "testbed: interrupted" in stderr
     assert "Traceback" not in stderr
 
