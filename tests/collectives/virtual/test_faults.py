@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from collectives.virtual import run_virtual
 from sim.cluster import Cluster
 from sim.errors import DeadlockError, RankError
-from tests.collectives.virtual.test_virtual_run import switch
+from tests.collectives.virtual.clusters import switch
 
 MISMATCHES = ("collective", "size", "dtype", "op", "root")
 

@@ -330,6 +330,22 @@ def test_processes_run_the_same_script_for_real_on_our_backend(script: Path, cap
     assert "rank 0 of 2, step 0" in capfd.readouterr().out
 
 
+@pytest.mark.distributed
+def test_processes_run_a_module_with_the_algorithm_that_is_named(
+    script: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    script.with_name("train_module.py").write_text(textwrap.dedent(TRAIN))
+    monkeypatch.chdir(script.parent)
+
+    result = CliRunner().invoke(
+        app, ["run", "--processes", "2", "--algorithm", "tree", "-m", "train_module", "--steps", "1"]
+    )
+
+    assert result.exit_code == 0, result.stderr
+    assert "backend testbed, tree." in result.stderr
+    assert "rank 0 of 2, step 0" in capfd.readouterr().out
+
+
 def test_faults_are_injected_by_flags_and_told_in_the_report(script: Path) -> None:
     slow = run(script, TRAIN, "--delay-messages", "5us", "--seed", "3", "--degrade-link", "rank 0 up@0:0.5")
     dead = run(script, TRAIN, "--kill-rank", "2@iteration=1")

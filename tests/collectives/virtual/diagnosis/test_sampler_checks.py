@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, DistributedSampler
 
 from collectives.virtual import run_virtual
 from sim.errors import DeadlockError
-from tests.collectives.virtual.test_virtual_run import switch
+from tests.collectives.virtual.clusters import switch
 
 
 def notices(make: Callable[[int], DistributedSampler[Any]], passes: Callable[[Any], None], ranks: int) -> Any:

@@ -1,0 +1,215 @@
+"""Isolation of ranks: separate from each other, and gone from the process without a trace."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import random
+import signal
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.cuda.nccl
+import torch.distributed as dist
+import torch.distributed.device_mesh
+import torch.distributed.distributed_c10d as c10d
+import torch.distributed.rpc
+
+from collectives.virtual import run
+from sim.errors import DeadlockError, RankError
+from sim.topology import Topology
+from sim.topology.description import load_network
+from tests.collectives.virtual.clusters import all_reduce_once, script, switch
+
+
+def test_each_rank_finds_what_torchrun_would_have_set() -> None:
+    names = ["RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"]
+    topology = Topology.nodes(
+        num_nodes=2,
+        ranks_per_node=2,
+        intra_bandwidth="300GB/s",
+        intra_latency="500ns",
+        nics_per_node=2,
+        nic_bandwidth="25GB/s",
+        nic_latency="2us",
+    )
+
+    outcome = run(lambda rank: [int(os.environ[name]) for name in names], network=topology)
+
+    assert outcome.results == [[0, 0, 0, 4, 2, 2], [1, 1, 0, 4, 2, 2], [2, 0, 1, 4, 2, 2], [3, 1, 1, 4, 2, 2]]
+
+
+def test_ranks_of_a_node_that_is_not_full_are_told_how_many_they_are() -> None:
+    topology = load_network("dgx-h100").topology(10)
+
+    outcome = run(lambda rank: os.environ["LOCAL_WORLD_SIZE"], network=topology)
+
+    assert outcome.results == ["8"] * 8 + ["2"] * 2
+
+
+def test_what_a_process_has_once_every_rank_has_for_itself() -> None:
+    def work(rank: int) -> Any:
+        dist.init_process_group("gloo")
+        torch.manual_seed(rank)
+        np.random.seed(rank)
+        random.seed(rank)
+        os.environ["MINE"] = str(rank)
+        if rank == 1:
+            torch.set_default_dtype(torch.float64)
+        seen = []
+        for _ in range(3):
+            dist.barrier()
+            seen.append((torch.rand(1).item(), np.random.rand(), random.random(), os.environ["MINE"]))
+            assert dist.get_rank() == rank
+        return seen, torch.empty(1).dtype
+
+    outcome = run(work, network=switch(3))
+
+    for rank, (seen, dtype) in enumerate(outcome.results):
+        generator = torch.Generator().manual_seed(rank)
+        assert dtype == (torch.float64 if rank == 1 else torch.float32)
+        assert [value for value, *_ in seen] == [
+            torch.rand(1, dtype=dtype, generator=generator).item() for _ in range(3)
+        ]
+        assert [value for _, value, *_ in seen] == list(np.random.RandomState(rank).rand(3))
+        one = random.Random(rank)
+        assert [value for _, _, value, _ in seen] == [one.random() for _ in range(3)]
+        assert {value for *_, value in seen} == {str(rank)}
+
+
+def state_of_the_process() -> dict[str, Any]:
+    """What a run might leave changed, in a form that can be compared."""
+    return {
+        "environment": dict(os.environ),
+        "directory": Path.cwd(),
+        "path": list(sys.path),
+        "argv": list(sys.argv),
+        "main": sys.modules["__main__"],
+        "hook": sys.excepthook,
+        "warnings": list(warnings.filters),
+        "threads": torch.get_num_threads(),
+        "dtype": torch.get_default_dtype(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "torch": torch.get_rng_state().tolist(),
+        "random": random.getstate(),
+        "numpy": np.random.get_state(legacy=False)["state"]["key"].tolist(),
+        "world": c10d._world,
+        "groups": dict(c10d._pg_map),
+        "rendezvous": c10d.rendezvous,
+        "new group": c10d._new_process_group_helper,
+        "split": (c10d.split_group, dist.split_group, torch.distributed.device_mesh.split_group),
+        "nccl": (torch.cuda.nccl.version, getattr(c10d, "default_pg_nccl_timeout", None)),
+        "stores": (dist.TCPStore, dist.FileStore),
+        "remote calls": torch.distributed.rpc.init_rpc,
+        "profiler": (torch.autograd.profiler._prepare_profiler, torch.autograd.profiler._disable_profiler),
+        "signals": signal.signal,
+        "default group": c10d._WorldMeta.WORLD,
+        "future": torch._C.Future.wait,
+        "hook in C++": torch.nn.parallel.DistributedDataParallel._register_builtin_comm_hook,
+        "initialized": dist.is_initialized(),
+    }
+
+
+@pytest.mark.parametrize(
+    "ending", ["pass", "raise ValueError", "sys.exit(3)", "dist.barrier() if rank else None"]
+)
+def test_nothing_that_was_changed_stays_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    monkeypatch.setenv("KEPT", "as it was")
+    path = script(
+        tmp_path,
+        f"""
+        import os, random, sys
+        import numpy, torch, torch.distributed as dist
+        dist.init_process_group("nccl")
+        rank = dist.get_rank()
+        os.environ["KEPT"] = "changed"
+        os.environ["NEW"] = "variable"
+        os.chdir({str(tmp_path)!r})
+        torch.set_default_dtype(torch.float64)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.set_num_threads(torch.get_num_threads() + 1)
+        torch.manual_seed(7); random.seed(7); numpy.random.seed(7)
+        sys.argv.append("more"); sys.path.append("more")
+        dist.barrier()
+        {ending}
+        """,
+    )
+    before = state_of_the_process()
+
+    if ending == "pass":
+        run(path, network=switch(2))
+    else:
+        with pytest.raises((RankError, DeadlockError)):
+            run(path, network=switch(2))
+
+    assert state_of_the_process() == before
+    inherited = subprocess.run(["env"], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "KEPT=as it was" in inherited
+    assert not any(line.startswith(("NEW=", "RANK=")) for line in inherited)
+    assert run(all_reduce_once, network=switch(2)).results == [1.0, 1.0]
+
+
+def test_a_process_group_of_the_process_itself_is_neither_seen_nor_harmed() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        ranks = run(all_reduce_once, network=switch(4)).results
+        own = torch.ones(1)
+        dist.all_reduce(own)
+        world_size = dist.get_world_size()
+    finally:
+        dist.destroy_process_group()
+
+    assert ranks == [6.0] * 4
+    assert (own.item(), world_size) == (1.0, 1)
+
+
+def test_warning_filters_of_ranks_that_wait_inside_them_do_not_mix() -> None:
+    def work(rank: int) -> None:
+        dist.init_process_group()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore" if rank else "error")
+            dist.barrier()
+            if rank:
+                warnings.warn("ignored", UserWarning, stacklevel=1)
+            else:
+                with pytest.raises(UserWarning):
+                    warnings.warn("an error", UserWarning, stacklevel=1)
+
+    before = list(warnings.filters)
+
+    run(work, network=switch(3))
+
+    assert list(warnings.filters) == before
+
+
+def test_handlers_of_signals_are_left_out_and_a_notice_says_so() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    outcome = run(lambda rank: signal.signal(signal.SIGTERM, lambda *received: None), network=switch(2))
+
+    assert outcome.results == [before] * 2
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert any("signals go to the run" in text and "SIGTERM" in text for text in outcome.report.notices)
+
+
+def test_a_module_of_torch_that_a_rank_imports_does_not_keep_its_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "torch.distributed.fsdp.sharded_grad_scaler"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+
+    def work(rank: int) -> Any:
+        dist.init_process_group()
+        scaler = importlib.import_module(name).ShardedGradScaler
+        return inspect.signature(scaler).parameters["process_group"].default, dist.group.WORLD.rank()
+
+    assert run(work, network=switch(2)).results == [(None, 0), (None, 1)]

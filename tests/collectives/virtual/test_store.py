@@ -1,0 +1,56 @@
+"""The key-value store of the rank threads: one for all, and waiting for a key takes virtual time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+
+from collectives.virtual import run
+from sim.errors import DeadlockError
+from tests.collectives.virtual.clusters import rank_thread, switch
+
+
+def test_a_store_that_the_script_makes_is_one_for_all_ranks(tmp_path: Path) -> None:
+    def work(rank: int) -> Any:
+        stores = [
+            dist.TCPStore("localhost", 29501, 3, rank == 0),
+            dist.TCPStore(host_name="localhost", port=29502, is_master=rank == 0),
+            dist.FileStore(str(tmp_path / "file"), 3),
+        ]
+        dist.init_process_group("gloo", store=stores[0], rank=rank, world_size=3)
+        for number, store in enumerate(stores):
+            store.set(f"key {rank}", f"{number} of {rank}")
+        return [store.get(f"key {(rank + 1) % 3}").decode() for store in stores]
+
+    results = run(work, network=switch(3)).results
+
+    assert results == [[f"{number} of {(rank + 1) % 3}" for number in range(3)] for rank in range(3)]
+    assert not list(tmp_path.iterdir())
+    store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    assert type(store) is dist.TCPStore
+
+
+def test_waiting_for_a_key_of_the_store_takes_until_it_is_set() -> None:
+    def work(rank: int) -> Any:
+        dist.init_process_group()
+        store = c10d._get_default_store()
+        if rank == 0:
+            rank_thread().charge_ps(12_345)
+            store.set("key", "value")
+            return store.add("count", 1), store.add("count", 2)
+        return store.get("key"), rank_thread().now_ps(), store.check(["key"]), store.check(["other"])
+
+    assert run(work, network=switch(2)).results == [(1, 3), (b"value", 12_345, True, False)]
+
+
+def test_a_key_of_the_store_that_nobody_sets_is_a_deadlock() -> None:
+    def work(rank: int) -> None:
+        dist.init_process_group()
+        c10d._get_default_store().get("a key")
+
+    with pytest.raises(DeadlockError, match="a key"):
+        run(work, network=switch(2))

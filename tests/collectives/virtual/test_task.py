@@ -1,0 +1,119 @@
+"""Scripts as the ranks of a run: each rank has its own main module, arguments and modules."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from collectives.virtual import Module, run
+from sim.errors import RankError
+from tests.collectives.virtual.clusters import script, switch
+
+
+def test_a_script_sees_its_own_main_arguments_and_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "neighbour_of_the_script.py").write_text("NAME = 'neighbour'\n")
+    path = script(
+        tmp_path,
+        """
+        import pickle, sys
+        import neighbour_of_the_script
+
+        class Thing:
+            pass
+
+        if __name__ == "__main__":
+            thing = pickle.loads(pickle.dumps(Thing()))
+            kind = type(thing) is Thing
+            arguments = sys.argv[1:]
+            neighbour = neighbour_of_the_script.NAME
+            file = __file__
+        """,
+    )
+
+    outcome = run(path, network=switch(2), argv=["--fast"])
+
+    assert outcome.results[0] is not outcome.results[1]
+    for variables in outcome.results:
+        assert variables["kind"]
+        assert variables["arguments"] == ["--fast"]
+        assert variables["neighbour"] == "neighbour"
+        assert variables["file"] == str(path)
+
+
+def test_a_script_inherits_no_future_import_of_ours(tmp_path: Path) -> None:
+    path = script(tmp_path, "def double(number: int): ...\nkind = double.__annotations__['number']\n")
+
+    assert run(path, network=switch(1)).results[0]["kind"] is int
+
+
+def test_a_script_may_end_by_exiting_with_success(tmp_path: Path) -> None:
+    path = script(tmp_path, "import sys\nvalue = 5\nsys.exit(0)\n")
+
+    assert run(path, network=switch(1)).results[0]["value"] == 5
+
+
+def test_a_script_that_does_not_exist_is_an_error_of_its_path(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"missing\.py"):
+        run(tmp_path / "missing.py", network=switch(2))
+
+
+def test_modules_next_to_a_script_are_imported_by_each_rank_for_itself(tmp_path: Path) -> None:
+    package = tmp_path / "own_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("from own_package import part\ncount = 0\n")
+    (package / "part.py").write_text(
+        "import torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"  # ranks wait for each other in the middle of an import
+        "dist.barrier()\n"
+        "rank = dist.get_rank()\n"
+    )
+    path = script(
+        tmp_path,
+        """
+        import pickle
+        import torch.distributed as dist
+        import own_package
+        from own_package import part
+
+        class Thing:
+            pass
+
+        for _ in range(3):
+            own_package.count += part.rank + 1
+            dist.barrier()
+        things = [None] * dist.get_world_size()
+        dist.all_gather_object(things, Thing())
+        """,
+    )
+
+    outcome = run(path, network=switch(3))
+
+    assert [variables["own_package"].count for variables in outcome.results] == [3, 6, 9]
+    assert all(
+        type(thing) is variables["Thing"] for variables in outcome.results for thing in variables["things"]
+    )
+    assert not any(name.startswith("own_package") for name in sys.modules)
+    assert not any(type(finder).__name__ == "OwnModules" for finder in sys.meta_path)
+
+
+def test_a_script_can_be_named_as_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "trainer"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "model.py").write_text("SIZE = 3\n")
+    (package / "train.py").write_text(
+        "import sys\nfrom .model import SIZE\narguments = sys.argv\nname = __name__\n"
+    )
+    (package / "__main__.py").write_text("main = True\n")
+    monkeypatch.chdir(tmp_path)
+
+    for variables in run(Module("trainer.train"), network=switch(2), argv=["--fast"]).results:
+        assert variables["arguments"] == [str(package / "train.py"), "--fast"]
+        assert (variables["name"], variables["SIZE"]) == ("__main__", 3)
+    assert run(Module("trainer"), network=switch(1)).results[0]["main"]
+    with pytest.raises(ModuleNotFoundError, match="trainerr"):
+        run(Module("trainerr"), network=switch(1))
+    with pytest.raises(RankError, match=r"trainer\.missing"):
+        run(Module("trainer.missing"), network=switch(1))
