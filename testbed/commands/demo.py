@@ -28,6 +28,8 @@ from testbed.scripts.training import (
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from sim import Topology
+
 EXAMPLES = """\b
 Examples:
   testbed demo
@@ -109,6 +111,7 @@ def _prove(console: Console, folder: ResultFolder) -> tuple[dict[str, Any], list
         outcomes = prove_all(choose(ALGORITHMS, "all_reduce"), PROVED_RANKS, advance)
     console.print(proof_table(outcomes))
     console.print(f"\n{PROOF_LEGEND}\n", style="dim")
+
     result = document(method="proved", model=PROOF_MODEL, rows=rows_of(outcomes))
     folder.write_json("prove.json", "the proofs: steps and bytes for each algorithm and world size", result)
     checks = [
@@ -123,56 +126,20 @@ def _prove(console: Console, folder: ResultFolder) -> tuple[dict[str, Any], list
 
 
 def _train(console: Console, folder: ResultFolder, script: Path) -> tuple[dict[str, Any], list[Check]]:
-    from ddp.profiles import Profile
     from sim import load_network
 
     what = "a convolutional network on real handwritten digits, in float64; one script, three ways"
     _heading(console, "2 Train", what)
-    options = ["--algorithm", "ring", "--dtype", "float64", "--seed", str(SEED)]
-    recorded = folder.file("digits-profile.json", "the backward pass recorded in (c), at the per-rank batch")
-    real = folder.file("trace-gloo.json", "one iteration of (a) in real time; open it in Perfetto")
-    simulated = folder.file(
-        "trace-simulated.json", "one iteration of (b) in virtual time; open it in Perfetto"
-    )
     topology = load_network(TRAINING_NETWORK).topology(RANKS)
-    with progress() as advance:
-        advance("(a) starting 4 processes")
-        processes = train_processes(
-            "(a)",
-            "Gloo, our ring by point-to-point messages",
-            script,
-            RANKS,
-            folder.path / "train" / "gloo",
-            [*options, "--trace", str(real)],
-            lambda line: advance(f"(a) {line}"),
-        )
-        advance("(c) starting one process")
-        single = train_processes(
-            "(c)",
-            "one process, the whole batch",
-            script,
-            1,
-            folder.path / "train" / "single",
-            [*options, "--record", str(recorded)],
-            lambda line: advance(f"(c) {line}"),
-        )
-        advance("(b) starting 4 rank threads")
-        virtual = train_virtual(
-            "(b)",
-            f"rank threads on simulated {TRAINING_NETWORK}, the same ring",
-            script,
-            topology,
-            folder.path / "train" / "virtual",
-            [*options, "--trace", str(simulated)],
-            lambda line: advance(f"(b) {line}"),
-            Profile.load(recorded).compute_charges(),
-        )
+    processes, virtual, single = _train_three_ways(folder, script, topology)
+
     runs = [processes, virtual, single]
     checks = check_training(processes, virtual, single)
     columns = ("", "how", "ranks", "held-out", "wall time", "virtual time")
     console.print(table(columns, [_training_row(run) for run in runs], text_columns=2))
     console.print()
     _check_lines(console, checks)
+
     for run, name in zip(runs, ("gloo", "virtual", "single"), strict=True):
         folder.file(f"train/{name}/parameters.pt", f"parameters at the end of {run.name}")
         folder.file(f"train/{name}/metrics.json", f"metrics of {run.name}")
@@ -193,6 +160,55 @@ def _train(console: Console, folder: ResultFolder, script: Path) -> tuple[dict[s
     return result, checks
 
 
+def _train_three_ways(
+    folder: ResultFolder, script: Path, topology: Topology
+) -> tuple[Trained, Trained, Trained]:
+    """Train (a) in processes over Gloo, (b) on rank threads, with what (c), one process, has recorded."""
+    from ddp.profiles import Profile
+
+    options = ["--algorithm", "ring", "--dtype", "float64", "--seed", str(SEED)]
+    recorded = folder.file("digits-profile.json", "the backward pass recorded in (c), at the per-rank batch")
+    real = folder.file("trace-gloo.json", "one iteration of (a) in real time; open it in Perfetto")
+    simulated = folder.file(
+        "trace-simulated.json", "one iteration of (b) in virtual time; open it in Perfetto"
+    )
+    with progress() as advance:
+        advance("(a) starting 4 processes")
+        processes = train_processes(
+            "(a)",
+            "Gloo, our ring by point-to-point messages",
+            script,
+            RANKS,
+            folder.path / "train" / "gloo",
+            [*options, "--trace", str(real)],
+            lambda line: advance(f"(a) {line}"),
+        )
+
+        advance("(c) starting one process")
+        single = train_processes(
+            "(c)",
+            "one process, the whole batch",
+            script,
+            1,
+            folder.path / "train" / "single",
+            [*options, "--record", str(recorded)],
+            lambda line: advance(f"(c) {line}"),
+        )
+
+        advance("(b) starting 4 rank threads")
+        virtual = train_virtual(
+            "(b)",
+            f"rank threads on simulated {TRAINING_NETWORK}, the same ring",
+            script,
+            topology,
+            folder.path / "train" / "virtual",
+            [*options, "--trace", str(simulated)],
+            lambda line: advance(f"(b) {line}"),
+            Profile.load(recorded).compute_charges(),
+        )
+    return processes, virtual, single
+
+
 def _training_row(run: Trained) -> tuple[str, ...]:
     virtual = "–" if run.virtual_seconds is None else seconds(run.virtual_seconds)
     return run.name, run.how, str(run.ranks), percent(run.accuracy), seconds(run.wall_seconds), virtual
@@ -206,6 +222,7 @@ def _predict(console: Console, folder: ResultFolder) -> dict[str, Any]:
 
     what = f"how training would scale, without overlap and with {BUCKET_CAP_MB:g} MB buckets"
     _heading(console, "3 Predict", what)
+
     profiles = [Profile.load(folder.path / "digits-profile.json"), Profile.bundled("resnet50")]
     with progress(len(profiles) * len(NETWORKS) * len(STRATEGIES) * len(SCALED_RANKS)) as advance:
         scaling = predict(
@@ -217,14 +234,17 @@ def _predict(console: Console, folder: ResultFolder) -> dict[str, Any]:
             algorithm="ring",
             advance=advance,
         )
+
     for shown in scaling_tables(scaling.points, SHOWN_RANKS):
         console.print(shown)
         console.print()
     console.print(f"{LEGEND} 1, 2, 4 … 1024 ranks are in predict.json.", style="dim")
     console.print(f"Simulated: {scaling.model}.\n", style="dim")
+
     plot = folder.file("scaling.png", "scaling efficiency and exposed communication over ranks")
     title = f"Scaling of data-parallel training: ring, {BUCKET_CAP_MB:g} MiB buckets"
     plot_scaling(scaling.points, plot, title=title, note=f"Simulated: {scaling.model}.")
+
     result = document(
         method="simulated",
         model=scaling.model,

@@ -65,6 +65,7 @@ def profile(
     writes = each_rank or rank == 0
     if writes:
         check_writable(path)
+
     recording = record(module=module, num_iterations=iterations, num_warmup=warmup)
     failure: ScriptError | None = None
     interrupted = False
@@ -75,6 +76,7 @@ def profile(
             failure = error
         except KeyboardInterrupt:
             interrupted = True
+
     if writes and recording.trained:
         _report(_profile_of(recording, script, module), path, as_json)
     elif failure is None and not recording.trained:

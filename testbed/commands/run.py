@@ -12,6 +12,7 @@ import typer
 
 from testbed.errors import UsageError, reporting_errors
 from testbed.options.annotations import TraceFile
+from testbed.options.arguments import parse_algorithm
 from testbed.options.conditions import ConditionOptions, FaultOptions
 from testbed.options.groups import grouped
 from testbed.output.figure import check_plot
@@ -152,7 +153,7 @@ def run(
     outputs.check()
     topology = cluster.topology()
     from sim import Trace
-    from testbed.scripts.virtual_script import parse_algorithm, run_script
+    from testbed.scripts.virtual_script import run_script
 
     wanted = outputs.trace is not None or outputs.timeline is not None
     recorded = Trace({"script": script, "network": topology.name}) if wanted else None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from testbed.errors import UsageError
 
 if TYPE_CHECKING:
+    from collectives.catalogue.selectors import Choice
     from collectives.virtual.computation import ComputeModel
     from sim.topology.placement import Placement
 
@@ -109,3 +111,14 @@ def parse_compute_model(text: str) -> ComputeModel | None:
     from ddp.profiles import load_profile
 
     return parse_compute(text, lambda name: load_profile(name).compute_charges())
+
+
+def parse_algorithm(text: str) -> Choice:
+    """Return what *text* chooses: an algorithm of all-reduce, or ``all_reduce=ring,all_gather=bruck``."""
+    from collectives.catalogue.selectors import DEFAULTS
+
+    named = "|".join(name.replace("_", "[-_]") for name in DEFAULTS)
+    if not re.match(rf"(?:{named})=", text):
+        return text
+    pairs = (part.partition("=")[::2] for part in re.split(rf",(?=(?:{named})=)", text))
+    return {collective.replace("-", "_"): algorithm for collective, algorithm in pairs}

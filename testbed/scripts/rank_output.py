@@ -58,7 +58,7 @@ class RankOutput:
         heard: ``all``, or the rank that is heard.
         num_ranks: of how many.
         as_json: stdout is for a document, so what ranks print there goes to stderr.
-        before_write: called before a rank that is heard writes, with what it writes.
+        before_write: called before a rank that is heard writes, with what it writes, and at the end.
 
     Raises:
         UsageError: there is no such rank.
@@ -70,6 +70,7 @@ class RankOutput:
         if heard != ALL and not (heard.isdecimal() and int(heard) < num_ranks):
             raise UsageError(f"--output {heard}: expected all, or a rank from 0 to {num_ranks - 1}")
         self._heard = None if heard == ALL else int(heard)
+        self._before_write = before_write
         self._targets = [sys.stderr if as_json else sys.stdout, sys.stderr]
         if before_write is not None:
             self._targets = [cast(TextIO, _Announced(target, before_write)) for target in self._targets]
@@ -90,6 +91,8 @@ class RankOutput:
 
     def close(self) -> None:
         """Hand on unfinished lines; nothing may be written any more."""
+        if self._before_write is not None:
+            self._before_write("")
         for stream in self._prefixed:
             stream.finish()
         if self._silence is not None:

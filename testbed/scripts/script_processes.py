@@ -36,7 +36,7 @@ def run_processes(
     """
     check_script(script, is_module=module)
     from collectives.catalogue.selectors import check_choice
-    from testbed.scripts.virtual_script import parse_algorithm
+    from testbed.options.arguments import parse_algorithm
 
     check_choice(parse_algorithm(algorithm))
     what = "1 process" if num_ranks == 1 else f"{num_ranks} processes"
@@ -53,7 +53,7 @@ def _become_script() -> None:
     from collectives.torch_backend import TestbedOptions
     from collectives.torch_backend.every_group import every_group_ours
     from collectives.torch_backend.script import Module, Script
-    from testbed.scripts.virtual_script import parse_algorithm
+    from testbed.options.arguments import parse_algorithm
 
     register()
     options = TestbedOptions(parse_algorithm(os.environ.pop(_ALGORITHM, "ring")))

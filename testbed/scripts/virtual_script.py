@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import INTERRUPTED, UsageError
@@ -64,16 +63,16 @@ def run_script(
     check_script(script, is_module=module)
     what = f"{topology.num_ranks} ranks on {topology.name}"
     status = StatusLine(what, sys.stderr) if sys.stderr.isatty() else None
-    output = RankOutput(
-        heard, topology.num_ranks, as_json=as_json, before_write=None if status is None else status.make_way
-    )
+    before_write = None if status is None else status.make_way
+    output = RankOutput(heard, topology.num_ranks, as_json=as_json, before_write=before_write)
+
     from collectives.virtual import Module, run
     from sim.errors import RankError
 
     if status is not None:
         status.show(0, 0)
     try:
-        with _stopped_at_once():
+        with closing(output), _stopped_at_once():
             return run(
                 Module(script) if module else script,
                 network=topology,
@@ -86,18 +85,12 @@ def run_script(
                 watch=None if status is None else status.show,
             ).report
     except RankError as error:
-        if status is not None:
-            status.make_way()
         raise _failure(error, script) from None
-    except (SyntaxError, ModuleNotFoundError) as error:
-        if isinstance(error, SyntaxError):
-            traceback.print_exception(type(error), error, None)
-            raise ScriptError(f"{script} cannot be read as Python", 1) from None
+    except SyntaxError as error:
+        traceback.print_exception(type(error), error, None)
+        raise ScriptError(f"{script} cannot be read as Python", 1) from None
+    except ModuleNotFoundError as error:
         raise UsageError(str(error)) from None
-    finally:
-        if status is not None:
-            status.make_way()
-        output.close()
 
 
 def _failure(error: RankError, script: str) -> BaseException:
@@ -121,6 +114,7 @@ def _stopped_at_once() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+
     waiting, interrupted = os.pipe()
     over = False
 
@@ -135,8 +129,7 @@ def _stopped_at_once() -> Iterator[None]:
         os.write(interrupted, b"!")
         raise KeyboardInterrupt
 
-    watcher = threading.Thread(target=leave, daemon=True)
-    watcher.start()
+    threading.Thread(target=leave, daemon=True).start()
     before = signal.signal(signal.SIGINT, interrupt)
     try:
         yield
@@ -144,14 +137,3 @@ def _stopped_at_once() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
         over = True
         os.write(interrupted, b".")
-
-
-def parse_algorithm(text: str) -> Choice:
-    """Return what *text* chooses: an algorithm of all-reduce, or ``all_reduce=ring,all_gather=bruck``."""
-    from collectives.catalogue.selectors import DEFAULTS
-
-    named = "|".join(name.replace("_", "[-_]") for name in DEFAULTS)
-    if not re.match(rf"(?:{named})=", text):
-        return text
-    pairs = (part.partition("=")[::2] for part in re.split(rf",(?=(?:{named})=)", text))
-    return {collective.replace("-", "_"): algorithm for collective, algorithm in pairs}

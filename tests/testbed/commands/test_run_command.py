@@ -17,9 +17,10 @@ from typer.testing import CliRunner
 
 from sim.topology.description import load_network
 from testbed.cli import app
+from testbed.options.arguments import parse_algorithm
 from testbed.scripts import virtual_status
 from testbed.scripts.rank_output import PrefixedLines
-from testbed.scripts.virtual_script import parse_algorithm, run_script
+from testbed.scripts.virtual_script import run_script
 
 TRAIN = """
     import argparse
