@@ -76,21 +76,22 @@ class VirtualReport:
         cls, cluster: Cluster, algorithm: object, model: ComputeModel, conditions: Sequence[VirtualCondition]
     ) -> VirtualReport:
         """Return what the run on *cluster* has taken."""
-        network, scenario, ends = cluster.network, cluster.scenario, Iterations.of(cluster).ends
+        scenario, time_ps = cluster.scenario, max(cluster.times_ps)
+        start = [End(scenario.delays_ps.get(rank, 0), 0) for rank in range(len(cluster.times_ps))]
         last = [End(*of_rank) for of_rank in zip(cluster.times_ps, cluster.computed_ps, strict=True)]
-        start = [End(scenario.delays_ps.get(rank, 0), 0) for rank in range(len(last))]
-        time_ps = max(cluster.times_ps)
-        links = Links(
-            scenario.topology, network.link_bytes, time_ps, mean_bandwidth=scenario.mean_bandwidth(0, time_ps)
-        )
+        finished_by_all = zip(*Iterations.of(cluster).ends, strict=False)
+        ends = [tuple(start), *finished_by_all]
+
         return cls(
             seconds=to_seconds(time_ps),
             ranks=tuple(map(Spent.between, start, last)),
-            iterations=tuple(
-                tuple(map(Spent.between, before, after))
-                for before, after in pairwise([tuple(start), *zip(*ends, strict=False)])
+            iterations=tuple(tuple(map(Spent.between, before, after)) for before, after in pairwise(ends)),
+            links=Links(
+                scenario.topology,
+                cluster.network.link_bytes,
+                time_ps,
+                mean_bandwidth=scenario.mean_bandwidth(0, time_ps),
             ),
-            links=links,
             network=cluster.topology.name,
             algorithm=_spell(algorithm),
             compute=model.name,

@@ -65,6 +65,7 @@ def parse_placement(text: str) -> Placement:
         return "packed"
     if text == "round_robin":
         return "round_robin"
+
     places: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")

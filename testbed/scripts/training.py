@@ -117,12 +117,10 @@ def check_training(processes: Trained, virtual: Trained, single: Trained) -> lis
     """Return what must hold between the three runs, and whether it does."""
     a, b, c = (_parameters(run) for run in (processes, virtual, single))
     count = sum(array.size for array in a.values())
-    differing = sum(
-        int((a[key].view("uint8") != b[key].view("uint8")).reshape(a[key].size, -1).any(axis=1).sum())
-        for key in a
-    )
+    differing = sum(_num_differing(a[key], b[key]) for key in a)
     apart = max(float(abs(a[key] - c[key]).max()) for key in a)
     worst = min(processes.accuracy, virtual.accuracy, single.accuracy)
+
     return [
         Check(
             "(a) and (b) end with bit-identical parameters",
@@ -136,6 +134,12 @@ def check_training(processes: Trained, virtual: Trained, single: Trained) -> lis
         ),
         Check(f"more than {MIN_ACCURACY:.0%} of held-out digits right", f"{worst:.1%}", worst > MIN_ACCURACY),
     ]
+
+
+def _num_differing(one: Any, other: Any) -> int:
+    """Return how many elements of two arrays differ in any of their bits."""
+    bytes_differ = one.view("uint8") != other.view("uint8")
+    return int(bytes_differ.reshape(one.size, -1).any(axis=1).sum())
 
 
 def _trained(

@@ -40,7 +40,7 @@ _READ, _WRITTEN, _READ_AND_WRITTEN = 1, 1, 2
 
 
 def _rnn_operations(tensor: torch.Tensor, *args: Any, **_: Any) -> int:
-    """Count those of a layer over a whole sequence: each weight once for each vector of the input."""
+    """Count the arithmetic of a layer over a sequence: each weight once for each vector of the input."""
     weights: int = sum(weight.numel() for weight in args[:2])
     return 2 * weights * tensor.numel() // tensor.shape[-1]
 
@@ -124,6 +124,7 @@ class Operation:
             _passes(argument, overwrites and position == 0)
             for position, argument in enumerate(schema.arguments)
         ]
+
         return cls(
             free=(
                 name in _FREE

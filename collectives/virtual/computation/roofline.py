@@ -156,6 +156,7 @@ class _Charging(TorchDispatchMode):
         nbytes = operation.nbytes(args, kwargs, result)
         if not (flops or nbytes):
             return
+
         dtype = self._rate_name(tensor.dtype, operation.convolves)
         try:
             duration_ps = self.device.duration_ps(flops, nbytes, dtype)
@@ -164,9 +165,11 @@ class _Charging(TorchDispatchMode):
                 f"the device {self.device.name} has no rate for {dtype}, in which {func} computes; "
                 "give it one in a device file, or compute in another type"
             ) from None
+
         self.totals.operations += 1
         self.totals.flops += flops
         self.totals.nbytes += nbytes
+
         began_ps = self.rank_thread.now_ps()
         self.rank_thread.compute(duration_ps)
         if self.rank_thread.cluster.trace is not None:

@@ -97,20 +97,26 @@ class SamplerChecks:
         number = self._numbers[sampler]
         key = number, self._num_passes[rank, number]
         self._num_passes[rank, number] += 1
+
         length = len(sampler.dataset)  # type: ignore[arg-type]
         settings = {
-            "seed": sampler.seed, "epoch": sampler.epoch, "shuffle": sampler.shuffle,
-            "number of samples": length, "num_replicas": sampler.num_replicas,
-        }  # fmt: skip
+            "seed": sampler.seed,
+            "epoch": sampler.epoch,
+            "shuffle": sampler.shuffle,
+            "number of samples": length,
+            "num_replicas": sampler.num_replicas,
+        }
         own = _Pass(rank, sampler.rank, current_place(), indices, settings)
         passes = self._passes[key]
         passes.append(own)
+
         if len(passes) == rank_thread.cluster.topology.num_ranks:
             padded = max(0, sampler.total_size - length)
             text = _overlap(sorted(passes, key=lambda one: one.rank), padded)
             if text and self._first(("overlap", number)):
                 Notices.of(rank_thread.cluster).add_mistake(text)
             del self._passes[key]
+
         return self._consumed(rank_thread, sampler.shuffle, number, own)
 
     def _consumed(self, rank_thread: RankThread, shuffle: bool, number: int, own: _Pass) -> Iterator[int]:

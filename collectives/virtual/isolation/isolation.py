@@ -11,7 +11,7 @@ import torch
 
 from collectives.virtual.isolation import per_rank, torchrun
 from collectives.virtual.isolation.forks import only_workers
-from collectives.virtual.isolation.patches import process_groups_on_rank_threads
+from collectives.virtual.isolation.process_groups import process_groups_on_rank_threads
 from sim.cluster import RankContext
 from sim.topology import Topology
 

@@ -1,4 +1,4 @@
-"""What a process has once, made per rank thread: each is a `sim.cluster.RankContext`.
+"""Values of the process that each rank thread has for itself: each is a `sim.cluster.RankContext`.
 
 Code that believes itself alone in its process finds its own environment variables, random
 generators, ``__main__``, and process groups, because these are swapped at every switch between
@@ -144,6 +144,7 @@ def torch_globals(num_ranks: int) -> list[PerRank]:
         "_default_pg_init_method": lambda rank: None,
     }
     dtype = torch.get_default_dtype()
+
     return [
         *(attribute(num_ranks, c10d, name, first) for name, first in firsts.items() if hasattr(c10d, name)),
         attribute(num_ranks, DistributedDataParallel, "_active_ddp_module", lambda rank: None),

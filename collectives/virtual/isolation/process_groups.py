@@ -23,7 +23,7 @@ from collectives.torch_backend.creation import members_from
 from collectives.torch_backend.every_group import every_group_ours
 from collectives.torch_backend.replacements import replacements
 from collectives.virtual.group import RankThreads, VirtualStore
-from collectives.virtual.isolation import process_wide
+from collectives.virtual.isolation import refusals
 from collectives.virtual.isolation.patching import Replacement, replaced
 from sim.cluster import Cluster
 
@@ -60,7 +60,7 @@ def process_groups_on_rank_threads() -> Iterator[None]:
         (dist, "FileStore", _among_ranks(_c10d_core.FileStore, "file_name")),
         (torch.cuda.nccl, "version", lambda: (0, 0, 0)),  # asked for the log, where torch has no NCCL
         *replacements(lambda group: isinstance(group, TestbedProcessGroup)),
-        *process_wide.replacements(),
+        *refusals.replacements(),
     ]
     register()  # torch has not done so where this package is not installed
     with replaced(changes), members_from(_rank_threads):
