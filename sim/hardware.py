@@ -36,10 +36,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-import numpy as np
-
 from sim.errors import TopologyError
-from sim.units import SECOND, Quantity, parse_bandwidth
+from sim.units import SECOND, Quantity, parse_bandwidth, parse_count
 
 Generation: TypeAlias = Literal["volta", "ampere", "hopper", "blackwell"]
 IntraLink: TypeAlias = Literal["nvlink", "pci"]
@@ -104,7 +102,7 @@ class Channels:
 
     def __post_init__(self) -> None:
         for name in ("count", "intra_bandwidth", "inter_bandwidth"):
-            _whole(getattr(self, name), f"channels: {name}", 1)
+            parse_count(getattr(self, name), f"channels: {name}", 1)
 
     @classmethod
     def of(cls, count: int, intra_bandwidth: Quantity, inter_bandwidth: Quantity | None = None) -> Channels:
@@ -162,7 +160,7 @@ class Hardware:
                 raise TopologyError(f"hardware: {name}: expected true or false, got {getattr(self, name)!r}")
         for name in ("net_overhead_ps", "net_latency_ps"):
             if getattr(self, name) is not None or name == "net_latency_ps":
-                _whole(getattr(self, name), f"hardware: {name}", 0)
+                parse_count(getattr(self, name), f"hardware: {name}", 0)
         if self.generation in ("volta", "ampere") and (self.nvls_one_node or self.nvls_several_nodes):
             raise TopologyError(
                 f"hardware: nvls channels: {self.generation} has no NVLink SHARP; it begins with hopper"
@@ -179,8 +177,3 @@ class Hardware:
     def nvls(self) -> bool:
         """Whether the NVLink switches reduce and multicast."""
         return self.nvls_one_node is not None or self.nvls_several_nodes is not None
-
-
-def _whole(value: object, what: str, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise TopologyError(f"{what}: expected a whole number of at least {least}, got {value!r}")

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import re
 from fractions import Fraction
-from typing import TypeAlias, overload
+from typing import TypeAlias, TypeGuard, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from sim.errors import UnitError
+from sim.errors import TopologyError, UnitError
 
 SECOND = 10**12
 """One second, in picoseconds."""
@@ -121,6 +121,22 @@ def parse_rate(value: Quantity, what: str = "rate") -> int:
     return _in_range(math.floor(number), value, what)
 
 
+def parse_count(value: object, what: str, least: int = 1) -> int:
+    """Return *value*, a number of things in a network, as an int.
+
+    Raises:
+        TopologyError: it is not a whole number of at least *least*; names *what*.
+    """
+    if not is_whole(value) or value < least:
+        raise TopologyError(f"{what}: expected a whole number of at least {least}, got {value!r}")
+    return int(value)
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Return whether *value* is a whole number, of Python or NumPy, and no bool."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 @overload
 def transfer_ps(nbytes: int, bandwidth: int) -> int: ...
 @overload
@@ -178,7 +194,7 @@ def _split(value: Quantity, what: str, expected: str) -> tuple[Fraction, str]:
     if isinstance(value, str):
         if match := _TEXT.fullmatch(value):
             return Fraction(match[1]), match[2]
-    elif isinstance(value, int | np.integer) and not isinstance(value, bool):
+    elif is_whole(value):
         return Fraction(int(value)), ""
     elif isinstance(value, float) and math.isfinite(value):
         return Fraction(repr(float(value))), ""

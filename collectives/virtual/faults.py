@@ -19,6 +19,7 @@ from sim.errors import ConditionError
 from sim.scenario.conditions import Condition, Straggler
 from sim.scenario.rank_overhead import Jitter
 from sim.topology import Topology
+from sim.topology.placement import check_place
 from sim.units import Quantity, parse_time
 
 
@@ -126,11 +127,7 @@ class Faults:
         """
         deaths = tuple(one for one in conditions if isinstance(one, DeadRank))
         for death in deaths:
-            known = isinstance(death.rank, int) and 0 <= death.rank < topology.num_ranks
-            if not known or isinstance(death.rank, bool):
-                raise ConditionError(
-                    f"{death}: {topology.name} has places 0 to {topology.num_ranks - 1}, got {death.rank!r}"
-                )
+            check_place(death.rank, topology, str(death), ConditionError)
         ranks = [death.rank for death in deaths]
         twice = next((rank for rank in ranks if ranks.count(rank) > 1), None)
         if twice is not None:

@@ -26,9 +26,10 @@ from sim.network.recorder import Recorder
 from sim.scenario.conditions import Background, Condition, LinkChange, LinkFailure, Straggler
 from sim.scenario.rank_overhead import Jitter, RankOverhead
 from sim.topology import Topology
+from sim.topology.placement import check_place
 from sim.topology.routing import Routing
 from sim.topology.routing.private import PrivateLinksRouting
-from sim.units import Int64Array
+from sim.units import Int64Array, is_whole
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,7 @@ class Scenario:
                 )
 
     def _check_rank(self, rank: int, condition: Condition) -> None:
-        if (
-            isinstance(rank, bool)
-            or not isinstance(rank, int | np.integer)
-            or not 0 <= rank < self.base.num_ranks
-        ):
-            raise ConditionError(
-                f"{condition}: {self.base.name} has places 0 to {self.base.num_ranks - 1}, got {rank!r}"
-            )
+        check_place(rank, self.base, str(condition), ConditionError)
 
     def _subjects(self) -> Iterator[str]:
         """Yield in words what each condition alone decides."""
@@ -115,11 +109,7 @@ class Scenario:
             nearest = get_close_matches(link, self._number_of, n=1, cutoff=0)
             hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
             raise ConditionError(f"{condition}: {topology.name} has no link {link!r}{hint}")
-        if (
-            isinstance(link, bool)
-            or not isinstance(link, int | np.integer)
-            or not 0 <= link < topology.num_links
-        ):
+        if not is_whole(link) or not 0 <= link < topology.num_links:
             raise ConditionError(
                 f"{condition}: {topology.name} has links 0 to {topology.num_links - 1}, got {link!r}"
             )

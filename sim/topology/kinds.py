@@ -30,7 +30,7 @@ from sim.topology.routing import (
     SwitchRouting,
     TorusRouting,
 )
-from sim.units import Int64Array, Quantity, parse_bandwidth, parse_time
+from sim.units import Int64Array, Quantity, parse_bandwidth, parse_count, parse_time
 
 Spreading: TypeAlias = Literal["static", "ecmp"]
 
@@ -59,7 +59,7 @@ def switch(*, num_ranks: int, bandwidth: Quantity, latency: Quantity, name: str 
         TopologyError: an impossible number of ranks.
         UnitError: a bandwidth or latency that is out of range or cannot be read.
     """
-    ranks = _count(num_ranks, "num_ranks")
+    ranks = parse_count(num_ranks, "num_ranks")
     kinds = [(2 * ranks, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
     return Layout(name, ranks, 1, *_link_arrays(kinds), SwitchRouting(ranks))
 
@@ -69,7 +69,7 @@ def ring(*, num_ranks: int, bandwidth: Quantity, latency: Quantity, name: str = 
 
     On a tie they go towards the next higher rank.  Arguments and errors as for `switch`.
     """
-    ranks = _count(num_ranks, "num_ranks")
+    ranks = parse_count(num_ranks, "num_ranks")
     routing = TorusRouting((ranks,))
     kinds = [(routing.num_links, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
     return Layout(name, ranks, 1, *_link_arrays(kinds), routing)
@@ -108,13 +108,13 @@ def nodes(
         TopologyError: counts that are not positive or do not fit together.
         UnitError: a bandwidth or latency that is out of range or cannot be read.
     """
-    places = _count(num_nodes, "num_nodes") * _count(ranks_per_node, "ranks_per_node")
-    ranks = places if num_ranks is None else _count(num_ranks, "num_ranks")
+    places = parse_count(num_nodes, "num_nodes") * parse_count(ranks_per_node, "ranks_per_node")
+    ranks = places if num_ranks is None else parse_count(num_ranks, "num_ranks")
     if ranks > places:
         raise TopologyError(
             f"num_ranks: {ranks} ranks, but {num_nodes} nodes of {ranks_per_node} hold {places}"
         )
-    if ranks_per_node % _count(nics_per_node, "nics_per_node"):
+    if ranks_per_node % parse_count(nics_per_node, "nics_per_node"):
         raise TopologyError(
             f"nics_per_node: {nics_per_node} does not divide ranks_per_node, {ranks_per_node}; "
             "each NIC serves equally many ranks"
@@ -143,7 +143,7 @@ def torus(*, shape: Sequence[int], bandwidth: Quantity, latency: Quantity, name:
     """
     if not isinstance(shape, list | tuple) or not shape:
         raise TopologyError(f"shape: expected the sizes of the dimensions, such as (4, 4, 4), got {shape!r}")
-    routing = TorusRouting(tuple(_count(size, "shape") for size in shape))
+    routing = TorusRouting(tuple(parse_count(size, "shape") for size in shape))
     kinds = [(routing.num_links, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
     return Layout(name, routing.num_ranks, 1, *_link_arrays(kinds), routing)
 
@@ -182,9 +182,9 @@ def leaf_spine(
         UnitError: a bandwidth or latency that is out of range or cannot be read.
     """
     tree = LeafSpineRouting(
-        _count(num_ranks, "num_ranks"),
-        _count(hosts_per_leaf, "hosts_per_leaf"),
-        _count(num_spines, "num_spines"),
+        parse_count(num_ranks, "num_ranks"),
+        parse_count(hosts_per_leaf, "hosts_per_leaf"),
+        parse_count(num_spines, "num_spines"),
         _ecmp_seed(routing, "static", seed),
     )
     up = latency if uplink_latency is None else uplink_latency
@@ -231,10 +231,10 @@ def fat_tree(
             or leaves no bandwidth, an unknown routing.
         UnitError: a bandwidth or latency that is out of range or cannot be read.
     """
-    if _count(k, "k") % 2:
+    if parse_count(k, "k") % 2:
         raise TopologyError(f"k: expected an even number of ports, got {k}")
     places = k**3 // 4
-    ranks = places if num_ranks is None else _count(num_ranks, "num_ranks")
+    ranks = places if num_ranks is None else parse_count(num_ranks, "num_ranks")
     if ranks > places:
         raise TopologyError(f"num_ranks: {ranks} ranks, but a fat tree with k = {k} holds {places}")
     tree = FatTreeRouting(ranks, int(k), _ecmp_seed(routing, "static", seed))
@@ -280,12 +280,12 @@ def graph(
     specs = [LinkSpec(*link) for link in links]
     for spec in specs:
         what = f"link {spec.tail!r} to {spec.head!r}"
-        _count(spec.bandwidth, f"{what}, bytes per second")
-        _count(spec.latency, f"{what}, latency in picoseconds", least=0)
-    num_ranks = _count(len(ranks), "number of ranks")
+        parse_count(spec.bandwidth, f"{what}, bytes per second")
+        parse_count(spec.latency, f"{what}, latency in picoseconds", least=0)
+    num_ranks = parse_count(len(ranks), "number of ranks")
     graph = GraphRouting.of(ranks, switches, specs, routes or {}, metric == "latency", seed_or_none)
     kinds = [(0, 1, 0), *((1, spec.bandwidth, spec.latency) for spec in specs)]
-    per_node = min(_count(ranks_per_node, "ranks_per_node"), num_ranks)
+    per_node = min(parse_count(ranks_per_node, "ranks_per_node"), num_ranks)
     return Layout(name, num_ranks, per_node, *_link_arrays(kinds), graph)
 
 
@@ -301,17 +301,6 @@ KINDS: Mapping[str, Callable[..., Layout]] = {
 """By the names that network files have for them."""
 
 
-def _count(value: int, what: str, least: int = 1) -> int:
-    """Return *value* as an int.
-
-    Raises:
-        TopologyError: it is not a whole number of at least *least*; names *what*.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise TopologyError(f"{what}: expected a whole number of at least {least}, got {value!r}")
-    return int(value)
-
-
 def _ecmp_seed(routing: str, otherwise: str, seed: int) -> int | None:
     """Return the seed of the hash that *routing* ``ecmp`` asks for, or None for *otherwise*.
 
@@ -320,7 +309,7 @@ def _ecmp_seed(routing: str, otherwise: str, seed: int) -> int | None:
     """
     if routing not in ("ecmp", otherwise):
         raise TopologyError(f"routing: expected {otherwise!r} or 'ecmp', got {routing!r}")
-    return _count(seed, "seed", least=0) if routing == "ecmp" else None
+    return parse_count(seed, "seed", least=0) if routing == "ecmp" else None
 
 
 def _thinned(bandwidth: int, oversubscription: float | Fraction) -> int:

@@ -16,9 +16,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from sim.errors import TopologyError
+from sim.errors import SimulationError, TopologyError
 from sim.topology.topology import Topology
-from sim.units import Int64Array
+from sim.units import Int64Array, is_whole
 
 Placement: TypeAlias = Literal["packed", "round_robin"] | Sequence[int]
 
@@ -71,21 +71,28 @@ def _round_robin(groups: Int64Array) -> Int64Array:
     return order
 
 
+def check_place(
+    place: object, topology: Topology, what: str, refusal: type[SimulationError] = TopologyError
+) -> int:
+    """Return *place* as an int if *topology* has it.
+
+    Raises:
+        SimulationError: *refusal*, if it has not; names *what*, the places that there are and *place*.
+    """
+    if not is_whole(place) or not 0 <= place < topology.num_ranks:
+        raise refusal(f"{what}: {topology.name} has places 0 to {topology.num_ranks - 1}, got {place!r}")
+    return int(place)
+
+
 def _checked(placement: Sequence[int], topology: Topology) -> tuple[int, ...]:
-    seen: dict[int, int] = {}
-    for rank, place in enumerate(placement):
-        if isinstance(place, bool) or not isinstance(place, int | np.integer):
-            raise TopologyError(f"placement: expected a place for rank {rank}, a whole number, got {place!r}")
-        if not 0 <= place < topology.num_ranks:
+    rank_at: dict[int, int] = {}
+    for rank, given in enumerate(placement):
+        place = check_place(given, topology, f"placement of rank {rank}")
+        if place in rank_at:
             raise TopologyError(
-                f"placement: rank {rank} at place {place}, but {topology.name} has places 0 to "
-                f"{topology.num_ranks - 1}"
+                f"placement: ranks {rank_at[place]} and {rank} are both at place {place}; give each its own"
             )
-        if place in seen:
-            raise TopologyError(
-                f"placement: ranks {seen[place]} and {rank} are both at place {place}; give each its own"
-            )
-        seen[int(place)] = rank
-    if not seen:
+        rank_at[place] = rank
+    if not rank_at:
         raise TopologyError("placement: expected a place for each rank, got none")
-    return tuple(seen)
+    return tuple(rank_at)

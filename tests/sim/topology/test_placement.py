@@ -61,10 +61,11 @@ def test_a_list_says_where_each_rank_is_and_how_many_take_part(given_one):
     [
         ("scattered", "placement: expected 'packed', 'round_robin' or a list of places, got 'scattered'"),
         ([], "placement: expected a place for each rank, got none"),
-        ([0, 6], "placement: rank 1 at place 6, but switch has places 0 to 5"),
-        ([-1], "placement: rank 0 at place -1"),
+        ([0, 6], "placement of rank 1: switch has places 0 to 5, got 6"),
+        ([-1], "placement of rank 0: switch has places 0 to 5, got -1"),
         ([0, 3, 0], "placement: ranks 0 and 2 are both at place 0; give each its own"),
-        ([0, "1"], "placement: expected a place for rank 1, a whole number, got '1'"),
+        ([0, True], "placement of rank 1: switch has places 0 to 5, got True"),
+        ([0, "1"], "placement of rank 1: switch has places 0 to 5, got '1'"),
     ],
 )
 def test_a_placement_that_cannot_be_is_refused(placement, said):

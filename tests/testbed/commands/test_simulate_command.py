@@ -194,7 +194,7 @@ def test_the_load_of_a_torus_is_drawn_where_it_closes(tmp_path: Path) -> None:
         (["ring", "--factor", "1"], "--factor must be at least 2"),
         (["ring", "--placement", "near"], "--placement near: expected packed"),
         (["ring", "--placement", "3-1"], "--placement 3-1: expected places"),
-        (["ring", "--placement", "0,1,99"], "rank 2 at place 99"),
+        (["ring", "--placement", "0,1,99"], "placement of rank 2: switch-100g has places 0 to 63, got 99"),
         (["ring", "--placement", "1,1"], "ranks 0 and 1 are both at place 1"),
         (["ring", "--overhead", "1parsec"], "overhead: cannot read '1parsec'"),
         (["ring", "--reduction-bandwidth", "fast"], "reduction_bandwidth: cannot read 'fast'"),
