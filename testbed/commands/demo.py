@@ -218,7 +218,8 @@ def _predict(console: Console, folder: ResultFolder) -> dict[str, Any]:
     from ddp.profiles import Profile
     from sim import load_network
     from testbed.report.plots.scaling_plot import plot_scaling
-    from testbed.studies.predict import LEGEND, predict, scaling_tables
+    from testbed.report.scaling import LEGEND, scaling_tables
+    from testbed.studies.predict import predict
 
     what = f"how training would scale, without overlap and with {BUCKET_CAP_MB:g} MB buckets"
     _heading(console, "3 Predict", what)

@@ -66,7 +66,8 @@ def scale(
     from ddp.profiles import load_profile
     from ddp.reduction.overlap import STRATEGIES, resolve_strategy
     from sim import load_network
-    from testbed.studies.predict import LEGEND, predict, scaling_tables
+    from testbed.report.scaling import LEGEND, scaling_tables
+    from testbed.studies.predict import predict
 
     if not 0 < bucket_cap_mb < float("inf"):
         raise UsageError(f"--bucket-cap-mb {bucket_cap_mb:g}: expected a number above 0")

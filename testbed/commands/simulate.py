@@ -287,7 +287,7 @@ def _plot(request: SimulationRequest, results: list[Simulated], path: Path) -> N
     from testbed.report.simulated import assumptions, title
 
     if len(request.sizes) > 1:
-        from testbed.report.plots.algbw_plot import plot_sizes
+        from testbed.report.plots.size_plot import plot_sizes
 
         plot_sizes(results, path, title=title(request, results), note=assumptions(request))
         return

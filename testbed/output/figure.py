@@ -61,7 +61,7 @@ def dress(panel: Any) -> None:
 def annotate(figure: Any, title: str, note: str, characters: int) -> None:
     """Set the *title* above, and the *note* below in lines of so many *characters*."""
     figure.suptitle(title, x=0.01, ha="left", fontsize=12, color=INK, linespacing=1.5)
-    lines = "\n".join(wrap(note, characters))
+    lines = "\n".join(wrap(note, characters, break_on_hyphens=False))
     figure.supxlabel(lines, x=0.01, ha="left", fontsize=8, color=QUIET)
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from testbed.output.figure import COLOURS, DASHES, INK, annotate, check_plot, dress, new_figure, save
-from testbed.studies.predict import strategy_title
+from testbed.report.plots.line_plot import CommonAxis, Line, Panel, every_tick, line_plot, look
+from testbed.report.scaling import strategy_title
 
 if TYPE_CHECKING:
     from testbed.studies.predict import Point
+
+MAX_TICKS = 6
 
 
 def plot_scaling(points: Sequence[Point], path: Path, *, title: str, note: str) -> None:
@@ -23,65 +25,40 @@ def plot_scaling(points: Sequence[Point], path: Path, *, title: str, note: str) 
         UsageError: matplotlib is not installed, or cannot write this format.
         OSError: *path* cannot be written.
     """
-    check_plot(path)
-    from matplotlib.ticker import FuncFormatter
-
     networks = list(dict.fromkeys(point.network for point in points))
-    figure = new_figure(max(7.0, 1.6 + 3.3 * len(networks)), 7.0, wspace=0.06, hspace=0.04)
-    panels = figure.subplots(2, len(networks), sharex=True, sharey="row", squeeze=False)
-    ranks = sorted({point.ranks for point in points})
-    for column, network in enumerate(networks):
-        own = [point for point in points if point.network == network]
-        above, below = panels[0][column], panels[1][column]
-        for profile, strategy, line, style in _lines(points, own):
-            label = f"{profile}, {strategy_title(strategy)}"
-            above.plot([p.ranks for p in line], [100 * p.efficiency for p in line], label=label, **style)
-            line = [p for p in line if p.exposed_seconds > 0]
-            below.plot([p.ranks for p in line], [1e3 * p.exposed_seconds for p in line], **style)
-        above.set_title(network, loc="left", fontsize=10, color=INK, fontweight="bold")
-        below.set_yscale("log")
-        below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        for panel in (above, below):
-            panel.set_xscale("log", base=2)
-            shown = ranks if len(ranks) <= 6 else ranks[::2]
-            panel.set_xticks(shown, [str(rank) for rank in shown])
-            dress(panel)
-        below.set_xlabel("ranks", color=INK)
-    panels[0][0].set_ylim(0, 104)
-    panels[0][0].set_ylabel("scaling efficiency (%)", color=INK)
-    panels[1][0].set_ylabel("exposed communication (ms per step)", color=INK)
-    handles, labels = panels[0][0].get_legend_handles_labels()
-    legend: dict[str, Any] = {"frameon": False, "labelcolor": INK}
-    if len(networks) > 2:
-        place: dict[str, Any] = {
-            "loc": "upper left",
-            "bbox_to_anchor": (0.0, 0.965),
-            "ncols": len(labels),
-            "fontsize": 9,
-        }
-        figure.legend(handles, labels, **place, **legend)
-    else:
-        panels[0][0].legend(handles, labels, loc="lower left", fontsize=8, **legend)
-    annotate(figure, f"{title}\n", note, 46 * len(networks))
-    save(figure, path)
+    columns = [[point for point in points if point.network == network] for network in networks]
+    efficiency = [
+        Panel(
+            "scaling efficiency (%)",
+            _lines(points, [(point, 100 * point.efficiency) for point in own]),
+            top=104,
+            heading=network,
+        )
+        for network, own in zip(networks, columns, strict=True)
+    ]
+    exposed = [
+        Panel(
+            "exposed communication (ms per step)",
+            _lines(points, [(point, 1e3 * point.exposed_seconds) for point in own if point.exposed_seconds]),
+            log=True,
+        )
+        for own in columns
+    ]
+    axis = CommonAxis("ranks", every_tick(sorted({point.ranks for point in points}), str, MAX_TICKS))
+    size = max(7.0, 1.6 + 3.3 * len(networks)) + 2.2, 7.0
+    line_plot([efficiency, exposed], axis, path, size=size, title=title, note=note)
 
 
-def _lines(
-    points: Sequence[Point], own: Sequence[Point]
-) -> list[tuple[str, str, list[Point], dict[str, Any]]]:
+def _lines(points: Sequence[Point], values: Sequence[tuple[Point, float]]) -> list[Line]:
+    """Return a line per profile and strategy of all *points*, through those of *values*."""
     profiles = list(dict.fromkeys(point.profile for point in points))
     strategies = list(dict.fromkeys(point.strategy for point in points))
-    lines = []
-    for p, profile in enumerate(profiles):
-        for s, strategy in enumerate(reversed(strategies)):
-            line = [point for point in own if (point.profile, point.strategy) == (profile, strategy)]
-            style = {
-                "color": COLOURS[p % len(COLOURS)],
-                "linestyle": DASHES[s % len(DASHES)],
-                "linewidth": 1.8,
-                "marker": "o",
-                "markersize": 3.5,
-                "markerfacecolor": COLOURS[p % len(COLOURS)] if s == 0 else "white",
-            }
-            lines.append((profile, strategy, line, style))
-    return lines
+    return [
+        Line(
+            [(p.ranks, value) for p, value in values if (p.profile, p.strategy) == (profile, strategy)],
+            f"{profile}, {strategy_title(strategy)}",
+            look(colour, dash, marker="o", filled=dash == 0),
+        )
+        for colour, profile in enumerate(profiles)
+        for dash, strategy in enumerate(reversed(strategies))
+    ]

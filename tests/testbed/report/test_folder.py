@@ -18,7 +18,8 @@ from testbed.errors import UsageError
 from testbed.output.folder import SCHEMA, ResultFolder, check_writable, document
 from testbed.output.table import progress, seconds, table
 from testbed.report.plots.scaling_plot import plot_scaling
-from testbed.studies.predict import Point, scaling_tables
+from testbed.report.scaling import scaling_tables
+from testbed.studies.predict import Point
 
 POINTS = [
     Point("model", network, strategy, ranks, 0.2, 0.1 * (ranks > 1), 0.5, 5, "makespan")
