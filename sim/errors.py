@@ -1,4 +1,4 @@
-"""What can go wrong in a simulation.
+"""Errors of simulations.
 
 SimulationError
 ├── UnitError          a quantity that cannot be read, or is out of range    (a ValueError)

@@ -151,16 +151,19 @@ class Hardware:
                 raise TopologyError(
                     f"hardware: {name}: expected one of {', '.join(get_args(known))}, got {value!r}"
                 )
+
         for name in ("one_node", "several_nodes", "nvls_one_node", "nvls_several_nodes", "collnet"):
             value = getattr(self, name)
             if not isinstance(value, Channels) and (value is not None or name == "one_node"):
                 raise TopologyError(f"hardware: {name}: expected Channels, got {value!r}")
+
         for name in ("ll128", "split_tree", "same_channels"):
             if not isinstance(getattr(self, name), bool):
                 raise TopologyError(f"hardware: {name}: expected true or false, got {getattr(self, name)!r}")
         for name in ("net_overhead_ps", "net_latency_ps"):
             if getattr(self, name) is not None or name == "net_latency_ps":
                 parse_count(getattr(self, name), f"hardware: {name}", 0)
+
         if self.generation in ("volta", "ampere") and (self.nvls_one_node or self.nvls_several_nodes):
             raise TopologyError(
                 f"hardware: nvls channels: {self.generation} has no NVLink SHARP; it begins with hopper"

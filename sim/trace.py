@@ -1,4 +1,4 @@
-"""What happened when, on each rank, in a file that Perfetto and chrome://tracing open.
+"""Trace of a run: what happened when on each rank, in a file that Perfetto and chrome://tracing open.
 
 A trace is a list of spans and instants.  Each belongs to a rank and to a lane of it, such as
 ``compute`` or ``communication``; ranks are shown as processes and lanes as their threads, in one
@@ -121,16 +121,19 @@ class Trace:
         """Return the trace in Chrome's format, one event on a line, times in microseconds."""
         tids = {lane: tid for tid, lane in enumerate(sorted({s.lane for s in self.spans}, key=_lane_order))}
         events = []
+
         for rank in sorted({span.rank for span in self.spans}):
             events.append(_name("process_name", {"pid": rank}, {"name": f"rank {rank}"}))
             events.append(_name("process_sort_index", {"pid": rank}, {"sort_index": rank}))
         for rank, tid, lane in sorted({(span.rank, tids[span.lane], span.lane) for span in self.spans}):
             events.append(_name("thread_name", {"pid": rank, "tid": tid}, {"name": lane}))
             events.append(_name("thread_sort_index", {"pid": rank, "tid": tid}, {"sort_index": tid}))
+
         groups = {group: _FIRST_GROUP + n for n, group in enumerate(sorted({c.group for c in self.counts}))}
         for group, pid in groups.items():
             events.append(_name("process_name", {"pid": pid}, {"name": group}))
             events.append(_name("process_sort_index", {"pid": pid}, {"sort_index": pid}))
+
         spans = [(span, tids[span.lane], _dump(span.args)) for span in self.spans]
         events.extend(_event(*span) for span in sorted(spans, key=_order))
         for arrow in sorted(self.arrows, key=lambda arrow: arrow.number):
@@ -138,6 +141,7 @@ class Trace:
             events.append(_arrow_end(arrow, '"ph":"f","bp":"e"', arrow.head, tids))
         counts = sorted(self.counts, key=lambda count: (count.group, _natural(count.name), count.time_ps))
         events.extend(_count(count, groups[count.group]) for count in counts)
+
         about = _dump({"schema": SCHEMA, **self.metadata})
         body = ",\n".join(events)
         return f'{{"displayTimeUnit":"ns","otherData":{about},"traceEvents":[\n{body}\n]}}\n'

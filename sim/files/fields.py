@@ -1,4 +1,4 @@
-"""The kinds of fields that network and device files are made of, each read and checked in one place.
+"""Fields of network and device files, each kind read and checked in one place.
 
 Errors of `sim.units` become errors of the field, so that whoever reads the file learns its line.
 """

@@ -53,7 +53,7 @@ Names: TypeAlias = Annotated[str, AfterValidator(_check_names)]
 """A name, in which ``[0-7]`` stands for eight numbers."""
 
 
-class LinkClass(Fields):
+class LinkClassTable(Fields):
     """What links have in common."""
 
     bandwidth: Bandwidth | None = None
@@ -68,7 +68,7 @@ class NodeTable(Fields):
     kind: Literal["rank", "switch"] = "rank"
 
 
-class LinkTable(LinkClass):
+class LinkTable(LinkClassTable):
     """A link, or several that are alike."""
 
     tail: Names = Field(alias="from")
@@ -146,6 +146,7 @@ class Vertices:
                 raise FieldError(
                     place, f"with {node.name!r} there are {total} nodes; expected at most {MAX_NODES}"
                 )
+
             names = expand(node.name)
             if not names:
                 raise FieldError(
@@ -155,13 +156,14 @@ class Vertices:
                 raise FieldError(place, f"there are two nodes {twice!r}; each needs a name of its own")
             seen.update(names)
             (vertices.ranks if node.kind == "rank" else vertices.switches).extend(names)
+
         if not vertices.ranks:
             raise FieldError(("node",), 'a network needs a node of kind "rank"; all are switches')
         return vertices
 
 
 def named_links(
-    links: Sequence[LinkTable], classes: Mapping[str, LinkClass], known: Sequence[str]
+    links: Sequence[LinkTable], classes: Mapping[str, LinkClassTable], known: Sequence[str]
 ) -> Iterator[NamedLink]:
     """Yield each directed link, in the order of the file; of a duplex link, first that way, then back.
 
@@ -185,7 +187,7 @@ def named_links(
 
 
 def _properties(
-    link: LinkTable, classes: Mapping[str, LinkClass], place: tuple[str | int, ...]
+    link: LinkTable, classes: Mapping[str, LinkClassTable], place: tuple[str | int, ...]
 ) -> tuple[int, int]:
     """Return bandwidth and latency: of the link itself, or else of its class."""
     if link.link_class is not None and link.link_class not in classes:
@@ -194,7 +196,7 @@ def _properties(
             f"unknown class {link.link_class!r}{nearest(link.link_class, classes)}; "
             f"expected one of the tables [class.NAME]: {', '.join(classes) or 'there are none'}",
         )
-    shared = LinkClass() if link.link_class is None else classes[link.link_class]
+    shared = LinkClassTable() if link.link_class is None else classes[link.link_class]
     bandwidth = shared.bandwidth if link.bandwidth is None else link.bandwidth
     latency = shared.latency if link.latency is None else link.latency
     efficiency = shared.efficiency if link.efficiency is None else link.efficiency
@@ -209,6 +211,7 @@ def _pairs(link: LinkTable, place: tuple[str | int, ...]) -> Iterator[tuple[str,
     for end, names, text in (("from", tails, link.tail), ("to", heads, link.head)):
         if not names:
             raise FieldError((*place, end), f"the range in {text!r} is empty; the smaller number comes first")
+
     if link.pairs == "all" or 1 in (len(tails), len(heads)):
         return itertools.product(tails, heads)
     if link.pairs is None:
@@ -237,12 +240,14 @@ def static_routes(
     found: dict[tuple[str, str], list[str]] = {}
     for number, route in enumerate(routes):
         place = ("route", number)
+
         for end, name in (("from", route.tail), ("to", route.head)):
             if name not in ranks:
                 raise FieldError((*place, end), f"there is no rank {name!r}{nearest(name, vertices.ranks)}")
         if route.tail == route.head or (route.tail, route.head) in found:
             what = "from a rank to itself" if route.tail == route.head else "that there is already"
             raise FieldError((*place, "to"), f"a route {what}: {route.tail!r} to {route.head!r}")
+
         for tail, head in itertools.pairwise((route.tail, *route.via, route.head)):
             if (tail, head) not in joined:
                 unknown = next((name for name in (tail, head) if name not in known), None)
@@ -250,5 +255,6 @@ def static_routes(
                 if unknown is not None:
                     said = f"unknown node {unknown!r}{nearest(unknown, known)}"
                 raise FieldError((*place, "via"), said)
+
         found[route.tail, route.head] = route.via
     return found

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 
 from sim.errors import NetworkFileError, TopologyError
 from sim.files.fields import FieldError, Fields, nearest
-from sim.files.graph_tables import LinkClass, LinkTable, NodeTable, RouteTable
+from sim.files.graph_tables import LinkClassTable, LinkTable, NodeTable, RouteTable
 from sim.files.hardware_table import ChannelsTable, HardwareTable
 from sim.files.named import names_in, parse, read
 from sim.files.problems import fields_of, problems, spell, spell_place, where
@@ -42,7 +42,7 @@ MAX_LINKS = 1 << 23
 MAX_GRAPH_LINKS = 1 << 20
 """The most directed links of a graph, which are held one by one."""
 TABLES: Mapping[str | int, type[Fields]] = {
-    "class": LinkClass,
+    "class": LinkClassTable,
     "hardware": HardwareTable,
     "link": LinkTable,
     "node": NodeTable,

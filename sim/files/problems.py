@@ -1,4 +1,4 @@
-"""What is wrong in a TOML file, in our words: the line, the field, what is allowed and what is nearest."""
+"""Problems of a TOML file in plain words: the line, the field, what is allowed and what is nearest."""
 
 from __future__ import annotations
 

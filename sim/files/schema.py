@@ -1,4 +1,4 @@
-"""What a network file may say: one model for each kind of network.
+"""Fields of network files: one model for each kind of network.
 
 A model holds what is written, in the units of `sim.units`: bandwidths in bytes per second, latencies in
 picoseconds.  Beside each bandwidth stands an efficiency: the part of the line rate that is left for
@@ -20,7 +20,7 @@ from pydantic import Field, TypeAdapter
 
 from sim.files.fields import Bandwidth, Count, Efficiency, Fields, Time, effective, quantity
 from sim.files.graph_tables import (
-    LinkClass,
+    LinkClassTable,
     LinkTable,
     NodeTable,
     RouteTable,
@@ -234,7 +234,7 @@ class Graph(Common):
     routing: Literal["shortest", "ecmp"] = "shortest"
     metric: Literal["hops", "latency"] = "hops"
     seed: Seed = 0
-    classes: dict[str, LinkClass] = Field(default={}, alias="class")
+    classes: dict[str, LinkClassTable] = Field(default={}, alias="class")
     nodes: list[NodeTable] = Field(min_length=1, alias="node")
     links: list[LinkTable] = Field(default=[], alias="link")
     routes: list[RouteTable] = Field(default=[], alias="route")

@@ -1,4 +1,4 @@
-"""On which line of a TOML text a key stands, as `tomllib` does not say.
+"""Lines of the keys in a TOML text, which `tomllib` does not tell.
 
 The text is one that `tomllib` has accepted, so a scan suffices: statements end at a line's end outside
 of strings and brackets, and each begins with a header of a table or with a key.  Keys inside of inline
@@ -33,16 +33,19 @@ def key_lines(text: str) -> dict[Place, int]:
     lines: dict[Place, int] = {}
     tables: Counter[Place] = Counter()
     table: Place = ()
+
     for line, tokens in _statements(text):
         if tokens[0] != "[":
             keys = _keys(tokens[: tokens.index("=")]) if "=" in tokens else ()
             for end in range(1, len(keys) + 1):
                 lines.setdefault((*table, *keys[:end]), line)
             continue
+
         keys = _keys(tokens)
         table = _numbered(keys[:-1], tables)
         if tokens[1:2] == ["["]:
             tables[(*table, *keys[-1:])] += 1
+
         table = _numbered(keys, tables)
         for end in range(1, len(table) + 1):
             lines.setdefault(table[:end], line)

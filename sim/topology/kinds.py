@@ -35,7 +35,7 @@ from sim.units import Int64Array, Quantity, parse_bandwidth, parse_count, parse_
 Spreading: TypeAlias = Literal["static", "ecmp"]
 
 
-class Layout(NamedTuple):
+class NetworkLayout(NamedTuple):
     """What a kind of network comes to; the fields are the first of `Topology`."""
 
     name: str
@@ -46,7 +46,7 @@ class Layout(NamedTuple):
     routing: Routing
 
 
-def switch(*, num_ranks: int, bandwidth: Quantity, latency: Quantity, name: str = "switch") -> Layout:
+def switch(*, num_ranks: int, bandwidth: Quantity, latency: Quantity, name: str = "switch") -> NetworkLayout:
     """Return ranks on one non-blocking switch; a path has two links, up and down.
 
     Args:
@@ -61,10 +61,10 @@ def switch(*, num_ranks: int, bandwidth: Quantity, latency: Quantity, name: str 
     """
     ranks = parse_count(num_ranks, "num_ranks")
     kinds = [(2 * ranks, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
-    return Layout(name, ranks, 1, *_link_arrays(kinds), SwitchRouting(ranks))
+    return NetworkLayout(name, ranks, 1, *_link_arrays(kinds), SwitchRouting(ranks))
 
 
-def ring(*, num_ranks: int, bandwidth: Quantity, latency: Quantity, name: str = "ring") -> Layout:
+def ring(*, num_ranks: int, bandwidth: Quantity, latency: Quantity, name: str = "ring") -> NetworkLayout:
     """Return ranks with a link to each neighbour; messages go the shorter way round.
 
     On a tie they go towards the next higher rank.  Arguments and errors as for `switch`.
@@ -72,7 +72,7 @@ def ring(*, num_ranks: int, bandwidth: Quantity, latency: Quantity, name: str = 
     ranks = parse_count(num_ranks, "num_ranks")
     routing = TorusRouting((ranks,))
     kinds = [(routing.num_links, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
-    return Layout(name, ranks, 1, *_link_arrays(kinds), routing)
+    return NetworkLayout(name, ranks, 1, *_link_arrays(kinds), routing)
 
 
 def nodes(
@@ -86,7 +86,7 @@ def nodes(
     nic_latency: Quantity,
     num_ranks: int | None = None,
     name: str = "nodes",
-) -> Layout:
+) -> NetworkLayout:
     """Return nodes of several ranks, a switch inside each and NICs on a switch between them.
 
     A path has two links: inside a node the rank's up link and the peer's down link, between
@@ -119,6 +119,7 @@ def nodes(
             f"nics_per_node: {nics_per_node} does not divide ranks_per_node, {ranks_per_node}; "
             "each NIC serves equally many ranks"
         )
+
     routing = NodesRouting(ranks, ranks_per_node, ranks_per_node // nics_per_node)
     intra = (
         parse_bandwidth(intra_bandwidth, "intra_bandwidth"),
@@ -126,10 +127,12 @@ def nodes(
     )
     nic = parse_bandwidth(nic_bandwidth, "nic_bandwidth"), parse_time(nic_latency, "nic_latency")
     kinds = [(2 * ranks, *intra), (2 * routing.num_nics, *nic)]
-    return Layout(name, ranks, min(ranks, ranks_per_node), *_link_arrays(kinds), routing)
+    return NetworkLayout(name, ranks, min(ranks, ranks_per_node), *_link_arrays(kinds), routing)
 
 
-def torus(*, shape: Sequence[int], bandwidth: Quantity, latency: Quantity, name: str = "torus") -> Layout:
+def torus(
+    *, shape: Sequence[int], bandwidth: Quantity, latency: Quantity, name: str = "torus"
+) -> NetworkLayout:
     """Return a grid of ranks that is closed to a ring in each dimension.
 
     Args:
@@ -145,7 +148,7 @@ def torus(*, shape: Sequence[int], bandwidth: Quantity, latency: Quantity, name:
         raise TopologyError(f"shape: expected the sizes of the dimensions, such as (4, 4, 4), got {shape!r}")
     routing = TorusRouting(tuple(parse_count(size, "shape") for size in shape))
     kinds = [(routing.num_links, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
-    return Layout(name, routing.num_ranks, 1, *_link_arrays(kinds), routing)
+    return NetworkLayout(name, routing.num_ranks, 1, *_link_arrays(kinds), routing)
 
 
 def leaf_spine(
@@ -160,7 +163,7 @@ def leaf_spine(
     routing: Spreading = "static",
     seed: int = 0,
     name: str = "leaf_spine",
-) -> Layout:
+) -> NetworkLayout:
     """Return a tree of two levels: every leaf switch is linked to every spine.
 
     A path has two links inside a leaf and four to another.  Each rank is a node of its own.
@@ -187,6 +190,7 @@ def leaf_spine(
         parse_count(num_spines, "num_spines"),
         _ecmp_seed(routing, "static", seed),
     )
+
     up = latency if uplink_latency is None else uplink_latency
     kinds = [
         (2 * num_ranks, parse_bandwidth(bandwidth), parse_time(latency, "latency")),
@@ -196,7 +200,7 @@ def leaf_spine(
             parse_time(up, "uplink_latency"),
         ),
     ]
-    return Layout(name, tree.num_ranks, 1, *_link_arrays(kinds), tree)
+    return NetworkLayout(name, tree.num_ranks, 1, *_link_arrays(kinds), tree)
 
 
 def fat_tree(
@@ -209,7 +213,7 @@ def fat_tree(
     routing: Spreading = "static",
     seed: int = 0,
     name: str = "fat_tree",
-) -> Layout:
+) -> NetworkLayout:
     """Return a k-ary fat tree: three levels of switches with k ports, k³/4 ranks.
 
     A path has two links under one edge switch, four inside a pod, six between pods.
@@ -235,12 +239,13 @@ def fat_tree(
         raise TopologyError(f"k: expected an even number of ports, got {k}")
     places = k**3 // 4
     ranks = places if num_ranks is None else parse_count(num_ranks, "num_ranks")
+
     if ranks > places:
         raise TopologyError(f"num_ranks: {ranks} ranks, but a fat tree with k = {k} holds {places}")
     tree = FatTreeRouting(ranks, int(k), _ecmp_seed(routing, "static", seed))
     rate, delay = parse_bandwidth(bandwidth), parse_time(latency, "latency")
     kinds = [(2 * ranks, rate, delay), (4 * places, _thinned(rate, oversubscription), delay)]
-    return Layout(name, ranks, 1, *_link_arrays(kinds), tree)
+    return NetworkLayout(name, ranks, 1, *_link_arrays(kinds), tree)
 
 
 def graph(
@@ -254,7 +259,7 @@ def graph(
     metric: Literal["hops", "latency"] = "hops",
     seed: int = 0,
     name: str = "graph",
-) -> Layout:
+) -> NetworkLayout:
     """Return any network.
 
     Args:
@@ -286,10 +291,10 @@ def graph(
     graph = GraphRouting.of(ranks, switches, specs, routes or {}, metric == "latency", seed_or_none)
     kinds = [(0, 1, 0), *((1, spec.bandwidth, spec.latency) for spec in specs)]
     per_node = min(parse_count(ranks_per_node, "ranks_per_node"), num_ranks)
-    return Layout(name, num_ranks, per_node, *_link_arrays(kinds), graph)
+    return NetworkLayout(name, num_ranks, per_node, *_link_arrays(kinds), graph)
 
 
-KINDS: Mapping[str, Callable[..., Layout]] = {
+KINDS: Mapping[str, Callable[..., NetworkLayout]] = {
     "switch": switch,
     "ring": ring,
     "torus": torus,

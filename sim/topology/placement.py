@@ -1,4 +1,4 @@
-"""Where the ranks of a job sit in a network.
+"""Placement of the ranks of a job in a network.
 
 ``packed`` is rank r at place r.  ``round_robin`` deals ranks out to the nodes in turn, or, where a
 node is one rank, to the switches that the ranks' first links lead to: the leaves of a tree.  On

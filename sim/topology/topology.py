@@ -38,8 +38,11 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
+_NAMED_RANKS = 8
+"""At most so many ranks are named in an error."""
 
-def _made_by(kind: Callable[P, kinds.Layout]) -> Callable[P, Topology]:
+
+def _made_by(kind: Callable[P, kinds.NetworkLayout]) -> Callable[P, Topology]:
     """Return a constructor of topologies with the arguments and the documentation of *kind*."""
 
     @wraps(kind)
@@ -100,9 +103,10 @@ class Topology:
         detour = DetourRouting.around(self.routing, avoided)
         if lost := detour.cut_off(self.num_ranks):
             names = ", ".join(self.link_name(link) for link in detour.avoided)
-            few = ", ".join(map(str, lost[:8])) + " and more" * (len(lost) > 8)
-            ranks = f"rank{'s' * (len(lost) > 1)} {few}"
-            raise TopologyError(f"{self.name} without {names}: {ranks} cut off from the other ranks")
+            ranks = ", ".join(map(str, lost[:_NAMED_RANKS]))
+            ranks = f"rank {ranks}" if len(lost) == 1 else f"ranks {ranks}"
+            more = " and more" if len(lost) > _NAMED_RANKS else ""
+            raise TopologyError(f"{self.name} without {names}: {ranks}{more} cut off from the other ranks")
         return replace(self, routing=detour)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Which links a message crosses.
+"""Routings: the links that a message crosses.
 
 A routing numbers the directed links of a network and says which of them a message crosses between
 any two ranks.  Regular networks do that by formula.  The arithmetic works on one pair of ranks as

@@ -44,10 +44,12 @@ class DetourRouting:
             passable = set(usual).isdisjoint(self.avoided)
             yield from usual if passable else one_pair(self, source, cast(int, destination))
             return
+
         destination = cast(Int64Array, destination)
         turns = [np.asarray(turn) for turn in self.base.walk(source, destination)]
         barred = np.isin(turns, self.avoided).any(axis=0)
         yield from (np.where(barred, -1, turn) for turn in turns)
+
         pairs = np.flatnonzero(barred)
         for detour in self.paths.walk(source[pairs], destination[pairs], ecmp_seed=0):
             links = np.full(len(source), -1, dtype=np.int64)

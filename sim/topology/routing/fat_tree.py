@@ -58,9 +58,11 @@ class FatTreeRouting:
             else spread(self.ecmp_seed, h**2, source, destination)
         )
         aggregation, core = up % h, up // h
+
         edge, far_edge = source // h, destination // h
         pod, far_pod = edge // h, far_edge // h
         first = 2 * self.num_ranks
+
         yield source
         yield choose(edge == far_edge, -1, first + edge * h + aggregation)
         path = aggregation * h + core
@@ -90,9 +92,11 @@ class FatTreeRouting:
         per_level = self.k * self.half
         sizes = {"edge": per_level, "aggregation": per_level, "core": self.half**2}
         first = dict(zip(sizes, np.cumsum([self.num_ranks, per_level, per_level]), strict=True))
+
         names = (*rank_names(self.num_ranks), *(f"{kind} {n}" for kind in sizes for n in range(sizes[kind])))
         ranks, numbers = np.arange(self.num_ranks), np.arange(self.num_places)
         own_edge = self.num_ranks + ranks // self.half
+
         (edge, below), (middle, core) = (
             [first[kind] + number for kind, number in self._ends(numbers, to_core)]
             for to_core in (False, True)

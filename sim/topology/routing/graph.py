@@ -68,12 +68,14 @@ class GraphRouting:
         if len(number) < len(names):
             twice = next(name for index, name in enumerate(names) if name in names[:index])
             raise TopologyError(f"{twice!r}: two ranks or switches have this name; give each its own")
+
         for link in links:
             for end in (link.tail, link.head):
                 if end not in number:
                     raise TopologyError(f"link {link.tail!r} to {link.head!r}: there is no {end!r}")
             if link.tail == link.head:
                 raise TopologyError(f"link {link.tail!r} to {link.head!r}: a link has two different ends")
+
         tail = np.array([number[link.tail] for link in links], dtype=np.int64)
         head = np.array([number[link.head] for link in links], dtype=np.int64)
         length = np.ones(len(links), dtype=np.int64)
@@ -82,6 +84,7 @@ class GraphRouting:
             if max(latencies, default=0) * len(names) ** 2 >= UNREACHABLE:
                 raise TopologyError(f"latency: {max(latencies)} ps is too long to add up over this graph")
             length += np.array(latencies, dtype=np.int64) * len(names)  # hops decide between equals
+
         static = _static_routes(ranks, number, tail, head, routes)
         routing = cls(len(ranks), names, tail, head, length, ecmp_seed, static)
         unreached, unreaching = routing._paths.strangers(0, len(ranks))
@@ -95,6 +98,7 @@ class GraphRouting:
         if not isinstance(source, np.ndarray):
             yield from self._route(source, cast(int, destination))
             return
+
         destination = cast(Int64Array, destination)
         given = self._given(source, destination)
         for turn in range(max((len(route) for route in given.values()), default=0)):
@@ -102,6 +106,7 @@ class GraphRouting:
             for index, route in given.items():
                 links[index] = route[turn] if turn < len(route) else -1
             yield links
+
         found = source.copy()
         found[list(given)] = destination[list(given)]
         yield from self._paths.walk(found, destination, self.ecmp_seed)
@@ -183,15 +188,18 @@ def _static_routes(
     link_between: dict[tuple[int, int], int] = {}
     for link, ends in enumerate(zip(tail.tolist(), head.tolist(), strict=True)):
         link_between.setdefault(ends, link)
+
     found = {}
     for (source, destination), between in routes.items():
         what = f"route {source!r} to {destination!r}"
         for end in (source, destination):
             if number.get(end, len(ranks)) >= len(ranks):
                 raise TopologyError(f"{what}: there is no rank {end!r}; routes lead from rank to rank")
+
         stops = [source, *between, destination]
         if len(set(stops)) < len(stops):
             raise TopologyError(f"{what}: comes twice by the same place; expected a path")
+
         links = []
         for here, there in pairwise(stops):
             ends = number.get(here, -1), number.get(there, -1)

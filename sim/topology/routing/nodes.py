@@ -73,12 +73,14 @@ class NodesRouting:
         nic_out = self.num_ranks + self.num_nodes + nics
         nic_in = nic_out + self.num_nics
         switch = np.full_like(nics, self.num_ranks + self.num_nodes + 2 * self.num_nics)
+
         names = (
             *rank_names(self.num_ranks),
             *(f"node {node} switch" for node in range(self.num_nodes)),
             *(f"{nic} {way}" for way in ("out", "in") for nic in self._nic_names()),
             "switch",
         )
+
         own_nic = ranks // self.ranks_per_nic
         leaving = np.stack([ranks, nic_out[own_nic]], axis=1)
         entering = np.stack([nic_in[own_nic], ranks], axis=1)

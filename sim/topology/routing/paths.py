@@ -74,6 +74,7 @@ class ShortestPaths:
         distance = np.full(len(starts) * width, UNREACHABLE, dtype=np.int64)
         frontier = np.arange(len(starts)) * width + starts
         distance[frontier] = 0
+
         while len(frontier):
             vertices = frontier % width
             edges, owner = self._edges_of(vertices)
@@ -102,6 +103,7 @@ class ShortestPaths:
         ends, row = np.unique(destination, return_inverse=True)
         if not len(ends):
             return
+
         distance = self._to(ends)
         at = source.copy()
         while len(going := np.flatnonzero(at != destination)):
@@ -114,6 +116,7 @@ class ShortestPaths:
             nth = (
                 0 if ecmp_seed is None else spread(ecmp_seed, count, source[going], destination[going], here)
             )
+
             taken = candidates[np.cumsum(count) - count + nth]
             links = np.full(len(at), -1, dtype=np.int64)
             links[going] = self.link[taken]
@@ -128,14 +131,17 @@ class ShortestPaths:
         """
         back = self._backwards
         first = back._first_edge[destinations]
+
         only = back._first_edge[destinations + 1] - first == 1
         before, last = destinations.copy(), np.zeros_like(destinations)
         before[only], last[only] = back.head[first[only]], back.length[first[only]]
+
         wanted = np.array([end for end in np.unique(before).tolist() if end not in self._distances])
         at_once = max(1, _AT_ONCE // self.num_vertices)
         for number in range(0, len(wanted), at_once):
             batch = wanted[number : number + at_once]
             self._distances.update(zip(batch.tolist(), back._search(batch), strict=True))
+
         distance = np.stack([self._distances[end] for end in before.tolist()]) + last[:, None]
         distance[np.arange(len(destinations)), destinations] = 0
         return distance

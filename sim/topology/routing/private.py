@@ -52,11 +52,13 @@ class PrivateLinksRouting:
             if (way := (cast(int, destination), usual[-1], False)) in self._number_of:
                 yield self._number_of[way]
             return
+
         turns = [cast(Int64Array, turn) for turn in self.base.walk(source, destination)]
         first, last = np.full(len(source), -1), np.full(len(source), -1)
         for turn in turns:
             first = np.where(first < 0, turn, first)
             last = np.where(turn >= 0, turn, last)
+
         yield self._private(source, first, leaving=True)
         yield from turns
         yield self._private(cast(Int64Array, destination), last, leaving=False)

@@ -1,4 +1,4 @@
-"""What a routing says: the links of a route, what they connect, and where a network is narrow."""
+"""Routing: the links of a route, what they connect, and where a network is narrow."""
 
 from __future__ import annotations
 
