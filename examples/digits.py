@@ -188,7 +188,9 @@ def save_trace(trace: Trace, path: Path) -> None:
         zero = min(span.start_ps for span in spans)
         whole = Trace(trace.metadata)
         for span in spans:
-            whole.span(span.rank, span.lane, span.name, span.start_ps - zero, span.end_ps - zero, **span.args)
+            whole.span(
+                span.rank, span.track, span.name, span.start_ps - zero, span.end_ps - zero, **span.args
+            )
         whole.save(path)
 
 

@@ -1,7 +1,7 @@
 """Trace of a run: what happened when on each rank, in a file that Perfetto and chrome://tracing open.
 
-A trace is a list of spans and instants.  Each belongs to a rank and to a lane of it, such as
-``compute`` or ``communication``; ranks are shown as processes and lanes as their threads, in one
+A trace is a list of spans and instants.  Each belongs to a rank and to a track of it, such as
+``compute`` or ``communication``; ranks are shown as processes and tracks as their threads, in one
 order everywhere.  Real and simulated runs write the same format, so they can be laid side by side.
 
 Times are written as exact decimals, and the bytes of a file depend only on what was recorded, not
@@ -28,21 +28,21 @@ from typing import Any
 import numpy as np
 
 SCHEMA = 1
-"""Version of the metadata and of what ranks and lanes mean."""
+"""Version of the metadata and of what ranks and tracks mean."""
 
-_FIRST_LANES = ("compute", "communication", "steps", "send", "receive")
+_FIRST_TRACKS = ("compute", "communication", "steps", "send", "receive")
 _FIRST_GROUP = 1 << 30  # the process number of the first group of counters, beyond those of ranks
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Something that took time on a lane of a rank, or with ``end_ps`` None an instant.
+    """Something that took time on a track of a rank, or with ``end_ps`` None an instant.
 
     Times are picoseconds since any zero that all spans of a trace share.
     """
 
     rank: int
-    lane: str
+    track: str
     name: str
     start_ps: int
     end_ps: int | None
@@ -62,7 +62,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """Leads from the span that begins at *time_ps* on one rank and lane to that on another."""
+    """Leads from the span that begins at *time_ps* on one rank and track to that on another."""
 
     number: int
     tail: tuple[int, str]
@@ -86,7 +86,7 @@ class Trace:
         self.arrows: list[Arrow] = []
         self.metadata = dict(metadata or {})
 
-    def span(self, rank: int, lane: str, name: str, start_ps: int, end_ps: int, **args: Any) -> None:
+    def span(self, rank: int, track: str, name: str, start_ps: int, end_ps: int, **args: Any) -> None:
         """Record that *name* ran from *start_ps* to *end_ps* (picoseconds).
 
         *args* are shown when the span is selected.
@@ -96,18 +96,18 @@ class Trace:
         """
         if end_ps < start_ps:
             raise ValueError(f"span {name!r} of rank {rank} ends at {end_ps} ps, but begins at {start_ps} ps")
-        self.spans.append(Span(rank, lane, name, start_ps, end_ps, args))
+        self.spans.append(Span(rank, track, name, start_ps, end_ps, args))
 
-    def instant(self, rank: int, lane: str, name: str, time_ps: int, **args: Any) -> None:
+    def instant(self, rank: int, track: str, name: str, time_ps: int, **args: Any) -> None:
         """Record that *name* happened at *time_ps* (picoseconds)."""
-        self.spans.append(Span(rank, lane, name, time_ps, None, args))
+        self.spans.append(Span(rank, track, name, time_ps, None, args))
 
     def counter(self, group: str, name: str, time_ps: int, unit: str, millionths: int) -> None:
         """Record that counter *name* of *group* has so many millionths of a *unit* from *time_ps* on."""
         self.counts.append(Count(group, name, time_ps, unit, millionths))
 
     def arrow(self, number: int, tail: tuple[int, str], head: tuple[int, str], time_ps: int) -> None:
-        """Record an arrow between the spans that begin at *time_ps* on two ranks' lanes.
+        """Record an arrow between the spans that begin at *time_ps* on two ranks' tracks.
 
         *number* tells it apart from all others; there must be such spans.
         """
@@ -119,14 +119,16 @@ class Trace:
 
     def to_json(self) -> str:
         """Return the trace in Chrome's format, one event on a line, times in microseconds."""
-        tids = {lane: tid for tid, lane in enumerate(sorted({s.lane for s in self.spans}, key=_lane_order))}
+        tids = {
+            track: tid for tid, track in enumerate(sorted({s.track for s in self.spans}, key=_track_order))
+        }
         events = []
 
         for rank in sorted({span.rank for span in self.spans}):
             events.append(_name("process_name", {"pid": rank}, {"name": f"rank {rank}"}))
             events.append(_name("process_sort_index", {"pid": rank}, {"sort_index": rank}))
-        for rank, tid, lane in sorted({(span.rank, tids[span.lane], span.lane) for span in self.spans}):
-            events.append(_name("thread_name", {"pid": rank, "tid": tid}, {"name": lane}))
+        for rank, tid, track in sorted({(span.rank, tids[span.track], span.track) for span in self.spans}):
+            events.append(_name("thread_name", {"pid": rank, "tid": tid}, {"name": track}))
             events.append(_name("thread_sort_index", {"pid": rank, "tid": tid}, {"sort_index": tid}))
 
         groups = {group: _FIRST_GROUP + n for n, group in enumerate(sorted({c.group for c in self.counts}))}
@@ -134,7 +136,7 @@ class Trace:
             events.append(_name("process_name", {"pid": pid}, {"name": group}))
             events.append(_name("process_sort_index", {"pid": pid}, {"sort_index": pid}))
 
-        spans = [(span, tids[span.lane], _dump(span.args)) for span in self.spans]
+        spans = [(span, tids[span.track], _dump(span.args)) for span in self.spans]
         events.extend(_event(*span) for span in sorted(spans, key=_order))
         for arrow in sorted(self.arrows, key=lambda arrow: arrow.number):
             events.append(_arrow_end(arrow, '"ph":"s"', arrow.tail, tids))
@@ -169,7 +171,7 @@ def _event(span: Span, tid: int, args: str) -> str:
     kind = '"ph":"i","s":"t"' if span.end_ps is None else '"ph":"X"'
     duration = "" if span.end_ps is None else f'"dur":{_microseconds(span.end_ps - span.start_ps)},'
     return (
-        f'{{"name":{_dump(span.name)},"cat":{_dump(span.lane)},{kind},"ts":{_microseconds(span.start_ps)},'
+        f'{{"name":{_dump(span.name)},"cat":{_dump(span.track)},{kind},"ts":{_microseconds(span.start_ps)},'
         f'{duration}"pid":{span.rank},"tid":{tid},"args":{args}}}'
     )
 
@@ -198,9 +200,9 @@ def _order(entry: tuple[Span, int, str]) -> tuple[Any, ...]:
     return span.rank, tid, span.start_ps, -end_ps, span.name, args
 
 
-def _lane_order(lane: str) -> tuple[Any, ...]:
-    kind = lane.rstrip("0123456789 ")
-    return (_FIRST_LANES.index(kind) if kind in _FIRST_LANES else len(_FIRST_LANES), _natural(lane))
+def _track_order(track: str) -> tuple[Any, ...]:
+    kind = track.rstrip("0123456789 ")
+    return (_FIRST_TRACKS.index(kind) if kind in _FIRST_TRACKS else len(_FIRST_TRACKS), _natural(track))
 
 
 def _natural(name: str) -> tuple[Any, ...]:

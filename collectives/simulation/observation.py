@@ -3,8 +3,8 @@
 An observed run carries out the same steps at the same times as any other, but rank by rank and message by
 message, so it is slower and is refused beyond `MAX_MESSAGES`.
 
-In the trace each rank has a lane ``steps``, where a step is divided into what the rank did itself (pause),
-the wait for its peers to come, the exchange and the reduction, and lanes ``send`` and ``receive`` for its
+In the trace each rank has a track ``steps``, where a step is divided into what the rank did itself (pause),
+the wait for its peers to come, the exchange and the reduction, and tracks ``send`` and ``receive`` for its
 messages, as many of each as it has messages at once.  Arrows lead from the sender to the receiver.
 The links are counters of how full they are, in percent.
 """
@@ -138,7 +138,7 @@ class Observation:
 
     def _draw_messages(self, trace: Trace, time_ps: int) -> None:
         """Draw each message on either side, and the arrow between the two."""
-        lanes = _Lanes()
+        tracks = _Tracks()
         planned, topology = self.planned, self.planned.scenario.topology
         messages = sorted(
             self.messages, key=lambda seen: (seen.start_ps, seen.source, seen.destination, seen.steps)
@@ -147,8 +147,8 @@ class Observation:
             source, destination = seen.source, seen.destination
             end_ps, late = _end(seen.end_ps, time_ps)
             about: dict[str, Any] = {"bytes": seen.nbytes, **late}
-            out = lanes.take((source, "send"), seen.start_ps, end_ps)
-            into = lanes.take((destination, "receive"), seen.start_ps, end_ps)
+            out = tracks.take((source, "send"), seen.start_ps, end_ps)
+            into = tracks.take((destination, "receive"), seen.start_ps, end_ps)
             via: dict[str, Any] = {}
             if not planned.scenario.reroutes:
                 route = topology.route(planned.hosts[source], planned.hosts[destination])
@@ -163,21 +163,21 @@ class Observation:
             trace.arrow(number, (source, out), (destination, into), seen.start_ps)
 
 
-class _Lanes:
-    """Lanes of spans that do not overlap, as viewers want them; as few as there are spans at once."""
+class _Tracks:
+    """Tracks of spans that do not overlap, as viewers want them; as few as there are spans at once."""
 
     def __init__(self) -> None:
         self._free: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
         self._busy: defaultdict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
 
     def take(self, where: tuple[int, str], start_ps: int, end_ps: int) -> str:
-        """Return the lane of a span; spans come in the order in which they start."""
+        """Return the track of a span; spans come in the order in which they start."""
         free, busy = self._free[where], self._busy[where]
         while busy and busy[0][0] <= start_ps:
             heappush(free, heappop(busy)[1])
-        lane = heappop(free) if free else len(busy) + 1
-        heappush(busy, (end_ps, lane))
-        return where[1] if lane == 1 else f"{where[1]} {lane}"
+        track = heappop(free) if free else len(busy) + 1
+        heappush(busy, (end_ps, track))
+        return where[1] if track == 1 else f"{where[1]} {track}"
 
 
 def _draw_step(trace: Trace, step: SeenStep, time_ps: int) -> None:

@@ -117,9 +117,9 @@ class Carrier:
             Landed(bucket, flight.collective, flight.nbytes, flight.launched_ps, start_ps, end_ps, exposed_ps)
         )
 
-    def _note(self, what: str, lane: str, bucket: int, flight: _Flight, start_ps: int, end_ps: int) -> None:
+    def _note(self, what: str, track: str, bucket: int, flight: _Flight, start_ps: int, end_ps: int) -> None:
         facts = {"bucket": bucket, "collective": flight.collective, "nbytes": flight.nbytes}
-        self._timeline.span(lane, f"{what} bucket {bucket}", start_ps, end_ps, **facts)
+        self._timeline.span(track, f"{what} bucket {bucket}", start_ps, end_ps, **facts)
 
     def settle(self) -> None:
         """Wait for all that is in flight, and forget it, and its errors: one has been raised."""

@@ -1,4 +1,4 @@
-"""What one rank did when: its computation is charged to its clock, and both lanes go to a recorder.
+"""What one rank did when: its computation is charged to its clock, and both tracks go to a recorder.
 
 A rank computes whenever it is not inside the driver.  So the driver says when it hands control
 back (`resume`), and when it is called again, what has been computed meanwhile (`computed`).
@@ -14,8 +14,8 @@ from collectives.communicators.communicator import Communicator
 class SpanRecorder(Protocol):
     """What notes the spans of a run, such as `sim.Trace`."""
 
-    def span(self, rank: int, lane: str, name: str, start_ps: int, end_ps: int, **args: Any) -> None:
-        """Note that *name* ran on *lane* of *rank*."""
+    def span(self, rank: int, track: str, name: str, start_ps: int, end_ps: int, **args: Any) -> None:
+        """Note that *name* ran on *track* of *rank*."""
 
 
 class Timeline:
@@ -54,7 +54,7 @@ class Timeline:
             self.span("compute", name, self.latest_ps, now_ps)
         self.latest_ps = now_ps
 
-    def span(self, lane: str, name: str, start_ps: int, end_ps: int, **args: Any) -> None:
+    def span(self, track: str, name: str, start_ps: int, end_ps: int, **args: Any) -> None:
         """Tell the recorder, if there is one."""
         if self._recorder is not None:
-            self._recorder.span(self._rank, lane, name, start_ps, end_ps, **args)
+            self._recorder.span(self._rank, track, name, start_ps, end_ps, **args)

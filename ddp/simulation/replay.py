@@ -157,11 +157,11 @@ class Replay:
         yield from self.feed(BucketReduced(bucket))
         return carried
 
-    def note(self, what: str, lane: str, carried: _Carried, start_ps: int, end_ps: int) -> None:
+    def note(self, what: str, track: str, carried: _Carried, start_ps: int, end_ps: int) -> None:
         """Record a span of a bucket, if it takes any time or is a collective."""
-        if end_ps > start_ps or lane != "wait":
+        if end_ps > start_ps or track != "wait":
             facts = {"bucket": carried.bucket, "collective": carried.collective, "nbytes": carried.nbytes}
-            self.trace.span(0, lane, f"{what} bucket {carried.bucket}", start_ps, end_ps, **facts)
+            self.trace.span(0, track, f"{what} bucket {carried.bucket}", start_ps, end_ps, **facts)
 
     def nbytes(self, bucket: int, collective: str) -> int:
         """Return the bytes that travel: equal whole elements for every rank, where each has its part."""

@@ -392,12 +392,12 @@ def record_spans(rank: int, world_size: int, strategy: str) -> tuple[list[Span],
 @pytest.mark.parametrize("strategy", ["after_backward", "per_parameter", "wait_free"])
 def test_a_recorder_is_told_compute_and_every_bucket_of_a_step(pool: WorkerPool, strategy: str) -> None:
     for rank, (spans, bucket_nbytes) in enumerate(pool.run(record_spans, 2, strategy)):
-        computed = [span for span in spans if span.lane == "compute"]
-        reduced = [span for span in spans if span.lane == "communication"]
+        computed = [span for span in spans if span.track == "compute"]
+        reduced = [span for span in spans if span.track == "communication"]
         assert {span.rank for span in spans} == {rank}
         assert [span.name for span in computed[:2]] == ["forward", "gradient:1.bias"]
         assert [span.args["nbytes"] for span in reduced] == bucket_nbytes == [36, 324, 36, 324]
-        for lane in (computed, reduced):
-            assert all(a.end_ps <= b.start_ps for a, b in pairwise(lane))
+        for track in (computed, reduced):
+            assert all(a.end_ps <= b.start_ps for a, b in pairwise(track))
         if strategy == "after_backward":
             assert computed[-1].end_ps <= reduced[0].start_ps

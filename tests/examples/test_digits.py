@@ -91,8 +91,8 @@ def test_a_recorded_profile_charges_the_virtual_ranks(tmp_path):
     run = in_virtual_time(4, tmp_path, "--epochs", "1", "--trace", str(trace), compute=charges)
 
     assert run.seconds > 11 * profile.compute_seconds
-    lanes = {event.get("cat") for event in json.loads(trace.read_text())["traceEvents"]}
-    assert {"compute", "communication"} <= lanes
+    tracks = {event.get("cat") for event in json.loads(trace.read_text())["traceEvents"]}
+    assert {"compute", "communication"} <= tracks
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ SPANS = st.lists(
 
 def trace_of(spans) -> Trace:
     trace = Trace({"model": "test"})
-    for rank, lane, name, start, duration in spans:
-        trace.span(rank, lane, name, start, start + duration, bytes=duration)
+    for rank, track, name, start, duration in spans:
+        trace.span(rank, track, name, start, start + duration, bytes=duration)
     return trace
 
 
@@ -55,8 +55,8 @@ def test_bytes_do_not_depend_on_the_order_of_recording(spans, random):
 
 def test_ranks_are_processes_and_lanes_their_threads_compute_first():
     trace = Trace()
-    for lane in ("zebra", "communication", "apple", "compute"):
-        trace.span(1, lane, "x", 0, 1)
+    for track in ("zebra", "communication", "apple", "compute"):
+        trace.span(1, track, "x", 0, 1)
     trace.span(0, "communication", "x", 0, 1)
 
     events = json.loads(trace.to_json())["traceEvents"]

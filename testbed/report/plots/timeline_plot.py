@@ -69,9 +69,9 @@ class Timeline:
             for span in by_rank[rank]:
                 if span.end_ps is None or span.end_ps <= own_start or span.start_ps >= own_end:
                     continue
-                start = met.get((span.lane, span.name), span.start_ps)
+                start = met.get((span.track, span.name), span.start_ps)
                 piece = max(start, own_start) - zero, min(span.end_ps, own_end) - zero
-                if span.lane == "compute":
+                if span.track == "compute":
                     passes[span.name].append(piece)
                     busy.append(piece)
                 elif piece[0] < piece[1]:
@@ -147,8 +147,8 @@ def _both_there(spans: Iterable[Span]) -> dict[tuple[str, str], int]:
     """Return when both ends of each message from one rank to another had come to it; until then one waits."""
     met: dict[tuple[str, str], int] = {}
     for span in spans:
-        if span.lane.startswith("messages"):
-            key = span.lane, span.name
+        if span.track.startswith("messages"):
+            key = span.track, span.name
             met[key] = max(met.get(key, 0), span.start_ps)
     return met
 

@@ -52,9 +52,9 @@ def runs(draw: st.DrawFn) -> Run:
 def test_every_message_is_drawn_on_both_sides_with_an_arrow_between(run: Run) -> None:
     events = events_of(run)
 
-    for lane, total in (("send", "to"), ("receive", "from")):
-        messages = [e for e in events if e["ph"] == "X" and e["cat"].startswith(lane)]
-        told = [m for e in events if e["name"].startswith("step ") for m in e["args"][f"{lane}s"]]
+    for track, total in (("send", "to"), ("receive", "from")):
+        messages = [e for e in events if e["ph"] == "X" and e["cat"].startswith(track)]
+        told = [m for e in events if e["name"].startswith("step ") for m in e["args"][f"{track}s"]]
         assert sum(e["args"]["bytes"] for e in messages) == sum(m["bytes"] for m in told)
         assert len(messages) == len(told)
         assert all(total in m for m in told)
@@ -75,12 +75,12 @@ def test_every_message_is_drawn_on_both_sides_with_an_arrow_between(run: Run) ->
 
 @given(runs())
 def test_spans_of_a_lane_follow_each_other_or_lie_in_each_other(run: Run) -> None:
-    lanes = defaultdict(list)
+    tracks = defaultdict(list)
     for event in events_of(run):
         if event["ph"] == "X":
-            lanes[event["pid"], event["tid"], event["cat"] == "steps"].append(event)
+            tracks[event["pid"], event["tid"], event["cat"] == "steps"].append(event)
 
-    for (_, _, steps), spans in lanes.items():
+    for (_, _, steps), spans in tracks.items():
         for old, new in pairwise(spans):
             inside = new["ts"] + new["dur"] <= old["ts"] + old["dur"]
             assert old["ts"] <= new["ts"]
@@ -127,17 +127,17 @@ def test_a_ring_step_says_for_whom_it_waits() -> None:
 def test_messages_at_once_have_lanes_of_their_own() -> None:
     run = simulate("direct", nbytes=16, topology=SWITCH, collective="all_to_all", observe=True)
 
-    lanes = [e["args"]["name"] for e in events_of(run) if e["name"] == "thread_name" and e["pid"] == 0]
+    tracks = [e["args"]["name"] for e in events_of(run) if e["name"] == "thread_name" and e["pid"] == 0]
 
-    assert lanes == ["steps", "send", "send 2", "send 3", "receive", "receive 2", "receive 3"]
+    assert tracks == ["steps", "send", "send 2", "send 3", "receive", "receive 2", "receive 3"]
 
 
 def test_messages_one_after_another_share_a_lane() -> None:
     run = simulate("ring", nbytes=16, topology=SWITCH, observe=True)
 
-    lanes = [e["args"]["name"] for e in events_of(run) if e["name"] == "thread_name" and e["pid"] == 0]
+    tracks = [e["args"]["name"] for e in events_of(run) if e["name"] == "thread_name" and e["pid"] == 0]
 
-    assert lanes == ["steps", "send", "receive"]
+    assert tracks == ["steps", "send", "receive"]
 
 
 SCRIPT = """

@@ -138,7 +138,7 @@ def test_a_step_is_its_compute_and_the_waits_for_its_buckets(
     assert step.floor_ps <= step.time_ps
     for run in step.buckets:
         assert run.complete_ps <= run.launched_ps <= run.start_ps <= run.end_ps
-    waits = [span for span in step.trace.spans if span.lane == "wait"]
+    waits = [span for span in step.trace.spans if span.track == "wait"]
     assert sum((span.end_ps or 0) - span.start_ps for span in waits) == step.time_ps - step.compute_ps
     assert [row["size_bytes"] for row in step.rows()] == [run.nbytes for run in step.buckets]
 

@@ -147,7 +147,7 @@ def test_a_trace_holds_compute_and_communication_of_the_whole_step() -> None:
 
     step = simulate_step(profile, topology=switch(4), bucket_cap_mb=1)
 
-    spans = [(span.lane, span.name, span.start_ps, span.end_ps) for span in step.trace.spans]
+    spans = [(span.track, span.name, span.start_ps, span.end_ps) for span in step.trace.spans]
     first, second = step.buckets
     assert sorted(spans) == [
         ("communication", "all_reduce bucket 0", first.start_ps, first.end_ps),

@@ -87,12 +87,12 @@ def steady_step(
         if resolve_strategy(strategy).barrier is Barrier.USE:
             before = clock.now_ps()
             model(torch.ones(1, widths[0]))
-            waited = sum((span.end_ps or 0) - span.start_ps for span in trace.spans if span.lane == "wait")
+            waited = sum((span.end_ps or 0) - span.start_ps for span in trace.spans if span.track == "wait")
             assert waited <= clock.now_ps() - before
             began += forward_ps
         ended = clock.now_ps()
     dist.destroy_process_group()
-    spans = [span for span in trace.spans if span.lane == "communication"]
+    spans = [span for span in trace.spans if span.track == "communication"]
     return ended - began, [(span.start_ps - began, span.end_ps - began) for span in spans]
 
 

@@ -267,7 +267,7 @@ def test_the_trace_shows_the_passes_and_they_are_all_of_the_computation():
     trace = Trace()
     run = run_virtual(train("plain", steps=1), switch(1), compute=Roofline("a100"), trace=trace)
 
-    spans = [span for span in trace.spans if span.lane == "compute"]
+    spans = [span for span in trace.spans if span.track == "compute"]
     assert [span.name for span in spans][-3:] == ["forward", "backward", "optimizer"]
     assert sum(span.end_ps - span.start_ps for span in spans) == run.results[0]
 
