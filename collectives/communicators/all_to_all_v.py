@@ -1,8 +1,9 @@
-"""All-to-all of parts of any size: first the ranks tell each other the sizes, then they exchange.
+"""All-to-all of parts of any size: first the ranks tell each other the sizes, then they send the parts.
 
 Without the first step, ranks that disagree about a size would corrupt data or hang.  So every pair
-of ranks compares what either sends with what the other expects.  A pair that disagrees exchanges
-nothing, and both raise; all other pairs exchange as if nothing were wrong, so nobody hangs.
+of ranks compares what either sends with what the other expects.  A pair that disagrees sends each
+other nothing, and both raise; all other pairs go on as if nothing were wrong, so nobody hangs.
+MPI calls the collective ``MPI_Alltoallv``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collectives.program import Algorithm, Copy, Operation, Recv, Send, Step
 from collectives.program.chunking import Buffer, Splits
 
 
-def exchange_parts(
+def all_to_all_v(
     output: torch.Tensor,
     tensor: torch.Tensor,
     output_splits: Sequence[int],
@@ -30,7 +31,7 @@ def exchange_parts(
     transport: Poster,
     call: Call,
 ) -> Generator[Any, Any, None]:
-    """Execute the exchange.
+    """Send every part to its rank.
 
     Args:
         output: flat, contiguous; part q comes from rank q.
@@ -48,11 +49,14 @@ def exchange_parts(
     sizes = torch.tensor(own, dtype=torch.int64, device=tensor.device)
     telling = Buffer.for_program(direct_all_to_all, world_size, sizes.view(-1), sizes.element_size())
     yield from execute(direct_all_to_all, telling, transport, channel)
+
     told: list[list[int]] = sizes.tolist()
     agreed = [peer for peer in range(world_size) if (told[peer][1], told[peer][0]) == own[peer]]
+
     starts = tuple(accumulate((*input_splits, *output_splits), initial=0))
     buffer = Buffer(Splits(starts, world_size, tensor.element_size()), tensor, output)
-    yield from execute(_exchange(agreed), buffer, transport, channel)
+    yield from execute(_among(agreed), buffer, transport, channel)
+
     disagreements = []
     for peer in set(range(world_size)).difference(agreed):
         (sent, expected), (sent_here, expected_there) = own[peer], told[peer]
@@ -68,8 +72,8 @@ def exchange_parts(
         raise MismatchError(f"rank {rank}: {call}: {'; '.join(disagreements)}")
 
 
-def _exchange(peers: Collection[int]) -> Algorithm:
-    """Return the program of an exchange with *peers*: chunks are the parts to send, then those to receive."""
+def _among(peers: Collection[int]) -> Algorithm:
+    """Return an all-to-all with *peers* only: chunks are the parts to send, then those to receive."""
 
     def program(rank: int, world_size: int) -> Iterator[Step]:
         step: list[Operation] = [Copy(rank, world_size + rank)]

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-import torch
+from collections.abc import Sequence
 
 from collectives.catalogue.selectors import Selector
-from collectives.communicators.communicator import Communicator
-from collectives.communicators.native import VENDOR_DTYPES, NativeCommunicator
-from collectives.communicators.program_communicator import ProgramCommunicator
-from collectives.communicators.reduction import ReduceOp
+from collectives.communicators.native import VENDOR_DTYPES, NativeLauncher
+from collectives.communicators.programs import ProgramLauncher
+from collectives.communicators.requests import Request
 from collectives.execution.work import Work
 
 
-class ChoosingCommunicator:
-    """A `collectives.communicators.communicator.Communicator` that asks *selector* who carries out each call.
+class AutoLauncher:
+    """A `collectives.communicators.communicator.Launcher` that asks *selector* who carries out each call.
 
     Calls on both sides are in flight together.  A wait for the vendor first completes our programs
     that were started before: they need this rank to advance, and peers may be waiting for that.
@@ -26,7 +23,7 @@ class ChoosingCommunicator:
         selector: decides by collective and size, on every rank alike.
     """
 
-    def __init__(self, native: NativeCommunicator, programs: ProgramCommunicator, selector: Selector) -> None:
+    def __init__(self, native: NativeLauncher, programs: ProgramLauncher, selector: Selector) -> None:
         self.native = native
         self.programs = programs
         self.selector = selector
@@ -36,129 +33,31 @@ class ChoosingCommunicator:
         self.moves_by_itself = False
         self._in_flight: list[Work] = []
 
-    def all_reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False) -> Work:
-        """Reduce *tensor* over all ranks, in place."""
-        return self._carry(
-            "all_reduce", tensor, tensor.nbytes, async_op, lambda by: by.all_reduce(tensor, op, async_op=True)
-        )
+    def launch(self, request: Request) -> Work:
+        """Let the side that is fastest at this size start *request*."""
+        self._in_flight = [work for work in self._in_flight if work.completed_ps is None]
+        if self._is_for_the_vendor(request):
+            return _AfterPrograms(self.native.launch(request), self._in_flight)
 
-    def broadcast(self, tensor: torch.Tensor, root: int = 0, async_op: bool = False) -> Work:
-        """Replace *tensor* by that of *root*, in place."""
-        return self._carry(
-            "broadcast", tensor, tensor.nbytes, async_op, lambda by: by.broadcast(tensor, root, async_op=True)
-        )
-
-    def all_gather(self, output: torch.Tensor, tensor: torch.Tensor, async_op: bool = False) -> Work:
-        """Gather equal *tensor*s into *output*."""
-        return self._carry(
-            "all_gather",
-            tensor,
-            output.nbytes,
-            async_op,
-            lambda by: by.all_gather(output, tensor, async_op=True),
-        )
-
-    def reduce(
-        self, tensor: torch.Tensor, root: int = 0, op: ReduceOp = "sum", async_op: bool = False
-    ) -> Work:
-        """Reduce *tensor* over all ranks, in place on *root*; elsewhere it stays as it is."""
-        return self._carry(
-            "reduce", tensor, tensor.nbytes, async_op, lambda by: by.reduce(tensor, root, op, async_op=True)
-        )
-
-    def reduce_scatter(
-        self, output: torch.Tensor, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False
-    ) -> Work:
-        """Reduce *tensor*, of ``world_size`` equal parts; each rank's *output* is its own part."""
-        return self._carry(
-            "reduce_scatter",
-            tensor,
-            tensor.nbytes,
-            async_op,
-            lambda by: by.reduce_scatter(output, tensor, op, async_op=True),
-        )
-
-    def gather(
-        self, output: torch.Tensor | None, tensor: torch.Tensor, root: int = 0, async_op: bool = False
-    ) -> Work:
-        """Gather equal *tensor*s into *output* on *root*."""
-        return self._carry(
-            "gather",
-            tensor,
-            tensor.nbytes * self.world_size,
-            async_op,
-            lambda by: by.gather(output, tensor, root, async_op=True),
-        )
-
-    def scatter(
-        self, output: torch.Tensor, tensor: torch.Tensor | None, root: int = 0, async_op: bool = False
-    ) -> Work:
-        """Give each rank its part of *root*'s *tensor* as *output*."""
-        return self._carry(
-            "scatter",
-            output,
-            output.nbytes * self.world_size,
-            async_op,
-            lambda by: by.scatter(output, tensor, root, async_op=True),
-        )
-
-    def all_to_all(
-        self,
-        output: torch.Tensor,
-        tensor: torch.Tensor,
-        output_splits: Sequence[int] | None = None,
-        input_splits: Sequence[int] | None = None,
-        async_op: bool = False,
-    ) -> Work:
-        """Exchange parts: part q of *tensor* goes to rank q, where it becomes part r of *output*.
-
-        Sizes of parts differ between ranks and choose nobody: such an exchange is ours.
-        """
-        if output_splits is not None or input_splits is not None:
-            return self.programs.all_to_all(output, tensor, output_splits, input_splits, async_op)
-        return self._carry(
-            "all_to_all",
-            tensor,
-            tensor.nbytes,
-            async_op,
-            lambda by: by.all_to_all(output, tensor, async_op=True),
-        )
-
-    def send(self, tensor: torch.Tensor, peer: int, tag: int = 0, async_op: bool = False) -> Work:
-        """Send *tensor* to rank *peer*."""
-        return self.programs.send(tensor, peer, tag, async_op)
-
-    def recv(self, tensor: torch.Tensor, peer: int, tag: int = 0, async_op: bool = False) -> Work:
-        """Replace *tensor* by what rank *peer* sends under *tag*."""
-        return self.programs.recv(tensor, peer, tag, async_op)
-
-    def barrier(self) -> None:
-        """Return when every rank has called."""
-        self.programs.barrier()
+        work = self.programs.launch(request)
+        if request.lane is None:
+            self._in_flight.append(work)
+        return work
 
     def poll(self) -> None:
         """Advance what is in flight as far as it goes without waiting."""
         self.programs.poll()
 
-    def _carry(
-        self,
-        collective: str,
-        tensor: torch.Tensor,
-        nbytes: int,
-        async_op: bool,
-        start: Callable[[Communicator], Work],
-    ) -> Work:
-        """Let the side that is fastest at *nbytes* bytes *start* the call."""
-        self._in_flight = [work for work in self._in_flight if work.completed_ps is None]
-        work: Work
-        if tensor.dtype in VENDOR_DTYPES and self.selector.select(collective, nbytes) is None:
-            work = _AfterPrograms(start(self.native), self._in_flight)
-        else:
-            work = start(self.programs)
-            self._in_flight.append(work)
-        if not async_op:
-            work.wait()
-        return work
+    def _is_for_the_vendor(self, request: Request) -> bool:
+        """Return whether the vendor is fastest.
+
+        Messages and barriers are ours; so are parts whose sizes differ between ranks, as these choose nobody.
+        """
+        if request.lane is not None or request.splits is not None or request.collective == "barrier":
+            return False
+        if request.dtype not in VENDOR_DTYPES:
+            return False
+        return self.selector.select(request.collective, request.nbytes) is None
 
 
 class _AfterPrograms:

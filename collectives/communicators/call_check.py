@@ -1,4 +1,4 @@
-"""Making sure, before a call is handed to somebody else's collective, that all ranks make the same."""
+"""Check that all ranks make the same call, before it is handed to somebody else's collective."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collectives.execution.transport import Transport
 from collectives.program.chunking import Buffer
 
 
-class Agreement:
+class CallCheck:
     """Returns, when called, as soon as every rank has called with an equal `Call`.
 
     A barrier whose messages travel in the call's own channel: those of ranks whose calls differ

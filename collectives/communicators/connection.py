@@ -1,4 +1,4 @@
-"""From a ``torch.distributed`` group to a `Communicator` over it."""
+"""Connection of a ``torch.distributed`` group: a `Communicator` over it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 
 from collectives.catalogue.selectors import NATIVE, Choice, Selector, Table, check_choice, fixed, parse_auto
-from collectives.communicators.auto import ChoosingCommunicator
-from collectives.communicators.call_check import Agreement
+from collectives.communicators.auto import AutoLauncher
+from collectives.communicators.call_check import CallCheck
 from collectives.communicators.communicator import Communicator
-from collectives.communicators.native import NativeCommunicator
-from collectives.communicators.program_communicator import ProgramCommunicator
+from collectives.communicators.native import NativeLauncher
+from collectives.communicators.programs import ProgramLauncher
 from collectives.errors import NotSupportedError
 from collectives.execution.transport import Transport
 from collectives.program import Algorithm
@@ -92,21 +92,21 @@ def connect_processes(
         close = partial(close_connections, group)
         reports = StoreReports(store, f"communicator/{number}", rank, world_size, close)
         gloo = GlooTransport(group, number, seconds, reports)
-        native = NativeCommunicator(group, seconds, reports, Agreement(gloo) if check else None)
+        native = NativeLauncher(group, seconds, reports, CallCheck(gloo) if check else None)
     else:
         reports = StoreReports(store, f"communicator/{number}", rank, world_size)
-        native = NativeCommunicator(group, timeout, reports)
+        native = NativeLauncher(group, timeout, reports)
     if selector is None:
-        return native
+        return Communicator(native)
     if kind not in ("gloo", "nccl"):
         raise NotSupportedError(
             f"no programs over the backend {kind!r}; use gloo, nccl or testbed, or algorithm='native'"
         )
     transport: Transport = gloo if kind == "gloo" else NcclTransport(group, device, reports.explain)
     if isinstance(selector, Table):
-        programs = ProgramCommunicator(transport, selector.without_native(), device)
-        return ChoosingCommunicator(native, programs, selector)
-    return ProgramCommunicator(transport, selector, device)
+        programs = ProgramLauncher(transport, selector.without_native(), device)
+        return Communicator(AutoLauncher(native, programs, selector))
+    return Communicator(ProgramLauncher(transport, selector, device))
 
 
 def _selector(algorithm: Choice, kind: str, world_size: int, placement: _Placement) -> Selector | None:

@@ -1,4 +1,4 @@
-"""What a backend does within is hidden from torch's dispatch modes, as that of a backend in C++ is.
+"""Functions hidden from torch's dispatch modes, as what a backend in C++ does within is hidden.
 
 So a mode that counts or charges operations (`collectives.virtual.computation`, torch's own FLOP counter) sees
 neither the copies nor the reductions of a collective: those belong to the model of the network.
@@ -19,7 +19,7 @@ R = TypeVar("R")
 C = TypeVar("C")
 
 
-def opaque(function: Callable[P, R]) -> Callable[P, R]:
+def hidden_from_modes(function: Callable[P, R]) -> Callable[P, R]:
     """Return *function* so that modes which are active where it is called see nothing of it."""
 
     @wraps(function)
@@ -32,10 +32,10 @@ def opaque(function: Callable[P, R]) -> Callable[P, R]:
     return hidden
 
 
-def opaque_calls(cls: type[C]) -> type[C]:
-    """Make every public method that *cls* defines itself opaque, under its other names, too."""
+def calls_hidden_from_modes(cls: type[C]) -> type[C]:
+    """Make every public method that *cls* defines itself `hidden_from_modes`, under its other names, too."""
     public = {value for name, value in vars(cls).items() if inspect.isfunction(value) and name[0] != "_"}
-    hidden = {function: opaque(function) for function in public}
+    hidden = {function: hidden_from_modes(function) for function in public}
     for name, value in list(vars(cls).items()):
         if inspect.isfunction(value) and value in hidden:
             setattr(cls, name, hidden[value])

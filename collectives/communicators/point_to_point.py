@@ -20,17 +20,3 @@ def message(source: int, destination: int) -> Algorithm:
     """Return the program that takes the whole buffer from *source* to *destination*."""
     program = Algorithm("message", _message, collective="message", chunks_for=lambda world_size: 1)
     return program.with_parameters(source=source, destination=destination)
-
-
-def check_peer(peer: int, rank: int, world_size: int) -> None:
-    """Refuse a peer that is no rank, or the rank itself.
-
-    Raises:
-        ValueError: there is no such rank, or it is this one.
-    """
-    if not 0 <= peer < world_size:
-        raise ValueError(f"peer must be a rank from 0 to {world_size - 1}, got {peer}")
-    if peer == rank:
-        raise ValueError(
-            f"peer must be another rank; rank {rank} cannot send to itself or receive from itself"
-        )

@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from collectives.catalogue.selectors import Choice
 from collectives.communicators.communicator import Communicator
-from collectives.communicators.dispatch_modes import opaque, opaque_calls
+from collectives.communicators.dispatch_modes import calls_hidden_from_modes, hidden_from_modes
 from collectives.communicators.reduction import op_of
 from collectives.errors import NotSupportedError
 from collectives.execution.work import Waitable
@@ -33,7 +33,7 @@ from collectives.torch_backend.work import CollectiveWork
 
 
 @uncompiled
-@opaque_calls
+@calls_hidden_from_modes
 class TestbedProcessGroup(NamedProcessGroup):
     """A process group whose collectives are ours."""
 
@@ -289,7 +289,7 @@ def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
     target.detach().copy_(source.view(target.shape))
 
 
-@opaque
+@hidden_from_modes
 def _copy_rows(parts: Sequence[torch.Tensor], rows: Iterable[torch.Tensor]) -> None:
     for part, row in zip(parts, rows, strict=False):
         _copy(part, row)

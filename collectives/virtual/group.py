@@ -14,7 +14,7 @@ from torch._C._distributed_c10d import Store
 
 from collectives.catalogue.selectors import Choice
 from collectives.communicators.communicator import Communicator
-from collectives.communicators.program_communicator import ProgramCommunicator
+from collectives.communicators.programs import ProgramLauncher
 from collectives.models.cost import selector_on
 from collectives.simulation.engines.meeting_point import SimulatedExchange
 from collectives.virtual.batched_execution import carry_out
@@ -94,7 +94,7 @@ class RankThreads:
         transport = SimulatedTransport(exchange, self.rank, self.rank_thread, self.world.trace)
         topology = self.rank_thread.cluster.topology
         selector = selector_on(topology, algorithm or self.algorithm, self.hosts)
-        return ProgramCommunicator(transport, selector, device, carry_out)
+        return Communicator(ProgramLauncher(transport, selector, device, carry_out))
 
     def shutdown(self) -> None:
         """Do nothing: a cluster gives back everything at its end."""

@@ -40,10 +40,11 @@ def _sample_thread(
 ) -> list[Sample | Refusal]:
     import torch
 
-    from collectives.communicators.program_communicator import ProgramCommunicator
+    from collectives.communicators.communicator import Communicator
+    from collectives.communicators.programs import ProgramLauncher
 
     communicators = {
-        candidate.name: ProgramCommunicator(transport, {request.collective: candidate.algorithm})
+        candidate.name: Communicator(ProgramLauncher(transport, {request.collective: candidate.algorithm}))
         for candidate in request.candidates
         if candidate.algorithm is not None
     }

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from collectives import NotSupportedError
-from collectives.communicators.auto import ChoosingCommunicator
+from collectives.communicators.auto import AutoLauncher
 from collectives.communicators.connection import connect
 from tests.collectives.transports.transport_contract import SCENARIOS, play
 from tests.distributed.pool import WorkerPool
@@ -32,7 +32,7 @@ def write_table(path: Path, ranks: int, transport: str = "gloo") -> str:
 
 def both_sizes_in_flight(rank: int, world_size: int, choice: str) -> list[Any]:
     communicator = connect(algorithm=choice, timeout=20)
-    assert isinstance(communicator, ChoosingCommunicator)
+    assert isinstance(communicator.launcher, AutoLauncher)
     tensors = [torch.full((size // 4,), float(rank)) for size in (SMALL, LARGE, SMALL, LARGE)]
     works = [communicator.all_reduce(tensor, async_op=True) for tensor in tensors]
     for work in works if rank % 2 else reversed(works):

@@ -100,7 +100,7 @@ def hierarchical(rank: int, world_size: int, local_world_sizes: list[str]) -> li
         tensor = torch.full((50,), float(rank))
         communicator.all_reduce(tensor)
         assert tensor.tolist() == [sum(range(world_size))] * 50
-        said.append(str(communicator.selector.select("all_reduce", 8)))
+        said.append(str(communicator.launcher.selector.select("all_reduce", 8)))
     return said
 
 
@@ -109,7 +109,7 @@ def channels(rank: int, world_size: int) -> list[str]:
     for size in ("", "2"):
         with mock.patch.dict(os.environ, LOCAL_WORLD_SIZE=size):
             communicator: Any = connect(algorithm="ring:channels=2", timeout=30)
-        said.append(str(communicator.selector.select("all_reduce", 8)))
+        said.append(str(communicator.launcher.selector.select("all_reduce", 8)))
     return said
 
 

@@ -144,9 +144,8 @@ def algorithms_of_the_environment(rank, world_size):
                 group = dist.new_group(backend="testbed", pg_options=options)
                 tensor = torch.ones(8)
                 dist.all_reduce(tensor, group=group)
-                used.append(
-                    (str(group.communicator(tensor.device).selector.select("all_reduce", 32)), tensor[0])
-                )
+                selector = group.communicator(tensor.device).launcher.selector
+                used.append((str(selector.select("all_reduce", 32)), tensor[0]))
     except UnknownAlgorithmError as error:
         used.append(str(error))
     finally:

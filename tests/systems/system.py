@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 
-from collectives.communicators.program_communicator import ProgramCommunicator
+from collectives.communicators.programs import ProgramLauncher
+from collectives.communicators.requests import Request
+from collectives.execution.work import Work
 from sim.cluster import Cluster
 from tests.systems.training import TOLERANCE
 
@@ -50,19 +52,19 @@ class System:
 def counted_calls() -> Iterator[dict[int | None, Counter[str]]]:
     """Count the calls of our communicators, by rank thread; None stands for a process."""
     counts: dict[int | None, Counter[str]] = {}
-    call = ProgramCommunicator._call
+    launch = ProgramLauncher.launch
 
-    def count(self: ProgramCommunicator, collective: str, *rest: Any, **options: Any) -> Any:
+    def count(self: ProgramLauncher, request: Request) -> Work:
         rank_thread = Cluster.current()
         key = None if rank_thread is None else rank_thread.rank
-        counts.setdefault(key, Counter())[collective] += 1
-        return call(self, collective, *rest, **options)
+        counts.setdefault(key, Counter())[request.collective] += 1
+        return launch(self, request)
 
-    ProgramCommunicator._call = count  # type: ignore[method-assign]
+    ProgramLauncher.launch = count  # type: ignore[method-assign]
     try:
         yield counts
     finally:
-        ProgramCommunicator._call = call  # type: ignore[method-assign]
+        ProgramLauncher.launch = launch  # type: ignore[method-assign]
 
 
 def difference(found: Any, expected: Any) -> float:

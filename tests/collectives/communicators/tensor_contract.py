@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from collectives.communicators.communicator import Communicator
-from collectives.communicators.program_communicator import ProgramCommunicator
+from collectives.communicators.programs import ProgramLauncher
 from collectives.communicators.reduction import REDUCE
 from collectives.errors import NotSupportedError
 from tests.collectives.transports.transport_contract import DTYPES, part, whole
@@ -41,7 +41,9 @@ def dtypes(communicator: Communicator) -> list[torch.dtype]:
     """All but those of which Gloo lacks a collective, where Gloo's own are called."""
     lacking = (torch.int16, torch.complex64, torch.complex128)
     return [
-        dtype for dtype in ALL_DTYPES if isinstance(communicator, ProgramCommunicator) or dtype not in lacking
+        dtype
+        for dtype in ALL_DTYPES
+        if isinstance(communicator.launcher, ProgramLauncher) or dtype not in lacking
     ]
 
 

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives import CollectiveError, MismatchError
+from collectives.communicators.communicator import Communicator
 from collectives.communicators.connection import connect
-from collectives.communicators.program_communicator import ProgramCommunicator
+from collectives.communicators.programs import ProgramLauncher
 from collectives.program.chunking import Splits
 from collectives.transports.threaded import run_threads
 from collectives.virtual import run_virtual
@@ -51,7 +52,11 @@ def check(results: list[str]) -> None:
 
 
 def test_two_ranks_that_disagree_about_a_part_both_say_so_and_the_others_get_theirs() -> None:
-    check(run_threads(lambda transport: two_that_disagree(ProgramCommunicator(transport)), 4, timeout=20))
+    check(
+        run_threads(
+            lambda transport: two_that_disagree(Communicator(ProgramLauncher(transport))), 4, timeout=20
+        )
+    )
 
 
 @pytest.mark.distributed
@@ -73,7 +78,7 @@ def test_in_virtual_time_a_rank_that_disagrees_ends_the_run() -> None:
 
 def test_one_that_gives_sizes_and_one_that_does_not_are_named() -> None:
     def mixed(transport: Any) -> str:
-        communicator, tensor = ProgramCommunicator(transport), torch.zeros(4)
+        communicator, tensor = Communicator(ProgramLauncher(transport)), torch.zeros(4)
         with pytest.raises(CollectiveError) as caught:
             communicator.all_to_all(tensor.clone(), tensor, *([[2, 2]] * 2 if transport.rank else []))
         return str(caught.value)
@@ -98,7 +103,7 @@ def test_whatever_the_ranks_believe_pairs_that_agree_exchange_and_the_others_rai
         tensor = torch.repeat_interleave(torch.arange(p * 1.0) + 10 * rank, sends[rank])
         output = torch.full((int(expects[rank].sum()),), -1.0)
         try:
-            ProgramCommunicator(transport).all_to_all(
+            Communicator(ProgramLauncher(transport)).all_to_all(
                 output, tensor, expects[rank].tolist(), sends[rank].tolist()
             )
         except MismatchError as error:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives import CollectiveTimeoutError, MismatchError, NotSupportedError
-from collectives.communicators.program_communicator import ProgramCommunicator
+from collectives.communicators.communicator import Communicator
+from collectives.communicators.programs import ProgramLauncher
 from collectives.execution.call import NUM_RECENT, Call, RecentCalls, Report, diagnose, judge, spell_ranks
 from collectives.transports.threaded import run_threads
 
@@ -140,7 +141,7 @@ def test_many_messages_do_not_make_a_report_forget_the_collectives() -> None:
 @pytest.mark.parametrize(("count", "dtype"), [(4, torch.float32), (5, torch.int32)])
 def test_messages_that_differ_are_named_and_bring_nothing(count: int, dtype: torch.dtype) -> None:
     def ends_that_differ(transport: Any) -> str:
-        communicator, tensor = ProgramCommunicator(transport), torch.zeros(5)
+        communicator, tensor = Communicator(ProgramLauncher(transport)), torch.zeros(5)
         if transport.rank == 0:
             works = [communicator.send(torch.ones(5), 1, tag=3, async_op=True)]
         elif transport.rank == 1:
@@ -162,7 +163,7 @@ def test_messages_that_differ_are_named_and_bring_nothing(count: int, dtype: tor
 def test_a_message_to_a_rank_that_has_returned_fails_at_once() -> None:
     def sends_to_one(transport: Any) -> None:
         if transport.rank == 0:
-            ProgramCommunicator(transport).send(torch.ones(3), 1)
+            Communicator(ProgramLauncher(transport)).send(torch.ones(3), 1)
 
     with pytest.raises(CollectiveTimeoutError, match="rank 1 did not take part: killed, stalled"):
         run_threads(sends_to_one, 3, timeout=60)
@@ -171,7 +172,7 @@ def test_a_message_to_a_rank_that_has_returned_fails_at_once() -> None:
 def test_a_rank_that_returns_without_calling_ends_the_wait_of_the_others_at_once() -> None:
     def calls_unless_two(transport: Any) -> None:
         if transport.rank != 2:
-            ProgramCommunicator(transport).all_reduce(torch.ones(10))
+            Communicator(ProgramLauncher(transport)).all_reduce(torch.ones(10))
 
     with pytest.raises(CollectiveTimeoutError, match="rank 2 did not take part"):
         run_threads(calls_unless_two, 4, timeout=60)
@@ -186,7 +187,7 @@ def test_a_rank_that_returns_without_calling_ends_the_wait_of_the_others_at_once
 )
 def test_a_mismatch_is_named_on_threads(fault: str, culprit: int, call: int, algorithm: str) -> None:
     def make_calls(transport: Any) -> None:
-        communicator = ProgramCommunicator(transport, algorithm)
+        communicator = Communicator(ProgramLauncher(transport, algorithm))
         for number in range(5):
             wrong = fault if (transport.rank, number) == (culprit, call) else ""
             tensor = torch.ones(
@@ -204,7 +205,7 @@ def test_a_mismatch_is_named_on_threads(fault: str, culprit: int, call: int, alg
 
 def test_what_follows_a_failure_fails_too() -> None:
     def goes_on(transport: Any) -> None:
-        communicator = ProgramCommunicator(transport)
+        communicator = Communicator(ProgramLauncher(transport))
         if transport.rank == 0:
             with pytest.raises(CollectiveTimeoutError):
                 communicator.all_reduce(torch.ones(3))
@@ -228,7 +229,7 @@ def test_what_cannot_be_reduced_is_refused_before_a_message_is_sent(
     tensor: torch.Tensor, op: Any, message: str
 ) -> None:
     def reduce(transport: Any) -> None:
-        ProgramCommunicator(transport).all_reduce(tensor, op)
+        Communicator(ProgramLauncher(transport)).all_reduce(tensor, op)
 
     with pytest.raises(NotSupportedError, match=message):
         run_threads(reduce, 1)

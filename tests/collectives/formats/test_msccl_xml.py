@@ -28,7 +28,8 @@ from collectives import (
     verify,
 )
 from collectives.algorithms import ALGORITHMS
-from collectives.communicators.program_communicator import ProgramCommunicator
+from collectives.communicators.communicator import Communicator
+from collectives.communicators.programs import ProgramLauncher
 from collectives.formats.msccl_program import from_msccl_xml, load_msccl_xml
 from collectives.formats.msccl_xml import to_msccl_xml
 from collectives.program import Algorithm
@@ -159,7 +160,7 @@ def test_an_imported_program_reduces_tensors_that_do_not_divide(tmp_path: Path) 
 
     def reduced(transport: ThreadedTransport) -> list[float]:
         tensor = torch.arange(13.0) * 10**transport.rank
-        ProgramCommunicator(transport, str(path)).all_reduce(tensor)
+        Communicator(ProgramLauncher(transport, str(path))).all_reduce(tensor)
         return tensor.tolist()
 
     assert run_threads(reduced, 4) == [[1111.0 * n for n in range(13)]] * 4

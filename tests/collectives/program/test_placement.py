@@ -114,7 +114,7 @@ def test_a_virtual_run_places_the_members_of_each_group() -> None:
             tensor = torch.ones(100)
             communicator.all_reduce(tensor)
             assert tensor.tolist() == [communicator.world_size] * 100
-            names.append(str(communicator.selector.select("all_reduce", 8)))
+            names.append(str(communicator.launcher.selector.select("all_reduce", 8)))
         return names
 
     run = run_virtual(work, nodes(4, num_nodes=2))

@@ -8,8 +8,9 @@ import torch
 import torch.distributed as dist
 
 from collectives import NotSupportedError, verify
+from collectives.communicators.communicator import Communicator
 from collectives.communicators.connection import connect
-from collectives.communicators.program_communicator import ProgramCommunicator
+from collectives.communicators.programs import ProgramLauncher
 from collectives.simulation.engines.meeting_point import SimulatedExchange
 from collectives.transports.nccl import NcclTransport
 from collectives.transports.store_reports import StoreReports
@@ -30,7 +31,9 @@ def over_threads(
     scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool
 ) -> list[Any]:
     return run_threads(
-        lambda transport: play(ProgramCommunicator(transport, algorithm), scenarios), world_size, timeout=20
+        lambda transport: play(Communicator(ProgramLauncher(transport, algorithm)), scenarios),
+        world_size,
+        timeout=20,
     )
 
 
@@ -45,7 +48,7 @@ def in_virtual_time(
         rank_thread = Cluster.current()
         assert rank_thread is not None
         transport = SimulatedTransport(exchange, rank, rank_thread)
-        return play(ProgramCommunicator(transport, algorithm), scenarios)
+        return play(Communicator(ProgramLauncher(transport, algorithm)), scenarios)
 
     return cluster.run(run)
 
@@ -69,7 +72,7 @@ def _on_streams(rank: int, world_size: int, scenarios: Sequence[Scenario], algor
     assert group is not None
     reports = StoreReports(group.get_group_store(), "streams", rank, world_size)
     transport = NcclTransport(group, torch.device("cpu"), reports.explain)
-    return play(ProgramCommunicator(transport, algorithm), scenarios)
+    return play(Communicator(ProgramLauncher(transport, algorithm)), scenarios)
 
 
 def _on_gloo(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str) -> Any:

@@ -11,7 +11,8 @@ import torch
 
 from collectives import NotSupportedError
 from collectives.algorithms import ALGORITHMS
-from collectives.communicators.program_communicator import ProgramCommunicator
+from collectives.communicators.communicator import Communicator
+from collectives.communicators.programs import ProgramLauncher
 from collectives.program.contracts import CONTRACTS
 from collectives.transports.threaded import run_threads
 from testbed.bench.measure import ITEM_SIZES
@@ -25,7 +26,7 @@ def wrong_on(transport: Any, collective: str, *, algorithm: str | None = None, *
     kind, dtype = options.pop("kind", Payload), options.pop("dtype", torch.float32)
     place = {"rank": transport.rank, "world_size": transport.world_size}
     payload = kind(collective, COUNT, dtype, **place, **options)
-    return payload.count_wrong(ProgramCommunicator(transport, chosen))
+    return payload.count_wrong(Communicator(ProgramLauncher(transport, chosen)))
 
 
 @pytest.mark.parametrize("world_size", [1, 3, 4])

@@ -1,4 +1,4 @@
-"""What a collective is given: which tensors fit together, and where they lie in memory."""
+"""Checks of a call before it is made: tensors that fit together, roots and peers that are ranks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,22 @@ def check_root(root: int, world_size: int) -> None:
         raise ValueError(f"root must be a rank from 0 to {world_size - 1}, got {root}")
 
 
-def rows_of(whole: torch.Tensor, part: torch.Tensor, world_size: int) -> torch.Tensor:
-    """Return *whole* as a row per rank; refuse what does not consist of parts like *part*.
+def check_peer(peer: int, rank: int, world_size: int) -> None:
+    """Refuse a peer that is no rank, or the rank itself.
 
-    The rows are a view of *whole*, or a copy if it is not contiguous; see `write_back`.
+    Raises:
+        ValueError: there is no such rank, or it is this one.
+    """
+    if not 0 <= peer < world_size:
+        raise ValueError(f"peer must be a rank from 0 to {world_size - 1}, got {peer}")
+    if peer == rank:
+        raise ValueError(
+            f"peer must be another rank; rank {rank} cannot send to itself or receive from itself"
+        )
+
+
+def check_parts(whole: torch.Tensor, part: torch.Tensor, world_size: int) -> None:
+    """Refuse a *whole* that does not consist of parts like *part*, one for each rank.
 
     Raises:
         ValueError: sizes or dtypes do not fit.
@@ -30,24 +42,10 @@ def rows_of(whole: torch.Tensor, part: torch.Tensor, world_size: int) -> torch.T
             f"the longer tensor must hold {world_size} × {part.numel()} elements of {part.dtype}, "
             f"got {whole.numel()} of {whole.dtype}"
         )
-    return whole.detach().contiguous().view(world_size, part.numel())
 
 
-def write_back(tensor: torch.Tensor, flat: torch.Tensor) -> None:
-    """Copy *flat* to *tensor*, unless it is its memory already."""
-    if flat.data_ptr() != tensor.data_ptr():
-        tensor.detach().copy_(flat.view(tensor.shape))
-
-
-def apart_from(other: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
-    """Return *tensor*, flat and contiguous, in memory that *other* does not share."""
-    flat = tensor.detach().contiguous().view(-1)
-    shared = flat.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
-    return flat.clone() if shared else flat
-
-
-def check_exchange(output: torch.Tensor, tensor: torch.Tensor, world_size: int) -> None:
-    """Refuse an exchange between tensors that differ in size, or do not divide into parts.
+def check_equal_parts(output: torch.Tensor, tensor: torch.Tensor, world_size: int) -> None:
+    """Refuse an all-to-all between tensors that differ in size, or do not divide into parts.
 
     Raises:
         ValueError: dtypes or sizes do not fit.

@@ -1,0 +1,76 @@
+"""Request: one call of a collective or of a message, checked, and how its result is handed out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from collectives.execution.call import Call, Lane
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """One call on this rank.
+
+    Attributes:
+        collective: its name; ``message`` for one from a rank to another.
+        count: elements of the whole buffer, of which each rank may have a part; of a row, where parts differ.
+        dtype: of the elements.
+        given: what this rank gives, as the caller has it; None where it gives nothing or works in place.
+        output: where the caller wants the result; in place, what this rank gives is there.  None where
+            this rank gets none.
+        op: the reduction, if there is one.
+        root: of a rooted collective.
+        lane: the queue of calls in which it is in order.
+        splits: elements of each part of *output*, and of each part of *given*, where parts differ.
+        sequence: its number in its lane, from 0, which the communicator counts.
+    """
+
+    collective: str
+    count: int
+    dtype: torch.dtype
+    given: torch.Tensor | None = None
+    output: torch.Tensor | None = None
+    op: str = ""
+    root: int | None = None
+    lane: Lane = None
+    splits: tuple[list[int], list[int]] | None = None
+    sequence: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole buffer, as nccl-tests counts them."""
+        return self.count * self.dtype.itemsize
+
+    def call(self, algorithm: str) -> Call:
+        """Return the fingerprint of this call when *algorithm* carries it out."""
+        dtype = str(self.dtype).removeprefix("torch.")
+        op = self.op if self.splits is None else "by parts"
+        return Call(self.sequence, self.collective, algorithm, self.count, dtype, op, self.root, self.lane)
+
+    def finish(self, result: torch.Tensor, world_size: int) -> None:
+        """Hand out *result*, which is flat; an average has been summed up and is divided now."""
+        if self.output is None:
+            return
+        if self.op == "avg":
+            result.div_(world_size)
+        write_back(self.output, result)
+
+
+def flat(tensor: torch.Tensor) -> torch.Tensor:
+    """Return *tensor*, flat and contiguous: a view of it, or a copy if there is none; see `write_back`."""
+    return tensor.detach().contiguous().view(-1)
+
+
+def apart_from(other: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """Return *tensor*, flat and contiguous, in memory that *other* does not share."""
+    result = flat(tensor)
+    shared = result.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+    return result.clone() if shared else result
+
+
+def write_back(tensor: torch.Tensor, result: torch.Tensor) -> None:
+    """Copy *result*, which is flat, to *tensor*, unless it is its memory already."""
+    if result.data_ptr() != tensor.data_ptr():
+        tensor.detach().copy_(result.view(tensor.shape))
