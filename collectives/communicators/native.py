@@ -85,7 +85,7 @@ class NativeLauncher:
             work = self._hand_over(request, output, given)
         except (RuntimeError, CollectiveError) as error:
             raise self.fail(call, "at its launch", error, grace(self.timeout)) from error
-        return NativeWork(self, work, call, partial(self._finish, request, output))
+        return NativeWork(self, work, call, partial(request.finish, output, self.world_size))
 
     def poll(self) -> None:
         """Do nothing: the backend advances by itself."""
@@ -123,10 +123,6 @@ class NativeLauncher:
 
     def _parts(self, tensor: torch.Tensor | None) -> list[torch.Tensor] | None:
         return None if tensor is None else list(tensor.view(self.world_size, -1))
-
-    def _finish(self, request: Request, output: torch.Tensor | None) -> None:
-        if output is not None:
-            request.finish(output, self.world_size)
 
     def fail(self, call: Call, doing: str, error: Exception, seconds: float) -> CollectiveError:
         """Return the error to raise for a failure in the backend; record it, unless nothing was lost."""

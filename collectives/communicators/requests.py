@@ -49,9 +49,9 @@ class Request:
         op = self.op if self.splits is None else "by parts"
         return Call(self.sequence, self.collective, algorithm, self.count, dtype, op, self.root, self.lane)
 
-    def finish(self, result: torch.Tensor, world_size: int) -> None:
+    def finish(self, result: torch.Tensor | None, world_size: int) -> None:
         """Hand out *result*, which is flat; an average has been summed up and is divided now."""
-        if self.output is None:
+        if self.output is None or result is None:
             return
         if self.op == "avg":
             result.div_(world_size)

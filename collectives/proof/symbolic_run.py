@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from collectives.errors import NotSupportedError, ProgramError
+from collectives.execution.matching import Matching
 from collectives.program import Algorithm, Local, Operation, Recv, RecvReduce, Send, Step
 from collectives.program.contracts import Contract, Part, Place
 from collectives.program.render import draw_around, spell_operation
@@ -47,8 +48,7 @@ class SymbolicRun:
         depth: per rank, the longest chain of dependent messages that ends there.
         chunks_sent: per rank.
         num_messages: of all ranks together.
-        waiting: ``waiting[source, destination]``, messages of which only one side is posted, the
-            same for all of them.
+        matching: messages of which only one side is posted.
         last_write: ``last_write[rank][chunk]``, the step that last wrote it.
         first_spoiled: the step that first went wrong in a (rank, chunk).
     """
@@ -84,7 +84,7 @@ class SymbolicRun:
         self.next_depth = [0] * world_size
         self.chunks_sent = [0] * world_size
         self.num_messages = 0
-        self.waiting: defaultdict[tuple[int, int], deque[_Side]] = defaultdict(deque)
+        self.matching: Matching[_Side] = Matching()
         self.last_write: list[dict[int, int]] = [{} for _ in range(world_size)]
         self.first_spoiled: dict[tuple[int, int], int] = {}
 
@@ -146,23 +146,17 @@ class SymbolicRun:
         """Post one side of a message; return the ranks whose step it completes."""
         sends = isinstance(operation, Send)
         values = self.read(rank, operation.chunk, operation.num_chunks) if sends else []
-        side = _Side(operation, position, values)
-        pair = (rank, operation.peer) if sends else (operation.peer, rank)
-        waiting = self.waiting[pair]
-        if not waiting or isinstance(waiting[0].operation, Send) == sends:
-            waiting.append(side)
-            return []
-        other = waiting.popleft()
-        return self.deliver(pair, side, other) if sends else self.deliver(pair, other, side)
+        met = self.matching.post(rank, operation, 0, _Side(operation, position, values))
+        return [] if met is None else self.deliver(*met)
 
     def read(self, rank: int, chunk: int, num_chunks: int) -> list[int]:
         """Return what a range of chunks holds now."""
         return self.held[rank][chunk : chunk + num_chunks]
 
-    def deliver(self, pair: tuple[int, int], sent: _Side, received: _Side) -> list[int]:
+    def deliver(self, sent: _Side, received: _Side) -> list[int]:
         """Deliver a message of which both sides are posted; return the ranks whose step it completes."""
-        source, destination = pair
         send, receive = sent.operation, received.operation
+        source, destination = receive.peer, send.peer
         sender, receiver = self.pending[source], self.pending[destination]
         assert sender is not None
         assert receiver is not None
@@ -172,8 +166,7 @@ class SymbolicRun:
                 f"the two sides of a message differ in {'the chunks' if moved else 'length'}\n"
                 f"  rank {source}, step {sender.number}: {spell_operation(send)}\n"
                 f"  rank {destination}, step {receiver.number}: {spell_operation(receive)}"
-                + f"\n  {moved}"
-                * bool(moved),
+                + (f"\n  {moved}" if moved else ""),
                 at=(destination, receiver.number),
             )
         receiver.incoming[received.position] = sent.values
@@ -252,10 +245,8 @@ class SymbolicRun:
     def deadlock(self) -> ProgramError:
         """Return the error that says which ranks wait for what."""
         open_operations: defaultdict[int, list[tuple[int, str]]] = defaultdict(list)
-        for (source, destination), sides in self.waiting.items():
-            for operation, position, _ in sides:
-                rank = source if isinstance(operation, Send) else destination
-                open_operations[rank].append((position, spell_operation(operation)))
+        for rank, side in self.matching.waiting():
+            open_operations[rank].append((side.position, spell_operation(side.operation)))
         waiting = [(rank, pending.number) for rank, pending in enumerate(self.pending) if pending]
         lines = [f"deadlock, {len(waiting)} of {self.world_size} ranks wait for messages nobody posts"]
         for rank, step in waiting[:8]:

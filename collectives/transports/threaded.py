@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict, deque
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from collectives.errors import CollectiveError
 from collectives.execution.call import Call, Report, diagnose, judge
 from collectives.execution.execute import land
+from collectives.execution.matching import Matching
 from collectives.program import Local, Recv, RecvReduce, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.program.render import spell_operation
@@ -32,10 +32,7 @@ class Exchange:
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
         self.changed = threading.Condition()
-        self.sends: defaultdict[tuple[int, int, int], deque[tuple[_StepInFlight, int]]] = defaultdict(deque)
-        self.receives: defaultdict[tuple[int, int, int], deque[tuple[_StepInFlight, int]]] = defaultdict(
-            deque
-        )
+        self.matching: Matching[tuple[_StepInFlight, int]] = Matching()
         self.reports: dict[int, Report | None] = dict.fromkeys(range(world_size))
         self.broken = ""
         self.gone: set[int] = set()
@@ -71,11 +68,9 @@ class ThreadedTransport:
                 if isinstance(operation, Local):
                     in_flight.incoming[position] = buffer.source(operation, step)
                     continue
-                sending = isinstance(operation, Send)
-                ends = (self.rank, operation.peer) if sending else (operation.peer, self.rank)
-                queues = self.exchange.sends if sending else self.exchange.receives
-                queues[(*ends, channel)].append((in_flight, position))
-                self._match((*ends, channel))
+                met = self.exchange.matching.post(self.rank, operation, channel, (in_flight, position))
+                if met is not None:
+                    _deliver(*met)
             self.exchange.changed.notify_all()
         return in_flight
 
@@ -91,14 +86,6 @@ class ThreadedTransport:
     def poll(self) -> None:
         """Advance what is in flight."""
         self.queue.poll()
-
-    def _match(self, key: tuple[int, int, int]) -> None:
-        sends, receives = self.exchange.sends[key], self.exchange.receives[key]
-        if sends and receives:
-            (sender, sent), (receiver, received) = sends.popleft(), receives.popleft()
-            receiver.incoming[received] = sender.buffer.snapshot(sender.step[sent])  # type: ignore[arg-type]
-            sender.outstanding.discard(sent)
-            receiver.outstanding.discard(received)
 
     def _explain(self, report: Report, error: Exception, seconds: float) -> CollectiveError:
         with self.exchange.changed:
@@ -145,6 +132,13 @@ class _StepInFlight:
 
     def doing(self) -> str:
         return ", ".join(map(spell_operation, self._waiting()))
+
+
+def _deliver(send: tuple[_StepInFlight, int], receive: tuple[_StepInFlight, int]) -> None:
+    (sender, sent), (receiver, received) = send, receive
+    receiver.incoming[received] = sender.buffer.snapshot(sender.step[sent])  # type: ignore[arg-type]
+    sender.outstanding.discard(sent)
+    receiver.outstanding.discard(received)
 
 
 def run_threads(

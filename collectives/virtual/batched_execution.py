@@ -45,23 +45,35 @@ MAX_NBYTES = 1 << 28
 """Of all ranks' buffers together."""
 
 
-def carry_out(
-    algorithm: Algorithm, buffer: Buffer, transport: Poster, channel: int
-) -> Generator[Any, Any, None]:
-    """Yield what is to be waited for until this rank is through; as `execute`."""
-    assert isinstance(transport, SimulatedTransport)
-    exchange = transport.exchange
-    moves = _moves_of(algorithm, buffer, exchange)
-    if moves is None:
-        yield from execute(algorithm, buffer, transport, channel)
-        return
-    if channel not in exchange.joint:
+class BatchedExecutions:
+    """The collectives of one group that are carried out for all its ranks at once.
+
+    Args:
+        exchange: where the ranks of the group meet.
+    """
+
+    def __init__(self, exchange: SimulatedExchange) -> None:
+        self._exchange = exchange
+        self._in_flight: dict[int, BatchedExecution] = {}
+
+    def carry_out(
+        self, algorithm: Algorithm, buffer: Buffer, transport: Poster, channel: int
+    ) -> Generator[Any, Any, None]:
+        """Yield what is to be waited for until this rank is through; as `execute`."""
+        assert isinstance(transport, SimulatedTransport)
+        moves = _moves_of(algorithm, buffer, self._exchange)
+        if moves is None:
+            yield from execute(algorithm, buffer, transport, channel)
+            return
+
         port = transport.port(channel)
-        exchange.joint[channel] = Joint(exchange, algorithm, buffer.chunking, moves, port)
-    joint: Joint = exchange.joint[channel]
-    yield joint.join(transport.rank, buffer, transport.port(channel))
-    if joint.is_over:
-        exchange.joint.pop(channel, None)
+        batched = self._in_flight.get(channel)
+        if batched is None:
+            batched = BatchedExecution(self._exchange, algorithm, buffer.chunking, moves, port)
+            self._in_flight[channel] = batched
+        yield batched.join(transport.rank, buffer, port)
+        if batched.is_over:
+            self._in_flight.pop(channel, None)
 
 
 @dataclass(frozen=True)
@@ -79,7 +91,7 @@ class _Move:
     reduces: bool
 
 
-class Joint:
+class BatchedExecution:
     """One call of one collective by all ranks of a group.
 
     Args:
@@ -118,7 +130,7 @@ class Joint:
     def join(self, rank: int, buffer: Buffer, port: SimulatedPort) -> simpy.Event:
         """Let *rank* begin now; the event fires when it is through."""
         self._buffers[rank] = buffer
-        port.joint = self._doing
+        port.progress = self._doing
         if not self._coming:
             self._env.timeout(0).callbacks.append(self._begin)
         self._coming.append(rank)

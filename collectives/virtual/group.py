@@ -17,7 +17,7 @@ from collectives.communicators.communicator import Communicator
 from collectives.communicators.programs import ProgramLauncher
 from collectives.models.cost import selector_on
 from collectives.simulation.engines.meeting_point import SimulatedExchange
-from collectives.virtual.batched_execution import carry_out
+from collectives.virtual.batched_execution import BatchedExecutions
 from collectives.virtual.transport import SimulatedTransport
 from sim.cluster import RankThread, Surroundings
 from sim.scenario.rank_overhead import RankOverhead
@@ -31,6 +31,7 @@ class VirtualWorld:
     Attributes:
         algorithm: of all-reduce, for groups that choose none.
         exchanges: the exchange of each communicator of each group.
+        batched: what each of them carries out for all its ranks at once.
         created: how often each rank has made the group or communicator of a name.
         values: the contents of the rank threads' stores.
         awaited: the events that fire when a key of the stores is set.
@@ -42,6 +43,7 @@ class VirtualWorld:
 
     algorithm: Choice
     exchanges: dict[Hashable, SimulatedExchange] = field(default_factory=dict)
+    batched: dict[Hashable, BatchedExecutions] = field(default_factory=dict)
     created: Counter[Hashable] = field(default_factory=Counter)
     values: dict[str, bytes] = field(default_factory=dict)
     awaited: dict[str, simpy.Event] = field(default_factory=dict)
@@ -90,11 +92,12 @@ class RankThreads:
             exchange = SimulatedExchange(cluster.network, self.hosts, rank_overhead, delay_ps)
             exchange.is_calm = self.world.is_calm
             self.world.exchanges[key] = exchange
+            self.world.batched[key] = BatchedExecutions(exchange)
         exchange = self.world.exchanges[key]
         transport = SimulatedTransport(exchange, self.rank, self.rank_thread, self.world.trace)
         topology = self.rank_thread.cluster.topology
         selector = selector_on(topology, algorithm or self.algorithm, self.hosts)
-        return Communicator(ProgramLauncher(transport, selector, device, carry_out))
+        return Communicator(ProgramLauncher(transport, selector, device, self.world.batched[key].carry_out))
 
     def shutdown(self) -> None:
         """Do nothing: a cluster gives back everything at its end."""

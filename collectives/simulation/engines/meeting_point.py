@@ -1,4 +1,4 @@
-"""Where the ranks of a group meet in virtual time: messages that are posted, matched, under way and lost.
+"""Meeting point of the ranks of a group in virtual time: messages posted, matched, under way and lost.
 
 A message sets out when both its sides have posted it.  What was never matched is what a deadlock is made
 of, so the exchange also knows which call each rank waits in, and gives the verdict.
@@ -6,7 +6,6 @@ of, so the exchange also knows which call each rank waits in, and gives the verd
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,6 +15,7 @@ import simpy
 
 from collectives.execution.call import Call, Report, judge, spell_ranks
 from collectives.execution.execute import land
+from collectives.execution.matching import Matching
 from collectives.program import Local, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.program.render import spell_message, spell_operation
@@ -57,7 +57,6 @@ class SimulatedExchange:
         observer: is told of every step and message, if there is one.
         dead: ranks of the group that have been killed; they post nothing any more.
         is_calm: no link changes, no message is late and no rank dies.
-        joint: collectives that are carried out for all ranks at once, by channel.
     """
 
     def __init__(
@@ -69,10 +68,7 @@ class SimulatedExchange:
     ) -> None:
         self.network = network
         self.hosts = list(range(network.topology.num_ranks)) if hosts is None else list(hosts)
-        self.sends: defaultdict[tuple[int, int, int], deque[tuple[_StepInFlight, int]]] = defaultdict(deque)
-        self.receives: defaultdict[tuple[int, int, int], deque[tuple[_StepInFlight, int]]] = defaultdict(
-            deque
-        )
+        self.matching: Matching[tuple[_StepInFlight, int]] = Matching()
         self.reports: dict[int, Report] = {}
         self.waiting: dict[int, Call] = {}
         self.observer: Observer | None = None
@@ -80,7 +76,6 @@ class SimulatedExchange:
         self.delay_ps = delay_ps
         self.dead: set[int] = set()
         self.is_calm = False
-        self.joint: dict[int, Any] = {}
 
     def verdict(self, fate: Callable[[int], str] | None = None) -> str:
         """Return whom the ranks wait for in vain, once nothing can happen any more; nothing if none waits.
@@ -110,22 +105,12 @@ class SimulatedExchange:
         """Forget what *rank*, which has been killed, has posted; messages under way still arrive."""
         self.dead.add(rank)
         self.waiting.pop(rank, None)
-        for (source, _, _), sends in self.sends.items():
-            if source == rank:
-                sends.clear()
-        for (_, destination, _), receives in self.receives.items():
-            if destination == rank:
-                receives.clear()
+        self.matching.forget(rank)
 
-    def match(self, source: int, destination: int, channel: int) -> None:
-        """Start the next transfer from *source* to *destination* if both sides have posted it."""
-        sends, receives = (
-            self.sends[source, destination, channel],
-            self.receives[source, destination, channel],
-        )
-        if not (sends and receives):
-            return
-        (sender, sent), (receiver, received) = sends.popleft(), receives.popleft()
+    def start_transfer(self, send: tuple[_StepInFlight, int], receive: tuple[_StepInFlight, int]) -> None:
+        """Let a message set out of which both sides have been posted."""
+        (sender, sent), (receiver, received) = send, receive
+        source, destination = sender.rank, receiver.rank
         operation = sender.step[sent]
         assert isinstance(operation, Send)
         receiver.incoming[received] = sender.buffer.snapshot(operation)
@@ -153,7 +138,12 @@ class SimulatedExchange:
 
 
 class SimulatedPort:
-    """One rank's side of an exchange: enough to run a program."""
+    """One rank's side of an exchange: enough to run a program.
+
+    Attributes:
+        progress: says what this rank waits for, where its steps are not posted here but carried out
+            together with those of all other ranks.
+    """
 
     def __init__(self, exchange: SimulatedExchange, rank: int) -> None:
         self.exchange = exchange
@@ -162,8 +152,8 @@ class SimulatedPort:
         self.current: _StepInFlight | None = None
         self.step = -1
         self.overheads: StepOverheads | None = None
-        self.joint: Callable[[], str] | None = None
         self.what = ""
+        self.progress: Callable[[], str] | None = None
 
     def begin(self, what: str, overheads: StepOverheads | None = None) -> None:
         """Number the steps of the next program from 0.
@@ -172,13 +162,14 @@ class SimulatedPort:
             what: the collective and its algorithm, for errors.
             overheads: what ranks add to their time.
         """
-        self.current, self.step, self.what, self.overheads, self.joint = None, -1, what, overheads, None
+        self.current, self.step, self.progress = None, -1, None
+        self.what, self.overheads = what, overheads
 
     def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
         """Start all operations of *step*; the event fires when all are complete."""
         self.step += 1
         env = self.exchange.network.env
-        in_flight = self.current = _StepInFlight(env, self.step, step, buffer, (self.what, self.rank))
+        in_flight = self.current = _StepInFlight(env, self.what, self.rank, self.step, step, buffer)
         pause_ps = 0
         if self.overheads is not None:
             pause_ps = self.overheads.before(self.rank, in_flight.remaining)
@@ -201,20 +192,18 @@ class SimulatedPort:
         if not in_flight.remaining:
             in_flight.complete()
         for position, operation in enumerate(in_flight.step):
-            if isinstance(operation, Send):
-                self.exchange.sends[self.rank, operation.peer, channel].append((in_flight, position))
-                self.exchange.match(self.rank, operation.peer, channel)
-            elif not isinstance(operation, Local):
-                self.exchange.receives[operation.peer, self.rank, channel].append((in_flight, position))
-                self.exchange.match(operation.peer, self.rank, channel)
+            if not isinstance(operation, Local):
+                met = self.exchange.matching.post(self.rank, operation, channel, (in_flight, position))
+                if met is not None:
+                    self.exchange.start_transfer(*met)
 
     def drain(self, channel: int) -> None:
         """Return None: a step is complete when its sends are."""
 
     def doing(self) -> str:
         """Return in words what the step in flight waits for."""
-        if self.joint is not None:
-            return self.joint()
+        if self.progress is not None:
+            return self.progress()
         if self.current is None:
             return "not begun"
         waiting = sorted(self.current.unmatched)
@@ -233,21 +222,23 @@ class _StepInFlight:
         "env",
         "incoming",
         "number",
-        "of",
+        "rank",
         "reducing_ps",
         "remaining",
         "step",
         "unmatched",
+        "what",
     )
 
     def __init__(
-        self, env: simpy.Environment, number: int, step: Step, buffer: Buffer, of: tuple[str, int]
+        self, env: simpy.Environment, what: str, rank: int, number: int, step: Step, buffer: Buffer
     ) -> None:
         self.env = env
+        self.what = what
+        self.rank = rank
         self.number = number
         self.step = step
         self.buffer = buffer
-        self.of = of  # a collective, and the rank whose step it is
         self.incoming: dict[int, Any] = {
             n: buffer.source(operation, step)
             for n, operation in enumerate(step)
@@ -260,10 +251,9 @@ class _StepInFlight:
 
     def describe(self, position: int) -> tuple[str, str]:
         """Return the collective, and the message of the `Send` at *position*."""
-        what, rank = self.of
         send = self.step[position]
         assert isinstance(send, Send)
-        return what, spell_message(self.number, rank, send.peer, self.buffer.nbytes(send))
+        return self.what, spell_message(self.number, self.rank, send.peer, self.buffer.nbytes(send))
 
     def complete_one(self, _: simpy.Event) -> None:
         self.remaining -= 1

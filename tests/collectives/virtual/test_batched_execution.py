@@ -133,9 +133,11 @@ def test_results_are_equal_to_the_bit_and_times_to_the_picosecond(data):
 
 def test_what_is_joint_is_told_from_what_is_not(monkeypatch):
     joined = []
-    begin = batched_execution.Joint.join
+    begin = batched_execution.BatchedExecution.join
     monkeypatch.setattr(
-        batched_execution.Joint, "join", lambda self, *args: joined.append(args[0]) or begin(self, *args)
+        batched_execution.BatchedExecution,
+        "join",
+        lambda self, *args: joined.append(args[0]) or begin(self, *args),
     )
 
     def work(rank):
