@@ -12,8 +12,6 @@ from tests.documents.blocks import ROOT
 
 NAMES = [package.name for package in PACKAGES]
 STILL_UP = {
-    "sim/files/graph_tables.py: sim/files imports sim/topology",
-    "sim/files/schema.py: sim/files imports sim/topology",
     "sim/network/link_events.py: sim/network imports sim/scenario",
 }
 SVG = "{http://www.w3.org/2000/svg}"
