@@ -1,67 +1,72 @@
-"""A message on its way through a network, and whom it tells that it has arrived."""
+"""Flow: a message on its links, and the fixed-point units in which its rate is counted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
+from sim.network.launch import Sender
+from sim.network.path import Path
+from sim.units import SECOND
 
-import simpy
+FRACTION_BITS = 256
+"""Rates are ints in units of 2**-256 bytes/s, see [Note: fixed point] in `sim.network.network`."""
 
-from sim.network.coflow.active import Arrived
-
-About: TypeAlias = Callable[[], tuple[str, str]]
-"""Returns of what collective a message is, and which it is, such as ``step 2: rank 3 sends …``."""
+TRUSTED_BITS = 96
+"""Of durations in picoseconds: how far the end of a flow can be late by rounding its rate."""
 
 
-class Path:
-    """The way between two ranks, its narrowest capacity, and what has been sent on it."""
+def rate_of(bandwidth: int) -> int:
+    """Return *bandwidth*, in bytes/s, in units of rates."""
+    return bandwidth << FRACTION_BITS
 
-    __slots__ = ("bytes_sent", "capacity", "latency_ps", "links")
 
-    def __init__(self, links: tuple[int, ...], capacity: int, latency_ps: int) -> None:
-        self.links = links
-        self.capacity = capacity
-        self.latency_ps = latency_ps
-        self.bytes_sent = 0
+def amount(nbytes: int) -> int:
+    """Return *nbytes* in units of rate times picoseconds."""
+    return nbytes * SECOND << FRACTION_BITS
+
+
+def num_bytes(rest: int) -> int:
+    """Return *rest*, in units of rate times picoseconds, in bytes, rounded up."""
+    return -(-rest // amount(1))
+
+
+def end_ps(now_ps: int, rest: int, rate: int) -> int:
+    """Return the first whole picosecond at which *rest* is through at *rate*, from *now_ps* on.
+
+    *rest* is in units of *rate* times picoseconds.
+    """
+    return now_ps - ((rate >> TRUSTED_BITS) - rest) // rate
 
 
 class Flow:
-    """A message on its links.
+    """Message *number* of a *sender* on the links of its path.
 
-    ``rest`` is what was left at ``since_ps``, when it got its rate, in units of rate times
-    picoseconds.
+    Attributes:
+        rest: what was left at *since_ps*, in units of rate times picoseconds.
+        rate: at which it goes on from then, in units of 2**-256 bytes/s.
+        since_ps: when it got that rate.
+        end_ps: when its last byte is through; -1 while that is open.
+        order: places it among those that end at one instant.
+        endless: whether it goes on until it is removed.
     """
 
-    __slots__ = ("done", "end_ps", "number", "path", "rate", "rest", "since_ps")
+    __slots__ = ("end_ps", "endless", "number", "order", "path", "rate", "rest", "sender", "since_ps")
 
-    def __init__(self, number: int, path: Path, rest: int, done: Arrival | Member) -> None:
-        self.number = number
+    def __init__(
+        self, path: Path, rest: int, sender: Sender, number: int, order: int, endless: bool = False
+    ) -> None:
         self.path = path
         self.rest = rest
-        self.rate = 0
-        self.since_ps = 0
-        self.end_ps = -1
-        self.done = done
-
-
-class Arrival(simpy.Event):
-    """Fires when the last byte of a message has arrived; *about* says what message that is."""
-
-    def __init__(self, env: simpy.Environment, about: About | None) -> None:
-        super().__init__(env)
-        self.about = about
-
-
-class Member:
-    """What a flow tells its end that was launched with others; stands where others have an event."""
-
-    __slots__ = ("arrived", "ended", "number")
-
-    def __init__(self, arrived: Arrived, number: int, ended: dict[Arrived, list[int]]) -> None:
-        self.arrived = arrived
+        self.sender = sender
         self.number = number
-        self.ended = ended
+        self.order = order
+        self.endless = endless
+        self.rate = self.since_ps = 0
+        self.end_ps = -1
 
-    def succeed(self) -> None:
-        """Note that the message has arrived; the network tells of all that do at an instant together."""
-        self.ended.setdefault(self.arrived, []).append(self.number)
+    def change_rate(self, rate: int, now_ps: int) -> int:
+        """Let the flow go on at *rate* from now on; return what it has carried since the last change."""
+        carried = self.rate * (now_ps - self.since_ps)
+        self.rest -= carried
+        self.rate = rate
+        self.since_ps = now_ps
+        self.end_ps = -1 if self.endless or not rate else end_ps(now_ps, self.rest, rate)
+        return carried

@@ -1,42 +1,18 @@
-"""A network whose links change or fail while messages are on them, with other traffic beside these.
+"""Events on links at times that are known beforehand: changes, failures, and traffic beside the messages.
 
-Capacities are constant from one change to the next, so rates, and what is left of each flow, stay exact.
-At an instant, what ends then has ended; then links change, and then new flows take to them.
-
-A message on a link that fails, or on its way to it, is lost, unless there is another way: then what is
-left of it waits for the latency of that and goes on.  A lost message ends the run (`LinkFailedError`).
-
-Messages that are launched together go over a link that has changed each by itself.  Who is told that
-they have arrived may have a method ``describe``, which says what a message is, as `sim.network.network.About`
-does.
+Capacities are constant from one event to the next, so rates, and what is left of each flow, stay exact.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 
-import numpy as np
-import simpy
-
-from sim.errors import LinkFailedError, TopologyError
-from sim.network.coflow import Coflow
-from sim.network.coflow.active import Arrived
-from sim.network.coflow.classes import FRACTION_BITS, amount
-from sim.network.flow import Arrival, Flow, Path
+from sim.errors import TopologyError
+from sim.network.flow import Flow, amount
 from sim.network.network import Network
-from sim.network.recorder import Recorder
-from sim.scenario.conditions import Background
-from sim.topology import Topology
+from sim.network.path import Path
 from sim.topology.routing import Routing
-from sim.units import Int64Array, format_time
-
-_SHOWN = 4  # lost messages that an error lists
-
-_Event = Callable[[int, set[int]], None]
-"""Something that happens to links at a time; it adds those links to the set."""
 
 
 @dataclass(frozen=True)
@@ -57,245 +33,119 @@ class Failure:
     reroute: bool
 
 
-class _Stream(Flow):
-    """Background traffic.
+@dataclass(frozen=True)
+class OtherTraffic:
+    """One flow from *start_ps* on that shares the links from *source* to *destination*.
 
     Attributes:
-        ends: source and destination.
-        cap: the link that only it crosses, if its rate is limited.
-        endless: whether it ends only when it is stopped.
+        source: where it comes from.
+        destination: where it goes.
+        bandwidth: bytes/s that it takes at most; None: as many as there are.
+        nbytes: ends it; None: it is endless.
+        start_ps: when it takes to its links.
+        stop_ps: when it leaves them at the latest; None: it need not.
     """
 
-    __slots__ = ("cap", "endless", "ends")
-
-    def __init__(self, background: Background, number: int, cap: int | None, env: simpy.Environment) -> None:
-        rest = 0 if background.nbytes is None else amount(background.nbytes)
-        super().__init__(number, Path((), 0, 0), rest, Arrival(env, None))
-        self.ends = background.source, background.destination
-        self.cap = cap
-        self.endless = background.nbytes is None
+    source: int
+    destination: int
+    bandwidth: int | None = None
+    nbytes: int | None = None
+    start_ps: int = 0
+    stop_ps: int | None = None
 
 
-class ChangingNetwork(Network):
-    """A network on which something happens at times that are known beforehand."""
+class LinkEvents:
+    """What happens to the links of a network.
 
-    def __init__(
+    Args:
+        network: nothing has been sent on it yet.
+        without: returns the routing that avoids links, or raises `TopologyError`.
+    """
+
+    def __init__(self, network: Network, without: Callable[[Collection[int]], Routing]) -> None:
+        self._network = network
+        self._without = without
+        self._avoided: frozenset[int] = frozenset()
+        self._streams: list[_Stream] = []
+
+    def schedule(
         self,
-        env: simpy.Environment,
-        topology: Topology,
-        *,
         changes: Iterable[BandwidthChange] = (),
         failures: Iterable[Failure] = (),
-        backgrounds: Sequence[Background] = (),
-        without: Callable[[Collection[int]], Routing] | None = None,
-        recorder: Recorder | None = None,
+        traffic: Iterable[OtherTraffic] = (),
     ) -> None:
-        """Build the network.
-
-        Args:
-            env: its time must be an int, in picoseconds.
-            topology: the network to be, until something happens.
-            changes: of bandwidths.
-            failures: of links.
-            backgrounds: other traffic.
-            without: returns the routing that avoids links, or raises `TopologyError`; by default that of
-                *topology*.
-            recorder: of *topology*, as for `Network`.
-        """
-        rates = [background.rate for background in backgrounds if background.rate is not None]
-        super().__init__(env, _with_links(topology, rates), recorder)
-        if recorder is not None:
-            recorder.add_links(rates)
-        caps = iter(range(topology.num_links, self.topology.num_links))
-        self._due: defaultdict[int, list[_Event]] = defaultdict(list)
-        self._down: dict[int, str] = {}  # with why there is no other way, where one was sought
-        self._avoided: frozenset[int] = frozenset()
-        self._without = without or (lambda links: topology.without_links(links).routing)
-        self._lost: list[Flow] = []
-        self._streams: list[_Stream] = []
+        """Let all of these happen, those of one instant in this order."""
         for change in changes:
-            self._at(change.at_ps, partial(self._set_bandwidth, change.link, change.bandwidth))
+            self._at(change.at_ps, self._network.set_bandwidth, change.link, change.bandwidth)
         for failure in failures:
-            self._at(failure.at_ps, partial(self._fail, failure.link, failure.reroute))
-        for number, background in enumerate(backgrounds):
-            cap = None if background.rate is None else next(caps)
-            stream = _Stream(background, -1 - number, cap, env)
+            self._at(failure.at_ps, self._fail, failure.link, failure.reroute)
+        for other in traffic:
+            stream = _Stream(self._network, other, -1 - len(self._streams))
             self._streams.append(stream)
-            self._at(background.start_ps, partial(self._begin, stream))
-            if background.stop_ps is not None:
-                self._at(background.stop_ps, partial(self._stop, stream))
+            self._at(other.start_ps, stream.begin)
+            if other.stop_ps is not None:
+                self._at(other.stop_ps, stream.stop)
 
-    def launch(
-        self,
-        coflow: Coflow,
-        nbytes: int | Int64Array,
-        arrived: Arrived,
-        messages: Int64Array | None = None,
-    ) -> None:
-        """Send the messages of *coflow*, or some of them, now; see `Network.launch`."""
-        if self._down and np.isin(coflow.links, list(self._down)).any():
-            self._launch_apart(coflow, nbytes, arrived, messages)
-        else:
-            super().launch(coflow, nbytes, arrived, messages)
+    def _at(self, time_ps: int, action: Callable[..., None], *arguments: int) -> None:
+        event = self._network.env.timeout(time_ps - int(self._network.env.now))
+        event.callbacks.append(lambda _: action(*arguments))
 
-    def _at(self, time_ps: int, event: _Event) -> None:
-        self._due[time_ps].append(event)
-        self._settle_at(time_ps)
-
-    def _change_links(self, now: int, changed: set[int]) -> None:
-        for event in self._due.pop(now, ()):
-            event(now, changed)
-        if self._lost:
-            raise self._failure()
-
-    def _set_bandwidth(self, link: int, bandwidth: int, now: int, changed: set[int]) -> None:
-        self._bar(link, now, changed)
-        self._capacity[link] = bandwidth << FRACTION_BITS
-        if self.recorder is not None:
-            self.recorder.change(link, bandwidth, now)
-        for path in (*self._paths.values(), *(stream.path for stream in self._streams)):
-            if link in path.links:
-                path.capacity = min(self._capacity[other] for other in path.links)
-        changed.add(link)
-
-    def _bar(self, link: int, now: int, changed: set[int]) -> None:
-        """Let messages that are launched together go over *link* each by itself, from now on."""
-        self._go_alone(self._batches.disturb(link, now), changed)
-        self._batches.bar(link)
-
-    def _fail(self, link: int, reroute: bool, now: int, changed: set[int]) -> None:
-        """Let *link* carry nothing more; what was to cross it takes another way, or is lost."""
-        self._bar(link, now, changed)
-        touched = sorted(self._on_link[link], key=lambda flow: flow.number)
-        for flow in touched:
-            self._take_off(flow, now, changed)
-        touched += self._take_back(link)
-        self._down[link] = ""
+    def _fail(self, link: int, reroute: bool) -> None:
+        """Let *link* fail; other traffic takes the other way, too, and does not wait for its latency."""
+        routing, reason = None, ""
         if reroute:
             try:
                 routing = self._without(self._avoided | {link})
             except TopologyError as error:
-                self._down[link] = str(error)
+                reason = str(error)
             else:
                 self._avoided |= {link}
-                self.topology = replace(self.topology, routing=routing)
-        ends = self._forget_paths(link)
-        for flow in touched:
-            if isinstance(flow, _Stream):
-                self._begin(flow, now, changed)
-            else:
-                self._send_rest(flow, *ends[flow.path])
 
-    def _take_back(self, link: int) -> list[Flow]:
-        """Return what was to take to *link* later; what sets out together with it, goes by itself."""
-        for start_ps, batches in self._departing.items():
-            apart = [batch for batch in batches if (batch.coflow.links == link).any()]
-            self._departing[start_ps] = [batch for batch in batches if batch not in apart]
-            for batch in apart:
-                singles = batch.singles(start_ps, self._capacity)
-                self._starting.setdefault(start_ps, []).extend(map(self._flow, singles))
-        back: list[Flow] = []
-        for start_ps, flows in self._starting.items():
-            back += [flow for flow in flows if link in flow.path.links]
-            self._starting[start_ps] = [flow for flow in flows if link not in flow.path.links]
-        return back
-
-    def _send_rest(self, flow: Flow, source: int, destination: int) -> None:
-        """Send what is left of *flow* by the way that messages take now."""
-        left = -(-flow.rest // amount(1))
-        self._flown_bytes[list(flow.path.links)] -= left
-        flow.path = self._paths.get((source, destination)) or self._find_path(source, destination)
-        flow.path.bytes_sent += left
-        self._start_after_latency(flow)
-
-    def _forget_paths(self, link: int) -> dict[Path, tuple[int, int]]:
-        """Forget the paths over *link*, but not what they have carried; return whose they were."""
-        ends = {path: pair for pair, path in self._paths.items() if link in path.links}
-        for path, pair in ends.items():
-            self._flown_bytes[list(path.links)] += path.bytes_sent
-            del self._paths[pair]
-        return ends
-
-    def _take_off(self, flow: Flow, now: int, changed: set[int]) -> None:
-        """Take *flow* from its links, and note what is left of it."""
-        for link in flow.path.links:
-            self._on_link[link].remove(flow)
-        changed.update(flow.path.links)
-        self._num_active -= 1
-        flow.rest -= self._move(flow, 0, now)
-        flow.end_ps = -1
-
-    def _move(self, flow: Flow, rate: int, now: int) -> int:
-        """Give *flow* another rate without an end; return what it has carried at the one before."""
-        carried = flow.rate * (now - flow.since_ps)
-        if self.recorder is not None:
-            self.recorder.note(flow.path.links, carried, flow.rate, rate, now)
-        flow.rate, flow.since_ps = rate, now
-        return carried
-
-    def _begin(self, stream: _Stream, now: int, changed: set[int]) -> None:
-        route = self.topology.route(*stream.ends)
-        links = route if stream.cap is None else (*route, stream.cap)
-        stream.path = Path(links, min(self._capacity[link] for link in links), 0)
-        if self._down.keys().isdisjoint(links):
-            self._put_on_links(stream, changed)
-
-    def _stop(self, stream: _Stream, now: int, changed: set[int]) -> None:
-        if stream in self._on_link[stream.path.links[0]]:
-            self._take_off(stream, now, changed)
-
-    def _start_after_latency(self, flow: Flow) -> None:
-        if self._down.keys().isdisjoint(flow.path.links):
-            super()._start_after_latency(flow)
-        else:
-            self._lost.append(flow)
-            self._settle_at(int(self.env.now))
-
-    def _set_rate(self, flow: Flow, rate: int, now: int) -> None:
-        if isinstance(flow, _Stream) and flow.endless:
-            self._move(flow, rate, now)
-        else:
-            super()._set_rate(flow, rate, now)
-
-    def _failure(self) -> LinkFailedError:
-        """Return the error that says what was lost."""
-        crossed = {link for flow in self._lost for link in flow.path.links}
-        down = [link for link in self._down if link in crossed]
-        names = tuple(self.topology.link_name(link) for link in down)
-        ends = {path: pair for pair, path in self._paths.items()}
-        lost = tuple(_describe(flow, *ends[flow.path]) for flow in self._lost)
-        told: defaultdict[str, list[str]] = defaultdict(list)
-        for what, message in lost[:_SHOWN]:
-            told[what].append(message)
-        listed = "; ".join(f"{what}, {', '.join(messages)}" for what, messages in told.items())
-        more = f" and {len(lost) - _SHOWN} more messages" * (len(lost) > _SHOWN)
-        reasons = [reason for link in down if (reason := self._down[link])]
-        advice = reasons or ["with reroute=True messages take another way where there is one"]
-        now = int(self.env.now)
-        message = (
-            f"{self.topology.name}: link {' and '.join(names)} has failed; lost at {format_time(now)}: "
-            f"{listed}{more}; {'; '.join(advice)}"
-        )
-        return LinkFailedError(names, now, lost, message)
+        moving = [stream for stream in self._streams if stream.crosses(link)]
+        for stream in moving:
+            stream.stop()
+        self._network.fail(link, routing, reason)
+        for stream in moving:
+            stream.begin()
 
 
-def _describe(flow: Flow, source: int, destination: int) -> tuple[str, str]:
-    done = flow.done
-    if isinstance(done, Arrival):
-        if done.about is not None:
-            return done.about()
-    elif describe := getattr(done.arrived, "describe", None):
-        what, message = describe(done.number)
-        return what, message
-    return "a message", f"rank {source} to rank {destination}"
+class _Stream:
+    """Other traffic on its links; a `sim.network.launch.Sender`."""
 
+    def __init__(self, network: Network, traffic: OtherTraffic, order: int) -> None:
+        self._network = network
+        self._ends = traffic.source, traffic.destination
+        self._own_links: tuple[int, ...] = ()
+        if traffic.bandwidth is not None:
+            self._own_links = (network.links.add(traffic.bandwidth),)
+            if network.recorder is not None:
+                network.recorder.add_link(traffic.bandwidth)
+        endless, rest = traffic.nbytes is None, amount(traffic.nbytes or 0)
+        self._flow = Flow(Path(*self._ends, (), 0), rest, self, 0, order, endless)
+        self._is_there = False
 
-def _with_links(topology: Topology, bandwidths: Sequence[int]) -> Topology:
-    """Return *topology* with further links, which are on no route."""
-    if not bandwidths:
-        return topology
-    return replace(
-        topology,
-        link_bandwidth=np.append(topology.link_bandwidth, bandwidths),
-        link_latency=np.append(topology.link_latency, np.zeros(len(bandwidths), dtype=np.int64)),
-    )
+    def begin(self) -> None:
+        """Take to the links of the way that there is now; without one, it ends."""
+        links = self._network.topology.route(*self._ends) + self._own_links
+        if self._network.links.are_up(links):
+            self._flow.path = Path(*self._ends, links, 0)
+            self._network.add(self._flow)
+            self._is_there = True
+
+    def stop(self) -> None:
+        """Leave the links."""
+        if self._is_there:
+            self._network.remove(self._flow)
+            self._is_there = False
+
+    def crosses(self, link: int) -> bool:
+        """Return whether it is on *link* and does not end now."""
+        there = self._is_there and link in self._flow.path.links
+        return there and self._flow.end_ps != self._network.env.now
+
+    def arrived(self, numbers: list[int]) -> None:
+        """Note that it has ended by itself."""
+        self._is_there = False
+
+    def describe(self, number: int) -> None:
+        """Return nothing: other traffic is no message, and is not lost."""

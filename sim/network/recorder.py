@@ -9,12 +9,12 @@ point] in `sim.network.network`), so each flow may leave less than one unit of 2
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
-from sim.network.coflow.classes import FRACTION_BITS, amount
+from sim.network.flow import amount, rate_of
 from sim.topology import Topology
 from sim.units import Int64Array
 
@@ -27,7 +27,7 @@ class Recorder:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
-        self._links = [_Link(bandwidth << FRACTION_BITS) for bandwidth in topology.link_bandwidth.tolist()]
+        self._links = [_Link(rate_of(bandwidth)) for bandwidth in topology.link_bandwidth.tolist()]
 
     def note(self, links: Sequence[int], carried: int, before: int, after: int, now_ps: int) -> None:
         """Note that a flow over *links* goes on at another rate; of rate 0 is one that is not there.
@@ -35,7 +35,7 @@ class Recorder:
         Args:
             links: that it crosses.
             carried: what it has carried at the rate *before*, in rate times picoseconds.
-            before: its rate until now, in units of `sim.network.coflow.classes`.
+            before: its rate until now, in units of 2**-256 bytes/s.
             after: its rate from now on.
             now_ps: the time.
         """
@@ -47,14 +47,14 @@ class Recorder:
             link.load += after - before
             link.num_flows += flows
 
-    def add_links(self, bandwidths: Iterable[int]) -> None:
-        """Record further links, which the topology does not have."""
-        self._links += [_Link(bandwidth << FRACTION_BITS) for bandwidth in bandwidths]
+    def add_link(self, bandwidth: int) -> None:
+        """Record a further link, which the topology does not have."""
+        self._links.append(_Link(rate_of(bandwidth)))
 
     def change(self, link: int, bandwidth: int, now_ps: int) -> None:
         """Note that *link* carries *bandwidth* bytes/s from now on."""
         self._links[link].to(now_ps)
-        self._links[link].capacity = bandwidth << FRACTION_BITS
+        self._links[link].capacity = rate_of(bandwidth)
 
     @property
     def link_bytes(self) -> Int64Array:

@@ -21,7 +21,8 @@ import simpy
 
 from sim.errors import ConditionError, UnitError
 from sim.network import Network
-from sim.network.link_events import BandwidthChange, ChangingNetwork, Failure
+from sim.network.coflow import CoflowAccelerator
+from sim.network.link_events import BandwidthChange, Failure, LinkEvents, OtherTraffic
 from sim.network.recorder import Recorder
 from sim.scenario.conditions import Background, Condition, LinkChange, LinkFailure, Straggler
 from sim.scenario.rank_overhead import Jitter, RankOverhead
@@ -183,28 +184,32 @@ class Scenario:
         jitter = next((condition for condition in self.conditions if isinstance(condition, Jitter)), None)
         return replace(rank_overhead, jitter=jitter).with_slow(slow).with_late(late)
 
-    def network(self, env: simpy.Environment, recorder: Recorder | None = None) -> Network:
+    def network(
+        self, env: simpy.Environment, recorder: Recorder | None = None, *, accelerated: bool = True
+    ) -> Network:
         """Return the network in the virtual time of *env*, which is at its start.
 
         Args:
             env: its time is in picoseconds.
             recorder: of `topology`, if loads are to be recorded.
+            accelerated: whether coflows may be timed as wholes, which changes no time.
         """
-        if self.events_only is None:
-            return Network(env, self.topology, recorder)
-        return ChangingNetwork(
-            env,
-            self.topology,
-            changes=list(self._changes()),
-            failures=[
-                Failure(condition.at_ps, self._link(condition), condition.reroute)
-                for condition in self.conditions
-                if isinstance(condition, LinkFailure)
-            ],
-            backgrounds=[condition for condition in self.conditions if isinstance(condition, Background)],
-            without=self._without,
-            recorder=recorder,
-        )
+        network = Network(env, self.topology, recorder)
+        if accelerated:
+            network.accelerator = CoflowAccelerator(network)
+        LinkEvents(network, self._without).schedule(self._changes(), self._failures(), self._traffic())
+        return network
+
+    def _failures(self) -> Iterator[Failure]:
+        for condition in self.conditions:
+            if isinstance(condition, LinkFailure):
+                yield Failure(condition.at_ps, self._link(condition), condition.reroute)
+
+    def _traffic(self) -> Iterator[OtherTraffic]:
+        for one in self.conditions:
+            if isinstance(one, Background):
+                ends = int(one.source), int(one.destination)
+                yield OtherTraffic(*ends, one.rate, one.nbytes, one.start_ps, one.stop_ps)
 
     def _changes(self) -> Iterator[BandwidthChange]:
         """Yield the changes of links, and with each those of the private links that go with it."""

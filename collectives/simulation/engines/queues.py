@@ -27,6 +27,7 @@ from collectives.simulation.engines.meeting_point import Observer, SimulatedExch
 from collectives.simulation.engines.rank_by_rank import RankByRank
 from collectives.simulation.engines.row_execution import RowExecution
 from sim.network import Network
+from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead, StepOverheads, call_after
 from sim.topology import Topology
 from sim.units import Int64Array
@@ -86,9 +87,8 @@ def collective_queue(
     if engine == "makespan":
         return MakespanQueue(env, Makespan(topology, hosts, rank_overhead), itemsize)
     rank_by_rank = engine == "ranks" or observer is not None
-    return EventQueue(
-        network or Network(env, topology), itemsize, hosts, rank_overhead, observer, rank_by_rank
-    )
+    network = network or Scenario(topology).network(env)
+    return EventQueue(network, itemsize, hosts, rank_overhead, observer, rank_by_rank)
 
 
 def run_until(env: simpy.Environment, event: simpy.Event, watch: Callable[[int], None] | None = None) -> Any:

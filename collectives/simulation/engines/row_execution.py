@@ -12,7 +12,6 @@ It takes programs whose sends and receives match row by row (`collectives.progra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -24,23 +23,9 @@ from collectives.program.rows import MostlyEqual, Pattern, patterned_rows, reduc
 from collectives.simulation.engines.agenda import Agenda
 from collectives.simulation.engines.row_messages import Row, RowMessages
 from sim.network import Network
-from sim.network.coflow import Coflow
+from sim.network.coflow import Coflow, CoflowLaunch
 from sim.scenario.rank_overhead import StepOverheads, call_after
 from sim.units import Int64Array
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class _Arrivals:
-    """Tells an execution that messages of a row have arrived, and the network what they are."""
-
-    execution: RowExecution
-    row: Row
-
-    def __call__(self, numbers: Int64Array | None) -> None:
-        self.execution.arrived(self.row, numbers)
-
-    def describe(self, message: int) -> tuple[str, str]:
-        return self.execution.describe(self.row, message)
 
 
 class RowExecution:
@@ -120,21 +105,22 @@ class RowExecution:
 
     def _post(self, row: Row, ranks: Int64Array) -> None:
         """Send the messages of *row* both whose ends are at it, now that *ranks* are."""
-        messages, arrived = row.messages, _Arrivals(self, row)
-        if len(ranks) == len(messages.ranks):
-            self._network.launch(messages.coflow, row.nbytes, arrived)
+        coflow = row.messages.coflow
+        tell, describe = partial(self._arrive, row), partial(self._describe, row)
+        if len(ranks) == len(row.messages.ranks):
+            self._network.launch(CoflowLaunch(coflow, row.nbytes, tell, None, describe))
             return
         numbers = row.come(ranks)
         if numbers.size:
             sizes = row.nbytes if isinstance(row.nbytes, int) else row.nbytes[numbers]
-            self._network.launch(messages.coflow, sizes, arrived, numbers)
+            self._network.launch(CoflowLaunch(coflow, sizes, tell, numbers, describe))
 
-    def arrived(self, row: Row, numbers: Int64Array | None) -> None:
+    def _arrive(self, row: Row, numbers: Int64Array | None) -> None:
         """Let ranks whose messages of *row* have all arrived reduce, and go on."""
         ranks = row.messages.ranks if numbers is None else row.arrive(numbers)
         self._after(row.reducing, ranks, partial(self._leave, row))
 
-    def describe(self, row: Row, message: int) -> tuple[str, str]:
+    def _describe(self, row: Row, message: int) -> tuple[str, str]:
         """Return what this execution does, and which *message* of *row* is under way."""
         nbytes = row.nbytes if isinstance(row.nbytes, int) else int(row.nbytes[message])
         source, destination = (int(row.messages.ranks[member]) for member in row.messages.ends[message])

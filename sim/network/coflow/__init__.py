@@ -1,5 +1,7 @@
 """Coflows: messages that set out together, timed together."""
 
+from sim.network.coflow.accelerator import CoflowAccelerator
 from sim.network.coflow.coflow import MAX_CLASSES, Coflow
+from sim.network.coflow.launch import CoflowLaunch
 
-__all__ = ["MAX_CLASSES", "Coflow"]
+__all__ = ["MAX_CLASSES", "Coflow", "CoflowAccelerator", "CoflowLaunch"]

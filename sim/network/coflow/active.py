@@ -1,69 +1,68 @@
-"""Messages under way together: they took to their links at one time and have them to themselves.
+"""Active coflows: messages that took to their links at one time and have these to themselves.
 
-As long as nobody else comes to their links, all their ends are known.  A batch is a
-`sim.network.coflow.coflow.Coflow` with what was left of each message when it began; it consists of *parts*,
-each launched by somebody who wants to know when its messages have arrived.
+As long as nobody else comes to their links, all their ends are known.  An active coflow is a
+`sim.network.coflow.coflow.Coflow` with what was left of each message when it began.  Those of several
+launches may be one: each launch has a slice of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
 from sim.errors import UnitError
-from sim.network.coflow.classes import Classes, Left, amount, class_durations_ps, class_left, end_ps
+from sim.network.coflow.classes import Classes, Left, class_durations_ps, class_left
 from sim.network.coflow.coflow import Coflow
+from sim.network.coflow.launch import CoflowLaunch
+from sim.network.flow import amount, end_ps
 from sim.network.sharing import max_min_rates
 from sim.units import MAX_PS, Int64Array
 
-Arrived: TypeAlias = Callable[[Int64Array | None], None]
-"""Called with the numbers of messages that have arrived, or None for all that were sent."""
-
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """Messages *first* to *last* - 1 of a batch, and who is told when they *arrived*.
+class LaunchSlice:
+    """Messages *first* to *last* - 1 of an active coflow, which were sent by one launch.
 
     Attributes:
-        arrived: is told.
-        numbers: what it calls them; None: 0, 1, … and all that were sent.
-        first: of its messages in the batch.
-        last: one more than the number of its last message there.
+        launch: is told when they arrive.
+        numbers: theirs in the launch; None: 0, 1, … and all that it has sent.
+        first: the place of the first of them in the active coflow.
+        last: one more than the place of the last.
     """
 
-    arrived: Arrived
+    launch: CoflowLaunch
     numbers: Int64Array | None
     first: int
     last: int
 
-    def number(self, message: int) -> int:
-        """Return what *message* of the batch is called."""
-        place = message - self.first
-        return place if self.numbers is None else int(self.numbers[place])
+    def number(self, place: int) -> int:
+        """Return the number in the launch of the message at *place* of the active coflow."""
+        own = place - self.first
+        return own if self.numbers is None else int(self.numbers[own])
 
-    def among(self, there: Int64Array, ahead: int) -> Part | None:
-        """Return this part with only messages *there*, *ahead* of which others come; None if it has none."""
-        own = there[(there >= self.first) & (there < self.last)] - self.first
+    def among(self, places: Int64Array, first: int) -> LaunchSlice | None:
+        """Return the slice of those messages that are at *places*, moved to *first*; None: none are."""
+        own = places[(places >= self.first) & (places < self.last)] - self.first
         if not own.size:
             return None
-        return Part(self.arrived, own if self.numbers is None else self.numbers[own], ahead, ahead + own.size)
+        numbers = own if self.numbers is None else self.numbers[own]
+        return LaunchSlice(self.launch, numbers, first, first + own.size)
 
-    def behind(self, ahead: int) -> Part:
-        """Return this part moved on by *ahead* messages."""
-        return Part(self.arrived, self.numbers, self.first + ahead, self.last + ahead)
+    def moved(self, by: int) -> LaunchSlice:
+        """Return the slice of the same messages, *by* places on."""
+        return LaunchSlice(self.launch, self.numbers, self.first + by, self.last + by)
 
 
-class Single(NamedTuple):
-    """A message that goes on by itself: its ends, who is told under which number, and what is left."""
+class Remainder(NamedTuple):
+    """What is left of a message of a launch; it can go on as a flow (`Network.resume`)."""
 
-    source: int
-    destination: int
-    arrived: Arrived
+    launch: CoflowLaunch
     number: int
-    left: Left
+    ends: tuple[int, int]
+    rest: int
 
 
 @dataclass(eq=False)
@@ -72,15 +71,16 @@ class ActiveCoflow:
 
     Attributes:
         coflow: the messages.
-        parts: who is told of them.
+        slices: of the launches that have sent them.
         start_ps: when they took to their links.
-        nbytes: of all messages or of each; None where something of them is through already.
+        nbytes: of all messages or of each; None where something of them has been carried already.
         labels: then, which of *amounts* is left of each.
-        amounts: what was left at *start_ps*, as `sim.network.coflow.classes.amount` counts.
+        amounts: what was left at *start_ps*, as `sim.network.flow.amount` counts.
+        ends_ps: when each message ends, once `work_out` has worked it out, shape (m,).
     """
 
     coflow: Coflow
-    parts: list[Part]
+    slices: list[LaunchSlice]
     start_ps: int
     nbytes: int | Int64Array | None
     labels: Int64Array = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -117,101 +117,102 @@ class ActiveCoflow:
             return [first]
         return [int(end) for end in np.unique(self.ends_ps)]
 
-    def ended_at(self, now_ps: int) -> Iterator[tuple[Arrived, Int64Array | None]]:
-        """Yield who is to be told of messages that end at *now_ps*, and which."""
+    def ended_at(self, now_ps: int) -> Iterator[tuple[CoflowLaunch, Int64Array | None]]:
+        """Yield the launches of messages that end at *now_ps*, each with the numbers of these."""
         there = self.ends_ps == now_ps
         everything = bool(there.all())
-        for part in self.parts:
-            own = there[part.first : part.last]
+        for one in self.slices:
+            own = there[one.first : one.last]
             if everything:
-                yield part.arrived, part.numbers
+                yield one.launch, one.numbers
             elif own.any():
-                yield part.arrived, np.flatnonzero(own) if part.numbers is None else part.numbers[own]
+                yield one.launch, np.flatnonzero(own) if one.numbers is None else one.numbers[own]
 
     def is_fresh(self, now_ps: int) -> bool:
-        """Return whether nothing of the messages is through at *now_ps*."""
+        """Return whether nothing of the messages has been carried at *now_ps*."""
         return self.start_ps == now_ps and self.nbytes is not None
 
     def joined(self, other: ActiveCoflow, coflow: Coflow) -> ActiveCoflow:
-        """Return this batch and *other*, both fresh, as one; *coflow* is that of all their messages."""
-        parts = self.parts + [part.behind(len(self.coflow)) for part in other.parts]
-        return ActiveCoflow(coflow, parts, self.start_ps, np.concatenate([self._sizes(), other._sizes()]))
+        """Return this one and *other*, both fresh, as one; *coflow* is that of all their messages."""
+        slices = self.slices + [one.moved(len(self.coflow)) for one in other.slices]
+        return ActiveCoflow(coflow, slices, self.start_ps, np.concatenate([self._sizes(), other._sizes()]))
 
     def remainder(self, now_ps: int) -> ActiveCoflow | None:
-        """Return what is left as a batch that begins at *now_ps*; None where it has too little symmetry."""
+        """Return what is left as one that begins at *now_ps*; None where it has too little symmetry."""
         classes = self._classes()
         if classes is None:
             return None
         left = class_left(classes, now_ps - self.start_ps)
-        amounts = {flow: what.at(now_ps - self.start_ps) for flow, what in left.items()}
+        amounts = {number: what.at(now_ps - self.start_ps) for number, what in left.items()}
         distinct = sorted(set(amounts.values()))
+
         label_of = np.full(len(classes.amounts), -1, dtype=np.int64)
-        for flow, what in amounts.items():
-            label_of[flow] = distinct.index(what)
+        for number, what in amounts.items():
+            label_of[number] = distinct.index(what)
         labels = label_of[classes.class_of]
         there = np.flatnonzero(labels >= 0)
-        parts, ahead = [], 0
-        for part in self.parts:
-            rest = part.among(there, ahead)
+
+        slices: list[LaunchSlice] = []
+        for one in self.slices:
+            rest = one.among(there, slices[-1].last if slices else 0)
             if rest is not None:
-                parts.append(rest)
-                ahead = rest.last
-        return ActiveCoflow(self.coflow.select(there), parts, now_ps, None, labels[there], distinct)
+                slices.append(rest)
+        return ActiveCoflow(self.coflow.select(there), slices, now_ps, None, labels[there], distinct)
 
     def with_amounts(self) -> ActiveCoflow:
-        """Return this batch with labels and amounts instead of sizes."""
+        """Return this one with labels and amounts instead of sizes."""
         if self.nbytes is None:
             return self
         distinct, labels = np.unique(self._sizes(), return_inverse=True)
         amounts = [amount(nbytes) for nbytes in distinct.tolist()]
-        return ActiveCoflow(self.coflow, self.parts, self.start_ps, None, labels, amounts)
+        return ActiveCoflow(self.coflow, self.slices, self.start_ps, None, labels, amounts)
 
     def followed_by(self, other: ActiveCoflow) -> ActiveCoflow:
-        """Return this batch and *other*, both with amounts and beginning now, as one."""
+        """Return this one and *other*, both with amounts and beginning now, as one."""
         amounts = sorted({*self.amounts, *other.amounts})
         place = {what: label for label, what in enumerate(amounts)}
         labels = [
             np.array([place[what] for what in one.amounts], dtype=np.int64)[one.labels]
             for one in (self, other)
         ]
-        parts = self.parts + [part.behind(len(self.coflow)) for part in other.parts]
+        slices = self.slices + [one.moved(len(self.coflow)) for one in other.slices]
         coflow = self.coflow.joined(other.coflow)
-        return ActiveCoflow(coflow, parts, self.start_ps, None, np.concatenate(labels), amounts)
+        return ActiveCoflow(coflow, slices, self.start_ps, None, np.concatenate(labels), amounts)
 
-    def singles(self, now_ps: int, capacity: list[int]) -> Iterator[Single]:
-        """Yield each message that is not through at *now_ps*, with the rate that it has."""
-        part_of = {message: part for part in self.parts for message in range(part.first, part.last)}
-        for message, left in self._left(now_ps, capacity):
-            source, destination = self.coflow.ends[message]
-            part = part_of[message]
-            yield Single(source, destination, part.arrived, part.number(message), left)
+    def remainders(self, now_ps: int, capacity: list[int]) -> Iterator[Remainder]:
+        """Yield what is left of each message that has not ended at *now_ps*."""
+        left = self._left(now_ps, capacity)
+        for one in self.slices:
+            for place in range(one.first, one.last):
+                if place in left:
+                    ends = self.coflow.ends[place]
+                    yield Remainder(one.launch, one.number(place), ends, left[place])
 
-    def _left(self, now_ps: int, capacity: list[int]) -> Iterator[tuple[int, Left]]:
-        """Yield what is left of each message at *now_ps*; one that begins then has no rate yet."""
-        routes = [
-            tuple(link for link in links if link < len(capacity)) for links in self.coflow.links.tolist()
-        ]
+    def _left(self, now_ps: int, capacity: list[int]) -> dict[int, int]:
+        """Return what is left at *now_ps* of each message that has not ended, message by message."""
         if self.nbytes is None:
             amounts = [self.amounts[label] for label in self.labels.tolist()]
         else:
             amounts = [amount(nbytes) for nbytes in self._sizes().tolist()]
         rest, since = dict(enumerate(amounts)), self.start_ps
         if since == now_ps:
-            yield from ((message, Left(what, 0, since)) for message, what in rest.items())
-            return
+            return rest
+
+        no_link = self.coflow.no_link
+        routes = [tuple(link for link in links if link != no_link) for links in self.coflow.links.tolist()]
         while rest:
-            shared = max_min_rates([routes[message] for message in rest], capacity)
+            rates = max_min_rates([routes[message] for message in rest], capacity)
             left = {
                 message: Left(what, rate, since)
-                for (message, what), rate in zip(rest.items(), shared, strict=True)
+                for (message, what), rate in zip(rest.items(), rates, strict=True)
             }
             ends = {message: end_ps(since, what.rest, what.rate) for message, what in left.items()}
             first = min(ends.values())
             if first > now_ps:
-                yield from left.items()
-                return
+                return {message: what.at(now_ps) for message, what in left.items()}
             rest = {message: left[message].at(first) for message, end in ends.items() if end > first}
             since = first
+        return {}
 
     def _classes(self) -> Classes | None:
         if self.nbytes is None:

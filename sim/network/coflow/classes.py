@@ -14,27 +14,54 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.network.coflow.crossing import Crossings
-from sim.units import SECOND, Int64Array
-
-FRACTION_BITS = 256
-"""Rates are ints in units of 2**-256 bytes/s, see [Note: fixed point] in `sim.network.network`."""
-
-TRUSTED_BITS = 96
-"""Of durations in picoseconds: how far the end of a flow can be late by rounding its rate."""
+from sim.network.flow import end_ps, rate_of
+from sim.units import Int64Array
 
 
-def end_ps(now_ps: int, rest: int, rate: int) -> int:
-    """Return the first whole picosecond at which *rest* is through at *rate*, from *now_ps* on.
+@dataclass(frozen=True)
+class Crossings:
+    """All crossings of a link by a flow, those of one link side by side.
 
-    *rest* is in units of *rate* times picoseconds.
+    Attributes:
+        links: the links that are crossed, shape (k,).
+        starts: where the crossings of each begin, shape (k,).
+        flows: the flow of each crossing, shape (crossings,).
     """
-    return now_ps - ((rate >> TRUSTED_BITS) - rest) // rate
 
+    links: Int64Array
+    starts: Int64Array
+    flows: Int64Array
 
-def amount(nbytes: int) -> int:
-    """Return *nbytes* in units of rate times picoseconds."""
-    return nbytes * SECOND << FRACTION_BITS
+    @classmethod
+    def of(cls, ways: Int64Array, num_links: int) -> Crossings:
+        """Return the crossings of flows over *ways*, shape (m, h), padded with *num_links*."""
+        flat = ways.ravel()
+        order = np.argsort(flat, kind="stable")
+        ordered = flat[order]
+        crossings = int(np.searchsorted(ordered, num_links))
+        order, ordered = order[:crossings], ordered[:crossings]
+        starts = (
+            np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if crossings else np.zeros(0, np.int64)
+        )
+        return cls(ordered[starts], starts, order // ways.shape[1])
+
+    @property
+    def counts(self) -> Int64Array:
+        """How many flows cross each of *links*."""
+        return np.diff(self.starts, append=len(self.flows))
+
+    def lowest(self, values: Int64Array) -> Int64Array:
+        """Return the least of the flows' *values* on each link."""
+        return np.minimum.reduceat(values[self.flows], self.starts)
+
+    def highest(self, values: Int64Array) -> Int64Array:
+        """Return the greatest of the flows' *values* on each link."""
+        return np.maximum.reduceat(values[self.flows], self.starts)
+
+    def equal(self, values: Int64Array) -> Int64Array:
+        """Return for each link whether its flows have one value."""
+        equal: Int64Array = self.lowest(values) == self.highest(values)
+        return equal
 
 
 @dataclass(frozen=True)
@@ -43,7 +70,7 @@ class Classes:
 
     Attributes:
         class_of: the class of each flow, shape (m,).
-        amounts: what is left of a flow of each class, as `amount` counts.
+        amounts: what is left of a flow of each class, as `sim.network.flow.amount` counts.
         bandwidth: bytes/s of a link of each class.
         flows_on_link: for each class of links, how many flows of each class one of them carries.
     """
@@ -163,7 +190,7 @@ def _phases(classes: Classes) -> Iterator[tuple[dict[int, Left], dict[int, int]]
 def _max_min(classes: Classes, active: dict[int, int]) -> dict[int, int]:
     """Return the rate of each class of *active* flows, as `sim.network.sharing.max_min_rates` would."""
     rates: dict[int, int] = {}
-    free = [bandwidth << FRACTION_BITS for bandwidth in classes.bandwidth]
+    free = [rate_of(bandwidth) for bandwidth in classes.bandwidth]
     carried = [{flow: n for flow, n in flows.items() if flow in active} for flows in classes.flows_on_link]
     while len(rates) < len(active):
         rising = [sum(n for flow, n in flows.items() if flow not in rates) for flows in carried]

@@ -30,8 +30,8 @@ from functools import cached_property
 import numpy as np
 
 from sim.errors import UnitError
-from sim.network.coflow.classes import Classes, amount, class_durations_ps
-from sim.network.coflow.crossing import Crossings
+from sim.network.coflow.classes import Classes, Crossings, class_durations_ps
+from sim.network.flow import amount
 from sim.topology import Topology
 from sim.units import Int64Array, transfer_ps
 
@@ -112,10 +112,15 @@ class Coflow:
     def __len__(self) -> int:
         return len(self.source)
 
+    @property
+    def no_link(self) -> int:
+        """What stands in `links` for no link."""
+        return len(self._bandwidth) - 1
+
     @cached_property
     def crossings(self) -> Crossings:
         """Which messages cross which link."""
-        return Crossings.of(self.links, len(self._bandwidth) - 1)
+        return Crossings.of(self.links, self.no_link)
 
     @cached_property
     def narrowest(self) -> Int64Array:
@@ -194,17 +199,17 @@ class Coflow:
 
         Args:
             labels: which of the amounts is left of each message, shape (m,).
-            amounts: as `sim.network.coflow.classes.amount` counts.
+            amounts: as `sim.network.flow.amount` counts.
         """
         return Classes.of(self.links, self.crossings, self._bandwidth, labels, amounts, MAX_CLASSES)
 
     def joined(self, other: Coflow) -> Coflow:
         """Return the coflow of these messages and, numbered on, those of *other* on the same network."""
-        longest, no_link = max(self.links.shape[1], other.links.shape[1]), len(self._bandwidth) - 1
+        longest = max(self.links.shape[1], other.links.shape[1])
         return Coflow(
             np.concatenate([self.source, other.source]),
             np.concatenate([self.destination, other.destination]),
-            np.concatenate([_padded(coflow.links, longest, no_link) for coflow in (self, other)]),
+            np.concatenate([_padded(coflow.links, longest, self.no_link) for coflow in (self, other)]),
             np.concatenate([self.latency_ps, other.latency_ps]),
             self._bandwidth,
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,8 +14,8 @@ from hypothesis import strategies as st
 
 from sim.errors import LinkFailedError, TopologyError
 from sim.network import Network
-from sim.network.coflow import Coflow
-from sim.network.link_events import BandwidthChange, ChangingNetwork, Failure
+from sim.network.coflow import Coflow, CoflowAccelerator, CoflowLaunch
+from sim.network.link_events import BandwidthChange, Failure, LinkEvents, OtherTraffic
 from sim.network.recorder import Recorder
 from sim.scenario.conditions import Background
 from sim.topology import Topology
@@ -27,15 +26,24 @@ from tests.sim.networks import networks
 Case = tuple[Topology, list[Message], list[Change], list[Background]]
 
 
-def network_of(topology: Topology, changes: Any = (), backgrounds: Any = (), **options: Any) -> Network:
-    return ChangingNetwork(
-        simpy.Environment(initial_time=0),
-        topology,
+def network_of(
+    topology: Topology, changes: Any = (), backgrounds: Any = (), recorder: Recorder | None = None
+) -> Network:
+    network = Network(simpy.Environment(initial_time=0), topology, recorder)
+    LinkEvents(network, lambda links: topology.without_links(links).routing).schedule(
         changes=[BandwidthChange(*change) for change in changes if change[2]],
         failures=[Failure(at, link, True) for at, link, bandwidth in changes if not bandwidth],
-        backgrounds=backgrounds,
-        **options,
+        traffic=[
+            OtherTraffic(one.source, one.destination, one.rate, one.nbytes, one.start_ps, one.stop_ps)
+            for one in backgrounds
+        ],
     )
+    return network
+
+
+def accelerated(network: Network) -> Network:
+    network.accelerator = CoflowAccelerator(network, min_messages=2)
+    return network
 
 
 def send(network: Network, messages: list[Message]) -> list[int]:
@@ -67,7 +75,8 @@ def launch(network: Network, messages: list[Message]) -> list[int]:
                 arrived[number] = int(network.env.now)
                 done[number].succeed()
 
-        network.launch(Coflow.between(network.topology, source, destination), nbytes, note)
+        coflow = Coflow.between(network.topology, source, destination)
+        network.launch(CoflowLaunch(coflow, nbytes, note))
 
     for sent_ps in sorted({message[0] for message in messages}):
         numbers = [number for number, message in enumerate(messages) if message[0] == sent_ps]
@@ -117,11 +126,8 @@ def test_arrivals_equal_those_of_a_brute_force_simulator_whatever_happens_to_lin
     expected = fluid(topology, messages, changes, backgrounds)
 
     assert send(network_of(topology, changes, backgrounds), messages) == expected
-    with (
-        mock.patch("sim.network.network.MIN_BATCH", 2),
-        mock.patch("sim.network.coflow.active_set.MIN_BATCH", 2),
-    ):
-        assert launch(network_of(topology, changes, backgrounds), messages) == expected
+    assert launch(network_of(topology, changes, backgrounds), messages) == expected
+    assert launch(accelerated(network_of(topology, changes, backgrounds)), messages) == expected
     recorder = Recorder(topology)
     assert launch(network_of(topology, changes, backgrounds, recorder=recorder), messages) == expected
 
@@ -132,12 +138,8 @@ def test_links_count_the_bytes_of_messages_wherever_these_have_gone(case: Case) 
     changes = [change for change in changes if not change[2]]
     networks = []
     for how in (send, launch):
-        network = network_of(topology, changes)
-        with (
-            mock.patch("sim.network.network.MIN_BATCH", 2),
-            mock.patch("sim.network.coflow.active_set.MIN_BATCH", 2),
-        ):
-            how(network, messages)
+        network = accelerated(network_of(topology, changes))
+        how(network, messages)
         networks.append(network)
     recorder = Recorder(topology)
     send(network_of(topology, changes, recorder=recorder), messages)
@@ -178,7 +180,10 @@ def test_background_gives_way_where_its_rate_is_more_than_its_share() -> None:
 
 def test_messages_lost_with_a_link_are_named_and_so_is_the_link() -> None:
     ring = Topology.ring(num_ranks=4, bandwidth=10**9, latency="1us")
-    network = ChangingNetwork(simpy.Environment(initial_time=0), ring, failures=[Failure(10**6, 0, False)])
+    network = Network(simpy.Environment(initial_time=0), ring)
+    LinkEvents(network, lambda links: ring.without_links(links).routing).schedule(
+        failures=[Failure(10**6, 0, False)]
+    )
 
     network.transfer(0, 1, 10**6)
     network.transfer(3, 1, 10**6, lambda: ("all_reduce by hand", "step 7: rank 3 sends to rank 1"))

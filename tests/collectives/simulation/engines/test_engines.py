@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 from unittest import mock
 
@@ -21,6 +20,8 @@ from collectives.program.contracts import CONTRACTS
 from collectives.program.placement import on_nodes
 from collectives.simulation.engines.queues import Span, collective_queue, matches_by_rows, run_until
 from sim import Background, Condition, Jitter, LinkChange, LinkFailedError, LinkFailure, Straggler
+from sim.network.coflow import CoflowAccelerator
+from sim.network.coflow.accelerator import MIN_MESSAGES
 from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
@@ -36,10 +37,17 @@ def spans(
     *,
     hosts: Sequence[int] | None = None,
     rank_overhead: RankOverhead | None = None,
+    min_messages: int | None = MIN_MESSAGES,
 ) -> list[Span]:
-    """Return the spans of *calls*, which are submitted together."""
+    """Return the spans of *calls*, which are submitted together.
+
+    Coflows of at least *min_messages* are accelerated; None: none are.
+    """
     scenario = topology if isinstance(topology, Scenario) else Scenario.of(topology)
     env = simpy.Environment(initial_time=0)
+    network = scenario.network(env, accelerated=False)
+    if min_messages is not None:
+        network.accelerator = CoflowAccelerator(network, min_messages)
     places = range(scenario.base.num_ranks) if hosts is None else hosts
     bound = on_nodes(algorithm, scenario.topology.ranks_per_node, places)
     queue = collective_queue(
@@ -48,7 +56,7 @@ def spans(
         engine=engine,
         hosts=hosts,
         rank_overhead=rank_overhead,
-        network=scenario.network(env),
+        network=network,
     )
     submitted = [queue.submit(bound, nbytes) for nbytes in calls]
     run_until(env, env.all_of(submitted))
@@ -95,18 +103,6 @@ def cases(draw: st.DrawFn, *, events_only: bool = False) -> Case:
     return scenario, hosts, chosen, calls, scenario.rank_overhead(rank_overhead, hosts)
 
 
-@contextmanager
-def small_batches() -> Iterator[None]:
-    with ExitStack() as stack:
-        for name, value in (
-            ("sim.network.network.MIN_BATCH", 2),
-            ("sim.network.coflow.active_set.MIN_BATCH", 2),
-        ):
-            stack.enter_context(mock.patch(name, value))
-        stack.enter_context(mock.patch("collectives.simulation.engines.row_messages.FEW", 3))
-        yield
-
-
 @given(cases())
 def test_all_engines_agree_to_the_picosecond(case: Case) -> None:
     scenario, hosts, chosen, calls, rank_overhead = case
@@ -116,8 +112,9 @@ def test_all_engines_agree_to_the_picosecond(case: Case) -> None:
     except NotSupportedError:
         reject()
 
-    with small_batches():
-        assert spans("events", scenario, chosen, calls, **options) == expected
+    for min_messages in (2, None):
+        with mock.patch("collectives.simulation.engines.row_messages.FEW", 3):
+            assert spans("events", scenario, chosen, calls, min_messages=min_messages, **options) == expected
     try:
         makespan = spans("makespan", scenario, chosen, calls, **options)
     except NotExactError:
@@ -129,9 +126,10 @@ def test_all_engines_agree_to_the_picosecond(case: Case) -> None:
 def test_rows_and_ranks_agree_whatever_happens_to_links(case: Case) -> None:
     scenario, hosts, chosen, calls, rank_overhead = case
 
-    def outcome(engine: str) -> Any:
+    def outcome(engine: str, min_messages: int | None = None) -> Any:
+        options: Any = {"hosts": hosts, "rank_overhead": rank_overhead}
         try:
-            return spans(engine, scenario, chosen, calls, hosts=hosts, rank_overhead=rank_overhead)
+            return spans(engine, scenario, chosen, calls, min_messages=min_messages, **options)
         except LinkFailedError as error:
             return error.links, error.time_ps, sorted(what for what, _ in error.lost)
 
@@ -139,8 +137,9 @@ def test_rows_and_ranks_agree_whatever_happens_to_links(case: Case) -> None:
         expected = outcome("ranks")
     except NotSupportedError:
         reject()
-    with small_batches():
-        assert outcome("events") == expected
+    for min_messages in (2, None):
+        with mock.patch("collectives.simulation.engines.row_messages.FEW", 3):
+            assert outcome("events", min_messages) == expected
 
 
 def switch(num_ranks: int) -> Topology:

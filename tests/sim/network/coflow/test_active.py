@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import simpy
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.network import Network
-from sim.network.coflow import Coflow
+from sim.network.coflow import Coflow, CoflowAccelerator, CoflowLaunch
 from sim.topology import Topology
 from tests.sim.networks import networks
 
@@ -41,10 +40,14 @@ def messages_of(launch: Launch) -> list[int]:
     return list(range(0, len(launch[1]), 2 if launch[3] else 1))
 
 
-def together(topology: Topology, launches: list[Launch]) -> tuple[list[dict[int, int]], list[int]]:
+def together(
+    topology: Topology, launches: list[Launch], accelerated: bool
+) -> tuple[list[dict[int, int]], list[int]]:
     """Return when each message of each launch arrives, and the bytes on each link."""
     env = simpy.Environment(initial_time=0)
     network = Network(env, topology)
+    if accelerated:
+        network.accelerator = CoflowAccelerator(network, min_messages=2)
     arrivals: list[dict[int, int]] = [{} for _ in launches]
 
     def send(launch: Launch, arrival: dict[int, int]) -> Any:
@@ -61,7 +64,7 @@ def together(topology: Topology, launches: list[Launch]) -> tuple[list[dict[int,
         if (sizes == sizes[0]).all():
             sizes = int(sizes[0])
         coflow = Coflow.between(topology, source, destination)
-        network.launch(coflow, sizes, arrived, some if launch[3] else None)
+        network.launch(CoflowLaunch(coflow, sizes, arrived, some if launch[3] else None))
 
     for launch, arrival in zip(launches, arrivals, strict=True):
         env.process(send(launch, arrival))
@@ -92,10 +95,7 @@ def test_messages_launched_together_arrive_as_those_sent_one_by_one(
 ) -> None:
     topology, launches = case
 
-    with (
-        mock.patch("sim.network.network.MIN_BATCH", 2),
-        mock.patch("sim.network.coflow.active_set.MIN_BATCH", 2),
-    ):
-        arrivals = together(topology, launches)
+    expected = one_by_one(topology, launches)
 
-    assert arrivals == one_by_one(topology, launches)
+    assert together(topology, launches, accelerated=True) == expected
+    assert together(topology, launches, accelerated=False) == expected
