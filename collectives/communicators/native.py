@@ -20,10 +20,11 @@ import torch.distributed as dist
 from collectives.communicators.reduction import TORCH_OP
 from collectives.communicators.requests import Request, apart_from, flat
 from collectives.errors import CollectiveError, NotSupportedError
-from collectives.execution.call import Call, RecentCalls, Report, raise_again
+from collectives.execution.blame import Report, raise_again
+from collectives.execution.call import Call, RecentCalls
 from collectives.execution.clock import RealClock
 from collectives.transports.store_reports import StoreReports, grace
-from collectives.transports.watchdog import Watch
+from collectives.transports.watchdog import Watchdog
 
 VENDOR_DTYPES = frozenset(
     {
@@ -64,7 +65,7 @@ class NativeLauncher:
         self.moves_by_itself = type(group) is dist.ProcessGroup  # one written in Python moves when asked
         self.timeout = timeout
         self.reports = reports
-        self.watch = Watch(reports.any_failed, reports.break_off, grace(timeout) / 4)
+        self.watchdog = Watchdog(reports.any_failed, reports.break_off, grace(timeout) / 4)
         self.recent = RecentCalls()
         self.failure: CollectiveError | None = None
         self._check = check
@@ -161,7 +162,7 @@ class NativeWork:
         limit = self.launcher.timeout if timeout is None else timeout
         kept = grace(limit)
         try:
-            with self.launcher.watch:
+            with self.launcher.watchdog:
                 if limit is None:
                     self.work.wait()
                 else:

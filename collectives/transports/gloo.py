@@ -38,7 +38,7 @@ from collectives.program.chunking import Buffer
 from collectives.program.render import spell_operation
 from collectives.transports.progress import ProgressQueue, ProgressWork
 from collectives.transports.store_reports import StoreReports, grace
-from collectives.transports.watchdog import Watch
+from collectives.transports.watchdog import Watchdog
 
 _PATTERN_BYTES = 8
 _NEVER_SENT = 1 << 30  # a tag beyond those of messages
@@ -70,8 +70,8 @@ class GlooTransport:
         self.rank = group.rank()
         self.world_size = group.size()
         self.number = number
-        watch = Watch(reports.any_failed, reports.break_off, grace(timeout) / 4)
-        self.queue = ProgressQueue(timeout, reports.explain, grace, watch, _QUEUES)
+        watchdog = Watchdog(reports.any_failed, reports.break_off, grace(timeout) / 4)
+        self.queue = ProgressQueue(timeout, reports.explain, grace, watchdog, _QUEUES)
         _QUEUES.add(self.queue)
         self.clock = self.queue.clock
         self.sends: dict[int, list[_Sending]] = {}

@@ -24,7 +24,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from collectives.execution.call import Call, Lane, Report
+from collectives.execution.blame import Report
+from collectives.execution.call import Call, Lane
 from collectives.execution.clock import RealClock
 from collectives.execution.execute import land
 from collectives.program import Local, Recv, Send, Step

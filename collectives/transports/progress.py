@@ -1,4 +1,4 @@
-"""Executions in real time, progressed by whoever calls: there is no thread.
+"""Progress of executions in real time, made by whoever calls: there is no thread.
 
 A Python progress thread costs milliseconds per operation in hand-overs of the interpreter's
 lock.  So the first messages are posted when a collective starts, and every later call, and
@@ -25,9 +25,10 @@ from contextlib import nullcontext, suppress
 from typing import Protocol
 
 from collectives.errors import CollectiveError
-from collectives.execution.call import Call, Lane, RecentCalls, Report, raise_again
+from collectives.execution.blame import Report, raise_again
+from collectives.execution.call import Call, Lane, RecentCalls
 from collectives.execution.clock import RealClock
-from collectives.transports.watchdog import Watch
+from collectives.transports.watchdog import Watchdog
 
 _PAUSE_SECONDS = 50e-6
 """Between two looks at what is in flight."""
@@ -59,7 +60,7 @@ class ProgressQueue:
         timeout: seconds within which a wait ends, with an error if need be, unless it says otherwise.
         explain: turns a failure into the error that is raised, given the seconds that it may take.
         grace: how many of a wait's seconds are kept for `explain`.
-        watch: entered while a wait lasts.
+        watchdog: entered while a wait lasts.
         beside: all queues of this rank, this one included, which advance while this one waits.
 
     Attributes:
@@ -71,7 +72,7 @@ class ProgressQueue:
         timeout: float,
         explain: Callable[[Report, Exception, float], CollectiveError],
         grace: Callable[[float], float] = lambda timeout: 0.0,
-        watch: Watch | None = None,
+        watchdog: Watchdog | None = None,
         beside: Collection[ProgressQueue] = (),
     ) -> None:
         self.beside = beside
@@ -79,7 +80,7 @@ class ProgressQueue:
         self.timeout = timeout
         self.explain = explain
         self.grace = grace
-        self.watch = watch
+        self.watchdog = watchdog
         self.lanes: dict[Lane, deque[ProgressWork]] = {}
         self.recent = RecentCalls()
         self.wait_until: float | None = None
@@ -107,10 +108,11 @@ class ProgressQueue:
         """Advance everything in flight without waiting, and see to it that nothing goes unnoticed.
 
         Raises:
-            CollectiveError: the first step of *lane* was the same in all calls of this for the time-out.
+            CollectiveError: the first execution of *lane* has stood at one step for as long as the time-out,
+                while it was asked for again and again.
         """
         self._poll_and_observe()
-        if lane in self.lanes and self.lanes[lane][0].is_in_vain(self._give_up_after(None)):
+        if lane in self.lanes and self.lanes[lane][0].is_overdue(self._give_up_after(None)):
             self._drive_head(lane, time.monotonic())
 
     def complete(self, work: ProgressWork, timeout: float | None) -> None:
@@ -125,9 +127,9 @@ class ProgressQueue:
 
     def _wait_beside_collectives(self, work: ProgressWork, deadline: float) -> None:
         """Wait while collectives are in flight elsewhere, until the *deadline* or a failure."""
-        with self.watch or nullcontext():
+        with self.watchdog or nullcontext():
             while (elsewhere := self._elsewhere(work)) and not work.finished and time.monotonic() < deadline:
-                if self.watch is not None and self.watch.has_ended_it:
+                if self.watchdog is not None and self.watchdog.has_ended_it:
                     return
                 self._poll_and_observe()
                 for queue in elsewhere:
@@ -158,7 +160,7 @@ class ProgressQueue:
     def _drive_head(self, lane: Lane, deadline: float) -> None:
         self.wait_until = deadline
         try:
-            with self.watch or nullcontext():
+            with self.watchdog or nullcontext():
                 self.lanes[lane][0].drive(deadline)
         finally:
             self.wait_until = None
@@ -196,7 +198,7 @@ class ProgressWork:
         self.handle: Handle | None = None
         self.completed_ps: int | None = None
         self.step = -1
-        self._vain: tuple[int, float] | None = None
+        self._deadline: tuple[int, float] | None = None  # of the step of this number
         self._go(self._next)
 
     @property
@@ -214,11 +216,14 @@ class ProgressWork:
         if self.handle is not None:
             self.handle.observe(self.queue.timeout)
 
-    def is_in_vain(self, give_up: float) -> bool:
-        """Return whether this is over the time, *give_up*, that a call of this gave first in this step."""
-        if self._vain is None or self._vain[0] != self.step:
-            self._vain = self.step, give_up
-        return time.monotonic() > self._vain[1]
+    def is_overdue(self, give_up: float) -> bool:
+        """Return whether the current step has missed its deadline.
+
+        Nobody waits for it, so its deadline is the *give_up* of the first call of this in that step.
+        """
+        if self._deadline is None or self._deadline[0] != self.step:
+            self._deadline = self.step, give_up
+        return time.monotonic() > self._deadline[1]
 
     def drive(self, deadline: float) -> None:
         """Advance to the end, waiting where needed, until *deadline* (monotonic)."""

@@ -1,4 +1,4 @@
-"""The ranks' reports after a failure, exchanged through the group's store.
+"""Reports of the ranks after a failure, collected through the group's store.
 
 Nothing is written as long as all goes well.  When a collective fails on a rank it publishes what
 it was doing, closes its connections, so that whoever waits for it fails at once and does the same,
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from torch._C._distributed_c10d import Store
 
 from collectives.errors import CollectiveError, CollectiveTimeoutError, MismatchError
-from collectives.execution.call import Report, Verdict, diagnose, judge
+from collectives.execution.blame import Report, Verdict, diagnose, judge
 
 _POLL_SECONDS = 0.02
 _MAX_GRACE_SECONDS = 3.0
@@ -62,20 +62,20 @@ class StoreReports:
         The others have *seconds* to report.  The store is asked on a thread, as it does not answer
         when its host is stalled.
         """
-        exchange = _Exchange(self, report, time.monotonic() + seconds)
-        exchange.start()
+        collection = _Collection(self, report, time.monotonic() + seconds)
+        collection.start()
         self.break_off()
-        exchange.join(seconds)
-        if exchange.heard:
-            exchange.join(_STORE_SECONDS)
+        collection.join(seconds)
+        if collection.heard:
+            collection.join(_STORE_SECONDS)
         cause = f"failed: {_first_line(error)}"
-        if exchange.verdict is not None or exchange.heard:
-            reports = dict(exchange.reports)
-            return diagnose(self.rank, report, reports, cause, exchange.verdict or judge(reports))
+        if collection.verdict is not None or collection.heard:
+            reports = dict(collection.reports)
+            return diagnose(self.rank, report, reports, cause, collection.verdict or judge(reports))
         unknown = Verdict(
             CollectiveTimeoutError,
-            f"the other ranks cannot be asked, as the group's store {exchange.trouble}: "
-            "killed or stalled is its host, which is rank 0 unless a launcher is",
+            f"the other ranks cannot be asked, as the group's store {collection.trouble}: the process that "
+            "hosts it was killed or is stalled; that is rank 0, unless a launcher hosts the store",
         )
         return diagnose(self.rank, report, {self.rank: report}, cause, unknown)
 
@@ -104,7 +104,7 @@ class StoreReports:
         return f"{self.prefix}/report/{name}"
 
 
-class _Exchange(threading.Thread):
+class _Collection(threading.Thread):
     """Publishes a report and collects those of the others until a verdict is reached."""
 
     def __init__(self, parent: StoreReports, report: Report, deadline: float) -> None:

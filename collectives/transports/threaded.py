@@ -12,7 +12,8 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from collectives.errors import CollectiveError
-from collectives.execution.call import Call, Report, diagnose, judge
+from collectives.execution.blame import Report, diagnose, judge
+from collectives.execution.call import Call
 from collectives.execution.execute import land
 from collectives.execution.matching import Matching
 from collectives.program import Local, Recv, RecvReduce, Send, Step

@@ -1,8 +1,8 @@
-"""A watch over long waits: when another rank has failed, it ends this rank's wait too.
+"""Watchdog over long waits: when another rank has failed, it ends this rank's wait too.
 
 A rank that waits for the culprit itself would otherwise learn of the failure only when its own
 time is up, which may be long after the others have judged; and they would miss its report.  The
-watch is a thread that sleeps.  It asks the store only while a wait lasts longer than an interval.
+watchdog is a thread that sleeps.  It asks the store only while a wait lasts longer than an interval.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 
 
-class Watch:
+class Watchdog:
     """A context manager around every wait of one communicator.
 
     Args:
@@ -39,7 +39,7 @@ class Watch:
         if self.thread is None:
             reference = weakref.ref(self)
             self.thread = threading.Thread(
-                target=_keep, args=(reference, self.interval), name="watch", daemon=True
+                target=_keep, args=(reference, self.interval), name="watchdog", daemon=True
             )
             self.thread.start()
         self.since = time.monotonic()
@@ -62,10 +62,10 @@ class Watch:
         return not failed
 
 
-def _keep(reference: weakref.ref[Watch], interval: float) -> None:
+def _keep(reference: weakref.ref[Watchdog], interval: float) -> None:
     while True:
         time.sleep(interval)
-        watch = reference()
-        if watch is None or not watch.look():
+        watchdog = reference()
+        if watchdog is None or not watchdog.look():
             return
-        del watch
+        del watchdog

@@ -24,7 +24,7 @@ import simpy
 import torch
 
 from collectives.errors import NotExactError
-from collectives.execution.call import spell_ranks
+from collectives.execution.blame import spell_ranks
 from collectives.execution.execute import execute
 from collectives.execution.transport import Poster
 from collectives.program import Algorithm, Local, Send, Step

@@ -12,7 +12,8 @@ from typing import Any
 
 import simpy
 
-from collectives.execution.call import Call, Lane, RecentCalls, Report
+from collectives.execution.blame import Report
+from collectives.execution.call import Call, Lane, RecentCalls
 from collectives.program import Step
 from collectives.program.chunking import Buffer
 from collectives.simulation.engines.meeting_point import SimulatedExchange, SimulatedPort

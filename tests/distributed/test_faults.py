@@ -144,7 +144,8 @@ def test_where_rank_0_takes_the_store_with_it_the_others_say_so_in_time(
         assert isinstance(account, Account)
         assert re.match(r"CollectiveTimeoutError: rank \d: all_reduce #\d+ \(", account.error)
         assert "the group's store" in account.error
-        assert "killed or stalled is its host, which is rank 0 unless a launcher is" in account.error
+        assert "the process that hosts it was killed or is stalled" in account.error
+        assert "that is rank 0, unless a launcher hosts the store" in account.error
         assert account.wrong == 0
         assert account.seconds < TIMEOUT + MARGIN
         assert "an earlier collective of this group has failed" in account.next_error

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 
 import simpy
 
-from collectives.execution.call import Call, Report, judge, spell_ranks
+from collectives.execution.blame import Report, judge, spell_ranks
+from collectives.execution.call import Call
 from collectives.execution.execute import land
 from collectives.execution.matching import Matching
 from collectives.program import Local, Send, Step

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch.utils.data import DistributedSampler
 
-from collectives.execution.call import spell_ranks
+from collectives.execution.blame import spell_ranks
 from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.notices import Notices

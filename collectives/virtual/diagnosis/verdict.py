@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
-from collectives.execution.call import Call, spell_ranks
+from collectives.execution.blame import spell_ranks
+from collectives.execution.call import Call
 from collectives.simulation.engines.meeting_point import SimulatedExchange
 from collectives.virtual.diagnosis.places import place_of
 from collectives.virtual.diagnosis.waits import judge_messages
