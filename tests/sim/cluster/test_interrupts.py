@@ -9,20 +9,9 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cluster import Cluster, RankThread
-from sim.topology import Topology
+from tests.sim.cluster.clusters import make_cluster, this_rank
 
 TIMES = st.lists(st.integers(0, 50), max_size=6)
-
-
-def this_rank() -> RankThread:
-    rank = Cluster.current()
-    assert rank is not None
-    return rank
-
-
-def one_rank() -> Cluster:
-    return Cluster(Topology.switch(num_ranks=1, bandwidth="1Gbps", latency="1us"))
 
 
 @given(charges=TIMES, fires=TIMES)
@@ -40,7 +29,7 @@ def test_an_event_interrupts_a_computation_when_it_fires_and_the_computation_tak
             rank.charge_ps(duration_ps)
         return rank.now_ps(), rank.computed_ps, rank.waited_ps
 
-    assert one_rank().run(run) == [(sum(charges), sum(charges), 0)]
+    assert make_cluster(1).run(run) == [(sum(charges), sum(charges), 0)]
     assert handled == [(at, at) for at in sorted(fires) if sum(charges) and at <= sum(charges)]
 
 
@@ -61,7 +50,7 @@ def test_a_handler_may_compute_and_start_what_interrupts_again(first: int, again
         rank.charge_ps(first + again + left)
         return [*seen, rank.now_ps()]
 
-    assert one_rank().run(run) == [[first, first + 3 + again, first + 3 + again + left]]
+    assert make_cluster(1).run(run) == [[first, first + 3 + again, first + 3 + again + left]]
 
 
 def test_what_fires_while_the_rank_waits_is_handled_when_it_computes_again() -> None:
@@ -74,7 +63,7 @@ def test_what_fires_while_the_rank_waits_is_handled_when_it_computes_again() -> 
         rank.charge_ps(2)
         return [*seen, rank.now_ps()]
 
-    assert one_rank().run(run) == [[9, 11]]
+    assert make_cluster(1).run(run) == [[9, 11]]
 
 
 def test_a_failure_interrupts_too_and_is_raised_where_it_is_waited_for() -> None:
@@ -91,7 +80,7 @@ def test_a_failure_interrupts_too_and_is_raised_where_it_is_waited_for() -> None
             rank.wait(work, lambda: "nothing")
         return [*seen, rank.now_ps()]
 
-    assert one_rank().run(run) == [[5, 8]]
+    assert make_cluster(1).run(run) == [[5, 8]]
 
 
 def test_a_rank_that_is_killed_while_it_may_be_interrupted_has_computed_until_then() -> None:
@@ -103,7 +92,7 @@ def test_a_rank_that_is_killed_while_it_may_be_interrupted_has_computed_until_th
             rank.interrupt(rank.cluster.env.timeout(at), lambda: handled.append(rank.now_ps()))
         rank.charge_ps(20)
 
-    cluster = one_rank()
+    cluster = make_cluster(1)
     cluster.deaths_ps[0] = 7
     cluster.run(run)
 

@@ -1,11 +1,7 @@
-"""Turns go in order of virtual time, and whatever ends a run ends its threads."""
+"""Turns go in order of virtual time, and whoever fails ends the others."""
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -13,22 +9,9 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cluster import Cluster, RankUnwound
+from sim.cluster import RankUnwound
 from sim.cluster.scheduler import Scheduler, Turn
-from sim.topology import Topology
-
-
-def two_ranks() -> Cluster:
-    return Cluster(Topology.switch(num_ranks=2, bandwidth="1Gbps", latency="1us"))
-
-
-def rank_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]
-
-
-def spin() -> None:
-    while True:
-        pass
+from tests.sim.cluster.clusters import rank_threads
 
 
 @given(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=5), min_size=1, max_size=4))
@@ -87,39 +70,4 @@ def test_a_thread_that_raises_ends_the_run_and_those_that_wait_are_unwound() -> 
     assert isinstance(second.error, KeyError)
     assert first.error is None
     assert ends == [RankUnwound]
-    assert not rank_threads()
-
-
-def test_an_interrupt_that_does_not_wake_the_engine_stops_a_rank_that_computes() -> None:
-    def work(rank: int) -> None:
-        signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # so the engine's thread sleeps on
-        spin()
-
-    began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        two_ranks().run(work)
-
-    assert time.monotonic() - began < 3
-    assert not rank_threads()
-
-
-def test_a_rank_that_swallows_its_end_while_it_computes_meets_it_again() -> None:
-    ends = 0
-
-    def work(rank: int) -> None:
-        nonlocal ends
-        os.kill(os.getpid(), signal.SIGINT)
-        try:
-            spin()
-        except BaseException:
-            ends += 1
-        try:
-            spin()
-        finally:
-            ends += 1
-
-    with pytest.raises(KeyboardInterrupt):
-        two_ranks().run(work)
-
-    assert ends == 2
     assert not rank_threads()

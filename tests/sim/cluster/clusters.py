@@ -1,0 +1,38 @@
+"""Clusters of tests: a switch, and what ranks on it do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from typing import Any
+
+import simpy
+
+from sim.cluster import Cluster, RankThread
+from sim.topology import Topology
+
+
+def make_cluster(num_ranks: int, **options: Any) -> Cluster:
+    topology = Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
+    return Cluster(topology, **options)
+
+
+def this_rank() -> RankThread:
+    rank = Cluster.current()
+    assert rank is not None
+    return rank
+
+
+def after(rank: RankThread, delay_ps: int, value: object = None) -> simpy.Process:
+    """Return a process of *rank* that fires *delay_ps* after the rank's local time."""
+
+    def pause() -> Generator[simpy.Event, Any, object]:
+        yield rank.cluster.env.timeout(delay_ps)
+        return value
+
+    return rank.spawn(pause())
+
+
+def rank_threads() -> list[str]:
+    """Return the names of the threads of ranks that are still there."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]

@@ -1,0 +1,165 @@
+"""A rank computes, waits and polls, each in its own time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+import simpy
+
+from sim.errors import RankError, SimulationError
+from tests.sim.cluster.clusters import after, make_cluster, this_rank
+
+
+def test_charging_advances_only_the_own_clock() -> None:
+    cluster = make_cluster(3, compute={"forward": 10})
+
+    def work(rank: int) -> Any:
+        me = this_rank()
+        for _ in range(rank):
+            me.charge("forward")
+        me.charge("a label without a cost")
+        return me.now_ps()
+
+    assert cluster.run(work) == [0, 10, 20]
+    assert cluster.times_ps == (0, 10, 20)
+    assert cluster.env.now == 0
+
+
+def test_time_cannot_be_charged_backwards() -> None:
+    with pytest.raises(RankError, match="backwards"):
+        make_cluster(1).run(lambda rank: this_rank().charge_ps(-1))
+
+
+def test_waiting_returns_the_value_at_the_time_of_the_event() -> None:
+    def work(rank: int) -> Any:
+        me = this_rank()
+        me.charge_ps(100 * rank)
+        value = me.wait(after(me, 7, "done"), lambda: "a pause")
+        return value, me.now_ps()
+
+    assert make_cluster(3).run(work) == [("done", 7), ("done", 107), ("done", 207)]
+
+
+def test_waiting_for_what_happened_earlier_takes_no_time() -> None:
+    def work(rank: int) -> Any:
+        me = this_rank()
+        event = after(me, 5)
+        me.charge_ps(50)
+        me.wait(event, lambda: "a pause")
+        return me.now_ps()
+
+    assert make_cluster(2).run(work) == [50, 50]
+
+
+def test_poll_sees_all_up_to_and_including_the_local_time() -> None:
+    def work(rank: int) -> Any:
+        me = this_rank()
+        event = after(me, 10)
+        seen = []
+        for _ in range(3):
+            me.charge_ps(5)
+            seen.append(me.poll(event))
+        return seen
+
+    assert make_cluster(2).run(work) == [[False, True, True]] * 2
+
+
+def test_poll_lets_ranks_that_are_behind_go_first() -> None:
+    order: list[int] = []
+
+    def work(rank: int) -> None:
+        me = this_rank()
+        me.charge_ps(10 - rank)
+        me.poll(me.cluster.env.event())
+        order.append(rank)
+
+    make_cluster(3).run(work)
+
+    assert order == [2, 1, 0]
+
+
+def test_a_failed_event_raises_its_error_in_every_rank_that_waits() -> None:
+    shared: dict[str, simpy.Process] = {}
+
+    def work(rank: int) -> Any:
+        me = this_rank()
+        if rank == 0:
+
+            def fail() -> Generator[simpy.Event, Any, None]:
+                yield me.cluster.env.timeout(3)
+                raise OSError("the link is down")
+
+            shared["event"] = me.spawn(fail())
+        with pytest.raises(OSError, match="the link is down"):
+            me.wait(shared["event"], lambda: "the link")
+        return me.now_ps()
+
+    assert make_cluster(3).run(work) == [3, 3, 3]
+
+
+def test_a_failure_that_no_rank_waits_for_fails_the_run() -> None:
+    def work(rank: int) -> None:
+        me = this_rank()
+
+        def fail() -> Generator[simpy.Event, Any, None]:
+            yield me.cluster.env.timeout(3)
+            raise OSError("the link is down")
+
+        me.spawn(fail())
+
+    with pytest.raises(OSError, match="the link is down"):
+        make_cluster(2).run(work)
+
+
+def test_a_failure_within_a_failure_that_was_caught_is_not_reported_again() -> None:
+    def work(rank: int) -> None:
+        me = this_rank()
+
+        def inner() -> Generator[simpy.Event, Any, None]:
+            yield me.cluster.env.timeout(3)
+            raise OSError("the link is down")
+
+        def outer() -> Generator[simpy.Event, Any, None]:
+            yield me.spawn(inner())
+
+        with pytest.raises(OSError, match="down"):
+            me.wait(me.spawn(outer()), lambda: "outer")
+
+    make_cluster(1).run(work)
+
+
+def test_a_message_takes_the_networks_time() -> None:
+    def work(rank: int) -> Any:
+        me = this_rank()
+        me.charge_ps(1000)
+
+        def send() -> Generator[simpy.Event, Any, None]:
+            yield me.cluster.network.transfer(0, 1, 125)
+
+        if rank == 0:
+            me.wait(me.spawn(send()), lambda: "a message")
+        return me.now_ps()
+
+    assert make_cluster(2).run(work) == [1000 + 4_000_000 + 10_000, 1000]
+
+
+def test_waiting_in_another_thread_than_the_ranks_is_refused() -> None:
+    def work(rank: int) -> Any:
+        me = this_rank()
+        caught: list[str] = []
+
+        def elsewhere() -> None:
+            try:
+                me.wait(me.cluster.env.event(), lambda: "ever")
+            except SimulationError as error:
+                caught.append(str(error))
+
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        return caught
+
+    assert "only in its own thread" in make_cluster(1).run(work)[0][0]

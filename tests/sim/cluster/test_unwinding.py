@@ -1,0 +1,133 @@
+"""However a run ends, it says why, and no thread of a rank is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import traceback
+
+import pytest
+
+from sim.cluster import RankUnwound
+from sim.errors import DeadlockError, RankError
+from tests.sim.cluster.clusters import after, make_cluster, rank_threads, this_rank
+
+
+def test_ranks_that_wait_for_nobody_are_named_with_what_they_wait_for() -> None:
+    def work(rank: int) -> None:
+        me = this_rank()
+        me.charge_ps(1_000_000 * rank)
+        if rank != 2:
+            me.wait(me.cluster.env.event(), lambda: f"Recv(peer=2) of step {rank} of ring all_reduce")
+
+    with pytest.raises(DeadlockError) as caught:
+        make_cluster(3).run(work)
+
+    text = str(caught.value)
+    assert "2 of 3 ranks" in text
+    assert "rank 0: waits since 0" in text
+    assert "Recv(peer=2) of step 1 of ring all_reduce" in text
+    assert "rank 2: has finished" in text
+    assert not rank_threads()
+
+
+def test_an_error_names_its_rank_and_shows_the_ranks_own_traceback() -> None:
+    unwound: list[int] = []
+
+    def deep_inside() -> None:
+        raise ValueError("bad label")
+
+    def work(rank: int) -> None:
+        me = this_rank()
+        if rank == 1:
+            deep_inside()
+        try:
+            me.wait(me.cluster.env.event(), lambda: "rank 1")
+        except RankUnwound:
+            unwound.append(rank)
+            raise
+
+    with pytest.raises(RankError, match="rank 1 raised ValueError: bad label") as caught:
+        make_cluster(4).run(work)
+
+    assert caught.value.rank == 1
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert "deep_inside" in "".join(traceback.format_exception(caught.value))
+    assert unwound == [0]  # ranks 2 and 3 had not begun
+    assert not rank_threads()
+
+
+def test_a_rank_that_swallows_its_end_meets_it_again_at_the_next_wait() -> None:
+    def work(rank: int) -> None:
+        me = this_rank()
+        if rank == 1:
+            raise ValueError
+        try:
+            me.wait(me.cluster.env.event(), lambda: "ever")
+        except BaseException:
+            me.poll(me.cluster.env.event())
+
+    with pytest.raises(RankError):
+        make_cluster(2).run(work)
+    assert not rank_threads()
+
+
+@pytest.mark.parametrize("busy", [True, False], ids=["in a computing rank", "in a waiting rank"])
+def test_an_interrupt_stops_promptly_and_leaves_nothing_behind(busy: bool) -> None:
+    def work(rank: int) -> None:
+        me = this_rank()
+        if rank == 0:
+            main = threading.main_thread().ident
+            threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT)).start()
+        while True:
+            if not busy:
+                me.wait(after(me, 5), lambda: "a pause")
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        make_cluster(3).run(work)
+
+    assert time.monotonic() - began < 3
+    assert not rank_threads()
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def test_an_interrupt_that_does_not_wake_the_engine_stops_a_rank_that_computes() -> None:
+    def work(rank: int) -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # so the engine's thread sleeps on
+        spin()
+
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        make_cluster(2).run(work)
+
+    assert time.monotonic() - began < 3
+    assert not rank_threads()
+
+
+def test_a_rank_that_swallows_its_end_while_it_computes_meets_it_again() -> None:
+    ends = 0
+
+    def work(rank: int) -> None:
+        nonlocal ends
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            spin()
+        except BaseException:
+            ends += 1
+        try:
+            spin()
+        finally:
+            ends += 1
+
+    with pytest.raises(KeyboardInterrupt):
+        make_cluster(2).run(work)
+
+    assert ends == 2
+    assert not rank_threads()
