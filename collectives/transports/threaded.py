@@ -27,7 +27,7 @@ DEFAULT_TIMEOUT = 60.0
 T = TypeVar("T")
 
 
-class Exchange:
+class ThreadMeetingPoint:
     """Where the threads meet: messages posted and not yet matched, under one lock."""
 
     def __init__(self, world_size: int) -> None:
@@ -52,27 +52,29 @@ class Exchange:
 
 
 class ThreadedTransport:
-    """One rank's side of an `Exchange`."""
+    """One rank's side of a `ThreadMeetingPoint`."""
 
-    def __init__(self, exchange: Exchange, rank: int, timeout: float = DEFAULT_TIMEOUT) -> None:
-        self.exchange = exchange
+    def __init__(
+        self, meeting_point: ThreadMeetingPoint, rank: int, timeout: float = DEFAULT_TIMEOUT
+    ) -> None:
+        self.meeting_point = meeting_point
         self.rank = rank
-        self.world_size = exchange.world_size
+        self.world_size = meeting_point.world_size
         self.queue = ProgressQueue(timeout, self._explain)
         self.clock = self.queue.clock
 
     def post(self, step: Step, buffer: Buffer, channel: int) -> _StepInFlight:
         """Start all operations of *step*."""
-        in_flight = _StepInFlight(self.exchange, step, buffer)
-        with self.exchange.changed:
+        in_flight = _StepInFlight(self.meeting_point, step, buffer)
+        with self.meeting_point.changed:
             for position, operation in enumerate(step):
                 if isinstance(operation, Local):
                     in_flight.incoming[position] = buffer.source(operation, step)
                     continue
-                met = self.exchange.matching.post(self.rank, operation, channel, (in_flight, position))
+                met = self.meeting_point.matching.post(self.rank, operation, channel, (in_flight, position))
                 if met is not None:
                     _deliver(*met)
-            self.exchange.changed.notify_all()
+            self.meeting_point.changed.notify_all()
         return in_flight
 
     def drain(self, channel: int) -> None:
@@ -80,8 +82,8 @@ class ThreadedTransport:
 
     def start(self, execution: Generator[Any, Any, None], call: Call) -> ProgressWork:
         """Start *execution*; it progresses whenever this rank calls."""
-        with self.exchange.changed:
-            self.exchange.reports[self.rank] = Report(call, "posted", tuple(self.queue.recent))
+        with self.meeting_point.changed:
+            self.meeting_point.reports[self.rank] = Report(call, "posted", tuple(self.queue.recent))
         return self.queue.start(execution, call)
 
     def poll(self) -> None:
@@ -89,18 +91,18 @@ class ThreadedTransport:
         self.queue.poll()
 
     def _explain(self, report: Report, error: Exception, seconds: float) -> CollectiveError:
-        with self.exchange.changed:
-            self.exchange.reports[self.rank] = report
-            reports = dict(self.exchange.reports)
-            gone = dict.fromkeys(sorted(self.exchange.gone), "")
+        with self.meeting_point.changed:
+            self.meeting_point.reports[self.rank] = report
+            reports = dict(self.meeting_point.reports)
+            gone = dict.fromkeys(sorted(self.meeting_point.gone), "")
         return diagnose(self.rank, report, reports, str(error), judge(reports, gone))
 
 
 class _StepInFlight:
     """A step that has been posted; a `collectives.transports.progress.Handle`."""
 
-    def __init__(self, exchange: Exchange, step: Step, buffer: Buffer) -> None:
-        self.exchange = exchange
+    def __init__(self, meeting_point: ThreadMeetingPoint, step: Step, buffer: Buffer) -> None:
+        self.meeting_point = meeting_point
         self.step = step
         self.buffer = buffer
         self.incoming: dict[int, Any] = {}
@@ -114,8 +116,8 @@ class _StepInFlight:
 
     def wait(self, timeout: float) -> None:
         started = time.monotonic()
-        with self.exchange.changed:
-            self.exchange.changed.wait_for(self.done, timeout)
+        with self.meeting_point.changed:
+            self.meeting_point.changed.wait_for(self.done, timeout)
             if self.outstanding:
                 waited = f"timed out after {time.monotonic() - started:.3g} s"
                 raise TimeoutError(self._hopeless() or waited)
@@ -124,8 +126,8 @@ class _StepInFlight:
     def _hopeless(self) -> str:
         """Return why this step can never complete, or nothing."""
         peers = {operation.peer for operation in self._waiting()}
-        gone = sorted(peers & self.exchange.gone)
-        return self.exchange.broken or (f"cannot complete: rank {gone[0]} has returned" if gone else "")
+        gone = sorted(peers & self.meeting_point.gone)
+        return self.meeting_point.broken or (f"cannot complete: rank {gone[0]} has returned" if gone else "")
 
     def _waiting(self) -> list[Send | Recv | RecvReduce]:
         operations = (self.step[position] for position in sorted(self.outstanding))
@@ -152,17 +154,17 @@ def run_threads(
     """
     if world_size < 1:
         raise ValueError(f"world_size must be at least 1, got {world_size}")
-    exchange = Exchange(world_size)
+    meeting_point = ThreadMeetingPoint(world_size)
     results: list[Any] = [None] * world_size
     failures: list[tuple[int, BaseException]] = []
 
     def run(rank: int) -> None:
         try:
-            results[rank] = function(ThreadedTransport(exchange, rank, timeout))
-            exchange.leave(rank)
+            results[rank] = function(ThreadedTransport(meeting_point, rank, timeout))
+            meeting_point.leave(rank)
         except BaseException as error:
             failures.append((rank, error))
-            exchange.break_off(f"broke off: rank {rank} raised {type(error).__name__}: {error}")
+            meeting_point.break_off(f"broke off: rank {rank} raised {type(error).__name__}: {error}")
 
     threads = [
         threading.Thread(target=run, args=(rank,), name=f"rank {rank}", daemon=True)

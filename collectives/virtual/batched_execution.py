@@ -30,7 +30,7 @@ from collectives.execution.transport import Poster
 from collectives.program import Algorithm, Local, Send, Step
 from collectives.program.chunking import Buffer, Chunking
 from collectives.program.rows import Pattern, over_ranks, patterned_rows
-from collectives.simulation.engines.meeting_point import SimulatedExchange, SimulatedPort
+from collectives.simulation.engines.meeting_point import MeetingPoint, SimulatedPort
 from collectives.simulation.engines.row_execution import RowExecution
 from collectives.virtual.transport import SimulatedTransport
 from sim.units import Int64Array
@@ -49,11 +49,11 @@ class BatchedExecutions:
     """The collectives of one group that are carried out for all its ranks at once.
 
     Args:
-        exchange: where the ranks of the group meet.
+        meeting_point: where the ranks of the group meet.
     """
 
-    def __init__(self, exchange: SimulatedExchange) -> None:
-        self._exchange = exchange
+    def __init__(self, meeting_point: MeetingPoint) -> None:
+        self._meeting_point = meeting_point
         self._in_flight: dict[int, BatchedExecution] = {}
 
     def carry_out(
@@ -61,7 +61,7 @@ class BatchedExecutions:
     ) -> Generator[Any, Any, None]:
         """Yield what is to be waited for until this rank is through; as `execute`."""
         assert isinstance(transport, SimulatedTransport)
-        moves = _moves_of(algorithm, buffer, self._exchange)
+        moves = _moves_of(algorithm, buffer, self._meeting_point)
         if moves is None:
             yield from execute(algorithm, buffer, transport, channel)
             return
@@ -69,7 +69,7 @@ class BatchedExecutions:
         port = transport.port(channel)
         batched = self._in_flight.get(channel)
         if batched is None:
-            batched = BatchedExecution(self._exchange, algorithm, buffer.chunking, moves, port)
+            batched = BatchedExecution(self._meeting_point, algorithm, buffer.chunking, moves, port)
             self._in_flight[channel] = batched
         yield batched.join(transport.rank, buffer, port)
         if batched.is_over:
@@ -95,7 +95,7 @@ class BatchedExecution:
     """One call of one collective by all ranks of a group.
 
     Args:
-        exchange: of the group.
+        meeting_point: of the group.
         algorithm: of the collective.
         chunking: of every rank's buffer.
         moves: what is read and written in each row.
@@ -107,24 +107,24 @@ class BatchedExecution:
 
     def __init__(
         self,
-        exchange: SimulatedExchange,
+        meeting_point: MeetingPoint,
         algorithm: Algorithm,
         chunking: Any,
         moves: Sequence[Sequence[_Move]],
         port: SimulatedPort,
     ) -> None:
         self.is_over = False
-        self._env = exchange.network.env
+        self._env = meeting_point.network.env
         self._moves = moves
-        self._num_ranks = len(exchange.hosts)
+        self._num_ranks = len(meeting_point.hosts)
         self._num_scratch = algorithm.num_scratch_chunks(self._num_ranks)
         self._buffers: dict[int, Buffer] = {}
-        self._done = [simpy.Event(self._env) for _ in exchange.hosts]
+        self._done = [simpy.Event(self._env) for _ in meeting_point.hosts]
         self._num_through = 0
         self._coming: list[int] = []
-        self._hosts = hosts = np.array(exchange.hosts)
+        self._hosts = hosts = np.array(meeting_point.hosts)
         self._execution = RowExecution(
-            exchange.network, hosts, algorithm, chunking, port.overheads, self._finish
+            meeting_point.network, hosts, algorithm, chunking, port.overheads, self._finish
         )
 
     def join(self, rank: int, buffer: Buffer, port: SimulatedPort) -> simpy.Event:
@@ -182,12 +182,12 @@ class BatchedExecution:
 
 
 def _moves_of(
-    algorithm: Algorithm, buffer: Buffer, exchange: SimulatedExchange
+    algorithm: Algorithm, buffer: Buffer, meeting_point: MeetingPoint
 ) -> Sequence[Sequence[_Move]] | None:
     """Return what a collective reads and writes in each row, or None if it is to go rank by rank."""
-    num_ranks, chunking = len(exchange.hosts), buffer.chunking
+    num_ranks, chunking = len(meeting_point.hosts), buffer.chunking
     if (
-        not exchange.is_calm
+        not meeting_point.is_calm
         or algorithm.collective not in COLLECTIVES
         or num_ranks < MIN_RANKS
         or not isinstance(chunking, Chunking)

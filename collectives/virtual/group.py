@@ -16,7 +16,7 @@ from collectives.catalogue.selectors import Choice
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.programs import ProgramLauncher
 from collectives.models.cost import selector_on
-from collectives.simulation.engines.meeting_point import SimulatedExchange
+from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.virtual.batched_execution import BatchedExecutions
 from collectives.virtual.transport import SimulatedTransport
 from sim.cluster import RankThread, Surroundings
@@ -30,7 +30,7 @@ class VirtualWorld:
 
     Attributes:
         algorithm: of all-reduce, for groups that choose none.
-        exchanges: the exchange of each communicator of each group.
+        meeting_points: that of each communicator of each group.
         batched: what each of them carries out for all its ranks at once.
         created: how often each rank has made the group or communicator of a name.
         values: the contents of the rank threads' stores.
@@ -42,7 +42,7 @@ class VirtualWorld:
     """
 
     algorithm: Choice
-    exchanges: dict[Hashable, SimulatedExchange] = field(default_factory=dict)
+    meeting_points: dict[Hashable, MeetingPoint] = field(default_factory=dict)
     batched: dict[Hashable, BatchedExecutions] = field(default_factory=dict)
     created: Counter[Hashable] = field(default_factory=Counter)
     values: dict[str, bytes] = field(default_factory=dict)
@@ -85,16 +85,16 @@ class RankThreads:
     def connect(self, algorithm: Choice | None, device: torch.device, timeout: float | None) -> Communicator:
         """Return a new communicator over the simulated network; its time-out is the deadlock."""
         key = (self.key, self.world.count((self.key, self.rank)))
-        if key not in self.world.exchanges:
+        if key not in self.world.meeting_points:
             cluster = self.rank_thread.cluster
             rank_overhead = cluster.scenario.rank_overhead(RankOverhead(), self.hosts)
             delay_ps = self.world.delay_ps
-            exchange = SimulatedExchange(cluster.network, self.hosts, rank_overhead, delay_ps)
-            exchange.is_calm = self.world.is_calm
-            self.world.exchanges[key] = exchange
-            self.world.batched[key] = BatchedExecutions(exchange)
-        exchange = self.world.exchanges[key]
-        transport = SimulatedTransport(exchange, self.rank, self.rank_thread, self.world.trace)
+            meeting_point = MeetingPoint(cluster.network, self.hosts, rank_overhead, delay_ps)
+            meeting_point.is_calm = self.world.is_calm
+            self.world.meeting_points[key] = meeting_point
+            self.world.batched[key] = BatchedExecutions(meeting_point)
+        meeting_point = self.world.meeting_points[key]
+        transport = SimulatedTransport(meeting_point, self.rank, self.rank_thread, self.world.trace)
         topology = self.rank_thread.cluster.topology
         selector = selector_on(topology, algorithm or self.algorithm, self.hosts)
         return Communicator(ProgramLauncher(transport, selector, device, self.world.batched[key].carry_out))

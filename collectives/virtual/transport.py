@@ -16,7 +16,7 @@ from collectives.execution.blame import Report
 from collectives.execution.call import Call, Lane, RecentCalls
 from collectives.program import Step
 from collectives.program.chunking import Buffer
-from collectives.simulation.engines.meeting_point import SimulatedExchange, SimulatedPort
+from collectives.simulation.engines.meeting_point import MeetingPoint, SimulatedPort
 from sim.cluster import RankThread
 from sim.network.stream import Stream
 from sim.scenario.rank_overhead import StepOverheads
@@ -24,18 +24,18 @@ from sim.trace import Trace
 
 
 class _Lane:
-    """Executions that run one after another, and this rank's side of the exchange for them."""
+    """Executions that run one after another, and this rank's side of the meeting point for them."""
 
-    def __init__(self, exchange: SimulatedExchange, rank: int) -> None:
-        self.port = SimulatedPort(exchange, rank)
-        self.stream = Stream(exchange.network.env)
+    def __init__(self, meeting_point: MeetingPoint, rank: int) -> None:
+        self.port = SimulatedPort(meeting_point, rank)
+        self.stream = Stream(meeting_point.network.env)
 
 
 class SimulatedTransport:
     """The transport of a rank thread: what is in one lane of its group runs one after another.
 
     Args:
-        exchange: shared by all ranks of the group.
+        meeting_point: shared by all ranks of the group.
         rank: this rank within the group.
         rank_thread: the thread on which it runs.
         trace: gets a span for every collective, if given.
@@ -43,20 +43,20 @@ class SimulatedTransport:
 
     def __init__(
         self,
-        exchange: SimulatedExchange,
+        meeting_point: MeetingPoint,
         rank: int,
         rank_thread: RankThread,
         trace: Trace | None = None,
     ) -> None:
-        self.exchange = exchange
+        self.meeting_point = meeting_point
         self.rank = rank
-        self.world_size = len(exchange.hosts)
+        self.world_size = len(meeting_point.hosts)
         self.clock = rank_thread
         self.trace = trace
         self.recent = RecentCalls()
         self.lanes: dict[Lane, _Lane] = {}
         self._ports: dict[int, SimulatedPort] = {}
-        rank_thread.on_death.append(partial(exchange.remove, rank))
+        rank_thread.on_death.append(partial(meeting_point.remove, rank))
 
     def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
         """Start all operations of *step*; the event fires when all are complete."""
@@ -66,16 +66,16 @@ class SimulatedTransport:
         """Return None: a step is complete when its sends are."""
 
     def port(self, channel: int) -> SimulatedPort:
-        """Return this rank's side of the exchange for the execution on *channel*."""
+        """Return this rank's side of the meeting point for the execution on *channel*."""
         return self._ports[channel]
 
     def start(self, execution: Generator[Any, Any, None], call: Call) -> SimulatedWork:
         """Start *execution* at the rank's local time, after those started before it in its lane."""
         self.clock.check_thread()
         self.recent.append(call)
-        self.exchange.reports[self.rank] = Report(call, "posted", tuple(self.recent))
+        self.meeting_point.reports[self.rank] = Report(call, "posted", tuple(self.recent))
         if call.lane not in self.lanes:
-            self.lanes[call.lane] = _Lane(self.exchange, self.rank)
+            self.lanes[call.lane] = _Lane(self.meeting_point, self.rank)
         lane = self.lanes[call.lane]
         observed = partial(self._observe, execution, call, lane.port)
         done = lane.stream.submit(observed, not_before_ps=self.clock.now_ps())
@@ -84,9 +84,9 @@ class SimulatedTransport:
     def _observe(
         self, execution: Generator[Any, Any, None], call: Call, port: SimulatedPort
     ) -> Generator[Any, Any, None]:
-        env = self.exchange.network.env
+        env = self.meeting_point.network.env
         began_ps, channel = int(env.now), call.channel()
-        rank_overhead = self.exchange.rank_overhead
+        rank_overhead = self.meeting_point.rank_overhead
         overheads = None
         if call.lane is None and not rank_overhead.is_free:
             overheads = StepOverheads(rank_overhead, self.world_size, call.sequence)
@@ -120,13 +120,13 @@ class SimulatedWork:
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait in virtual time; *timeout* is not needed, as a deadlock is found at once."""
-        exchange, rank = self.port.exchange, self.port.rank
-        exchange.waiting[rank] = self.call
+        meeting_point, rank = self.port.meeting_point, self.port.rank
+        meeting_point.waiting[rank] = self.call
         self.rank_thread.wait(self.done, self._describe)
-        del exchange.waiting[rank]
+        del meeting_point.waiting[rank]
 
     def _describe(self) -> str:
-        group = self.port.exchange.group
+        group = self.port.meeting_point.group
         numbered = f", {group}, numbered from 0" if group else ""
         return f"{self.call}{numbered}: {self.port.doing()}"
 

@@ -1,7 +1,7 @@
 """Meeting point of the ranks of a group in virtual time: messages posted, matched, under way and lost.
 
 A message sets out when both its sides have posted it.  What was never matched is what a deadlock is made
-of, so the exchange also knows which call each rank waits in, and gives the verdict.
+of, so the meeting point also knows which call each rank waits in, and gives the verdict.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Observer(Protocol):
     """Sees what the ranks of a group do in virtual time; changes nothing."""
 
     def posted(self, rank: int, step: int, pause_ps: int, reducing_ps: int, done: simpy.Event) -> None:
-        """Note that *rank* has come to *step*: pauses, then exchanges, then reduces, then is *done*."""
+        """Note that *rank* has come to *step*: pauses, then passes messages, then reduces, then is *done*."""
 
     def matched(
         self, ranks: tuple[int, int], steps: tuple[int, int], nbytes: int, arrival: simpy.Event
@@ -43,7 +43,7 @@ class Observer(Protocol):
         """
 
 
-class SimulatedExchange:
+class MeetingPoint:
     """Where the ranks of one group meet: messages posted and not yet matched.
 
     Args:
@@ -139,17 +139,17 @@ class SimulatedExchange:
 
 
 class SimulatedPort:
-    """One rank's side of an exchange: enough to run a program.
+    """One rank's side of a meeting point: enough to run a program.
 
     Attributes:
         progress: says what this rank waits for, where its steps are not posted here but carried out
             together with those of all other ranks.
     """
 
-    def __init__(self, exchange: SimulatedExchange, rank: int) -> None:
-        self.exchange = exchange
+    def __init__(self, meeting_point: MeetingPoint, rank: int) -> None:
+        self.meeting_point = meeting_point
         self.rank = rank
-        self.world_size = len(exchange.hosts)
+        self.world_size = len(meeting_point.hosts)
         self.current: _StepInFlight | None = None
         self.step = -1
         self.overheads: StepOverheads | None = None
@@ -169,15 +169,15 @@ class SimulatedPort:
     def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
         """Start all operations of *step*; the event fires when all are complete."""
         self.step += 1
-        env = self.exchange.network.env
+        env = self.meeting_point.network.env
         in_flight = self.current = _StepInFlight(env, self.what, self.rank, self.step, step, buffer)
         pause_ps = 0
         if self.overheads is not None:
             pause_ps = self.overheads.before(self.rank, in_flight.remaining)
             reduced = sum(buffer.nbytes(operation) for operation in step if operation.reduces)
             in_flight.reducing_ps = self.overheads.reduction(self.rank, reduced)
-        if self.exchange.observer is not None:
-            self.exchange.observer.posted(
+        if self.meeting_point.observer is not None:
+            self.meeting_point.observer.posted(
                 self.rank, self.step, pause_ps, in_flight.reducing_ps, in_flight.done
             )
         if pause_ps:
@@ -188,15 +188,15 @@ class SimulatedPort:
 
     def _offer(self, in_flight: _StepInFlight, channel: int) -> None:
         """Let peers find the messages of a step; without any, it is complete."""
-        if self.rank in self.exchange.dead:
+        if self.rank in self.meeting_point.dead:
             return
         if not in_flight.remaining:
             in_flight.complete()
         for position, operation in enumerate(in_flight.step):
             if not isinstance(operation, Local):
-                met = self.exchange.matching.post(self.rank, operation, channel, (in_flight, position))
+                met = self.meeting_point.matching.post(self.rank, operation, channel, (in_flight, position))
                 if met is not None:
-                    self.exchange.start_transfer(*met)
+                    self.meeting_point.start_transfer(*met)
 
     def drain(self, channel: int) -> None:
         """Return None: a step is complete when its sends are."""

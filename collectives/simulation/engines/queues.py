@@ -23,7 +23,7 @@ from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.program.rows import patterned_rows
 from collectives.simulation.engines.makespan import Makespan
-from collectives.simulation.engines.meeting_point import Observer, SimulatedExchange
+from collectives.simulation.engines.meeting_point import MeetingPoint, Observer
 from collectives.simulation.engines.rank_by_rank import RankByRank
 from collectives.simulation.engines.row_execution import RowExecution
 from sim.network import Network
@@ -150,8 +150,8 @@ class EventQueue:
         self._hosts = np.arange(network.topology.num_ranks) if hosts is None else np.asarray(hosts)
         self._rank_overhead = rank_overhead or RankOverhead()
         self._delays_ps = self._rank_overhead.delays_of(len(self._hosts))
-        self._exchange = SimulatedExchange(network, self._hosts.tolist())
-        self._exchange.observer = observer
+        self._meeting_point = MeetingPoint(network, self._hosts.tolist())
+        self._meeting_point.observer = observer
         self._calls: list[_Call] = []
         self._num_done = np.zeros(len(self._hosts), dtype=np.int64)  # calls that each rank is through with
 
@@ -165,7 +165,7 @@ class EventQueue:
         finished = partial(self._note_finished, number)
         execution: Execution
         if self._rank_by_rank or not matches_by_rows(algorithm, num_ranks, chunking):
-            execution = RankByRank(self._exchange, algorithm, chunking, overheads, number, finished)
+            execution = RankByRank(self._meeting_point, algorithm, chunking, overheads, number, finished)
         else:
             execution = RowExecution(self._network, self._hosts, algorithm, chunking, overheads, finished)
         env = self._network.env

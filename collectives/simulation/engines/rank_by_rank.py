@@ -14,7 +14,7 @@ import numpy as np
 from collectives.execution.execute import execute
 from collectives.program import Algorithm
 from collectives.program.chunking import Buffer, Chunking
-from collectives.simulation.engines.meeting_point import SimulatedExchange, SimulatedPort
+from collectives.simulation.engines.meeting_point import MeetingPoint, SimulatedPort
 from sim.scenario.rank_overhead import StepOverheads
 from sim.units import Int64Array
 
@@ -23,7 +23,7 @@ class RankByRank:
     """One collective on the ranks of a group; a `collectives.simulation.engines.queues.Execution`.
 
     Args:
-        exchange: where the ranks meet.
+        meeting_point: where the ranks meet.
         algorithm: the program of every rank.
         chunking: how it divides the buffer.
         overheads: what ranks add to the time of the network, if anything.
@@ -33,14 +33,14 @@ class RankByRank:
 
     def __init__(
         self,
-        exchange: SimulatedExchange,
+        meeting_point: MeetingPoint,
         algorithm: Algorithm,
         chunking: Chunking,
         overheads: StepOverheads | None,
         channel: int,
         finished: Callable[[Int64Array], None],
     ) -> None:
-        self._exchange = exchange
+        self._meeting_point = meeting_point
         self._algorithm = algorithm
         self._buffer = Buffer(chunking)
         self._overheads = overheads
@@ -50,10 +50,10 @@ class RankByRank:
     def begin(self, ranks: Int64Array) -> None:
         """Let *ranks* start now."""
         for rank in ranks.tolist():
-            self._exchange.network.env.process(self._run(rank))
+            self._meeting_point.network.env.process(self._run(rank))
 
     def _run(self, rank: int) -> Generator[Any, Any, None]:
-        port = SimulatedPort(self._exchange, rank)
+        port = SimulatedPort(self._meeting_point, rank)
         port.begin(f"{self._algorithm.collective} by {self._algorithm}", self._overheads)
         yield from execute(self._algorithm, self._buffer, port, self._channel)
         self._finished(np.array([rank]))

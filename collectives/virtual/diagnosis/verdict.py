@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from collectives.execution.blame import spell_ranks
 from collectives.execution.call import Call
-from collectives.simulation.engines.meeting_point import SimulatedExchange
+from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.virtual.diagnosis.places import place_of
 from collectives.virtual.diagnosis.waits import judge_messages
 from collectives.virtual.group import VirtualWorld
@@ -47,16 +47,18 @@ class Diagnosis:
 
     def verdicts(self) -> Iterator[str]:
         """Yield, for every group in which ranks wait, whom they wait for in vain, and why."""
-        exchanges = VirtualWorld.of(self.cluster).exchanges
-        waiting = {key: exchange for key, exchange in exchanges.items() if exchange.waiting}
+        meeting_points = VirtualWorld.of(self.cluster).meeting_points
+        waiting = {
+            key: meeting_point for key, meeting_point in meeting_points.items() if meeting_point.waiting
+        }
         in_messages = _in_messages(waiting.values())
         wrong = judge_messages(in_messages)
         if wrong:
             yield wrong
-        groups: defaultdict[Hashable, list[SimulatedExchange]] = defaultdict(list)
-        for exchange in waiting.values():
-            if not wrong or any(call.lane is None for call in exchange.waiting.values()):
-                groups[tuple(exchange.hosts)].append(exchange)
+        groups: defaultdict[Hashable, list[MeetingPoint]] = defaultdict(list)
+        for meeting_point in waiting.values():
+            if not wrong or any(call.lane is None for call in meeting_point.waiting.values()):
+                groups[tuple(meeting_point.hosts)].append(meeting_point)
         for alike in groups.values():
             if len(alike) > 1:
                 yield _of_other_names(alike)
@@ -78,21 +80,21 @@ class Diagnosis:
         return "waits for something else"
 
 
-def _in_messages(exchanges: Iterable[SimulatedExchange]) -> dict[int, Call]:
+def _in_messages(meeting_points: Iterable[MeetingPoint]) -> dict[int, Call]:
     """Return the messages that ranks wait in, by rank, with the ranks' numbers in the run."""
     return {
-        exchange.hosts[rank]: call.at(exchange.hosts)
-        for exchange in exchanges
-        for rank, call in exchange.waiting.items()
+        meeting_point.hosts[rank]: call.at(meeting_point.hosts)
+        for meeting_point in meeting_points
+        for rank, call in meeting_point.waiting.items()
         if call.lane is not None
     }
 
 
-def _of_other_names(exchanges: Sequence[SimulatedExchange]) -> str:
+def _of_other_names(meeting_points: Sequence[MeetingPoint]) -> str:
     """Return what is wrong where the same ranks wait in several groups, each of them all."""
     parts = [
         f"{spell_ranks([one.hosts[rank] for rank in one.waiting])} in {next(iter(one.waiting.values()))}"
-        for one in exchanges
+        for one in meeting_points
     ]
     return (
         f"{'; '.join(parts)}: in different groups of the same ranks; every rank must make and use the same "

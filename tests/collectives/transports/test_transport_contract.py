@@ -11,7 +11,7 @@ from collectives import NotSupportedError, verify
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.connection import connect
 from collectives.communicators.programs import ProgramLauncher
-from collectives.simulation.engines.meeting_point import SimulatedExchange
+from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.transports.nccl import NcclTransport
 from collectives.transports.store_reports import StoreReports
 from collectives.transports.threaded import run_threads
@@ -42,12 +42,12 @@ def in_virtual_time(
 ) -> list[Any]:
     topology = Topology.switch(num_ranks=world_size, bandwidth="10Gbps", latency="1us")
     cluster = Cluster(topology, compute={"poll": 10_000_000})
-    exchange = SimulatedExchange(cluster.network)
+    meeting_point = MeetingPoint(cluster.network)
 
     def run(rank: int) -> Any:
         rank_thread = Cluster.current()
         assert rank_thread is not None
-        transport = SimulatedTransport(exchange, rank, rank_thread)
+        transport = SimulatedTransport(meeting_point, rank, rank_thread)
         return play(Communicator(ProgramLauncher(transport, algorithm)), scenarios)
 
     return cluster.run(run)
