@@ -29,8 +29,7 @@ from sim.hardware import Device
 from sim.network import Network
 from sim.network.stream import Stream
 from sim.network.transfers import transfer_times
-from sim.scenario.conditions import Background, Condition, LinkChange, LinkFailure, Straggler
-from sim.scenario.rank_overhead import Jitter
+from sim.scenario.conditions import Background, Condition, Jitter, LinkChange, LinkFailure, Straggler
 from sim.topology import Topology
 from sim.trace import Trace
 

@@ -16,8 +16,7 @@ import numpy as np
 from collectives.virtual.iterations import Iterations
 from sim.cluster import Cluster, RankThread
 from sim.errors import ConditionError
-from sim.scenario.conditions import Condition, Straggler
-from sim.scenario.rank_overhead import Jitter
+from sim.scenario.conditions import Condition, Jitter, Straggler
 from sim.topology import Topology
 from sim.topology.placement import check_place
 from sim.units import Quantity, parse_time

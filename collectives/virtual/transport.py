@@ -19,7 +19,7 @@ from collectives.program.chunking import Buffer
 from collectives.simulation.engines.meeting_point import MeetingPoint, SimulatedPort
 from sim.cluster import RankThread
 from sim.network.stream import Stream
-from sim.scenario.rank_overhead import StepOverheads
+from sim.scenario.step_overheads import StepOverheads
 from sim.trace import Trace
 
 

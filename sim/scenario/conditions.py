@@ -1,4 +1,4 @@
-"""Conditions of a cluster: what makes it other than its topology says.
+"""Conditions of a cluster: slow ranks, links that change or fail, random pauses, other traffic.
 
     Jitter        every rank pauses at random before its steps (see `sim.scenario.rank_overhead`)
     Straggler     one rank is late, or slow
@@ -12,17 +12,53 @@ What a condition needs to know of a topology is checked when it meets one (`sim.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
 
 from sim.errors import ConditionError
-from sim.scenario.rank_overhead import Jitter
-from sim.units import Quantity, parse_bandwidth, parse_time
+from sim.units import Int64Array, Quantity, parse_bandwidth, parse_time
 
+Distribution: TypeAlias = Literal["uniform", "exponential"]
 Factor: TypeAlias = int | float | Fraction
 Link: TypeAlias = str | int
 """A name, as `sim.topology.topology.Topology.link_name` gives it, or a number."""
+
+
+@dataclass(frozen=True)
+class Jitter:
+    """A random pause of every rank before every step that it takes part in.
+
+    Attributes:
+        mean: of the pause, ``"1us"`` or seconds.
+        distribution: ``uniform`` from 0 to twice the mean, or ``exponential``.
+        seed: of the generator; the same seed gives the same run.
+    """
+
+    mean: Quantity
+    distribution: Distribution = "uniform"
+    seed: int = 0
+    mean_ps: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mean_ps", parse_time(self.mean, "jitter"))
+        if self.distribution not in get_args(Distribution):
+            known = ", ".join(get_args(Distribution))
+            raise ConditionError(
+                f"jitter: unknown distribution {self.distribution!r}; expected one of {known}"
+            )
+
+    def draws(self, call: int, num_ranks: int) -> Iterator[Int64Array]:
+        """Yield the pauses of all ranks, in picoseconds, in the *call*-th collective of a communicator."""
+        generator = np.random.Generator(np.random.SFC64([self.seed, call]))
+        while True:
+            if self.distribution == "uniform":
+                yield (generator.random(num_ranks) * (2 * self.mean_ps)).astype(np.int64)
+            else:
+                yield (generator.standard_exponential(num_ranks) * self.mean_ps).astype(np.int64)
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from sim.network import Network
 from sim.network.coflow import CoflowAccelerator
 from sim.network.link_events import BandwidthChange, Failure, LinkEvents, OtherTraffic
 from sim.network.recorder import Recorder
-from sim.scenario.conditions import Background, Condition, LinkChange, LinkFailure, Straggler
-from sim.scenario.rank_overhead import Jitter, RankOverhead
+from sim.scenario.conditions import Background, Condition, Jitter, LinkChange, LinkFailure, Straggler
+from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.topology.placement import check_place
 from sim.topology.routing import Routing

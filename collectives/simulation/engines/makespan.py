@@ -28,7 +28,8 @@ from collectives.program.rows import Pattern, Rotating, Sizes, patterned_rows, r
 from collectives.simulation.engines.coflow_times import Passage, Thinned, together
 from collectives.simulation.engines.trickle import MAX_TRICKLE, Trickle
 from sim.errors import UnitError
-from sim.scenario.rank_overhead import RankOverhead, StepOverheads
+from sim.scenario.rank_overhead import RankOverhead
+from sim.scenario.step_overheads import StepOverheads
 from sim.topology import Topology
 from sim.units import MAX_PS, Int64Array
 

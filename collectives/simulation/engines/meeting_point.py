@@ -21,7 +21,8 @@ from collectives.program import Local, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.program.render import spell_message, spell_operation
 from sim.network import Network
-from sim.scenario.rank_overhead import RankOverhead, StepOverheads
+from sim.scenario.rank_overhead import RankOverhead
+from sim.scenario.step_overheads import StepOverheads
 
 
 class Observer(Protocol):

@@ -25,10 +25,11 @@ from collectives.program.rows import patterned_rows
 from collectives.simulation.engines.makespan import Makespan
 from collectives.simulation.engines.meeting_point import MeetingPoint, Observer
 from collectives.simulation.engines.rank_by_rank import RankByRank
-from collectives.simulation.engines.row_execution import RowExecution
+from collectives.simulation.engines.row_execution import RowExecution, call_after
 from sim.network import Network
 from sim.scenario import Scenario
-from sim.scenario.rank_overhead import RankOverhead, StepOverheads, call_after
+from sim.scenario.rank_overhead import RankOverhead
+from sim.scenario.step_overheads import StepOverheads
 from sim.topology import Topology
 from sim.units import Int64Array
 

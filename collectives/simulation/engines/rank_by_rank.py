@@ -15,7 +15,7 @@ from collectives.execution.execute import execute
 from collectives.program import Algorithm
 from collectives.program.chunking import Buffer, Chunking
 from collectives.simulation.engines.meeting_point import MeetingPoint, SimulatedPort
-from sim.scenario.rank_overhead import StepOverheads
+from sim.scenario.step_overheads import StepOverheads
 from sim.units import Int64Array
 
 

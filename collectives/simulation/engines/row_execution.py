@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import numpy as np
+import simpy
 
 from collectives.program import Algorithm, Step
 from collectives.program.chunking import Chunking
@@ -24,7 +25,7 @@ from collectives.simulation.engines.agenda import Agenda
 from collectives.simulation.engines.row_messages import Row, RowMessages
 from sim.network import Network
 from sim.network.coflow import Coflow, CoflowLaunch
-from sim.scenario.rank_overhead import StepOverheads, call_after
+from sim.scenario.step_overheads import StepOverheads
 from sim.units import Int64Array
 
 
@@ -185,3 +186,20 @@ class RowExecution:
         topology, hosts = self._network.topology, self._hosts
         coflow = Coflow.between(topology, hosts[source], hosts[destination])
         return RowMessages(coflow, source, destination, len(hosts), lasting=True)
+
+
+def call_after(
+    env: simpy.Environment, delays_ps: Int64Array, ranks: Int64Array, then: Callable[[Int64Array], None]
+) -> None:
+    """Call *then* with *ranks*, each after its delay; at once with those that have none."""
+    if not delays_ps.any():
+        if len(ranks):
+            then(ranks)
+        return
+    for delay_ps in np.unique(delays_ps).tolist():
+        some = ranks[delays_ps == delay_ps]
+        if delay_ps:
+            event = env.timeout(delay_ps, value=some)
+            event.callbacks.append(lambda fired: then(fired.value))
+        else:
+            then(some)

@@ -140,7 +140,7 @@ class CoflowAccelerator:
             begun.difference_update(met)
 
             too_few = len(active.coflow) < self._min_messages and not met
-            if too_few or not self._network.links.are_free(active.coflow.crossings.links.tolist()):
+            if too_few or self._meets_flows(active.coflow):
                 yield from self._remainders(active, now)
                 for number in met:
                     yield from self._dissolve(number, now)
@@ -166,6 +166,11 @@ class CoflowAccelerator:
                     self._settling.at(end)
             else:
                 yield from self._dissolve(number, active.start_ps)
+
+    def _meets_flows(self, coflow: Coflow) -> bool:
+        """Return whether flows are on links of *coflow*."""
+        links = self._network.links
+        return links.num_flows > 0 and not links.are_free(coflow.crossings.links.tolist())
 
     def _one_of(self, first: ActiveCoflow, second: ActiveCoflow, now: int) -> ActiveCoflow | None:
         """Return two as one that begins *now*; None where too little symmetry is left."""

@@ -25,8 +25,7 @@ from collectives.simulation.run import Run
 from sim.network import Network
 from sim.network.recorder import Recorder
 from sim.scenario import Scenario
-from sim.scenario.conditions import Background, Condition, LinkChange, LinkFailure, Straggler
-from sim.scenario.rank_overhead import Jitter
+from sim.scenario.conditions import Background, Condition, Jitter, LinkChange, LinkFailure, Straggler
 from sim.topology import Topology
 from tests.sim.networks import networks
 

@@ -20,7 +20,7 @@ from collectives import Job, NotSupportedError, simulate, simulate_jobs
 from collectives.algorithms import ALGORITHMS
 from collectives.simulation.run import Run
 from sim.network import Network
-from sim.scenario.rank_overhead import Jitter
+from sim.scenario.conditions import Jitter
 from sim.topology import Topology
 from tests.sim.networks import networks
 
