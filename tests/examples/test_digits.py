@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from collectives.virtual import run_virtual
+from collectives.virtual import run
 from ddp import Profile
 from sim.errors import RankError
 from sim.topology import Topology
@@ -32,7 +32,7 @@ def under_torchrun(output, *arguments):
 
 def in_virtual_time(num_ranks, output, *arguments, compute=None):
     topology = Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
-    return run_virtual(SCRIPT, topology, argv=["--output", str(output), *arguments], compute=compute)
+    return run(SCRIPT, network=topology, argv=["--output", str(output), *arguments], compute=compute)
 
 
 def parameters(output):
@@ -72,8 +72,8 @@ def test_a_run_in_virtual_time_repeats_and_its_trace_too(tmp_path):
     runs = []
     for number in range(2):
         folder = tmp_path / str(number)
-        run = in_virtual_time(4, folder, "--epochs", "1", "--trace", str(folder / "trace.json"))
-        runs.append((run.times_ps, (folder / "trace.json").read_bytes(), parameters(folder)))
+        outcome = in_virtual_time(4, folder, "--epochs", "1", "--trace", str(folder / "trace.json"))
+        runs.append((outcome.times_ps, (folder / "trace.json").read_bytes(), parameters(folder)))
 
     assert runs[0][:2] == runs[1][:2]
     assert bitwise_equal(runs[0][2], runs[1][2])
@@ -88,9 +88,9 @@ def test_a_recorded_profile_charges_the_virtual_ranks(tmp_path):
     trace = tmp_path / "trace.json"
 
     charges = profile.compute_charges()
-    run = in_virtual_time(4, tmp_path, "--epochs", "1", "--trace", str(trace), compute=charges)
+    outcome = in_virtual_time(4, tmp_path, "--epochs", "1", "--trace", str(trace), compute=charges)
 
-    assert run.seconds > 11 * profile.compute_seconds
+    assert outcome.seconds > 11 * profile.compute_seconds
     tracks = {event.get("cat") for event in json.loads(trace.read_text())["traceEvents"]}
     assert {"compute", "communication"} <= tracks
 

@@ -9,7 +9,7 @@ import torch.distributed.checkpoint as dcp
 import torch.distributed.rpc
 
 from collectives.errors import NotSupportedError
-from collectives.virtual import run_virtual
+from collectives.virtual import run
 from sim.errors import RankError, SimulationError
 from sim.topology import Topology
 
@@ -49,18 +49,18 @@ def sparse_gradients(path):
     ],
 )
 def test_what_cannot_run_is_refused(tmp_path, work, kind, reason):
-    def run(rank):
+    def task(rank):
         dist.init_process_group("gloo")
         work(tmp_path)
 
     with pytest.raises(RankError, match=reason) as caught:
-        run_virtual(run, SWITCH)
+        run(task, network=SWITCH)
 
     assert isinstance(caught.value.__cause__, kind)
 
 
 def test_one_rank_at_a_time_may_profile():
-    def run(rank):
+    def task(rank):
         dist.init_process_group("gloo")
         for turn in range(2):
             if rank == turn:
@@ -73,6 +73,6 @@ def test_one_rank_at_a_time_may_profile():
         return "aten::add" in {event.name for event in profile.events()}
 
     assert (
-        run_virtual(run, Topology.switch(num_ranks=2, bandwidth="100Gbps", latency="2us")).results
+        run(task, network=Topology.switch(num_ranks=2, bandwidth="100Gbps", latency="2us")).results
         == [True] * 2
     )

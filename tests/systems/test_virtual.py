@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch.distributed as dist
 
-from collectives.virtual import run_virtual
+from collectives.virtual import run
 from sim.topology import Topology
 from tests.systems.catalogue import SYSTEMS
 from tests.systems.system import counted_calls, difference
@@ -23,7 +23,7 @@ SLOW = {
 }
 
 
-def run(system, topology, backend):
+def run_system(system, topology, backend):
     def work(rank):
         dist.init_process_group(backend)
         try:
@@ -32,7 +32,7 @@ def run(system, topology, backend):
             dist.destroy_process_group()
 
     with counted_calls() as calls:
-        ran = run_virtual(work, topology)
+        ran = run(work, network=topology)
     system.check(ran.results, calls.values())
     return ran
 
@@ -43,8 +43,8 @@ def test_it_gives_what_one_process_gives_on_any_network(name):
     per_node = 2 if system.world_size % 2 == 0 else 1
     nodes = Topology.nodes(num_nodes=system.world_size // per_node, ranks_per_node=per_node, **SLOW)
 
-    fast = run(system, Topology.switch(num_ranks=system.world_size, **FAST), "nccl")
-    slow = run(system, nodes, system.other_backend)
+    fast = run_system(system, Topology.switch(num_ranks=system.world_size, **FAST), "nccl")
+    slow = run_system(system, nodes, system.other_backend)
 
     assert difference(fast.results, slow.results) == 0.0
     assert fast.seconds < slow.seconds
@@ -55,7 +55,7 @@ def test_times_repeat_to_the_picosecond(name):
     system = SYSTEMS[name]
     topology = Topology.switch(num_ranks=system.world_size, **FAST)
 
-    first, second = (run(system, topology, "nccl") for _ in range(2))
+    first, second = (run_system(system, topology, "nccl") for _ in range(2))
 
     assert first.times_ps == second.times_ps
 

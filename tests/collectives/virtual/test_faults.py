@@ -12,7 +12,7 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.virtual import run_virtual
+from collectives.virtual import run
 from sim.cluster import Cluster
 from sim.errors import DeadlockError, RankError
 from tests.collectives.virtual.clusters import switch
@@ -52,7 +52,7 @@ def scenarios(draw: Any, faults: tuple[str, ...], min_size: int) -> Scenario:
 def go_through(scenario: Scenario) -> None:
     """Run the scenario's ranks in virtual time."""
     topology = switch(scenario.world_size)
-    run_virtual(lambda rank: make_calls(scenario, rank), topology, algorithm=scenario.algorithm)
+    run(lambda rank: make_calls(scenario, rank), network=topology, algorithm=scenario.algorithm)
 
 
 def make_calls(scenario: Scenario, rank: int) -> None:

@@ -15,7 +15,7 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.virtual import run_virtual
+from collectives.virtual import run
 from collectives.virtual.faults import DeadRank, MessageDelay
 from sim import LinkFailure, Straggler
 from sim.cluster import Cluster
@@ -48,9 +48,9 @@ def make_calls(rank: int) -> list[float]:
 def test_delays_of_messages_follow_their_seed_and_change_times_but_never_results(
     seeds: tuple[int, int], world_size: int
 ) -> None:
-    plain = run_virtual(make_calls, switch(world_size))
+    plain = run(make_calls, network=switch(world_size))
     first, again, other = (
-        run_virtual(make_calls, switch(world_size), conditions=[MessageDelay("50us", seed)])
+        run(make_calls, network=switch(world_size), conditions=[MessageDelay("50us", seed)])
         for seed in (seeds[0], *seeds)
     )
 
@@ -67,15 +67,15 @@ def test_a_rank_killed_at_any_time_is_named_with_that_time_or_was_through_by_the
 ) -> None:
     slowness = [Straggler(victim, factor=2, delay="15us")] if slow else []
     death = DeadRank(victim, at=death_ps / 1e12)
-    whole = run_virtual(make_calls, switch(4), conditions=slowness)
+    whole = run(make_calls, network=switch(4), conditions=slowness)
 
     for _ in range(2):
         if death_ps >= whole.times_ps[victim] and death.at_ps != whole.times_ps[victim]:
-            run = run_virtual(make_calls, switch(4), conditions=[*slowness, death])
-            assert (run.times_ps, run.results) == (whole.times_ps, whole.results)
+            outcome = run(make_calls, network=switch(4), conditions=[*slowness, death])
+            assert (outcome.times_ps, outcome.results) == (whole.times_ps, whole.results)
         elif death_ps < whole.times_ps[victim] - 10_000_000:  # before its last messages set out
             with pytest.raises(DeadlockError) as caught:
-                run_virtual(make_calls, switch(4), conditions=[*slowness, death])
+                run(make_calls, network=switch(4), conditions=[*slowness, death])
             lines = str(caught.value).splitlines()
             assert lines[1 + victim].startswith(f"  rank {victim}: was killed, at ")
             assert any(f"rank {victim} did not take part: killed at " in line for line in lines[5:])
@@ -95,10 +95,10 @@ def test_a_rank_that_dies_while_it_computes_has_lived_until_then_and_not_longer(
             lived.append(-1)
         return "through"
 
-    run = run_virtual(work, switch(2), conditions=[DeadRank(1, at=4.5e-9)])
+    outcome = run(work, network=switch(2), conditions=[DeadRank(1, at=4.5e-9)])
 
-    assert run.results == ["through", None]
-    assert run.times_ps == (10_000, 4500)
+    assert outcome.results == ["through", None]
+    assert outcome.times_ps == (10_000, 4500)
     assert lived.count(1) == 4
 
 
@@ -120,11 +120,11 @@ def test_of_what_a_dead_rank_had_posted_only_messages_under_way_arrive(death_ns:
     death = DeadRank(victim, at=death_ns / 1e9)
 
     if death_ns * 1000 > 3 * step_ps:
-        run = run_virtual(work, switch(3), conditions=[death])
-        assert run.results == [None if rank == victim else takes_ps for rank in range(3)]
+        outcome = run(work, network=switch(3), conditions=[death])
+        assert outcome.results == [None if rank == victim else takes_ps for rank in range(3)]
     else:
         with pytest.raises(DeadlockError, match=f"rank {victim} did not take part: killed at "):
-            run_virtual(work, switch(3), conditions=[death])
+            run(work, network=switch(3), conditions=[death])
 
 
 SCRIPT = """
@@ -155,7 +155,7 @@ def test_a_death_in_training_says_in_which_collective_iteration_and_line_the_oth
     path.write_text(textwrap.dedent(SCRIPT))
 
     with pytest.raises(DeadlockError) as caught:
-        run_virtual(path, switch(3), conditions=[DeadRank(2, iteration=3)])
+        run(path, network=switch(3), conditions=[DeadRank(2, iteration=3)])
 
     head, *states, place, verdict = str(caught.value).splitlines()
     assert "2 of 3 ranks wait" in head
@@ -178,7 +178,7 @@ def test_a_link_that_fails_is_told_with_what_every_rank_does_and_where(tmp_path:
     with pytest.raises(
         LinkFailedError, match=r"link rank 0 up has failed; lost at .*: all_reduce #"
     ) as caught:
-        run_virtual(path, switch(3), conditions=[LinkFailure("rank 0 up", at="60us")])
+        run(path, network=switch(3), conditions=[LinkFailure("rank 0 up", at="60us")])
 
     (note,) = caught.value.__notes__
     *states, place = note.splitlines()
@@ -195,7 +195,7 @@ def test_in_a_group_of_some_ranks_the_report_says_who_they_are() -> None:
             dist.barrier(group)
 
     with pytest.raises(DeadlockError) as caught:
-        run_virtual(work, switch(3))
+        run(work, network=switch(3))
 
     text = str(caught.value)
     assert "barrier #0 (tree, 1 × uint8, sum), in the group of ranks 1, 2, numbered from 0: step" in text
@@ -212,7 +212,7 @@ def test_of_very_many_ranks_the_report_shows_the_first_the_dead_and_who_waits_wh
             dist.barrier()
 
     with pytest.raises(DeadlockError) as caught:
-        run_virtual(work, switch(40), conditions=[DeadRank(30, at="30us")])
+        run(work, network=switch(40), conditions=[DeadRank(30, at="30us")])
 
     head, *states, place, verdict = str(caught.value).splitlines()
     assert "39 of 40 ranks wait" in head
@@ -235,7 +235,7 @@ def test_an_interrupt_stops_a_run_with_faults_at_once(inside: str) -> None:
             dist.barrier()
 
     with pytest.raises(KeyboardInterrupt):
-        run_virtual(work, switch(3), conditions=[DeadRank(2, at="3000s"), MessageDelay("1us")])
+        run(work, network=switch(3), conditions=[DeadRank(2, at="3000s"), MessageDelay("1us")])
 
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("rank ")]
 
@@ -263,4 +263,4 @@ def test_a_fault_that_cannot_be_is_refused_in_one_line(make: Any, words: str) ->
 
 
 def run_on_two(conditions: list[Any]) -> None:
-    run_virtual(make_calls, switch(2), conditions=conditions)
+    run(make_calls, network=switch(2), conditions=conditions)

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ddp
 from collectives.errors import NotSupportedError
-from collectives.virtual import compute, run_virtual
+from collectives.virtual import compute, run
 from collectives.virtual.computation import Charges, ComputeModel, Measured, Recorded, parse_compute
 from sim.cluster import Cluster
 from sim.errors import DeviceFileError, RankError
@@ -35,9 +35,9 @@ def test_a_script_can_say_itself_how_long_it_computes():
         compute(1e-6, "loss")
         return Cluster.current().computed_ps
 
-    run = run_virtual(work, switch(2), trace=trace, conditions=[Straggler(1, factor=3)])
+    outcome = run(work, network=switch(2), trace=trace, conditions=[Straggler(1, factor=3)])
 
-    assert run.times_ps == tuple(run.results) == (2_500_000, 7_500_000)
+    assert outcome.times_ps == tuple(outcome.results) == (2_500_000, 7_500_000)
     assert [(span.name, span.start_ps, span.end_ps) for span in trace.spans if span.rank == 1] == [
         ("compute", 0, 4_500_000),
         ("loss", 4_500_000, 7_500_000),
@@ -50,7 +50,7 @@ def test_outside_of_a_cluster_saying_how_long_something_takes_does_nothing():
 
 def test_a_time_that_cannot_be_read_is_refused_with_an_example():
     with pytest.raises(RankError, match='expected a time such as "2us"'):
-        run_virtual(lambda rank: compute("soon"), switch(1))
+        run(lambda rank: compute("soon"), network=switch(1))
 
 
 def test_charges_by_name_hold_for_the_run_only():
@@ -58,7 +58,7 @@ def test_charges_by_name_hold_for_the_run_only():
         Cluster.current().charge("forward")
         Cluster.current().charge("something else")
 
-    assert run_virtual(work, switch(1), compute=Charges({"forward": 123})).times_ps == (123,)
+    assert run(work, network=switch(1), compute=Charges({"forward": 123})).times_ps == (123,)
 
 
 def two_layers(kind):
@@ -85,14 +85,14 @@ PROFILE = {"forward": 5000, "gradient:1.weight": 300, "gradient:0.weight": 20, "
 
 @pytest.mark.parametrize("kind", ["plain", "torch", "ours"])
 def test_a_profile_charges_the_forward_pass_and_each_gradient_whoever_reduces_them(kind):
-    run = run_virtual(two_layers(kind), switch(2), compute=Recorded(PROFILE))
+    outcome = run(two_layers(kind), network=switch(2), compute=Recorded(PROFILE))
 
-    assert [computed for _, computed in run.results] == [4 * sum(PROFILE.values())] * 2
+    assert [computed for _, computed in outcome.results] == [4 * sum(PROFILE.values())] * 2
 
 
 def test_a_profile_takes_our_own_data_parallel_as_long_as_the_same_charges():
     recorded, charged = (
-        run_virtual(two_layers("ours"), switch(2), compute=model)
+        run(two_layers("ours"), network=switch(2), compute=model)
         for model in (Recorded(PROFILE), Charges(PROFILE))
     )
 
@@ -103,7 +103,7 @@ def test_a_profile_of_another_model_is_refused_with_what_differs():
     model = Recorded({"gradient:0.weight": 1, "gradient:1.weight": 1, "gradient:1.bias": 1}, "other")
 
     with pytest.raises(RankError, match=r"profile other .* called no module .* differs in 1.bias"):
-        run_virtual(two_layers("plain"), switch(1), compute=model)
+        run(two_layers("plain"), network=switch(1), compute=model)
 
 
 def test_a_profile_of_a_model_whose_parameters_are_sharded_is_refused():
@@ -114,7 +114,7 @@ def test_a_profile_of_a_model_whose_parameters_are_sharded_is_refused():
         model(torch.ones(2, 8))
 
     with pytest.raises(RankError, match=r"0.weight is sharded; use a roofline"):
-        run_virtual(work, switch(2), compute=Recorded({"gradient:0.weight": 1}))
+        run(work, network=switch(2), compute=Recorded({"gradient:0.weight": 1}))
 
 
 def test_measured_computation_takes_the_time_of_the_thread_and_none_of_it_twice():
@@ -130,9 +130,9 @@ def test_measured_computation_takes_the_time_of_the_thread_and_none_of_it_twice(
             Cluster.current().waited_ps,
         )
 
-    run = run_virtual(work, switch(2), compute=Measured(10))
+    outcome = run(work, network=switch(2), compute=Measured(10))
 
-    for (passed, computed, waited), end in zip(run.results, run.times_ps, strict=True):
+    for (passed, computed, waited), end in zip(outcome.results, outcome.times_ps, strict=True):
         assert passed >= 200 * 10**9  # 20 ms, ten times
         assert computed + waited <= end
     assert not Measured().repeats
@@ -216,13 +216,13 @@ def test_a_steady_step_of_torchs_data_parallel_is_the_closed_formula_of_overlap(
         return [*began, Cluster.current().now_ps()]
 
     topology = Topology.switch(num_ranks=num_ranks, bandwidth=bandwidth, latency="2500ns")
-    run = run_virtual(work, topology)
+    outcome = run(work, network=topology)
 
     forward_ps, backward_ps = LAYERS * 50_000_000, 100_000_000
     reduce_ps = ring_ps(NBYTES, num_ranks, parse_bandwidth(bandwidth))
     ends_ps = forward_ps
     for ready in range(1, LAYERS + 1):  # a bucket is reduced when it is ready and the one before is done
         ends_ps = max(ends_ps, forward_ps + ready * backward_ps) + reduce_ps
-    assert [after - before for before, after in pairwise(run.results[0])][2:] == [ends_ps, ends_ps]
-    assert len({tuple(result) for result in run.results}) == 1
+    assert [after - before for before, after in pairwise(outcome.results[0])][2:] == [ends_ps, ends_ps]
+    assert len({tuple(result) for result in outcome.results}) == 1
     assert round(ends_ps / 10**6, 2) == float(us)

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from collectives.errors import NotSupportedError
-from collectives.virtual import run_virtual
+from collectives.virtual import run
 from collectives.virtual.computation import Roofline
 from sim import Device
 from sim.cluster import Cluster
@@ -41,8 +41,8 @@ def switch(num_ranks):
 def alone(fn, device):
     """Return the totals of *fn* on one rank, and the time that it took, in picoseconds."""
     model = Roofline(device)
-    run = run_virtual(lambda rank: fn(), switch(1), compute=model)
-    return model.totals[0], run.times_ps[0]
+    outcome = run(lambda rank: fn(), network=switch(1), compute=model)
+    return model.totals[0], outcome.times_ps[0]
 
 
 def cost(call, *tensors, device=MEMORY):
@@ -53,7 +53,7 @@ def cost(call, *tensors, device=MEMORY):
         call(*tensors)
         return Cluster.current().now_ps() - before
 
-    return run_virtual(lambda rank: work(), switch(1), compute=Roofline(device)).results[0]
+    return run(lambda rank: work(), network=switch(1), compute=Roofline(device)).results[0]
 
 
 @given(m=st.integers(1, 9), k=st.integers(1, 9), n=st.integers(1, 9))
@@ -159,13 +159,16 @@ def test_without_gradients_the_forward_pass_costs_the_same_arithmetic(mode):
 
 
 def test_recurrent_layers_cost_each_weight_for_each_vector():
-    def run(backward):
+    def passes(backward):
         lstm = nn.LSTM(4, 6, bias=False)
         out = lstm(torch.ones(3, 2, 4))[0]
         if backward:
             out.sum().backward()
 
-    (forward, _), (both, _) = alone(lambda: run(False), ARITHMETIC), alone(lambda: run(True), ARITHMETIC)
+    (forward, _), (both, _) = (
+        alone(lambda: passes(False), ARITHMETIC),
+        alone(lambda: passes(True), ARITHMETIC),
+    )
     weights = 4 * 6 * (4 + 6)
 
     assert forward.flops == 2 * weights * 3 * 2
@@ -193,8 +196,8 @@ def all_collectives(rank):
 
 
 def test_collectives_compute_nothing_and_take_the_time_that_they_take_without_a_model():
-    charged = run_virtual(all_collectives, switch(2), compute=Roofline(MEMORY)).results
-    without = run_virtual(all_collectives, switch(2)).results
+    charged = run(all_collectives, network=switch(2), compute=Roofline(MEMORY)).results
+    without = run(all_collectives, network=switch(2)).results
 
     assert [computed for computed, _ in charged] == [0, 0]
     assert [taken for _, taken in charged] == [taken for _, taken in without]
@@ -226,7 +229,7 @@ def train(kind, steps=2):
 @pytest.mark.parametrize("kind", ["plain", "ddp", "fsdp2", "compile"])
 def test_runs_repeat_and_the_arithmetic_is_that_of_the_model_however_it_is_trained(kind):
     models = Roofline("h100"), Roofline("h100")
-    first, second = (run_virtual(train(kind), switch(2), compute=model) for model in models)
+    first, second = (run(train(kind), network=switch(2), compute=model) for model in models)
 
     assert first.times_ps == second.times_ps
     assert models[0].totals == models[1].totals
@@ -240,36 +243,38 @@ def test_that_a_mode_is_active_is_known_on_its_rank_and_forgotten_afterwards():
             dist.barrier()
         return is_in_torch_dispatch_mode()
 
-    assert run_virtual(work, switch(3), compute=Roofline(MEMORY)).results == [True] * 3
-    assert run_virtual(work, switch(3)).results == [False] * 3
+    assert run(work, network=switch(3), compute=Roofline(MEMORY)).results == [True] * 3
+    assert run(work, network=switch(3)).results == [False] * 3
     assert not is_in_torch_dispatch_mode()
 
 
 def test_collectives_run_beside_computation():
     model = Roofline(LAUNCHES)
-    run = run_virtual(train("ddp"), switch(2), compute=model)
-    waited = [rank.waited_ps for rank in run.cluster.ranks]
-    without = run_virtual(train("ddp"), switch(2))
+    outcome = run(train("ddp"), network=switch(2), compute=model)
+    waited = [rank.waited_ps for rank in outcome.cluster.ranks]
+    without = run(train("ddp"), network=switch(2))
 
-    assert [took - computed for took, computed in zip(run.times_ps, run.results, strict=True)] == waited
+    assert [
+        took - computed for took, computed in zip(outcome.times_ps, outcome.results, strict=True)
+    ] == waited
     assert 0 < max(waited) < without.times_ps[0]
 
 
 def test_a_slow_rank_computes_slowly():
-    run = run_virtual(
-        train("plain"), switch(2), compute=Roofline(LAUNCHES), conditions=[Straggler(1, factor=3)]
+    outcome = run(
+        train("plain"), network=switch(2), compute=Roofline(LAUNCHES), conditions=[Straggler(1, factor=3)]
     )
 
-    assert run.results[1] == 3 * run.results[0]
+    assert outcome.results[1] == 3 * outcome.results[0]
 
 
 def test_the_trace_shows_the_passes_and_they_are_all_of_the_computation():
     trace = Trace()
-    run = run_virtual(train("plain", steps=1), switch(1), compute=Roofline("a100"), trace=trace)
+    outcome = run(train("plain", steps=1), network=switch(1), compute=Roofline("a100"), trace=trace)
 
     spans = [span for span in trace.spans if span.track == "compute"]
     assert [span.name for span in spans][-3:] == ["forward", "backward", "optimizer"]
-    assert sum(span.end_ps - span.start_ps for span in spans) == run.results[0]
+    assert sum(span.end_ps - span.start_ps for span in spans) == outcome.results[0]
 
 
 def test_a_type_that_the_device_cannot_compute_in_is_refused_by_name():
@@ -278,7 +283,7 @@ def test_a_type_that_the_device_cannot_compute_in_is_refused_by_name():
         return x + x, x @ x
 
     with pytest.raises(RankError, match=r"the device v100 has no rate for bfloat16, in which aten.mm"):
-        run_virtual(work, switch(1), compute=Roofline("v100"))
+        run(work, network=switch(1), compute=Roofline("v100"))
 
 
 def test_float32_products_are_in_tfloat32_only_if_asked_for_and_convolutions_where_the_device_can():
@@ -292,7 +297,7 @@ def test_float32_products_are_in_tfloat32_only_if_asked_for_and_convolutions_whe
         return torch.conv1d(x[None], torch.ones(10, 10, 1))
 
     times = {
-        (work.__name__, tf32): run_virtual(work, switch(1), compute=Roofline(device, tf32)).times_ps[0]
+        (work.__name__, tf32): run(work, network=switch(1), compute=Roofline(device, tf32)).times_ps[0]
         for work in (product, convolution)
         for tf32 in (False, True)
     }

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from collectives.errors import NotSupportedError
-from collectives.virtual import compute, run, run_virtual
+from collectives.virtual import compute, run
 from collectives.virtual.computation import Roofline
 from sim.errors import RankError
 from sim.topology.description import load_network
@@ -230,7 +230,7 @@ def modes_of(tmp_path: Path, text: str, *argv: str) -> int:
     path = tmp_path / "script.py"
     path.write_text(f"import torch\n{text}\nmodes = torch._C._len_torch_function_stack()\n")
     topology = load_network("switch-100g").topology(1)
-    return int(run_virtual(path, topology, argv=argv).results[0]["modes"])
+    return int(run(path, network=topology, argv=argv).results[0]["modes"])
 
 
 def test_only_who_says_cuda_pays_for_the_mapping_of_devices(tmp_path: Path) -> None:

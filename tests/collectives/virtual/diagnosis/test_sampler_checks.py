@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DistributedSampler
 
-from collectives.virtual import run_virtual
+from collectives.virtual import run
 from sim.errors import DeadlockError
 from tests.collectives.virtual.clusters import switch
 
 
 def notices(make: Callable[[int], DistributedSampler[Any]], passes: Callable[[Any], None], ranks: int) -> Any:
-    return run_virtual(lambda rank: passes(make(rank)), switch(ranks)).report.notices
+    return run(lambda rank: passes(make(rank)), network=switch(ranks)).report.notices
 
 
 def epochs(sampler: DistributedSampler[Any]) -> None:
@@ -104,7 +104,7 @@ def test_a_mistake_that_leads_to_a_deadlock_is_told_with_it() -> None:
             dist.all_reduce(torch.ones(1), group=pair)
 
     with pytest.raises(DeadlockError) as caught:
-        run_virtual(work, switch(3))
+        run(work, network=switch(3))
 
     *_, verdict, note = str(caught.value).splitlines()
     assert verdict.endswith("rank 1 did not take part: finished at 0 ps, without calling it")
@@ -116,6 +116,6 @@ def test_a_mistake_that_leads_to_a_deadlock_is_told_with_it() -> None:
 def test_samplers_outside_of_a_run_are_torchs_own_again() -> None:
     before = DistributedSampler.__iter__, dist.distributed_c10d._warn_not_in_group
 
-    run_virtual(lambda rank: None, switch(2))
+    run(lambda rank: None, network=switch(2))
 
     assert before == (DistributedSampler.__iter__, dist.distributed_c10d._warn_not_in_group)
