@@ -1,8 +1,10 @@
-"""A collective of rank threads carried out for all of them at once: rows of arrays instead of messages.
+"""Batched execution: a collective of rank threads carried out for all of them at once, row by row.
 
 Rank by rank, a ring of 256 ranks is 130,000 messages, each with a task, an event and a copy of its own.
 Here the times come from a `collectives.simulation.engines.row_execution`, which sends the same messages over
 the same network, and the data from the same steps, row by row on one tensor that holds all ranks' buffers.
+It takes ``ddp-256`` of ``benchmarks/virtual_cluster.py`` from 53 s of CPU to 6.7 s, ``fsdp2-64`` from 17 s to
+7.8 s; with fewer than 16 ranks it saves nothing.
 Both give what rank by rank gives, the times to the picosecond and the results to the bit
 (``tests/collectives/virtual/test_batched_execution.py``).
 
@@ -39,7 +41,7 @@ COLLECTIVES = {"all_gather", "all_reduce", "all_to_all", "barrier", "reduce_scat
 """After which every rank has something of every other."""
 
 MIN_RANKS = 3
-"""Ranks from which on it pays."""
+"""Ranks from which on it is used; those that wait are then told whose call they wait for."""
 
 MAX_NBYTES = 1 << 28
 """Of all ranks' buffers together."""
@@ -167,7 +169,9 @@ class BatchedExecution:
         whole = chunks[:, : chunking.num_chunks].reshape(self._num_ranks, parts, in_part * chunk)
         for rank, buffer in self._buffers.items():
             whole[rank, :, :part] = buffer.data.view(parts, part)
+
         chunks[:, : chunking.num_chunks] = whole.view(self._num_ranks, chunking.num_chunks, chunk)
+
         for row in self._moves:
             read = [chunks[move.of] for move in row]
             for move, incoming in zip(row, read, strict=True):
@@ -176,6 +180,7 @@ class BatchedExecution:
                     first.reduce(target, incoming)
                     incoming = target
                 chunks[move.to] = incoming
+
         whole = chunks[:, : chunking.num_chunks].reshape(self._num_ranks, parts, in_part * chunk)
         for rank, buffer in self._buffers.items():
             buffer.data.view(parts, part).copy_(whole[rank, :, :part])
@@ -230,6 +235,7 @@ def _moves_in(row: Step, pattern: Pattern, num_ranks: int) -> Iterator[_Move]:
     for operation, ranks, messages in pattern.sent(row):
         sent[messages, 0] = ranks
         sent[messages, 1] = over_ranks(operation.chunk, num_ranks)[ranks]
+
     received = {position: (ranks, messages) for position, ranks, messages in pattern.received()}
     for position, operation in enumerate(row):
         if isinstance(operation, Send):
@@ -241,6 +247,7 @@ def _moves_in(row: Step, pattern: Pattern, num_ranks: int) -> Iterator[_Move]:
         else:
             ranks, messages = received[position]
             sources, starts = sent[messages].T
+
         lengths = over_ranks(operation.num_chunks, num_ranks)[ranks]
         for length in np.unique(lengths).tolist():
             some = lengths == length

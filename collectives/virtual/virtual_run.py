@@ -26,12 +26,12 @@ from collectives.virtual.devices.mapping import Devices
 from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
 from collectives.virtual.diagnosis.verdict import Diagnosis
 from collectives.virtual.faults import Faults, VirtualCondition
-from collectives.virtual.group import VirtualWorld
 from collectives.virtual.isolation.isolation import Isolation
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.report import VirtualReport
 from collectives.virtual.task import FunctionOrScript, Task
+from collectives.virtual.world import VirtualWorld
 from sim.cluster import Cluster, RankThread
 from sim.errors import TopologyError
 from sim.topology import Topology

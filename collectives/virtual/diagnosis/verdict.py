@@ -10,9 +10,9 @@ from collectives.execution.call import Call
 from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.virtual.diagnosis.places import place_of
 from collectives.virtual.diagnosis.waits import judge_messages
-from collectives.virtual.group import VirtualWorld
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.notices import Notices
+from collectives.virtual.world import VirtualWorld
 from sim.cluster import Cluster, RankThread
 from sim.units import format_time
 

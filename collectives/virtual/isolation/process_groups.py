@@ -22,9 +22,10 @@ from collectives.torch_backend import TestbedProcessGroup
 from collectives.torch_backend.creation import members_from
 from collectives.torch_backend.every_group import every_group_ours
 from collectives.torch_backend.replacements import replacements
-from collectives.virtual.group import RankThreads, VirtualStore
+from collectives.virtual.group import RankThreads
 from collectives.virtual.isolation import refusals
 from collectives.virtual.isolation.patching import Replacement, replaced
+from collectives.virtual.store import VirtualStore
 from sim.cluster import Cluster
 
 _c10d: Any = torch.distributed.distributed_c10d

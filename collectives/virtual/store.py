@@ -1,0 +1,90 @@
+"""Key-value store of the rank threads, as a launcher's rendezvous has one."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from torch._C._distributed_c10d import Store
+
+from collectives.virtual.world import VirtualWorld
+from sim.cluster import RankThread
+
+
+class VirtualStore(Store):
+    """The key-value store of the rank threads; waiting for a key is waiting in virtual time.
+
+    It stands for the rendezvous of a launcher: only waiting takes time, messages to it do not.
+    """
+
+    def __init__(self, rank_thread: RankThread) -> None:
+        super().__init__()
+        self._rank_thread = rank_thread
+        self._world = VirtualWorld.of(rank_thread.cluster)
+
+    @staticmethod
+    def of(rank_thread: RankThread) -> Store:
+        """Return the store of this rank; it has one."""
+        stores = VirtualWorld.of(rank_thread.cluster).stores
+        if rank_thread.rank not in stores:
+            stores[rank_thread.rank] = VirtualStore(rank_thread)
+        return stores[rank_thread.rank]
+
+    def set(self, key: str, value: str | bytes) -> None:
+        """Set *key*, and wake whoever waits for it."""
+        self._catch_up()
+        self._world.values[key] = value.encode() if isinstance(value, str) else bytes(value)
+        if key in self._world.awaited:
+            self._world.awaited.pop(key).succeed()
+
+    def get(self, key: str) -> bytes:
+        """Return the value of *key*, once it has one."""
+        self.wait([key])
+        return self._world.values[key]
+
+    def add(self, key: str, value: int) -> int:
+        """Add to the number under *key*, from 0, and return the sum."""
+        self._catch_up()
+        total = int(self._world.values.get(key, b"0")) + value
+        self.set(key, str(total))
+        return total
+
+    def check(self, keys: list[str]) -> bool:
+        """Return whether all *keys* are set."""
+        self._catch_up()
+        return all(key in self._world.values for key in keys)
+
+    def wait(self, keys: list[str], timeout: Any = None) -> None:
+        """Return when all *keys* are set."""
+        self._catch_up()
+        for key in keys:
+            while key not in self._world.values:
+                event = self._world.awaited.setdefault(key, self._rank_thread.cluster.env.event())
+                self._rank_thread.wait(event, partial("key {!r} of the store".format, key))
+
+    def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
+        """Set *key* to *desired* if it holds *expected*, or is not set and that is empty."""
+        expected = expected.encode() if isinstance(expected, str) else bytes(expected)
+        self._catch_up()
+        current = self._world.values.get(key)
+        if current == expected or (current is None and not expected):
+            self.set(key, desired)
+        return self._world.values.get(key, expected)
+
+    def delete_key(self, key: str) -> bool:
+        """Remove *key*; return whether it was set."""
+        self._catch_up()
+        return self._world.values.pop(key, None) is not None
+
+    def num_keys(self) -> int:
+        """Return how many keys are set."""
+        self._catch_up()
+        return len(self._world.values)
+
+    def clone(self) -> VirtualStore:
+        """Return this store; it has no connection of its own."""
+        return self
+
+    def _catch_up(self) -> None:
+        """Let all that happens earlier happen first, so that keys appear in the order of time."""
+        self._rank_thread.poll(self._rank_thread.cluster.env.event())

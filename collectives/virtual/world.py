@@ -1,0 +1,56 @@
+"""World of one virtual run: what its ranks share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+
+import simpy
+from torch._C._distributed_c10d import Store
+
+from collectives.catalogue.selectors import Choice
+from collectives.simulation.engines.meeting_point import MeetingPoint
+from collectives.virtual.batched_execution import BatchedExecutions
+from sim.cluster import Surroundings
+from sim.trace import Trace
+
+
+@dataclass
+class VirtualWorld:
+    """What the ranks of one virtual run share: where they meet.
+
+    Attributes:
+        algorithm: of all-reduce, for groups that choose none.
+        meeting_points: that of each communicator of each group.
+        batched: what each of them carries out for all its ranks at once.
+        created: how often each rank has made the group or communicator of a name.
+        values: the contents of the rank threads' stores.
+        awaited: the events that fire when a key of the stores is set.
+        trace: where every collective is recorded, if anywhere.
+        stores: the store of each rank; torch keeps only the half of it that is in C++.
+        delay_ps: how late the next message between two ranks sets out, if messages are late.
+        is_calm: no link changes, no message is late and no rank dies.
+    """
+
+    algorithm: Choice
+    meeting_points: dict[Hashable, MeetingPoint] = field(default_factory=dict)
+    batched: dict[Hashable, BatchedExecutions] = field(default_factory=dict)
+    created: Counter[Hashable] = field(default_factory=Counter)
+    values: dict[str, bytes] = field(default_factory=dict)
+    awaited: dict[str, simpy.Event] = field(default_factory=dict)
+    trace: Trace | None = None
+    stores: dict[int, Store] = field(default_factory=dict)
+    delay_ps: Callable[[int, int], int] | None = None
+    is_calm: bool = False
+
+    @staticmethod
+    def of(cluster: Surroundings) -> VirtualWorld:
+        """Return the world of *cluster*, in which `collectives.virtual.run` put it."""
+        world: VirtualWorld = cluster.shared[VirtualWorld]
+        return world
+
+    def count(self, key: Hashable) -> int:
+        """Return how often *key* has been counted before; so ranks number what they make alike."""
+        self.created[key] += 1
+        return self.created[key] - 1
