@@ -14,7 +14,7 @@ help:
 	@echo 'make test-all         the same, then at all other points: fifteen minutes'
 	@echo 'make lint             ruff, mypy --strict, the layers'
 	@echo 'make verify           prove every shipped algorithm for 2 to 64 ranks, and for some up to 1024'
-	@echo 'make docs             write docs/algorithms.md and docs/schedules/ out of the shipped algorithms'
+	@echo 'make docs             write docs/algorithms.md, docs/schedules/ and docs/architecture.svg'
 	@echo 'make test-gpu         the tests that need a CUDA device'
 	@echo 'make test-privileged  the tests that shape real networks (root, iproute2)'
 	@echo 'make clean            remove what make has made'
@@ -45,6 +45,7 @@ verify: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python -m docs.tools.algorithm_docs
+	$(BIN)/python -m docs.tools.architecture
 
 test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -m gpu
