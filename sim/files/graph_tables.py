@@ -93,19 +93,14 @@ def count_names(names: str) -> int:
 
 def expand(names: str) -> list[str]:
     """Return the names that *names* stands for; numbers are as wide as a first one with leading zeros."""
-    parts = _RANGE.split(names)
-    texts, firsts, lasts = parts[::3], parts[1::3], parts[2::3]
-    numbers = [
-        [
-            f"{number:0{len(first) if first.startswith('0') else 0}d}"
-            for number in range(int(first), int(last) + 1)
-        ]
-        for first, last in zip(firsts, lasts, strict=True)
-    ]
-    return [
-        "".join(itertools.chain.from_iterable(itertools.zip_longest(texts, chosen, fillvalue="")))
-        for chosen in itertools.product(*numbers)
-    ]
+    ranges = [_numbers(first, last) for first, last in _RANGE.findall(names)]
+    pattern = "{}".join(part.replace("{", "{{").replace("}", "}}") for part in _RANGE.split(names)[::3])
+    return [pattern.format(*numbers) for numbers in itertools.product(*ranges)]
+
+
+def _numbers(first: str, last: str) -> list[str]:
+    width = len(first) if first.startswith("0") else 0
+    return [f"{number:0{width}d}" for number in range(int(first), int(last) + 1)]
 
 
 def count_ranks(nodes: Sequence[NodeTable]) -> int:
@@ -115,7 +110,7 @@ def count_ranks(nodes: Sequence[NodeTable]) -> int:
 
 def count_links(links: Sequence[LinkTable]) -> int:
     """Return the number of directed links, without making a list of them."""
-    return sum(_count(link) * (1 + link.duplex) for link in links)
+    return sum(_count(link) * (2 if link.duplex else 1) for link in links)
 
 
 def _count(link: LinkTable) -> int:
@@ -212,7 +207,7 @@ def _pairs(link: LinkTable, place: tuple[str | int, ...]) -> Iterator[tuple[str,
         if not names:
             raise FieldError((*place, end), f"the range in {text!r} is empty; the smaller number comes first")
 
-    if link.pairs == "all" or 1 in (len(tails), len(heads)):
+    if link.pairs == "all" or len(tails) == 1 or len(heads) == 1:
         return itertools.product(tails, heads)
     if link.pairs is None:
         raise FieldError(

@@ -45,12 +45,17 @@ class HardwareTable(Fields):
         Raises:
             TopologyError: fields that contradict each other.
         """
-        tables = ("several_nodes", "nvls_one_node", "nvls_several_nodes", "collnet")
-        others = {name: table and table.channels() for name in tables for table in [getattr(self, name)]}
+
+        def channels(table: ChannelsTable | None) -> Channels | None:
+            return None if table is None else table.channels()
+
         return Hardware(
             self.generation,
             self.one_node.channels(),
-            **others,
+            several_nodes=channels(self.several_nodes),
+            nvls_one_node=channels(self.nvls_one_node),
+            nvls_several_nodes=channels(self.nvls_several_nodes),
+            collnet=channels(self.collnet),
             intra_link=self.intra_link,
             cpu=self.cpu,
             net_overhead_ps=self.net_overhead,

@@ -70,7 +70,10 @@ def _statements(text: str) -> Iterator[tuple[int, list[str]]]:
         elif token.strip() and not token.startswith("#"):
             start = start if tokens else line
             tokens.append(token.strip())
-            depth += (token in ("[", "{")) - (token in ("]", "}"))
+            if token in ("[", "{"):
+                depth += 1
+            elif token in ("]", "}"):
+                depth -= 1
         line += token.count("\n")
     if tokens:
         yield start, tokens

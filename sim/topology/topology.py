@@ -17,6 +17,7 @@ full duplex: the two directions of a cable are two links.
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -49,6 +50,8 @@ def _made_by(kind: Callable[P, kinds.NetworkLayout]) -> Callable[P, Topology]:
     def make(*args: P.args, **kwargs: P.kwargs) -> Topology:
         return Topology(*kind(*args, **kwargs))
 
+    shown = inspect.signature(kind).replace(return_annotation="Topology")
+    make.__signature__ = shown  # type: ignore[attr-defined]  # for help(Topology.switch)
     return make
 
 

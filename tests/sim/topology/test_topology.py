@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import deque
 from dataclasses import replace
 from itertools import pairwise
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.errors import TopologyError, UnitError
-from sim.topology import Topology
+from sim.topology import Topology, kinds
 from sim.topology.routing import DetourRouting, TorusRouting
 from tests.sim.networks import KINDS, detours, networks
 
@@ -304,3 +305,13 @@ def test_routes_of_sixteen_thousand_ranks_are_made_at_once():
     routes = topology.routes(ranks, (ranks + 1) % topology.num_ranks)
 
     assert routes.shape == (16_384, 2)
+
+
+@pytest.mark.parametrize("kind", sorted(kinds.KINDS))
+def test_a_constructor_shows_the_arguments_and_the_documentation_of_its_kind(kind):
+    constructor = getattr(Topology, kind)
+    signature = inspect.signature(constructor)
+
+    assert signature.parameters == inspect.signature(kinds.KINDS[kind]).parameters
+    assert signature.return_annotation == "Topology"
+    assert constructor.__doc__ == kinds.KINDS[kind].__doc__
