@@ -1,15 +1,13 @@
-"""Two ways to the time of a collective on a network, and one answer.
+"""Engines: three ways to the time of a collective on a network, and one answer.
 
-    queues          the collectives of a communicator, by either engine (open first)
-    makespan        all ranks at once, without events
-      passage         the messages of a row as they move the times of their ranks
-      trickle         the same, one by one, where few move
-    row_execution   event by event, with the steps of all ranks as rows
+    queues          the collectives of a communicator, by any engine (open first)
+    makespan        engine makespan: all ranks at once, without events
+      coflow_times    the messages of a row as they move the times of their ranks
+    row_execution   engine events: event by event, with the steps of all ranks as rows
       row_messages    a row under way
-      agenda          who takes part in which row
-    rank_by_rank    event by event, each rank by itself
-    rows            the steps of all ranks as arrays, for both
+    rank_by_rank    engine ranks: event by event, each rank by itself
+      meeting_point   where ranks post their messages, and these are matched
 
-Both evaluate the programs that are proved and run for real; where both apply they agree to the
+All evaluate the programs that are proved and run for real; where several apply they agree to the
 picosecond (``tests/collectives/simulation/engines/test_engines.py``).
 """

@@ -1,8 +1,15 @@
-"""The messages of a row as they move the times of their ranks: who waits for whom, and until when.
+"""Times of the ranks that a coflow connects: who waits for whom, and until when.
 
-A passage is a `sim.network.coflow.coflow.Coflow` between members of a group.  It takes the time at which each
-rank is ready and returns the time at which each has sent and received its messages; where two messages would
-meet in a way that the sizes alone do not settle, it refuses.
+The messages of a row are a coflow (`sim.network.coflow.coflow.Coflow`) between members of a group.  From
+the time at which each rank is ready follows the time at which each has sent and received its messages;
+where two messages would meet in a way that the sizes alone do not settle, there is no answer.
+
+Each special case stands for rows of ``benchmarks/engines.py`` that are slower without it, in processor time:
+
+    one size is solved once (`_OneSize`)     4.5 times: makespan: sw, N = 16384
+    some are empty (`MaskedTimes`)           4.2 times: makespan: sw, N = 1024, 1063 bytes
+    times turn as sizes do (`_turned`)       4.7 times, with `Rotating`: the same
+    few are shorter (`_all_wait_for_usual`)  2.2 times: makespan: sw, N = 16384, does not divide
 """
 
 from __future__ import annotations
@@ -14,7 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from collectives.errors import NotExactError
-from collectives.program.rows import MostlyEqual, Rotating, Sizes, of_each, without_empty
+from collectives.program.rows import MostlyEqual, Rotating, Sizes, of_each
 from sim.network.coflow import Coflow
 from sim.topology import Topology
 from sim.units import Int64Array
@@ -27,13 +34,13 @@ _LAST = np.iinfo(np.int64).max
 _ONE_AFTER_ANOTHER = "messages of a step reach a shared link one after another; use engine='events'"
 
 
-class Passage:
-    """Messages between ranks of a group; `between` makes one.
+class CoflowTimes:
+    """Times of the ranks that a coflow connects, row after row; `between` makes one.
 
     Attributes:
+        coflow: the messages.
         source: rank that sends each.
         destination: rank that receives it.
-        coflow: they themselves, on their way.
         num_ranks: of the group.
         longest_ps: of all messages so far, from both ends being ready to their last byte.
     """
@@ -46,29 +53,34 @@ class Passage:
         self.num_ranks = num_ranks
         self.longest_ps = 0
         self._once = once  # no rank sends, or receives, two of the messages
-        self._came_from = _inverse(source, destination, num_ranks) if once else None
+        self._is_bijection = once and np.array_equal(source, np.arange(num_ranks))
         self._together = coflow.is_together(coflow.latency_ps)
-        self._usual: _Usual | None = None
-        self._turning: tuple[Int64Array, Int64Array] | None = None
+        self._one_size: _OneSize | None = None
+        self._turning: tuple[Int64Array, Int64Array] | None = None  # a table of sizes, and what they take
         self._ends: Int64Array | None = None  # of the last row, where ranks were not equally far
-        self._checked = False  # the links were free when messages of this passage first took to them
+        self._checked = False  # the links were free when messages of this coflow first took to them
 
     @classmethod
     def between(
         cls, topology: Topology, hosts: Int64Array, source: Int64Array, destination: Int64Array
-    ) -> Passage:
-        """Return the passage from *source* to *destination*, ranks of which rank r is at ``hosts[r]``."""
+    ) -> CoflowTimes:
+        """Return the times of messages from *source* to *destination*; rank r is at ``hosts[r]``."""
         coflow = Coflow.between(topology, hosts[source], hosts[destination])
         return cls(coflow, source, destination, len(hosts), _is_unique(source) and _is_unique(destination))
 
-    def select(self, messages: Int64Array) -> Passage:
-        """Return the passage of some of the *messages*."""
+    def select(self, messages: Int64Array) -> CoflowTimes:
+        """Return the times of some of the *messages* alone."""
         coflow = self.coflow.select(messages)
         ends = self.source[messages], self.destination[messages]
-        return Passage(coflow, *ends, self.num_ranks, self._once)
+        return CoflowTimes(coflow, *ends, self.num_ranks, self._once)
 
     def __len__(self) -> int:
         return len(self.source)
+
+    @cached_property
+    def came_from(self) -> Int64Array:
+        """Who sends to each rank, where every rank sends one message and receives one."""
+        return np.argsort(self.destination)
 
     @cached_property
     def num_messages(self) -> Int64Array:
@@ -83,28 +95,31 @@ class Passage:
             ready: when each rank posts them.
             nbytes: of each message; none is empty.
             busy_until: when the last message of earlier rows leaves each link; up to date but for
-                messages of this very passage, and where all ranks are equally far.
+                messages of this very coflow, and where all ranks are equally far.
 
         Raises:
             NotExactError: messages meet on a link, and not from one instant on.
         """
-        if isinstance(ready, int):
-            if not self._together:
-                raise NotExactError(_ONE_AFTER_ANOTHER)
-            completion = self._completion(nbytes)
-            # Where all are through at once, whatever comes next finds the links free.
-            self._checked = True
-            self._ends = None if isinstance(completion, int) else ready + self._taken(nbytes)
-            if self.coflow.shares:
-                self.leave(busy_until)
-            return ready + completion
-        return self._advance_each(ready, self._taken(nbytes), busy_until)
+        if not isinstance(ready, int):
+            return self._advance_each(ready, self._taken(nbytes), busy_until)
+        if not self._together:
+            raise NotExactError(_ONE_AFTER_ANOTHER)
+        completion = self._completion(nbytes)
+
+        # Where all are through at once, whatever comes next finds the links free.
+        self._checked = True
+        self._ends = None if isinstance(completion, int) else ready + self._taken(nbytes)
+        if self.coflow.shares:
+            self.leave(busy_until)
+        return ready + completion
 
     def _advance_each(self, ready: Int64Array, taken: Int64Array, busy_until: Int64Array) -> Times:
-        if self._came_from is not None:
+        """Return when each rank is through, where ranks are not equally far."""
+        if self._is_bijection:
             begin = np.maximum(ready, ready[self.destination])
         else:
             begin = np.maximum(ready[self.source], ready[self.destination])
+
         if self.coflow.shares or not self._checked:
             self._check_links(begin + self.coflow.latency_ps, busy_until)
             self._checked = True
@@ -112,27 +127,31 @@ class Passage:
         self._ends = end
         if self.coflow.shares:
             self.leave(busy_until)
-        if self._came_from is not None:
-            return np.maximum(end, end[self._came_from])
+
+        if self._is_bijection:
+            return np.maximum(end, end[self.came_from])
         return self._later(ready.copy(), end)
 
     @property
-    def can_thin(self) -> bool:
+    def is_permutation(self) -> bool:
         """Whether every rank sends one message and receives one, and no two share a link."""
-        return self._came_from is not None and not self.coflow.shares
+        return self._is_bijection and not self.coflow.shares
 
-    def advance_thinned(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> Times:
-        """Return when each rank is through with those messages that are not empty; see `advance`."""
-        assert self._came_from is not None
-        sizes = of_each(nbytes, len(self))
+    def advance_masked(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> Times:
+        """Return when each rank is through with those messages of a permutation that are not empty.
+
+        See `advance` for the arguments and errors.
+        """
         before = np.full(self.num_ranks, ready, dtype=np.int64) if isinstance(ready, int) else ready
-        moves = sizes > 0
+        moves = of_each(nbytes, len(self)) > 0
         begin = np.maximum(before, before[self.destination])
+
         if not self._checked:
             self._check_links(np.where(moves, begin + self.coflow.latency_ps, _LAST), busy_until)
         end: Int64Array = np.where(moves, begin + self._taken(nbytes), 0)
         self._ends = end if self._ends is None else np.maximum(self._ends, end)
-        return together(np.maximum(before, np.maximum(end, end[self._came_from])))
+
+        return together(np.maximum(before, np.maximum(end, end[self.came_from])))
 
     def _later(self, after: Int64Array, end: Int64Array) -> Int64Array:
         """Let the ends of messages be no earlier than *end* in *after*."""
@@ -166,15 +185,15 @@ class Passage:
     def _completion(self, nbytes: Sizes) -> Times:
         """Return after what time each rank is through, where all post at once."""
         if isinstance(nbytes, MostlyEqual):
-            usual = self._usual_of(nbytes.common)
-            if not nbytes.others or (usual.alike and self._all_wait(nbytes)):
+            usual = self._of_one_size(nbytes.common)
+            if not nbytes.others or (usual.alike and self._all_wait_for_usual(nbytes)):
                 return usual.completion
         return self._through(self._taken(nbytes))
 
     def _taken(self, nbytes: Sizes) -> Int64Array:
         """Return what each message takes, with its latency."""
         if isinstance(nbytes, MostlyEqual) and (not nbytes.others or not self.coflow.shares):
-            taken = self._usual_of(nbytes.common).taken
+            taken = self._of_one_size(nbytes.common).taken
             if nbytes.others:
                 taken = taken.copy()
                 for message, size in nbytes.others.items():
@@ -187,25 +206,26 @@ class Passage:
     @cached_property
     def _all_alike(self) -> bool:
         """Whether messages of one size take the same, whoever sends them."""
-        latency_ps, slowest = self.coflow.latency_ps, self.coflow.narrowest
-        alike = len(latency_ps) and (latency_ps == latency_ps[0]).all() and (slowest == slowest[0]).all()
-        return not self.coflow.shares and bool(alike)
+        if self.coflow.shares or not len(self.coflow):
+            return False
+        latency_ps, bandwidth = self.coflow.latency_ps, self.coflow.narrowest
+        return bool((latency_ps == latency_ps[0]).all() and (bandwidth == bandwidth[0]).all())
 
     def _turned(self, nbytes: Rotating) -> Int64Array:
-        """Return what each message takes, from a table that turns with the sizes."""
+        """Return what each message takes, from times that turn as the sizes do."""
         if self._turning is None or self._turning[0] is not nbytes.table:
             sizes = nbytes.table[: len(self.coflow)]
             self._turning = nbytes.table, np.tile(self._solve(sizes), 2)
         return self._turning[1][nbytes.turn : nbytes.turn + len(self.coflow)]
 
-    def _usual_of(self, nbytes: int) -> _Usual:
+    def _of_one_size(self, nbytes: int) -> _OneSize:
         """Return what messages of one size take; it is kept, as the size seldom changes."""
-        if self._usual is None or self._usual.nbytes != nbytes:
+        if self._one_size is None or self._one_size.nbytes != nbytes:
             taken = self._solve(nbytes)
-            self._usual = _Usual(nbytes, taken, self._through(taken), bool((taken == taken[0]).all()))
-        return self._usual
+            self._one_size = _OneSize(nbytes, taken, self._through(taken), bool((taken == taken[0]).all()))
+        return self._one_size
 
-    def _all_wait(self, nbytes: MostlyEqual) -> bool:
+    def _all_wait_for_usual(self, nbytes: MostlyEqual) -> bool:
         """Return whether messages of other sizes are shorter, and both their ends have usual ones too."""
         if self.coflow.shares or max(nbytes.others.values()) > nbytes.common:
             return False
@@ -222,15 +242,20 @@ class Passage:
         return taken
 
     def _through(self, taken: Int64Array) -> Times:
-        if self._came_from is not None:
-            return together(np.maximum(taken, taken[self._came_from]))
+        if self._is_bijection:
+            return together(np.maximum(taken, taken[self.came_from]))
         return together(self._later(np.zeros(self.num_ranks, dtype=np.int64), taken))
 
 
-class Thinned:
-    """*whole* with only those of its messages that are not empty; works as a `Passage` does."""
+class MaskedTimes:
+    """The times of *whole*, a permutation, with some messages empty; used as `CoflowTimes` is.
 
-    def __init__(self, whole: Passage, nbytes: Sizes) -> None:
+    Args:
+        whole: all messages, so that those of each row need no coflow of their own.
+        nbytes: of each message.
+    """
+
+    def __init__(self, whole: CoflowTimes, nbytes: Sizes) -> None:
         self._whole = whole
         self._nbytes = nbytes
 
@@ -242,19 +267,19 @@ class Thinned:
         """The longest of all messages so far, from both ends being ready to their last byte."""
         return self._whole.longest_ps
 
-    @cached_property
+    @property
     def num_messages(self) -> Int64Array:
         """How many each rank sends and receives, shape (num_ranks,)."""
-        some, _ = without_empty(self._nbytes, len(self._whole))
-        return self._whole.num_messages if some is None else self._whole.select(some).num_messages
+        sends = (of_each(self._nbytes, len(self)) > 0).astype(np.int64)
+        return sends + sends[self._whole.came_from]
 
     def advance(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> Times:
-        """Return when each rank is through with its messages; see `Passage.advance`."""
-        return self._whole.advance_thinned(ready, nbytes, busy_until)
+        """Return when each rank is through with its messages; see `CoflowTimes.advance`."""
+        return self._whole.advance_masked(ready, nbytes, busy_until)
 
 
 @dataclass(frozen=True)
-class _Usual:
+class _OneSize:
     """What messages of one size take.
 
     Attributes:
@@ -280,10 +305,3 @@ def together(times: Any) -> Times:
 
 def _is_unique(ranks: Int64Array) -> bool:
     return bool(np.unique(ranks).size == ranks.size)
-
-
-def _inverse(source: Int64Array, destination: Int64Array, num_ranks: int) -> Int64Array | None:
-    """Return who sends to each rank, if every rank r sends message r and receives one; else None."""
-    if len(source) != num_ranks or not np.array_equal(source, np.arange(num_ranks)):
-        return None
-    return np.argsort(destination) if _is_unique(destination) else None

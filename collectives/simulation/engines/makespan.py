@@ -1,4 +1,4 @@
-"""All ranks of a collective at once, with NumPy and without events.
+"""Evaluation of a collective for all ranks at once, with NumPy and without events.
 
 Step k of all ranks is one *row* of messages (`collectives.program.rows`).  A message starts when both its
 ends have reached the row, waits for the latency of its route, and occupies the links of the route
@@ -25,8 +25,7 @@ from collectives.errors import NotExactError
 from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.program.rows import Pattern, Rotating, Sizes, patterned_rows, reduced_nbytes, without_empty
-from collectives.simulation.engines.coflow_times import Passage, Thinned, together
-from collectives.simulation.engines.trickle import MAX_TRICKLE, Trickle
+from collectives.simulation.engines.coflow_times import CoflowTimes, MaskedTimes, together
 from sim.errors import UnitError
 from sim.scenario.rank_overhead import RankOverhead
 from sim.scenario.step_overheads import StepOverheads
@@ -76,70 +75,74 @@ class Makespan:
             else StepOverheads(self.rank_overhead, num_ranks, self._num_run)
         )
         self._num_run += 1
+
         ready, latest = together(start_ps), int(start_ps.max(initial=0))
-        passages = _Passages(self.topology, self.hosts, self._busy_until)
+        row_times = _RowTimes(self.topology, self.hosts, self._busy_until)
         try:
             for row, pattern in patterned_rows(algorithm, num_ranks):
-                passage, sizes = passages.of(pattern, pattern.nbytes(row, chunking))
-                pause = None if overheads is None else overheads.next_row(passage.num_messages)
+                times, sizes = row_times.of(pattern, pattern.nbytes(row, chunking))
+
+                pause = None if overheads is None else overheads.next_row(times.num_messages)
                 if pause is not None:
                     ready = together(ready + pause)
                     latest += int(pause.max(initial=0))
-                if len(passage):
-                    ready = passage.advance(ready, sizes, self._busy_until)
-                    latest += passage.longest_ps
+
+                if len(times):
+                    ready = times.advance(ready, sizes, self._busy_until)
+                    latest += times.longest_ps
+
                 reduced = partial(reduced_nbytes, row, num_ranks, chunking)
                 reducing = None if overheads is None else overheads.reduction_row(reduced)
                 if reducing is not None:
                     ready = together(ready + reducing)
                     latest += int(reducing.max(initial=0))
+
                 if latest > MAX_PS:
                     raise NotExactError("a time beyond 2^62 ps does not fit; use engine='events'")
         except UnitError as error:
             raise NotExactError(f"{error}; use engine='events'") from error
-        passages.leave()
+
+        row_times.leave()
         return np.full(num_ranks, ready, dtype=np.int64) if isinstance(ready, int) else ready
 
 
-class _Passages:
-    """The passage of each row: the last one, as long as the pattern and the messages that move stay."""
+class _RowTimes:
+    """The times of each row: kept for as long as the pattern, and the messages that move, stay."""
 
     def __init__(self, topology: Topology, hosts: Int64Array, busy_until: Int64Array) -> None:
         self._topology = topology
         self._hosts = hosts
         self._busy_until = busy_until
         self._pattern: Pattern | None = None
-        self._whole: Passage | None = None
+        self._whole: CoflowTimes | None = None
         self._moving = b""
-        self._some: Passage | Trickle | None = None
+        self._some: CoflowTimes | None = None
 
-    def of(self, pattern: Pattern, nbytes: Sizes) -> tuple[Passage | Thinned | Trickle, Sizes]:
-        """Return the passage of the messages of *pattern* that are not empty, and their sizes."""
+    def of(self, pattern: Pattern, nbytes: Sizes) -> tuple[CoflowTimes | MaskedTimes, Sizes]:
+        """Return the times of the messages of *pattern* that are not empty, and their sizes."""
         if self._whole is None or self._pattern is not pattern:
             self.leave()
             ends = pattern.source, pattern.destination
-            self._pattern, self._whole = pattern, Passage.between(self._topology, self._hosts, *ends)
+            self._pattern, self._whole = pattern, CoflowTimes.between(self._topology, self._hosts, *ends)
         whole = self._whole
-        if whole.can_thin and isinstance(nbytes, Rotating):
-            self._leave_some()
-            return Thinned(whole, nbytes), nbytes
+
+        if whole.is_permutation and isinstance(nbytes, Rotating):  # that some are empty need not be found out
+            return MaskedTimes(whole, nbytes), nbytes
         some, sizes = without_empty(nbytes, len(pattern.source))
         if some is None:
             self._leave_some()
             return whole, sizes
-        few = len(some) <= MAX_TRICKLE and not whole.coflow.shares
-        if whole.can_thin and not few:
-            self._leave_some()
-            return Thinned(whole, nbytes), nbytes
+        if whole.is_permutation:
+            return MaskedTimes(whole, nbytes), nbytes
+
         whole.leave(self._busy_until)
         if self._some is None or self._moving != some.tobytes():
             self._leave_some()
-            self._moving = some.tobytes()
-            self._some = Trickle(whole, some) if few else whole.select(some)
+            self._moving, self._some = some.tobytes(), whole.select(some)
         return self._some, sizes
 
     def leave(self) -> None:
-        """Let the links know how long the last passage occupies them."""
+        """Let the links know how long the last row occupies them."""
         self._leave_some()
         if self._whole is not None:
             self._whole.leave(self._busy_until)
