@@ -1,4 +1,4 @@
-"""What a collective costs on a network, estimated without simulating it: α, β, γ and contention.
+"""Cost of a collective on a network, estimated without simulating it: α, β, γ and contention.
 
 All ranks take step k together.  A step lasts as long as the overhead of the rank with most messages,
 plus the largest latency of its messages, plus what its busiest link needs for the bytes of all messages
@@ -159,6 +159,7 @@ def linear_cost(
     places = np.arange(topology.num_ranks) if hosts is None else np.asarray(hosts)
     num_ranks, num_chunks = len(places), algorithm.num_chunks(len(places))
     in_chunks = Chunking.of(algorithm, num_ranks, num_chunks, 1)
+
     latency_ps, busy, reduced, num_messages = 0, 0.0, 0, 0
     crowd: _Crowd | None = None
     for row, pattern in patterned_rows(algorithm, num_ranks):
@@ -169,10 +170,12 @@ def linear_cost(
             raise NotExactError(
                 f"{algorithm} sends more than {MAX_MESSAGES} messages among {num_ranks} ranks"
             )
+
         latency_ps += crowd.latency_ps + crowd.most_messages * rank_overhead.overhead_ps
         busy += crowd.busy(pattern.nbytes(row, in_chunks))
         if rank_overhead.reduction_bandwidth is not None:
             reduced += int(reduced_nbytes(row, num_ranks, in_chunks).max(initial=0))
+
     gamma = reduced / rank_overhead.reduction_bandwidth if rank_overhead.reduction_bandwidth else 0.0
     return LinearCost(latency_ps / SECOND, (busy + gamma) / num_chunks)
 

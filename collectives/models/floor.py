@@ -1,4 +1,4 @@
-"""What no algorithm can go below on a network: a floor under every prediction.
+"""Floor under every prediction: the time that no algorithm can go below on a network.
 
 The floor is the larger of two bounds.
 
@@ -118,10 +118,12 @@ def _bandwidth_bounds(
     num_groups = len(present) + (not inside.all())
     if num_groups < 2:
         return
+
     num_ranks = len(places)
     edges = np.minimum(np.arange(num_ranks + 1) * -(-nbytes // num_ranks), nbytes)
     own = np.zeros(len(present), dtype=np.int64)
     np.add.at(own, group, np.diff(edges)[inside])
+
     links_out, links_in = cut.links_out[present], cut.links_in[present]
     columns = (
         np.bincount(group),
@@ -132,6 +134,7 @@ def _bandwidth_bounds(
             for side in (links_out, links_in)
         ),
     )
+
     kinds = Counter(zip(*(column.tolist() for column in columns), strict=True))
     together = 0
     for kind, count in ((_Group(*kind), count) for kind, count in kinds.items()):
@@ -139,8 +142,10 @@ def _bandwidth_bounds(
         yield out * SECOND // kind.rate_out
         yield into * SECOND // kind.rate_in
         together += count * out
+
     if not in_network and inside.all():
         together = max(together, _DELIVERIES.get(collective, 0) * (num_groups - 1) * nbytes)
+
     yield together * SECOND // int(topology.link_bandwidth[np.unique(links_out[links_out >= 0])].sum())
 
 

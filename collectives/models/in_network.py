@@ -1,4 +1,4 @@
-"""How long a collective takes where the switches reduce and multicast, as NVLink SHARP (NVLS) does.
+"""In-network reduction: collectives where the switches reduce and multicast, as NVLink SHARP (NVLS) does.
 
 Closed forms, not a simulation: no program is run, no message is matched and nothing else is on the
 network.  They say what the links allow when all ranks start together and data streams through the switch.
@@ -70,6 +70,7 @@ def in_network_ps(collective: str, nbytes: int, topology: Topology, hosts: Seque
         raise NotSupportedError(f"{what}: its switches do not reduce; use an algorithm such as ring")
     if nbytes < 0:
         raise ValueError(f"nbytes must be at least 0, got {nbytes}")
+
     places = np.asarray(hosts, dtype=np.int64)
     domains = _domains(topology, places, what)
     allowed = ONE_SWITCH if len(domains) == 1 else SEVERAL_SWITCHES
@@ -78,12 +79,14 @@ def in_network_ps(collective: str, nbytes: int, topology: Topology, hosts: Seque
         raise NotSupportedError(f"{what}: on {on}, only {', '.join(allowed)} are modelled")
     if len(places) == 1 or nbytes == 0:
         return 0
+
     part = -(-nbytes // domains.shape[1])
     passes = 2 if collective == "all_reduce" else 1
     at_switch = _Switch.of(topology, domains, what) if domains.shape[1] > 1 else None
     if len(domains) == 1:
         assert at_switch is not None, "there is more than one rank"
         return at_switch.ps(nbytes + part if passes == 2 else nbytes, passes)
+
     half = at_switch.ps(nbytes, 1) if at_switch else 0
     return passes * (half + _half_ring_ps(topology, domains, part))
 

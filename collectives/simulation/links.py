@@ -1,4 +1,4 @@
-"""What a collective has put on each link, and which link was the bottleneck.
+"""Use of links: the bytes of a collective on each, and the bottleneck.
 
 Bytes follow from the program, the sizes and the routes alone, so they are counted after the run, when
 somebody asks, and cost nothing otherwise.  How long a link was saturated follows from the rates of all flows

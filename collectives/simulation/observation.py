@@ -1,4 +1,4 @@
-"""What happened in a run: the steps of each rank, its messages, and how full the links were, as a trace.
+"""Observation of a run: the steps of each rank, its messages and the load of the links, as a trace.
 
 An observed run carries out the same steps at the same times as any other, but rank by rank and message by
 message, so it is slower and is refused beyond `MAX_MESSAGES`.
@@ -125,15 +125,18 @@ class Observation:
                 "conditions": [str(condition) for condition in planned.scenario.conditions],
             }
         )
+
         for step in self.steps.values():
             _draw_step(trace, step, time_ps)
         self._draw_messages(trace, time_ps)
+
         for link in range(topology.num_links):
             timeline = self.recorder.timeline(link)
             if any(filled for _, filled in timeline):
                 for since_ps, filled in timeline:
                     millionths = filled * 10**8 // WHOLE
                     trace.counter("links", topology.link_name(link), since_ps, "%", millionths)
+
         return trace
 
     def _draw_messages(self, trace: Trace, time_ps: int) -> None:
@@ -149,10 +152,12 @@ class Observation:
             about: dict[str, Any] = {"bytes": seen.nbytes, **late}
             out = tracks.take((source, "send"), seen.start_ps, end_ps)
             into = tracks.take((destination, "receive"), seen.start_ps, end_ps)
+
             via: dict[str, Any] = {}
             if not planned.scenario.reroutes:
                 route = topology.route(planned.hosts[source], planned.hosts[destination])
                 via = {"links": [topology.link_name(link) for link in route]}
+
             trace.span(
                 source, out, f"> rank {destination}", seen.start_ps, end_ps,
                 **about, **via, step=seen.steps[0],
@@ -190,6 +195,7 @@ def _draw_step(trace: Trace, step: SeenStep, time_ps: int) -> None:
         **late,
     }
     trace.span(step.rank, "steps", f"step {step.number}", step.began_ps, end_ps, **args)
+
     phases: list[tuple[str, int]] = [("pause", step.began_ps + step.pause_ps)]
     if messages:
         last = max(messages, key=lambda seen: (seen.start_ps, -seen.source, -seen.destination))
@@ -197,6 +203,7 @@ def _draw_step(trace: Trace, step: SeenStep, time_ps: int) -> None:
         phases.append((f"wait for rank {peer}", last.start_ps))
     phases.append(("exchange", end_ps - step.reducing_ps if step.ended_ps is not None else end_ps))
     phases.append(("reduce", end_ps))
+
     since_ps = step.began_ps
     for name, until_ps in phases:
         until_ps = min(until_ps, end_ps)

@@ -68,8 +68,10 @@ class Run:
         algorithm, scenario = planned.algorithm, planned.scenario
         topology, nbytes = scenario.base, planned.nbytes
         root = algorithm.parameters.get("root", 0)
+
         floor = floor_ps(algorithm.collective, nbytes, scenario.at_best, root, planned.hosts)
         check_floor(time_ps, floor, f"{algorithm} on {topology.name}, {nbytes} bytes")
+
         return cls(
             seconds=to_seconds(time_ps),
             floor_seconds=to_seconds(floor),

@@ -1,4 +1,4 @@
-"""How long a collective takes on a network that need not exist.
+"""Simulation of collectives on a network that need not exist.
 
 A job is planned once (`collectives.simulation.job.plan`), then evaluated by an engine.  Three engines, one
 answer:
@@ -24,7 +24,7 @@ from collectives.errors import NotExactError, NotSupportedError, ProgramError
 from collectives.models.nccl.protocol import with_protocol
 from collectives.program import Algorithm, Program
 from collectives.simulation.closed_forms import Model, closed_form_of
-from collectives.simulation.engines.queues import EngineName, Span, collective_queue, run_until
+from collectives.simulation.engines.queues import CallSpan, EngineName, collective_queue, run_until
 from collectives.simulation.job import Job, PlannedJob, plan
 from collectives.simulation.observation import Observation
 from collectives.simulation.run import Run
@@ -235,7 +235,7 @@ def _carry_out(
     engine: EngineName,
     observation: Observation | None,
     watch: Callable[[int], None] | None,
-) -> Span:
+) -> CallSpan:
     """Return when *planned* began and ended, alone on its network.
 
     Raises:
@@ -245,7 +245,7 @@ def _carry_out(
     recorder = None if observation is None else observation.recorder
     network = network_for(engine, env, planned.scenario, recorder)
     try:
-        span: Span = run_until(env, _submit(env, planned, engine, network, observation), watch)
+        span: CallSpan = run_until(env, _submit(env, planned, engine, network, observation), watch)
     except ProgramError:
         verify(planned.algorithm, len(planned.hosts))
         raise

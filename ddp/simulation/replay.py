@@ -25,7 +25,7 @@ from typing import Any
 import simpy
 
 from collectives.program import Algorithm
-from collectives.simulation.engines.queues import CollectiveQueue, Span
+from collectives.simulation.engines.queues import CallSpan, CollectiveQueue
 from ddp.profiles import Profile
 from ddp.reduction.events import (
     AwaitBucket,
@@ -151,7 +151,7 @@ class Replay:
         carried = _Carried(bucket, collective, self.nbytes(bucket, collective), int(self.env.now))
         self.launches.append(carried)
         algorithm = self.select(collective, carried.nbytes)
-        span: Span = yield self.queue.submit(algorithm, carried.nbytes)
+        span: CallSpan = yield self.queue.submit(algorithm, carried.nbytes)
         carried.start_ps, carried.end_ps = span.start_ps, span.end_ps
         self.note(collective, "communication", carried, span.start_ps, span.end_ps)
         yield from self.feed(BucketReduced(bucket))

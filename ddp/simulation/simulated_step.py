@@ -24,7 +24,7 @@ from collectives.models.cost import selector_on
 from collectives.models.floor import check_floor, floor_ps
 from collectives.program import Algorithm
 from collectives.simulation import Engine, network_for, with_engine
-from collectives.simulation.engines.queues import EngineName, Span, collective_queue, run_until
+from collectives.simulation.engines.queues import CallSpan, EngineName, collective_queue, run_until
 from ddp.profiles import Profile
 from ddp.reduction.bucketing import bucket_limits
 from ddp.reduction.overlap import Strategy, resolve_strategy
@@ -157,7 +157,7 @@ def _cost(
     def point(nbytes: int) -> tuple[int, int]:
         env = simpy.Environment(initial_time=0)
         queue = collective_queue(env, topology, engine=engine, itemsize=itemsize)
-        span: Span = run_until(env, queue.submit(select("all_reduce", nbytes), nbytes))
+        span: CallSpan = run_until(env, queue.submit(select("all_reduce", nbytes), nbytes))
         return nbytes, span.end_ps - span.start_ps
 
     small, large = calibration_sizes(topology.num_ranks)

@@ -1,4 +1,4 @@
-"""What NCCL itself does on a described system: its model of time, and its protocols on a network.
+"""NCCL itself on a described system: its model of time, and its protocols on a network.
 
     model      what it would choose, and how long it expects that (open first)
     terms      latency and bandwidth of each algorithm and protocol

@@ -1,4 +1,4 @@
-"""The numbers in NCCL's own model: latencies, ceilings and corrections, as of NCCL 2.30.
+"""Constants of NCCL's own model: latencies, ceilings and corrections, as of NCCL 2.30.
 
 Latencies are in microseconds and bandwidths in 10⁹ bytes per second, as in the source, so that the two
 can be compared line by line.  In NCCL a tuner plugin may replace such constants; here `Constants` are an

@@ -1,4 +1,4 @@
-"""What NCCL itself expects a collective to take, and so which algorithm and protocol it chooses.
+"""NCCL's own model of time, and the algorithm and protocol that it therefore chooses.
 
 NCCL gives each pair of algorithm and protocol a latency and a bandwidth when a communicator is made, and
 at each call takes the pair for which
@@ -31,7 +31,7 @@ from itertools import groupby
 from collectives.errors import NotSupportedError
 from collectives.models.bandwidth import algbw, busbw
 from collectives.models.nccl.constants import NCCL_2_30, Constants, NcclAlgorithm, NcclProtocol
-from collectives.models.nccl.terms import COLLECTIVES, Call
+from collectives.models.nccl.terms import COLLECTIVES, NcclCall
 from sim.hardware import Hardware
 from sim.topology import Topology
 
@@ -128,6 +128,7 @@ def table(
         raise NotSupportedError(
             f"NCCL's model does not know {collective}; it knows {', '.join(COLLECTIVES)}; use simulate()"
         )
+
     for name, value, least in (
         ("nbytes", nbytes, 0),
         ("num_nodes", num_nodes, 1),
@@ -140,10 +141,12 @@ def table(
             f"NCCL's model on {num_nodes} nodes: the hardware names no channels between nodes; "
             "give `several_nodes`, or ask for one node"
         )
+
     num_ranks = num_nodes * ranks_per_node
     if num_ranks == 1:
         return (Prediction(collective, nbytes, 1, "Ring", "Simple", 0.0, math.inf),)
-    call = Call(collective, nbytes, num_nodes, ranks_per_node, hardware, constants)
+
+    call = NcclCall(collective, nbytes, num_nodes, ranks_per_node, hardware, constants)
     return tuple(
         Prediction(
             collective,
@@ -186,6 +189,7 @@ def predict_on(
         raise NotSupportedError(
             f"{what}: the network says nothing of its hardware; add a [hardware] table to its file"
         )
+
     nodes = [host // topology.ranks_per_node for host in hosts]
     sizes = Counter(nodes)
     if len(set(sizes.values())) > 1:
@@ -198,6 +202,7 @@ def predict_on(
         raise NotSupportedError(
             f"{what}: the ranks of a node do not follow each other; the model is for placement 'packed'"
         )
+
     candidates = table(
         collective,
         nbytes,
@@ -206,6 +211,7 @@ def predict_on(
         hardware=topology.hardware,
         constants=constants,
     )
+
     allowed = [one for one in candidates if algorithm in (None, one.algorithm)]
     if not allowed:
         known = ", ".join(dict.fromkeys(one.algorithm for one in candidates))

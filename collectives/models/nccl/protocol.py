@@ -1,4 +1,4 @@
-"""NCCL's protocols on a simulated network: what they leave of a link for payload, and what a message costs.
+"""NCCL's protocols on a simulated network: payload of a link, and latency of a message.
 
     protocol  payload    why
     LL        1/2        every 4 bytes of data carry a flag of 4 bytes
@@ -62,6 +62,7 @@ def with_protocol(topology: Topology, protocol: NcclProtocol) -> Topology:
         known = ", ".join(get_args(NcclProtocol))
         raise ValueError(f"protocol: expected one of {known}, got {protocol!r}")
     what = f"protocol {protocol} on {topology.name}"
+
     wiring = topology.routing.wiring()
     inside, between = _ends(topology, wiring, what)
     latency = topology.link_latency.copy()
@@ -71,10 +72,12 @@ def with_protocol(topology: Topology, protocol: NcclProtocol) -> Topology:
             wire = latency + int(topology.link_latency[entering].min())
             overhead = np.maximum(hop_latency_ps(protocol, link) - wire, 0)
             latency = np.where(leaving, latency + overhead, latency)
+
     payload = PAYLOAD[protocol]
     bandwidth = [
         max(1, int(rate) * payload.numerator // payload.denominator) for rate in topology.link_bandwidth
     ]
+
     return replace(
         topology,
         name=f"{topology.name}, {protocol}",

@@ -1,4 +1,4 @@
-"""The terms of NCCL's own model: what it considers for a call, and the latency and bandwidth of each.
+"""Terms of NCCL's own model: the candidates for a call, and the latency and bandwidth of each.
 
 In microseconds and 10⁹ bytes per second, as in the source.  `collectives.models.nccl.model` says what is
 assumed.
@@ -39,7 +39,7 @@ _MAX_NVLS_RANKS = 32  # of a node, but for all-reduce: NCCL_MAX_NVLS_ARITY
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class NcclCall:
     """A collective of *nbytes* on nodes of *hardware*; there is more than one rank."""
 
     collective: str

@@ -1,4 +1,4 @@
-"""The collectives of one communicator, one after another on each rank, in virtual time.
+"""Queues of collectives: those of one communicator, one after another on each rank, in virtual time.
 
 Three engines behind one call.  *makespan* evaluates a collective for all ranks at once when it is submitted.
 *events* and *ranks* send its messages through `sim.network.network`, the same messages at the same times:
@@ -37,7 +37,7 @@ EngineName: TypeAlias = Literal["makespan", "events", "ranks"]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class CallSpan:
     """From the first rank's start to the last rank's end, in picoseconds."""
 
     start_ps: int
@@ -50,7 +50,7 @@ class CollectiveQueue(Protocol):
     def submit(self, algorithm: Algorithm, nbytes: int) -> simpy.Event:
         """Let every rank start a collective of *nbytes* by *algorithm* now, after those before it.
 
-        The event fires when the last rank is done; its value is a `Span`.
+        The event fires when the last rank is done; its value is a `CallSpan`.
         """
 
 
@@ -129,7 +129,7 @@ class MakespanQueue:
         now = int(self._env.now)
         start = np.maximum(self._free_ps, now + self._delays_ps)
         self._free_ps = self._makespan.run(algorithm, nbytes, start, self._itemsize)
-        span = Span(int(start.min()), int(self._free_ps.max()))
+        span = CallSpan(int(start.min()), int(self._free_ps.max()))
         return self._env.timeout(span.end_ps - now, value=span)
 
 
@@ -192,7 +192,7 @@ class EventQueue:
         call.num_done += len(ranks)
         if call.num_done == len(self._hosts):
             assert call.start_ps is not None
-            call.done.succeed(Span(call.start_ps, int(self._network.env.now)))
+            call.done.succeed(CallSpan(call.start_ps, int(self._network.env.now)))
         if number + 1 < len(self._calls):
             self._begin(self._calls[number + 1], ranks)
 

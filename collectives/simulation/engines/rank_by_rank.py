@@ -1,4 +1,4 @@
-"""A collective event by event, each rank a SimPy process that runs its own program.
+"""Execution of a collective event by event, each rank a SimPy process that runs its own program.
 
 Slower than rows of arrays, and right for every program: what a rank sends in one step a peer may
 receive in another.

@@ -18,7 +18,7 @@ from collectives.program import Algorithm, algorithm
 from collectives.program.chunking import Chunking
 from collectives.program.contracts import CONTRACTS
 from collectives.program.placement import on_nodes
-from collectives.simulation.engines.queues import Span, collective_queue, matches_by_rows, run_until
+from collectives.simulation.engines.queues import CallSpan, collective_queue, matches_by_rows, run_until
 from sim import Background, Condition, Jitter, LinkChange, LinkFailedError, LinkFailure, Straggler
 from sim.network.coflow import CoflowAccelerator
 from sim.network.coflow.accelerator import MIN_MESSAGES
@@ -38,7 +38,7 @@ def spans(
     hosts: Sequence[int] | None = None,
     rank_overhead: RankOverhead | None = None,
     min_messages: int | None = MIN_MESSAGES,
-) -> list[Span]:
+) -> list[CallSpan]:
     """Return the spans of *calls*, which are submitted together.
 
     Coflows of at least *min_messages* are accelerated; None: none are.
