@@ -1,4 +1,4 @@
-"""What can go wrong, and whose fault it is.
+"""Errors of `collectives`, and whose fault each is.
 
 CollectiveError
  ├── ProgramError            an algorithm is wrong (its author)

@@ -1,4 +1,4 @@
-"""What `ddp` raises.
+"""Errors of `ddp`.
 
 DDPError
 ├── ReducerError          an event that the reducer cannot accept; holds the event history

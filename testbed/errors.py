@@ -1,4 +1,4 @@
-"""What the command line reports as one line, and with which exit code.
+"""Errors that the command line reports as one line, and their exit codes.
 
 0  everything that was asked for was done, and every check held
 1  a check or a run failed: a wrong program, a mismatch, a time-out, a rank that died

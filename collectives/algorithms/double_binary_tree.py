@@ -71,16 +71,26 @@ def _in_order(ranks: Any, world_size: int, root: int | None) -> Tree:
     A position with k trailing zero bits is k levels above the leaves.  Its parent is found by
     moving its lowest set bit up by one; where no rank has that position, by clearing the bit.
     """
+    # Positions are numbers 1 … n.  For position 6 = 0b110 the lowest set bit is 0b010, and moved up
+    # by one it gives the parent 0b100; had the tree only 5 positions, 5 = 0b101 would look for 0b110,
+    # find nobody, and clear its bit: 0b100 again.  Clearing the last bit there is leads to 0, where
+    # the root stands, or nobody.
     position = np.arange(1, len(ranks) + 1)
     bit = position & -position
     above = (position ^ bit) | (bit << 1)
     above = np.where(above > len(ranks), position ^ bit, above)
+
     rank_at = np.concatenate([[-1 if root is None else root], ranks])
     depth, left, right, parent = (np.full(world_size, fill) for fill in (0, -1, -1, -1))
     parent[ranks] = rank_at[above]
+
+    # A child in front of its parent is the left one.  Each parent has at most one on either side, so
+    # turning "my parent is" round into "my child is" overwrites nothing.
     for is_child, child in ((above > position, left), (above < position, right)):
         has_parent = is_child & (parent[ranks] >= 0)
         child[parent[ranks[has_parent]]] = ranks[has_parent]
+
+    # All ranks climb at once, one level per turn; the turns that a rank takes are its depth.
     ancestor = parent
     while (ancestor >= 0).any():
         depth += ancestor >= 0
@@ -122,6 +132,8 @@ def double_binary_tree_broadcast(
 
     Source: as `double_binary_tree`.
     """
+    # At step t a rank at depth d hands on segment t - d: the root begins with segment 0, each level a
+    # step after the one above.  `Tree.down` leaves out what is no segment yet, or no longer.
     trees = two_trees(world_size, root)
     for step in range(_rooted_cost(world_size, segments=segments).num_steps):
         yield tuple(
@@ -143,6 +155,8 @@ def double_binary_tree_reduce(
 
     Source: as `double_binary_tree`.
     """
+    # The deepest ranks, at depth *height*, send segment 0 in the first step; a rank that is k levels
+    # above them sends it k steps later, so at step t a rank at depth d sends segment t - (height - d).
     trees = two_trees(world_size, root)
     cost = _rooted_cost(world_size, segments=segments)
     height = cost.num_steps - segments + 1
@@ -167,6 +181,8 @@ def double_binary_tree(rank: int, world_size: int, *, segments: int = 4) -> Iter
     reduction and scan", Parallel Computing 35(12), 2009; Jeaugey, "Massively scale your deep
     learning training with NCCL 2.4", NVIDIA, 2019.
     """
+    # Segment s reaches the top of its tree at step *height* + s, and turns back there: on its way up it
+    # passes depth d at step height - d + s, on its way down at step height + d + s.
     trees = two_trees(world_size)
     height = _height(world_size)
     for step in range(_all_reduce_cost(world_size, segments=segments).num_steps):

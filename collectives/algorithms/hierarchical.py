@@ -168,6 +168,7 @@ def hierarchical(
 
 def _inside(program: Algorithm, nodes: _Nodes, rank: int, chunks: int) -> Iterator[Step]:
     """Yield the steps of *program* among the ranks of each node, on the whole buffer."""
+    # Full nodes and a smaller last one run the program for their own size; `when` says who is in which.
     node, place = rank // nodes.size, rank % nodes.size
     here = [True] if len(nodes.sizes) == 1 else [node < nodes.count - 1, node == nodes.count - 1]
     yield from side_by_side(
@@ -187,6 +188,10 @@ def _inside(program: Algorithm, nodes: _Nodes, rank: int, chunks: int) -> Iterat
 
 def _between(program: Algorithm, nodes: _Nodes, rank: int, chunks: int) -> Iterator[Step]:
     """Yield the steps of *program* between nodes, on each overlap of a share with those elsewhere."""
+    # A rank's share is [place · own, (place + 1) · own).  It is cut wherever a share of a full node or of
+    # the last node ends, so each piece, [begin, end), lies in one share of every node: all ranks whose
+    # share holds it, one of each node, are the column that reduces it.  Where nodes are equal there is
+    # one piece.  In array form every rank cuts its own share, and those with fewer pieces stop earlier.
     node, place = rank // nodes.size, rank % nodes.size
     share, last_share = chunks // nodes.size, chunks // nodes.last_size
     own = share + (node == nodes.count - 1) * (last_share - share)

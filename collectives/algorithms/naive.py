@@ -1,4 +1,4 @@
-"""The reference: everything goes to rank 0 and comes back, one rank after another."""
+"""Naive, the reference: everything goes to rank 0 and comes back, one rank after another."""
 
 from __future__ import annotations
 

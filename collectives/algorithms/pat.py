@@ -36,7 +36,7 @@ def _cost(world_size: int, *, aggregation: int | None) -> Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class _Exchange:
+class _Shift:
     """Every rank sends a range of parts to the rank *distance* after it, which stores them elsewhere."""
 
     distance: int
@@ -46,8 +46,8 @@ class _Exchange:
 
 
 @cache
-def _plan(world_size: int, aggregation: int | None) -> tuple[Sequence[_Exchange], Mapping[int, int]]:
-    """Return the exchanges of an all-gather, and where the part from each distance is stored meanwhile.
+def _plan(world_size: int, aggregation: int | None) -> tuple[Sequence[_Shift], Mapping[int, int]]:
+    """Return the shifts of an all-gather, and where the part from each distance is stored meanwhile.
 
     Parts that share a message come from distances that are multiples of a stride, so only the
     farthest of them may have no place to go.  Stored with the farthest first, the others are a range.
@@ -71,18 +71,18 @@ def _plan(world_size: int, aggregation: int | None) -> tuple[Sequence[_Exchange]
         blocks[offset] = move(blocks[parent], offset - parent)
     order = [source for offset in range(stride) for source in blocks[offset]]
     place = {source: number for number, source in enumerate(order)}
-    exchanges = [
-        _Exchange(distance, place[moving[0]], place[moving[0] + distance], len(moving))
+    shifts = [
+        _Shift(distance, place[moving[0]], place[moving[0] + distance], len(moving))
         for distance, moving in moves
     ]
-    return exchanges, place
+    return shifts, place
 
 
 @algorithm(name="pat", collective="all_gather", array_form=True, cost=_cost)
 def pat_all_gather(rank: int, world_size: int, *, aggregation: int | None = None) -> Iterator[Step]:
     """Yield this rank's steps of an all-gather by parallel aggregated trees.
 
-    Bruck's, with the farthest exchange first: it carries one part, the next two, and only the nearest
+    Bruck's, with the farthest shift first: it carries one part, the next two, and only the nearest
     half of them all.  ``⌈log2 p⌉`` steps and ``(p-1)/p·n`` bytes, as Bruck, but most of them stay near.
 
     With *aggregation* a, no message carries more than a parts, which bounds the buffers that a message
@@ -101,12 +101,12 @@ def pat_all_gather(rank: int, world_size: int, *, aggregation: int | None = None
     Raises:
         NotSupportedError: *aggregation* is no power of two.
     """
-    exchanges, place = _plan(world_size, aggregation)
+    shifts, place = _plan(world_size, aggregation)
     yield (Copy(rank, place[0]),)
-    for exchange in exchanges:
+    for shift in shifts:
         yield (
-            Send((rank + exchange.distance) % world_size, exchange.sent_from, exchange.num_parts),
-            Recv((rank - exchange.distance) % world_size, exchange.stored_at, exchange.num_parts),
+            Send((rank + shift.distance) % world_size, shift.sent_from, shift.num_parts),
+            Recv((rank - shift.distance) % world_size, shift.stored_at, shift.num_parts),
         )
     yield tuple(Copy(place[distance], (rank - distance) % world_size) for distance in range(world_size))
 
@@ -127,11 +127,11 @@ def pat_reduce_scatter(rank: int, world_size: int, *, aggregation: int | None = 
     Raises:
         NotSupportedError: *aggregation* is no power of two.
     """
-    exchanges, place = _plan(world_size, aggregation)
+    shifts, place = _plan(world_size, aggregation)
     yield tuple(Copy((rank - distance) % world_size, place[distance]) for distance in range(world_size))
-    for exchange in reversed(exchanges):
+    for shift in reversed(shifts):
         yield (
-            Send((rank - exchange.distance) % world_size, exchange.stored_at, exchange.num_parts),
-            RecvReduce((rank + exchange.distance) % world_size, exchange.sent_from, exchange.num_parts),
+            Send((rank - shift.distance) % world_size, shift.stored_at, shift.num_parts),
+            RecvReduce((rank + shift.distance) % world_size, shift.sent_from, shift.num_parts),
         )
     yield (Copy(place[0], rank),)

@@ -141,6 +141,9 @@ def _halvings(rank: int, sides: Sides) -> Iterator[Step]:
     """Yield the steps of a reduce-scatter that leaves the chunk at its position to each rank."""
     world_size = math.prod(sides)
     if _is_arithmetic(sides):
+        # Before step s a rank has still to reduce a range of p/2^s chunks, which holds its own position.
+        # It keeps the half in which that is, and sends the other half, whose first chunk differs in one
+        # bit only, as ranges begin at multiples of their length.
         position = _position(rank, sides)
         for step in range(_num_steps(world_size)):
             width = world_size >> step + 1
@@ -171,6 +174,10 @@ def _position(rank: int, sides: Sides) -> int:
         table = _butterfly((world_size - 1,) if apart else sides).position
         position: int = np.append(table, world_size - 1)[rank]
         return position
+
+    # Read from the first step to the last, the bits that divide the ranks are the position's, from the
+    # highest to the lowest: bits 1, 2, … of the even rank, and parity for the last.  Halving the even
+    # rank and setting an odd rank's top bit puts them all in one number, lowest first.
     num_steps = _num_steps(world_size)
     odd = rank % 2
     last_peer = swing_peer(rank, num_steps - 1, world_size)
@@ -209,18 +216,23 @@ def _with_the_last_apart(rank: int, last: int) -> Iterator[Step]:
     is also *last*.  It does so with those ranks in a step whose chunks rank 0 gives away in it, and
     with rank 0 in the last step: so in every step it sends about as much as the others do.
     """
+    # The tables know nobody but those that pair up, so the last rank looks up its neighbour's row, and
+    # ``when`` then leaves it out.  *meets* says of each chunk in which step the last rank sends it.
     butterfly = _butterfly((last,))
     pairs_up = rank < last
     one_that_pairs: Any = np.minimum(rank, last - 1)
     position = butterfly.position[one_that_pairs]
     meets = np.minimum(butterfly.parting[0], len(butterfly.peers) - 1)
+
     for number, step in enumerate(butterfly.reduce_scatter(one_that_pairs)):
         operations: list[Operation] = [replace(op, when=op.when & pairs_up) for op in step]
+
         meets_last = pairs_up & (meets[position] == number)
         operations += (
             Send(last, last, when=meets_last),
             RecvReduce(last, position, when=meets_last),
         )
+
         for chunk in np.flatnonzero(meets == number).tolist():
             other = butterfly.owner[chunk]
             operations += (

@@ -26,6 +26,7 @@ from collectives.program import Cost, Step, algorithm
 
 
 def _split_off(part: Part, level: int) -> Part:
+    # The upper half goes: what is longer than 2^level, and nothing where the part is no longer than that.
     half = 1 << level
     length = (part.length > half) * (part.length - half)
     first = part.first + part.length - length

@@ -1,4 +1,4 @@
-"""From what a user writes to an `Algorithm`: a name, parameters, a function, a file."""
+"""Resolution of what a user writes (a name, parameters, a function, a file) to an `Algorithm`."""
 
 from __future__ import annotations
 

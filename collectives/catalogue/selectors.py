@@ -1,4 +1,4 @@
-"""Which algorithm carries out a call: one that is given, or ``auto``, which depends on the size.
+"""Selectors of the algorithm of a call: one that is given, or ``auto``, which depends on the size.
 
 "ring"                          of all-reduce; the other collectives run those of `DEFAULTS`
 {"all_gather": "bruck"}         of the collectives named

@@ -1,4 +1,4 @@
-"""A program as other runtimes see it: spans of input, output and scratch, and an order inside a step.
+"""Lowering of a program to what other runtimes have: spans of three buffers, and an order inside a step.
 
 A step of ours is simultaneous, and works on one buffer.  Runtimes carry out one operation after
 another, on an input and an output that may be the same memory:
@@ -31,8 +31,8 @@ COLLECTIVE_NAMES = {
 }
 """The collectives that both formats can express, and what they call them."""
 
-MAX_LANES = 4
-"""Messages of one step to one rank that need not wait for each other."""
+MAX_CONNECTIONS = 4
+"""From one rank to another: as many messages of one step need not wait for each other."""
 
 _WORKS_IN = {"all_reduce": "i", "reduce_scatter": "i", "all_gather": "o", "all_to_all": "o"}
 
@@ -73,7 +73,8 @@ class Move:
 class Message:
     """*source* of rank *sender* goes to *target* of rank *receiver*, where it may be reduced in.
 
-    Messages of one step to one rank differ in their *lane*, so that they need not wait for each other.
+    Messages of one step to one rank go over *connections* of their own, so that they need not wait for
+    each other; those between two ranks are numbered from 0.
     """
 
     sender: int
@@ -81,7 +82,7 @@ class Message:
     source: Span
     target: Span
     reduces: bool
-    lane: int
+    connection: int
 
 
 @dataclass(slots=True)
@@ -162,7 +163,7 @@ class _Half:
     peer: int
     spans: tuple[Span, ...]
     reduces: bool = False
-    lane: int = 0
+    connection: int = 0
 
 
 class _Rank:
@@ -193,13 +194,13 @@ class _Rank:
         saved: dict[Place, Place] = {}
         moves: list[Move] = []
         moved_to: set[Place] = set()
-        lanes: Counter[int] = Counter()
+        num_messages: Counter[int] = Counter()
         for operation in step:
             if isinstance(operation, Send):
                 spans = self.spans(self.read_places(_chunks(operation), overwritten, saved))
-                lane = lanes[operation.peer] % MAX_LANES
-                lanes[operation.peer] += 1
-                self.sends.append(_Half(number, operation.peer, tuple(spans), lane=lane))
+                connection = num_messages[operation.peer] % MAX_CONNECTIONS
+                num_messages[operation.peer] += 1
+                self.sends.append(_Half(number, operation.peer, tuple(spans), connection=connection))
                 continue
             target = Span(*self.written_place(operation.chunk), operation.num_chunks)
             if isinstance(operation, Local):
@@ -283,6 +284,6 @@ def _join(ranks: list[_Rank], lowered: list[list[LoweredStep]]) -> None:
         for half in rank.receives:
             other = sent[half.peer, number].popleft()
             for move in _moves(other.spans, half.spans[0], half.reduces):
-                message = Message(half.peer, number, move.source, move.target, half.reduces, other.lane)
+                message = Message(half.peer, number, move.source, move.target, half.reduces, other.connection)
                 lowered[half.peer][other.step].sends.append(message)
                 lowered[number][half.step].receives.append(message)

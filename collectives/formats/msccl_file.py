@@ -1,4 +1,4 @@
-"""An MSCCL XML file read into thread blocks, and refused where it makes no sense by itself.
+"""Reader of MSCCL XML files: thread blocks, refused where they make no sense by themselves.
 
 Read is what msccl-tools writes by default (elements ``algo``, ``gpu``, ``tb`` and ``step``).  A document
 type is refused, so there are no entities to expand, and nothing outside the file is opened.

@@ -1,4 +1,4 @@
-"""The thread blocks of an MSCCL file, run against each other without data.
+"""Run of the thread blocks of an MSCCL file against each other, without data.
 
 Out comes what happens, message by message and move by move, in chunks of a program of ours, and what
 must come before what.  On the way every thread block must get to its end, every message must be

@@ -2,7 +2,7 @@
 
 Each rank gets a thread block for its local moves, one for each rank that it sends to and one for
 each that it receives from; where a step has several messages between the same ranks, one for each of
-these lanes.  A thread block is carried out in order; what has to wait for another thread block
+these connections.  A thread block is carried out in order; what has to wait for another thread block
 of the rank names it (``depid``, ``deps``), by ``nop`` steps where it waits for several.
 
 Deadlock: every dependency points back in an order in which messages complete under rendezvous (see
@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from collectives.errors import NotSupportedError
-from collectives.formats.lowering import MAX_LANES, Lowered, LoweredStep, Place, Span, lower
+from collectives.formats.lowering import MAX_CONNECTIONS, Lowered, LoweredStep, Place, Span, lower
 from collectives.program import Algorithm
 
 PROTOCOLS = ("Simple", "LL", "LL128")
@@ -110,13 +110,13 @@ class _Gpu:
                 source, target = move.source.part(offset, 1), move.target.part(offset, 1)
                 self.append(LOCAL, "re", source, target, reads=[source, target], writes=target)
         for message in step.sends:
-            peers = message.receiver, -1, message.lane
+            peers = message.receiver, -1, message.connection
             self.append(peers, "s", message.source, message.target, reads=[message.source])
         for message in step.receives:
             reads = [message.target] if message.reduces else []
             kind = "rrc" if message.reduces else "r"
             source = message.target if message.reduces else message.source
-            peers = -1, message.sender, message.lane
+            peers = -1, message.sender, message.connection
             self.append(peers, kind, source, message.target, reads=reads, writes=message.target)
 
     def append(
@@ -131,8 +131,8 @@ class _Gpu:
     ) -> None:
         """Append a step to the thread block for *peers*, behind what it must not overtake."""
         if peers not in self.blocks:
-            send, recv, lane = peers
-            ends = (self.rank, send, lane) if send >= 0 else (recv, self.rank, lane)
+            send, recv, connection = peers
+            ends = (self.rank, send, connection) if send >= 0 else (recv, self.rank, connection)
             self.blocks[peers] = _ThreadBlock(send, recv, self.channels.get(ends, 0))
         step = _Step(kind, source, target, self.blocks[peers])
         waits_for: set[_Step] = set()
@@ -207,28 +207,28 @@ def _buffer(step: _Step) -> str | None:
 
 
 def _channels(lowered: Lowered) -> Channels:
-    """Return the channel of each sender, receiver and lane, by lane and by the distance between the ranks."""
+    """Return the channel of each connection, by its number and by the distance between its ranks."""
     world_size = len(lowered.ranks)
     ends = {
-        (message.sender, message.receiver, message.lane)
+        (message.sender, message.receiver, message.connection)
         for steps in lowered.ranks
         for step in steps
         for message in step.sends
     }
     channel: dict[tuple[int, int], int] = {}
     num_channels = 0
-    for lane in range(MAX_LANES):
+    for connection in range(MAX_CONNECTIONS):
         distances = sorted(
-            {(receiver - sender) % world_size for sender, receiver, own in ends if own == lane}
+            {(receiver - sender) % world_size for sender, receiver, own in ends if own == connection}
         )
         channel |= {
-            (distance, lane): num_channels + number // DISTANCES_PER_CHANNEL
+            (distance, connection): num_channels + number // DISTANCES_PER_CHANNEL
             for number, distance in enumerate(distances)
         }
         num_channels += -(-len(distances) // DISTANCES_PER_CHANNEL)
     return {
-        (sender, receiver, lane): channel[(receiver - sender) % world_size, lane]
-        for sender, receiver, lane in ends
+        (sender, receiver, connection): channel[(receiver - sender) % world_size, connection]
+        for sender, receiver, connection in ends
     }
 
 

@@ -1,4 +1,4 @@
-"""Measured or simulated times as a table for NCCL's example tuner plugin, so that NCCL makes the same choice.
+"""Tables for NCCL's example tuner plugin, by which NCCL chooses what was fastest here.
 
 Per collective the table says between which sizes which of NCCL's algorithms is to be taken.  An algorithm
 of ours counts only if NCCL has the same one, and only at sizes at which it was timed; nothing is said

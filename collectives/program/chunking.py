@@ -1,4 +1,4 @@
-"""How a buffer of n elements is divided into chunks.
+"""Division of a buffer of n elements into chunks.
 
 Of *count* elements each chunk has ``⌈count / num_chunks⌉``, the last ones fewer or none, as
 ``torch.chunk`` divides; balanced chunks would put the ranks out of step.  Where a buffer consists

@@ -1,4 +1,4 @@
-"""What each collective demands: who holds what before, and who must hold what after.
+"""Contracts of the collectives: who holds what before, and who must hold what after.
 
 A buffer is divided into chunks, and every rank contributes to each.  What a chunk holds is said
 as a `Part`: the ranks whose contributions are in it, and the chunk that they contributed to.

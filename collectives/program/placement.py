@@ -1,4 +1,4 @@
-"""Which ranks share a node, for the programs that ask.
+"""Nodes of ranks, for the programs that ask which ranks share one.
 
 A program asks by having a parameter ``ranks_per_node``.  Whoever knows where the ranks of a
 communicator are binds it: `collectives.simulation.simulation` and `collectives.virtual.group` from the

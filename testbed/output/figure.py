@@ -1,4 +1,4 @@
-"""What all plots share: colours, an empty figure, the look of a panel, and how it is saved.
+"""Figures, and what all plots share: colours, an empty figure, the look of a panel, and how it is saved.
 
 Colours are those of Okabe and Ito, which colour-blind readers tell apart; a dash or a marker says
 the same once more, so nothing is said by colour alone.  Drawn without a display, and

@@ -1,4 +1,4 @@
-"""What an algorithm's author says of it: the parts of its docstring, for a terminal and for Markdown."""
+"""Description of an algorithm: the parts of its docstring, for a terminal and for Markdown."""
 
 from __future__ import annotations
 

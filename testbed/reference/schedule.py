@@ -1,4 +1,4 @@
-"""A proved program as what it amounts to: who sends which chunks to whom, in which step."""
+"""Schedule of a proved program: who sends which chunks to whom, in which step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `testbed tune` says: the settings beside each other, the curve over the cap, and what to paste."""
+"""Tables of a search for bucket caps: candidates side by side, the curve over the cap, and what to paste."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a script on rank threads has taken, on a terminal: an iteration, its parts, and the links."""
+"""Report of a script on rank threads: an iteration, its parts, and the links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What algorithms whose partners differ in one bit do where world sizes are no powers of two."""
+"""World sizes that are no powers of two, for algorithms whose partners differ in one bit."""
 
 from __future__ import annotations
 

@@ -73,6 +73,9 @@ def depth(world_size: int) -> int:
 
 def branches(shape: Shape, rank: int, world_size: int, root: int) -> list[Branch]:
     """Return the levels of the tree of *shape* below *root*, from the root to the leaves."""
+    # Every rank follows the part that it is in.  At each level that part falls into two, *other* and
+    # *rest*; the head of the rest is the parent of the head of the other.  A rank is one of the two, or
+    # only learns in which half to go on.  Array form knows no ``if``, so `choose` says it in arithmetic.
     turn = root - shape.root(world_size)
     position = (rank - turn) % world_size
     part = Part(0, world_size, shape.root(world_size))
@@ -89,6 +92,8 @@ def branches(shape: Shape, rank: int, world_size: int, root: int) -> list[Branch
                 length=other.length,
             )
         )
+
+        # The other part is split off at either end; at the front, the rest begins behind it.
         rest_first = part.first + (other.first == part.first) * other.length
         rest = Part(rest_first, part.length - other.length, part.head)
         in_other = (position >= other.first) & (position < other.first + other.length)

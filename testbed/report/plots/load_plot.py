@@ -1,4 +1,4 @@
-"""How full the links of a network were, on its picture.
+"""Load of the links of a network, on its picture.
 
 The two halves of a line are the two directions: the half at a vertex is what leaves it.  Colour says how
 full, and so does width, so that the picture reads without colour too.

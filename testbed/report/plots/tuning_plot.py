@@ -1,4 +1,4 @@
-"""The step over the bucket cap: its time above, exposed communication below, torch's default marked."""
+"""Step over the bucket cap: its time above, exposed communication below, torch's default marked."""
 
 from __future__ import annotations
 
