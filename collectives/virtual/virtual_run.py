@@ -131,7 +131,7 @@ def run(
     if watch is not None:
         iterations.on_end(_watched_by(watch))
     checked.prepare(cluster, iterations)
-    Diagnosis(cluster)
+    Diagnosis(cluster).attach()
 
     with (
         isolation.entered(),

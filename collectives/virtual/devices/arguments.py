@@ -28,10 +28,12 @@ def replacements() -> Iterator[Replacement]:
         yield module, "init_process_group", changed(c10d.init_process_group, _without_device_id)
     yield torch.serialization, "_get_restore_location", _restoring_on_cpu
     for owner, change in (
-        (DistributedDataParallel, _without_device_ids), (DeviceMesh, _on_cpu_mesh),
-        (torch.amp.autocast_mode.autocast, _autocast_on_cpu), (torch.amp.GradScaler, _scaler_on_cpu),
+        (DistributedDataParallel, _without_device_ids),
+        (DeviceMesh, _on_cpu_mesh),
+        (torch.amp.autocast_mode.autocast, _autocast_on_cpu),
+        (torch.amp.GradScaler, _scaler_on_cpu),
         (DataLoader, _without_pinning),
-    ):  # fmt: skip
+    ):
         yield owner, "__init__", changed(owner.__init__, change)
     yield from batch_norm.replacements()
 

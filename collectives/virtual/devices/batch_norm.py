@@ -64,9 +64,16 @@ def _forward(layer: Any, tensor: Tensor) -> Tensor:
         if layer.momentum is None:
             momentum = 1.0 / layer.num_batches_tracked.item()
     result: Tensor = Synchronized.apply(
-        tensor, layer.weight, layer.bias, running_mean, running_var, layer.eps, momentum, group,
+        tensor,
+        layer.weight,
+        layer.bias,
+        running_mean,
+        running_var,
+        layer.eps,
+        momentum,
+        group,
         dist.get_world_size(group),
-    )  # fmt: skip
+    )
     return result
 
 
@@ -89,9 +96,15 @@ def _stats(tensor: Tensor, eps: float) -> tuple[Tensor, Tensor]:
 
 
 def _gather_stats(
-    tensor: Tensor, means: Tensor, invstds: Tensor, running_mean: Tensor | None, running_var: Tensor | None,
-    momentum: float, eps: float, counts: Tensor,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    tensor: Tensor,
+    means: Tensor,
+    invstds: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    momentum: float,
+    eps: float,
+    counts: Tensor,
+) -> tuple[Tensor, Tensor]:
     parts = counts.to(means.dtype)[:, None]
     total = parts.sum()
     mean = (means * parts).sum(0) / total
@@ -121,9 +134,15 @@ def _backward_reduce(
 
 
 def _backward(
-    grad: Tensor, tensor: Tensor, mean: Tensor, invstd: Tensor, weight: Tensor | None, sum_dy: Tensor,
-    sum_dy_xmu: Tensor, counts: Tensor,
-) -> Tensor:  # fmt: skip
+    grad: Tensor,
+    tensor: Tensor,
+    mean: Tensor,
+    invstd: Tensor,
+    weight: Tensor | None,
+    sum_dy: Tensor,
+    sum_dy_xmu: Tensor,
+    counts: Tensor,
+) -> Tensor:
     total = counts.sum()
     slope = _of_channels(invstd**2 * sum_dy_xmu / total, tensor)
     result = grad - _of_channels(sum_dy / total, tensor) - (tensor - _of_channels(mean, tensor)) * slope

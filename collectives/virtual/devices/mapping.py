@@ -89,8 +89,10 @@ class Devices:
 
     def _replacements(self) -> Iterator[Replacement]:
         for module, functions in (
-            (torch.cuda, CUDA), (torch.accelerator, ACCELERATOR), (torch.cuda.nvtx, NVTX),
-        ):  # fmt: skip
+            (torch.cuda, CUDA),
+            (torch.accelerator, ACCELERATOR),
+            (torch.cuda.nvtx, NVTX),
+        ):
             for name in functions.keys() & vars(module).keys():
                 yield module, name, self._outside_of_torch(module, name, functions[name])
         for module in (torch.cuda, torch):

@@ -18,7 +18,7 @@ from sim.units import format_time
 
 
 class Diagnosis:
-    """Says more of the ranks of a cluster than the cluster knows.
+    """What can be said of the ranks of a cluster beyond what the cluster knows.
 
     Args:
         cluster: whose ranks run torch.
@@ -26,9 +26,12 @@ class Diagnosis:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        cluster.remark = self.remark
-        cluster.where = lambda: list(self.places())
-        cluster.explain = lambda: [*self.verdicts(), *self.mistakes()]
+
+    def attach(self) -> None:
+        """Let the cluster say it in its errors."""
+        self.cluster.remark = self.remark
+        self.cluster.where = lambda: list(self.places())
+        self.cluster.explain = lambda: [*self.verdicts(), *self.mistakes()]
 
     def remark(self, rank_thread: RankThread) -> str:
         """Return in which iteration a rank is, once some rank has finished one."""

@@ -42,9 +42,7 @@ class OwnModules:
         self._on_text = on_text
         self._names: dict[str, None] = {}
         # A rank may wait in the middle of an import, in which it holds the lock of a module's name.
-        self._swapped: list[_Items] = [
-            _Items(num_ranks, sys.modules), _Items(num_ranks, _module_locks),
-        ]  # fmt: skip
+        self._swapped = [_Items(num_ranks, sys.modules), _Items(num_ranks, _module_locks)]
 
     def enter(self, rank: int) -> None:
         """Put *rank*'s modules in place."""
