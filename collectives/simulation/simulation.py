@@ -21,6 +21,7 @@ import simpy
 
 from collectives.catalogue.verification import verify
 from collectives.errors import NotExactError, NotSupportedError, ProgramError
+from collectives.models.nccl.constants import NcclProtocol
 from collectives.models.nccl.protocol import with_protocol
 from collectives.program import Algorithm, Program
 from collectives.simulation.closed_forms import Model, closed_form_of
@@ -37,7 +38,6 @@ from sim.topology.placement import Placement
 from sim.units import Quantity
 
 Engine: TypeAlias = Literal["auto", "makespan", "events", "ranks"]
-Protocol: TypeAlias = Literal["LL", "LL128", "Simple"]
 
 _UNSEEN = (
     "observe: messages are seen by engine='events' and 'ranks' alone, not by makespan or a closed form; "
@@ -58,7 +58,7 @@ def simulate(
     placement: Placement = "packed",
     overhead: Quantity = 0,
     reduction_bandwidth: Quantity | None = None,
-    protocol: Protocol | None = None,
+    protocol: NcclProtocol | None = None,
     conditions: Sequence[Condition] = (),
     model: Model = "links",
     observe: bool = False,
@@ -218,13 +218,13 @@ def with_engine(engine: Engine, attempt: Callable[[EngineName], T]) -> tuple[T, 
 def network_for(
     engine: EngineName, env: simpy.Environment, scenario: Scenario, recorder: Recorder | None = None
 ) -> Network | None:
-    """Return the network of *scenario* for *events* and *ranks*; None for *makespan*, which needs none.
+    """Return the network of *scenario*, for *ranks* a plain one; None for *makespan*, which needs none.
 
     Raises:
         NotExactError: a condition is one that *makespan* cannot follow; names it.
     """
     if engine != "makespan":
-        return scenario.network(env, recorder)
+        return scenario.network(env, recorder, accelerated=engine == "events")
     if scenario.events_only is not None:
         raise NotExactError(f"{scenario.events_only}: only events follow it; use engine='events'")
     return None

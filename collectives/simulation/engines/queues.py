@@ -164,11 +164,13 @@ class EventQueue:
             None if self._rank_overhead.is_free else StepOverheads(self._rank_overhead, num_ranks, number)
         )
         finished = partial(self._note_finished, number)
+
         execution: Execution
         if self._rank_by_rank or not matches_by_rows(algorithm, num_ranks, chunking):
             execution = RankByRank(self._meeting_point, algorithm, chunking, overheads, number, finished)
         else:
             execution = RowExecution(self._network, self._hosts, algorithm, chunking, overheads, finished)
+
         env = self._network.env
         call = _Call(execution, env.event(), int(env.now))
         self._calls.append(call)
