@@ -8,9 +8,8 @@ MPI calls the collective ``MPI_Alltoallv``.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import accumulate
-from typing import Any
 
 import torch
 
@@ -18,7 +17,7 @@ from collectives.algorithms.direct import direct_all_to_all
 from collectives.errors import MismatchError
 from collectives.execution.call import Call
 from collectives.execution.execute import execute
-from collectives.execution.transport import Poster
+from collectives.execution.transport import Execution, Poster
 from collectives.program import Algorithm, Copy, Operation, Recv, Send, Step
 from collectives.program.chunking import Buffer, Splits
 
@@ -30,7 +29,7 @@ def all_to_all_v(
     input_splits: Sequence[int],
     transport: Poster,
     call: Call,
-) -> Generator[Any, Any, None]:
+) -> Execution:
     """Send every part to its rank.
 
     Args:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any
+from collections.abc import Callable
 
 import torch
 
@@ -18,12 +17,12 @@ from collectives.communicators.requests import Request, apart_from, flat
 from collectives.errors import NotSupportedError
 from collectives.execution.call import Call
 from collectives.execution.execute import execute
-from collectives.execution.transport import Transport
+from collectives.execution.transport import Execution, Transport
 from collectives.execution.work import Work
 from collectives.program import Algorithm
 from collectives.program.chunking import Buffer, Chunking
 
-CarryOut = Callable[[Algorithm, Buffer, Transport, int], Generator[Any, Any, None]]
+CarryOut = Callable[[Algorithm, Buffer, Transport, int], Execution]
 """Runs the program of a collective; as `collectives.execution.execute.execute`."""
 
 
@@ -113,9 +112,7 @@ class ProgramLauncher:
     def _own_part(self, whole: torch.Tensor) -> torch.Tensor:
         return whole.view(self.world_size, -1)[self.rank]
 
-    def _run(
-        self, request: Request, algorithm: Algorithm, whole: torch.Tensor, call: Call
-    ) -> Generator[Any, Any, None]:
+    def _run(self, request: Request, algorithm: Algorithm, whole: torch.Tensor, call: Call) -> Execution:
         """Execute on a flat, contiguous buffer; hand out what had to be copied for that."""
         data = flat(whole)
         reduce = REDUCE[request.op or "sum"]
@@ -125,7 +122,7 @@ class ProgramLauncher:
         has_part = request.collective in ("reduce_scatter", "scatter")
         request.finish(self._own_part(data) if has_part else data, self.world_size)
 
-    def _pass_message(self, request: Request, algorithm: Algorithm, call: Call) -> Generator[Any, Any, None]:
+    def _pass_message(self, request: Request, algorithm: Algorithm, call: Call) -> Execution:
         tensor = request.given if request.output is None else request.output
         assert tensor is not None
         data = flat(tensor)
@@ -133,7 +130,7 @@ class ProgramLauncher:
         yield from execute(algorithm, buffer, self.transport, call.channel())
         request.finish(data, self.world_size)
 
-    def _exchange_parts(self, request: Request, call: Call) -> Generator[Any, Any, None]:
+    def _exchange_parts(self, request: Request, call: Call) -> Execution:
         given, output, splits = request.given, request.output, request.splits
         assert given is not None
         assert output is not None

@@ -1,4 +1,4 @@
-"""How two tensors are reduced into one, and which reductions exist."""
+"""Reductions of two tensors into one, by name."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def _difference(calls: Mapping[int, Call]) -> str:
 def spell_ranks(ranks: Collection[int]) -> str:
     """Return *ranks* in words, such as ``ranks 0, 2``; of many, those in a row as ``0-62``."""
     if len(ranks) <= _MANY:
-        return f"rank{'s' * (len(ranks) > 1)} " + ", ".join(map(str, sorted(ranks)))
+        return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, sorted(ranks)))
     rows: list[list[int]] = []
     for rank in sorted(ranks):
         if rows and rank == rows[-1][-1] + 1:

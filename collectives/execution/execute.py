@@ -1,4 +1,4 @@
-"""The loop over a program: post a step, yield what is to be waited for.
+"""Execution of a program: a loop that posts a step and yields what is to be waited for.
 
 `execute` never waits itself, because in virtual time nothing may block and in real time
 something must.  Whoever drives it decides how: `collectives.transports.progress` calls ``handle.wait()``,
@@ -7,17 +7,15 @@ the simulator hands it to SimPy, for which every handle is an event.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from collectives.execution.transport import Poster
+from collectives.execution.transport import Execution, Poster
 from collectives.program import Algorithm, Step
 from collectives.program.chunking import Buffer
 
 
-def execute(
-    algorithm: Algorithm, buffer: Buffer, transport: Poster, channel: int
-) -> Generator[Any, Any, None]:
+def execute(algorithm: Algorithm, buffer: Buffer, transport: Poster, channel: int) -> Execution:
     """Yield one handle per step of this rank's program; go on when the step is complete.
 
     When the generator ends, nothing reads or writes the buffer any more.

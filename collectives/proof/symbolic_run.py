@@ -1,4 +1,4 @@
-"""All ranks' programs, run against each other over symbolic contents.
+"""Symbolic run: the programs of all ranks, run against each other without data.
 
 The strictest transport there is: a send completes only when its receive has been posted, and
 a step only when all its operations have.  What is left waiting at the end is a deadlock under
@@ -58,6 +58,7 @@ class SymbolicRun:
         self.world_size = world_size
         self.contract = contract
         self.root = root
+
         self.num_chunks = algorithm.num_chunks(world_size)
         if self.num_chunks < 1:
             raise self.error(f"it divides the buffer into {self.num_chunks} chunks; expected at least 1")
@@ -68,6 +69,7 @@ class SymbolicRun:
                 f"it divides the buffer into {self.num_chunks} chunks; expected a multiple of {num_parts}, "
                 "as each rank has an equal part"
             )
+
         self.num_scratch = algorithm.num_scratch_chunks(world_size)
         self.contents = Contents(world_size)
         scratch = [self.contents.unknown(chunk % self.chunks_per_part) for chunk in range(self.num_scratch)]
@@ -75,11 +77,13 @@ class SymbolicRun:
             [self._content(contract.before(place), place.chunk) for place in self.places(rank)] + scratch
             for rank in range(world_size)
         ]
+
         self.programs: list[Iterator[Step]] = [
             algorithm.steps(rank, world_size) for rank in range(world_size)
         ]
         self.pending: list[_Pending | None] = [None] * world_size
         self.steps: list[list[Step]] = [[] for _ in range(world_size)]
+
         self.depth = [0] * world_size
         self.next_depth = [0] * world_size
         self.chunks_sent = [0] * world_size
@@ -112,12 +116,14 @@ class SymbolicRun:
             number = len(self.steps[rank])
             self.check_step(rank, number, step)
             self.steps[rank].append(step)
+
             # The last message posted may complete the step, so what it reads by itself is read before.
             incoming = [
                 self.read(rank, op.source, op.num_chunks) if isinstance(op, Local) else None for op in step
             ]
             pending = _Pending(step, number, incoming.count(None), incoming)
             self.pending[rank] = pending
+
             completed = [
                 other
                 for position, operation in enumerate(step)
@@ -169,10 +175,12 @@ class SymbolicRun:
                 + (f"\n  {moved}" if moved else ""),
                 at=(destination, receiver.number),
             )
+
         receiver.incoming[received.position] = sent.values
         self.num_messages += 1
         self.chunks_sent[source] += send.num_chunks
         depth = 1 + max(self.depth[source], self.depth[destination])
+
         completed = []
         for rank, pending in ((source, sender), (destination, receiver)):
             self.next_depth[rank] = max(self.next_depth[rank], depth)

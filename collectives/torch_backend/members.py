@@ -1,4 +1,4 @@
-"""Who is in a process group of the ``testbed`` backend, and how they reach each other."""
+"""Members of a process group of the ``testbed`` backend, and the connections between them."""
 
 from __future__ import annotations
 

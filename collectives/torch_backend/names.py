@@ -1,4 +1,4 @@
-"""What torch asks a process group about itself, in Python and from C++: its names and devices."""
+"""Names and devices of a process group, as torch asks for them in Python and from C++."""
 
 from __future__ import annotations
 
@@ -45,7 +45,10 @@ class NamedProcessGroup(dist.ProcessGroup):
     @property
     def _device_types(self) -> list[torch.device]:
         """The kinds of devices whose tensors it moves."""
-        return [torch.device(kind) for kind in ("cpu", "cuda")[: 1 + torch.cuda.is_available()]]
+        devices = [torch.device("cpu")]
+        if torch.cuda.is_available():
+            devices.append(torch.device("cuda"))
+        return devices
 
     def _get_backend(self, device: torch.device) -> NamedProcessGroup:  # type: ignore[override]
         """Return itself, as it is the backend of every device."""

@@ -1,4 +1,4 @@
-"""What of torch is replaced because a process group in Python cannot fulfil what it expects.
+"""Replacements in torch, where it expects what a process group in Python cannot fulfil.
 
 - ``FP16_COMPRESS`` in C++ looks into the future of an all-reduce for a list of tensors of C++, and a
   future made in Python holds a Python object.  The hook of the same name in Python does the same.

@@ -1,4 +1,4 @@
-"""Keep ``torch.compile`` out of what C++ and compiled code call of ours."""
+"""Methods that ``torch.compile`` leaves alone, as C++ and compiled code call them."""
 
 from __future__ import annotations
 

@@ -24,15 +24,14 @@ import threading
 import time
 import weakref
 import zlib
-from collections.abc import Generator
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from collectives.execution.call import Call
 from collectives.execution.execute import land
+from collectives.execution.transport import Execution
 from collectives.program import Local, Operation, Recv, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.program.render import spell_operation
@@ -101,7 +100,7 @@ class GlooTransport:
         """Return a handle on the sends that are left at the end."""
         return _Drain(self, channel) if channel in self.sends else None
 
-    def start(self, execution: Generator[Any, Any, None], call: Call) -> ProgressWork:
+    def start(self, execution: Execution, call: Call) -> ProgressWork:
         """Start *execution*; it progresses whenever this rank calls."""
         return self.queue.start(execution, call)
 
@@ -201,7 +200,7 @@ class _Receiving:
 
 
 class _GlooStep:
-    """A step that has been posted; a `collectives.transports.progress.Handle`."""
+    """A step that has been posted; a `collectives.execution.transport.Handle`."""
 
     def __init__(self, transport: GlooTransport, step: Step, buffer: Buffer, channel: int) -> None:
         self.transport = transport
@@ -272,7 +271,7 @@ class _GlooStep:
 
 
 class _Drain:
-    """The sends that are left at the end of an execution; a `collectives.transports.progress.Handle`."""
+    """The sends that are left at the end of an execution; a `collectives.execution.transport.Handle`."""
 
     def __init__(self, transport: GlooTransport, channel: int) -> None:
         self.transport = transport

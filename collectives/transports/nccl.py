@@ -18,7 +18,6 @@ over Gloo too, where every wait blocks.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
 from typing import Any
 
 import torch
@@ -28,6 +27,7 @@ from collectives.execution.blame import Report
 from collectives.execution.call import Call, Lane
 from collectives.execution.clock import RealClock
 from collectives.execution.execute import land
+from collectives.execution.transport import Execution
 from collectives.program import Local, Recv, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.transports.store_reports import Explain, grace
@@ -70,7 +70,7 @@ class NcclTransport:
     def drain(self, channel: int) -> None:
         """Return None: everything is in order on the stream of its lane."""
 
-    def start(self, execution: Generator[Any, Any, None], call: Call) -> NcclWork:
+    def start(self, execution: Execution, call: Call) -> NcclWork:
         """Enqueue all of *execution*; it begins when the caller's stream has come this far."""
         if call.lane not in self.streams:
             self.streams[call.lane] = self.accelerator.Stream(self.device)

@@ -22,35 +22,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator
 from contextlib import nullcontext, suppress
-from typing import Protocol
 
 from collectives.errors import CollectiveError
 from collectives.execution.blame import Report, raise_again
 from collectives.execution.call import Call, Lane, RecentCalls
 from collectives.execution.clock import RealClock
+from collectives.execution.transport import Handle
 from collectives.transports.watchdog import Watchdog
 
 _PAUSE_SECONDS = 50e-6
 """Between two looks at what is in flight."""
-
-
-class Handle(Protocol):
-    """What a real transport's ``post`` returns: a step in flight."""
-
-    def done(self) -> bool:
-        """Return, without waiting, whether the step is known to be complete."""
-
-    def observe(self, timeout: float) -> None:
-        """See to it, without waiting, that `done` will tell when peers have taken what was sent.
-
-        Only for the first execution of a lane.  After *timeout* seconds the step has failed.
-        """
-
-    def wait(self, timeout: float) -> None:
-        """Complete the step: its writes have landed.  Raises after *timeout* seconds."""
-
-    def doing(self) -> str:
-        """Return what the step waits for, in words."""
 
 
 class ProgressQueue:

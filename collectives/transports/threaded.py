@@ -1,4 +1,4 @@
-"""Ranks are threads of one process, in real time.
+"""Threads of one process as ranks, in real time.
 
 The whole contract of a transport in one page, and nothing to install: the reference for those
 who write another.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from collectives.errors import CollectiveError
@@ -16,6 +16,7 @@ from collectives.execution.blame import Report, diagnose, judge
 from collectives.execution.call import Call
 from collectives.execution.execute import land
 from collectives.execution.matching import Matching
+from collectives.execution.transport import Execution
 from collectives.program import Local, Recv, RecvReduce, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.program.render import spell_operation
@@ -28,7 +29,7 @@ T = TypeVar("T")
 
 
 class ThreadMeetingPoint:
-    """Where the threads meet: messages posted and not yet matched, under one lock."""
+    """The messages that the threads have posted and that are not yet matched, under one lock."""
 
     def __init__(self, world_size: int) -> None:
         self.world_size = world_size
@@ -80,7 +81,7 @@ class ThreadedTransport:
     def drain(self, channel: int) -> None:
         """Return None: a step is complete when its sends are."""
 
-    def start(self, execution: Generator[Any, Any, None], call: Call) -> ProgressWork:
+    def start(self, execution: Execution, call: Call) -> ProgressWork:
         """Start *execution*; it progresses whenever this rank calls."""
         with self.meeting_point.changed:
             self.meeting_point.reports[self.rank] = Report(call, "posted", tuple(self.queue.recent))
@@ -99,7 +100,7 @@ class ThreadedTransport:
 
 
 class _StepInFlight:
-    """A step that has been posted; a `collectives.transports.progress.Handle`."""
+    """A step that has been posted; a `collectives.execution.transport.Handle`."""
 
     def __init__(self, meeting_point: ThreadMeetingPoint, step: Step, buffer: Buffer) -> None:
         self.meeting_point = meeting_point

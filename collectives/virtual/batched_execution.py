@@ -16,7 +16,7 @@ each at its time.  Programs whose sends and receives do not match row by row, bu
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -28,7 +28,7 @@ import torch
 from collectives.errors import NotExactError
 from collectives.execution.blame import spell_ranks
 from collectives.execution.execute import execute
-from collectives.execution.transport import Poster
+from collectives.execution.transport import Execution, Poster
 from collectives.program import Algorithm, Local, Send, Step
 from collectives.program.chunking import Buffer, Chunking
 from collectives.program.rows import Pattern, over_ranks, patterned_rows
@@ -58,9 +58,7 @@ class BatchedExecutions:
         self._meeting_point = meeting_point
         self._in_flight: dict[int, BatchedExecution] = {}
 
-    def carry_out(
-        self, algorithm: Algorithm, buffer: Buffer, transport: Poster, channel: int
-    ) -> Generator[Any, Any, None]:
+    def carry_out(self, algorithm: Algorithm, buffer: Buffer, transport: Poster, channel: int) -> Execution:
         """Yield what is to be waited for until this rank is through; as `execute`."""
         assert isinstance(transport, SimulatedTransport)
         moves = _moves_of(algorithm, buffer, self._meeting_point)

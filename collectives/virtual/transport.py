@@ -6,14 +6,14 @@ travel.  A handle is a SimPy event, so an execution is a SimPy process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import simpy
 
 from collectives.execution.blame import Report
 from collectives.execution.call import Call, Lane, RecentCalls
+from collectives.execution.transport import Execution
 from collectives.program import Step
 from collectives.program.chunking import Buffer
 from collectives.simulation.engines.meeting_point import MeetingPoint, SimulatedPort
@@ -69,7 +69,7 @@ class SimulatedTransport:
         """Return this rank's side of the meeting point for the execution on *channel*."""
         return self._ports[channel]
 
-    def start(self, execution: Generator[Any, Any, None], call: Call) -> SimulatedWork:
+    def start(self, execution: Execution, call: Call) -> SimulatedWork:
         """Start *execution* at the rank's local time, after those started before it in its lane."""
         self.clock.check_thread()
         self.recent.append(call)
@@ -81,9 +81,7 @@ class SimulatedTransport:
         done = lane.stream.submit(observed, not_before_ps=self.clock.now_ps())
         return SimulatedWork(self.clock, done, call, lane.port)
 
-    def _observe(
-        self, execution: Generator[Any, Any, None], call: Call, port: SimulatedPort
-    ) -> Generator[Any, Any, None]:
+    def _observe(self, execution: Execution, call: Call, port: SimulatedPort) -> Execution:
         env = self.meeting_point.network.env
         began_ps, channel = int(env.now), call.channel()
         rank_overhead = self.meeting_point.rank_overhead

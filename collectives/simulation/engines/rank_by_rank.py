@@ -6,12 +6,12 @@ receive in another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from collectives.execution.execute import execute
+from collectives.execution.transport import Execution
 from collectives.program import Algorithm
 from collectives.program.chunking import Buffer, Chunking
 from collectives.simulation.engines.meeting_point import MeetingPoint, SimulatedPort
@@ -52,7 +52,7 @@ class RankByRank:
         for rank in ranks.tolist():
             self._meeting_point.network.env.process(self._run(rank))
 
-    def _run(self, rank: int) -> Generator[Any, Any, None]:
+    def _run(self, rank: int) -> Execution:
         port = SimulatedPort(self._meeting_point, rank)
         port.begin(f"{self._algorithm.collective} by {self._algorithm}", self._overheads)
         yield from execute(self._algorithm, self._buffer, port, self._channel)
