@@ -21,8 +21,8 @@ from functools import partial
 from collectives.algorithms.recursive_doubling import exchange_all, exchange_all_cost
 from collectives.algorithms.shared.power_of_two import folded
 from collectives.algorithms.shared.rooted_tree import (
-    Part,
     Shape,
+    Subtree,
     branches,
     broadcast,
     broadcast_cost,
@@ -43,13 +43,13 @@ def _root(world_size: int) -> int:
     return offset if depth(world_size) % 2 else world_size - 1 - offset
 
 
-def _split_off(part: Part, level: int) -> Part:
+def _split_off(part: Subtree, level: int) -> Subtree:
     """Split off the half in which the head is not; its head is a third of the way into it."""
     length = part.length // 2
     above = 2 * (part.head - part.first) < part.length
     first = part.first + above * (part.length - length)
     offset = (length - 1) // 3
-    return Part(first, length, head=first + choose(above, offset, length - 1 - offset))
+    return Subtree(first, length, head=first + choose(above, offset, length - 1 - offset))
 
 
 BINE = Shape(root=_root, split_off=_split_off)

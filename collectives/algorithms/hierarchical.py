@@ -46,7 +46,7 @@ class _Nodes:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """One rank of each node, as `embedding.Members`: at *place*, but in the last at *last_place*."""
+    """One rank of each node, as `embedding.Subgroup`: at *place*, but in the last at *last_place*."""
 
     index: int
     nodes: _Nodes

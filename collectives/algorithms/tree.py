@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from collectives.algorithms.shared.rooted_tree import (
-    Part,
     Shape,
+    Subtree,
     branches,
     broadcast,
     broadcast_cost,
@@ -25,12 +25,12 @@ from collectives.algorithms.shared.rooted_tree import (
 from collectives.program import Cost, Step, algorithm
 
 
-def _split_off(part: Part, level: int) -> Part:
+def _split_off(part: Subtree, level: int) -> Subtree:
     # The upper half goes: what is longer than 2^level, and nothing where the part is no longer than that.
     half = 1 << level
     length = (part.length > half) * (part.length - half)
     first = part.first + part.length - length
-    return Part(first, length, head=first)
+    return Subtree(first, length, head=first)
 
 
 BINOMIAL = Shape(root=lambda world_size: 0, split_off=_split_off)

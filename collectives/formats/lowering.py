@@ -37,40 +37,40 @@ MAX_CONNECTIONS = 4
 _WORKS_IN = {"all_reduce": "i", "reduce_scatter": "i", "all_gather": "o", "all_to_all": "o"}
 
 
-class Place(NamedTuple):
+class BufferPlace(NamedTuple):
     """A chunk of buffer ``i`` (input), ``o`` (output) or ``s`` (scratch)."""
 
     buffer: str
     chunk: int
 
 
-class Span(NamedTuple):
+class BufferSpan(NamedTuple):
     """*length* chunks of a buffer, from *start* on."""
 
     buffer: str
     start: int
     length: int = 1
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[BufferPlace]:
         """Yield its chunks."""
-        return (Place(self.buffer, chunk) for chunk in range(self.start, self.start + self.length))
+        return (BufferPlace(self.buffer, chunk) for chunk in range(self.start, self.start + self.length))
 
-    def part(self, offset: int, length: int) -> Span:
+    def part(self, offset: int, length: int) -> BufferSpan:
         """Return *length* of its chunks, from *offset* on."""
-        return Span(self.buffer, self.start + offset, length)
+        return BufferSpan(self.buffer, self.start + offset, length)
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
     """A local copy, or reduction, of *source* into *target*."""
 
-    source: Span
-    target: Span
+    source: BufferSpan
+    target: BufferSpan
     reduces: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Message:
+class LoweredMessage:
     """*source* of rank *sender* goes to *target* of rank *receiver*, where it may be reduced in.
 
     Messages of one step to one rank go over *connections* of their own, so that they need not wait for
@@ -79,8 +79,8 @@ class Message:
 
     sender: int
     receiver: int
-    source: Span
-    target: Span
+    source: BufferSpan
+    target: BufferSpan
     reduces: bool
     connection: int
 
@@ -90,8 +90,8 @@ class LoweredStep:
     """What one rank does in a step: the moves, in this order, then the messages."""
 
     moves: list[Move] = field(default_factory=list)
-    sends: list[Message] = field(default_factory=list)
-    receives: list[Message] = field(default_factory=list)
+    sends: list[LoweredMessage] = field(default_factory=list)
+    receives: list[LoweredMessage] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ class _Half:
 
     step: int
     peer: int
-    spans: tuple[Span, ...]
+    spans: tuple[BufferSpan, ...]
     reduces: bool = False
     connection: int = 0
 
@@ -191,9 +191,9 @@ class _Rank:
         """Lower one step: reads are of what was there before, wherever that is."""
         writes = [operation for operation in step if not isinstance(operation, Send)]
         overwritten = {self.written_place(chunk) for write in writes for chunk in _chunks(write)}
-        saved: dict[Place, Place] = {}
+        saved: dict[BufferPlace, BufferPlace] = {}
         moves: list[Move] = []
-        moved_to: set[Place] = set()
+        moved_to: set[BufferPlace] = set()
         num_messages: Counter[int] = Counter()
         for operation in step:
             if isinstance(operation, Send):
@@ -202,7 +202,7 @@ class _Rank:
                 num_messages[operation.peer] += 1
                 self.sends.append(_Half(number, operation.peer, tuple(spans), connection=connection))
                 continue
-            target = Span(*self.written_place(operation.chunk), operation.num_chunks)
+            target = BufferSpan(*self.written_place(operation.chunk), operation.num_chunks)
             if isinstance(operation, Local):
                 moved_to.update(target.places())
                 source = range(operation.source, operation.source + operation.num_chunks)
@@ -219,43 +219,43 @@ class _Rank:
     def to_output(self, chunks: Iterable[int]) -> Iterator[Move]:
         """Yield the moves of *chunks* that are still in the input to the output."""
         for source in self.spans(map(self.place, sorted(chunks))):
-            yield Move(source, Span(self.works_in, source.start, source.length))
+            yield Move(source, BufferSpan(self.works_in, source.start, source.length))
 
-    def place(self, chunk: int) -> Place:
+    def place(self, chunk: int) -> BufferPlace:
         """Return where *chunk* lives now."""
         if chunk in self.unmoved:
-            return Place("i", chunk)
+            return BufferPlace("i", chunk)
         return self.written_place(chunk)
 
-    def written_place(self, chunk: int) -> Place:
+    def written_place(self, chunk: int) -> BufferPlace:
         """Return where *chunk* lives once it has been written."""
         if chunk >= self.num_chunks:
-            return Place("s", chunk - self.num_chunks)
-        return Place(self.works_in, chunk)
+            return BufferPlace("s", chunk - self.num_chunks)
+        return BufferPlace(self.works_in, chunk)
 
     def read_places(
-        self, chunks: Iterable[int], overwritten: set[Place], saved: dict[Place, Place]
-    ) -> Iterator[Place]:
+        self, chunks: Iterable[int], overwritten: set[BufferPlace], saved: dict[BufferPlace, BufferPlace]
+    ) -> Iterator[BufferPlace]:
         """Yield from where to read *chunks*: a place in scratch, entered in *saved*, if need be."""
         for place in map(self.place, chunks):
             if place in overwritten and place not in saved:
-                saved[place] = Place("s", self.own_scratch + len(saved))
+                saved[place] = BufferPlace("s", self.own_scratch + len(saved))
                 self.scratch_used = max(self.scratch_used, self.own_scratch + len(saved))
             yield saved[place] if place in overwritten else place
 
-    def spans(self, places: Iterable[Place]) -> list[Span]:
+    def spans(self, places: Iterable[BufferPlace]) -> list[BufferSpan]:
         """Return *places* as spans of at most ``max_count`` chunks."""
         return [new for _, new in self.pairs((place, place) for place in places)]
 
-    def pairs(self, places: Iterable[tuple[Place, Place]]) -> list[tuple[Span, Span]]:
+    def pairs(self, places: Iterable[tuple[BufferPlace, BufferPlace]]) -> list[tuple[BufferSpan, BufferSpan]]:
         """Return pairs of places as pairs of spans, where both sides go on."""
-        found: list[tuple[Span, Span]] = []
+        found: list[tuple[BufferSpan, BufferSpan]] = []
         for pair in places:
             if found and found[-1][0].length < self.max_count and all(map(_goes_on, found[-1], pair)):
                 old, new = found[-1]
                 found[-1] = old._replace(length=old.length + 1), new._replace(length=new.length + 1)
             else:
-                found.append((Span(*pair[0]), Span(*pair[1])))
+                found.append((BufferSpan(*pair[0]), BufferSpan(*pair[1])))
         return found
 
 
@@ -263,11 +263,11 @@ def _chunks(operation: Operation) -> range:
     return range(operation.chunk, operation.chunk + operation.num_chunks)
 
 
-def _goes_on(span: Span, place: Place) -> bool:
+def _goes_on(span: BufferSpan, place: BufferPlace) -> bool:
     return place == (span.buffer, span.start + span.length)
 
 
-def _moves(sources: Iterable[Span], target: Span, reduces: bool) -> Iterator[Move]:
+def _moves(sources: Iterable[BufferSpan], target: BufferSpan, reduces: bool) -> Iterator[Move]:
     offset = 0
     for source in sources:
         yield Move(source, target.part(offset, source.length), reduces)
@@ -284,6 +284,8 @@ def _join(ranks: list[_Rank], lowered: list[list[LoweredStep]]) -> None:
         for half in rank.receives:
             other = sent[half.peer, number].popleft()
             for move in _moves(other.spans, half.spans[0], half.reduces):
-                message = Message(half.peer, number, move.source, move.target, half.reduces, other.connection)
+                message = LoweredMessage(
+                    half.peer, number, move.source, move.target, half.reduces, other.connection
+                )
                 lowered[half.peer][other.step].sends.append(message)
                 lowered[number][half.step].receives.append(message)

@@ -35,7 +35,7 @@ TYPES = SENDING | RECEIVING | READING | WRITING | {"nop"}
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class MscclTransfer:
     """A step of a thread block, on line *line* of the file.
 
     It reads *count* chunks of buffer *source* from *source_chunk* on, and writes as many of *target*;
@@ -62,7 +62,7 @@ class ThreadBlock:
     send: int
     recv: int
     channel: int
-    steps: tuple[Transfer, ...]
+    steps: tuple[MscclTransfer, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ class _Reader:
     def block(self, element: _Element, num_ranks: int) -> ThreadBlock:
         send = self.number(element, "send", -1, num_ranks - 1)
         recv = self.number(element, "recv", -1, num_ranks - 1)
-        steps: list[Transfer] = []
+        steps: list[MscclTransfer] = []
         for child in self.children(element, "step"):
             self.num_steps += 1
             if self.num_steps > MAX_STEPS:
@@ -239,7 +239,7 @@ class _Reader:
                     raise self.error(child, f"type {steps[-1].type!r} in a thread block with {what}=-1")
         return ThreadBlock(element.line, send, recv, self.number(element, "chan", -1, 1 << 16), tuple(steps))
 
-    def step(self, element: _Element) -> Transfer:
+    def step(self, element: _Element) -> MscclTransfer:
         kind = self.text(element, "type")
         if kind not in TYPES:
             raise self.error(element, f"type is one of {', '.join(sorted(TYPES))}; got {kind!r}")
@@ -247,7 +247,7 @@ class _Reader:
         for name, buffer in zip(("srcbuf", "dstbuf"), buffers, strict=True):
             if buffer not in ("i", "o", "s"):
                 raise self.error(element, f"{name} is i, o or s; got {buffer!r}")
-        return Transfer(
+        return MscclTransfer(
             line=element.line,
             type=kind,
             source=buffers[0],
@@ -302,5 +302,5 @@ class _Reader:
             raise self.error(element, f"{name} is a number from {low} to {high}; got {text!r}")
         return int(text)
 
-    def error(self, at: _Element | Transfer, text: str) -> AlgorithmFileError:
+    def error(self, at: _Element | MscclTransfer, text: str) -> AlgorithmFileError:
         return AlgorithmFileError(f"{self.origin}, line {at.line}: {text}")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from collectives.errors import NotSupportedError
 from collectives.formats.msccl_file import MscclFile, parse_msccl, read_msccl_file
-from collectives.formats.msccl_trace import Event, Trace
+from collectives.formats.msccl_trace import Event, MscclTrace
 from collectives.program import Algorithm, Copy, Operation, Recv, RecvReduce, Reduce, Send, Step
 
 
@@ -33,7 +33,7 @@ def from_msccl_xml(content: str | bytes) -> Algorithm:
 
 
 def _algorithm(file: MscclFile) -> Algorithm:
-    trace = Trace(file)
+    trace = MscclTrace(file)
     steps = _steps(file, trace)
     num_ranks = len(file.gpus)
 
@@ -67,7 +67,7 @@ def _algorithm(file: MscclFile) -> Algorithm:
     )
 
 
-def _steps(file: MscclFile, trace: Trace) -> list[list[Step]]:
+def _steps(file: MscclFile, trace: MscclTrace) -> list[list[Step]]:
     """Return the steps of each rank."""
     levels = _levels(file, trace.events)
     last = max(levels, default=-1)

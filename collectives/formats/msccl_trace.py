@@ -25,8 +25,8 @@ from collectives.formats.msccl_file import (
     SENDING,
     WRITING,
     MscclFile,
+    MscclTransfer,
     ThreadBlock,
-    Transfer,
 )
 from collectives.program.contracts import CONTRACTS
 
@@ -98,7 +98,7 @@ class _Order:
     readers: list[Event] = field(default_factory=list)
 
 
-class Trace:
+class MscclTrace:
     """The run of *file*; its results are `events` and `num_scratch`.
 
     Raises:
@@ -170,7 +170,7 @@ class Trace:
             return False
         return step.type not in RECEIVING or bool(self.incoming(block))
 
-    def announcement(self, block: _Block, step: Transfer) -> Clock | None:
+    def announcement(self, block: _Block, step: MscclTransfer) -> Clock | None:
         """Return what was known when the step that *step* waits for, or one after it, was announced."""
         other = self.blocks[self.first_block[block.rank] + step.wait_block]
         return next((other.announced[n] for n in sorted(other.announced) if n >= step.wait_step), None)
@@ -188,7 +188,7 @@ class Trace:
             reason = f"step {step.wait_step} of thread block {step.wait_block}"
         return f"  line {step.line}: GPU {block.rank}, thread block {which}, step {block.done}: {reason}"
 
-    def carry_out(self, block: _Block, step: Transfer) -> None:
+    def carry_out(self, block: _Block, step: MscclTransfer) -> None:
         """Carry out the next step of *block*: wait, receive, move, send, announce."""
         if step.wait_block >= 0:
             known = self.announcement(block, step)
@@ -235,7 +235,7 @@ class Trace:
             buffer, first = "b", first + (own if collective == "reduce_scatter" else 0)
         return [Slot(rank, buffer, index) for index in range(first, first + count)]
 
-    def check_race(self, block: _Block, step: Transfer, slots: list[Slot], *, writes: bool) -> None:
+    def check_race(self, block: _Block, step: MscclTransfer, slots: list[Slot], *, writes: bool) -> None:
         """Check that *step* is ordered with whoever touched *slots* before; then it has touched them."""
         me = block.number, block.done, step.line
         for slot in slots:
@@ -285,7 +285,7 @@ class Trace:
         written = self.write(event, targets, kinds, reduces=reduces)
         event.pairs = list(zip(read, written, strict=True))
 
-    def send(self, block: _Block, step: Transfer, sources: list[Slot]) -> None:
+    def send(self, block: _Block, step: MscclTransfer, sources: list[Slot]) -> None:
         """Send *sources*, after what was sent over this connection before."""
         event = self.event(step.line, block.rank, block.block.send)
         if block.last_sent is not None:

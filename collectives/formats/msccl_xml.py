@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from collectives.errors import NotSupportedError
-from collectives.formats.lowering import MAX_CONNECTIONS, Lowered, LoweredStep, Place, Span, lower
+from collectives.formats.lowering import MAX_CONNECTIONS, BufferPlace, BufferSpan, Lowered, LoweredStep, lower
 from collectives.program import Algorithm
 
 PROTOCOLS = ("Simple", "LL", "LL128")
@@ -70,8 +70,8 @@ class _Step:
     """A step of a thread block; *waits_for* are steps of other thread blocks of this rank."""
 
     type: str
-    source: Span | None
-    target: Span | None
+    source: BufferSpan | None
+    target: BufferSpan | None
     block: _ThreadBlock
     waits_for: list[_Step] = field(default_factory=list)
     number: int = -1
@@ -94,8 +94,8 @@ class _Gpu:
         self.rank = rank
         self.channels = channels
         self.blocks: dict[tuple[int, int, int], _ThreadBlock] = {}
-        self.writer: dict[Place, _Step] = {}
-        self.readers: defaultdict[Place, list[_Step]] = defaultdict(list)
+        self.writer: dict[BufferPlace, _Step] = {}
+        self.readers: defaultdict[BufferPlace, list[_Step]] = defaultdict(list)
         for step in steps:
             self.add(step)
 
@@ -123,11 +123,11 @@ class _Gpu:
         self,
         peers: tuple[int, int, int],
         kind: str,
-        source: Span,
-        target: Span,
+        source: BufferSpan,
+        target: BufferSpan,
         *,
-        reads: list[Span],
-        writes: Span | None = None,
+        reads: list[BufferSpan],
+        writes: BufferSpan | None = None,
     ) -> None:
         """Append a step to the thread block for *peers*, behind what it must not overtake."""
         if peers not in self.blocks:
@@ -277,7 +277,7 @@ def _lines(
 
 
 def _spell(step: _Step) -> str:
-    source, target = step.source or Span("i", -1, 0), step.target or Span("o", -1, 0)
+    source, target = step.source or BufferSpan("i", -1, 0), step.target or BufferSpan("o", -1, 0)
     awaited = step.waits_for[0] if step.waits_for else None
     block, number = (awaited.block.number, awaited.number) if awaited else (-1, -1)
     return (

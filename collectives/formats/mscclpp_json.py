@@ -24,7 +24,7 @@ from itertools import groupby, islice
 from typing import Any
 
 from collectives.errors import NotSupportedError
-from collectives.formats.lowering import Lowered, LoweredStep, Message, Place, Span, lower
+from collectives.formats.lowering import BufferPlace, BufferSpan, Lowered, LoweredMessage, LoweredStep, lower
 from collectives.program import Algorithm
 
 MAX_OPERATIONS = 64
@@ -96,8 +96,8 @@ class _Operation:
 
     name: str
     connections: tuple[Connection, ...] = ()
-    sources: tuple[Span, ...] = ()
-    target: Span | None = None
+    sources: tuple[BufferSpan, ...] = ()
+    target: BufferSpan | None = None
     remote: int | None = None
     semaphore: int | None = None
     reduction: str | None = None
@@ -108,12 +108,12 @@ class _Sequence:
     """The operations of a rank; threads are brought together (``nop``) where one needs another's work."""
 
     rank: int
-    staged: Mapping[Message, Span]
-    rounds: Mapping[Message, int]
+    staged: Mapping[LoweredMessage, BufferSpan]
+    rounds: Mapping[LoweredMessage, int]
     reduction: str
     operations: list[_Operation] = field(default_factory=list)
-    read: set[Place] = field(default_factory=set)
-    written: set[Place] = field(default_factory=set)
+    read: set[BufferPlace] = field(default_factory=set)
+    written: set[BufferPlace] = field(default_factory=set)
     has_waited: bool = False
 
     def add(self, step: LoweredStep) -> None:
@@ -135,14 +135,14 @@ class _Sequence:
             self.synchronise("signal", connections)
             arriving = [message for message in step.receives if self.rounds[message] == number]
             self.synchronise("wait", [(message.sender, self.rank) for message in arriving])
-        together: defaultdict[Span, list[Span]] = defaultdict(list)
+        together: defaultdict[BufferSpan, list[BufferSpan]] = defaultdict(list)
         for message in step.receives:
             if message.reduces:
                 together[message.target].append(self.staged[message])
         for target, sources in together.items():
             self.reduce(target, sources)
 
-    def reduce(self, target: Span, sources: list[Span]) -> None:
+    def reduce(self, target: BufferSpan, sources: list[BufferSpan]) -> None:
         """Reduce *sources* into *target*."""
         for start in range(0, len(sources), MAX_REDUCED_AT_ONCE):
             several = tuple(sources[start : start + MAX_REDUCED_AT_ONCE])
@@ -151,8 +151,8 @@ class _Sequence:
     def move(
         self,
         name: str,
-        sources: tuple[Span, ...],
-        target: Span,
+        sources: tuple[BufferSpan, ...],
+        target: BufferSpan,
         *,
         remote: int | None = None,
         reduction: str | None = None,
@@ -186,28 +186,28 @@ class _Sequence:
         self.read, self.written, self.has_waited = set(), set(), False
 
 
-def _stages(lowered: Lowered) -> tuple[dict[Message, Span], int]:
+def _stages(lowered: Lowered) -> tuple[dict[LoweredMessage, BufferSpan], int]:
     """Return where in the receiver's scratch the messages to be reduced are put, and how much there is."""
-    staged: dict[Message, Span] = {}
+    staged: dict[LoweredMessage, BufferSpan] = {}
     scratch_chunks = lowered.scratch_chunks
     for steps in lowered.ranks:
         for step in steps:
             place = lowered.scratch_chunks
             for message in step.receives:
                 if message.reduces:
-                    staged[message] = Span("s", place, message.target.length)
+                    staged[message] = BufferSpan("s", place, message.target.length)
                     place += message.target.length
             scratch_chunks = max(scratch_chunks, place)
     return staged, scratch_chunks
 
 
-def _rounds(lowered: Lowered) -> dict[Message, int]:
+def _rounds(lowered: Lowered) -> dict[LoweredMessage, int]:
     """Return in which round each message completes when ranks go on as soon as their step has.
 
     A rank that serves the messages of a step round by round never keeps one waiting that a later one of
     the same step depends on.
     """
-    rounds: dict[Message, int] = {}
+    rounds: dict[LoweredMessage, int] = {}
     position = [0] * len(lowered.ranks)
     number = 0
     while True:

@@ -46,7 +46,7 @@ _WIDTH = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class TunerTiming:
     """How long *algorithm*, of a *collective* of *size_bytes*, took."""
 
     collective: str
@@ -65,7 +65,7 @@ class _Winner:
 
 
 def to_tuner_csv(
-    timings: Iterable[Timing],
+    timings: Iterable[TunerTiming],
     num_ranks: int,
     *,
     protocol: str = "simple",
@@ -87,7 +87,7 @@ def to_tuner_csv(
     """
     if protocol not in PROTOCOLS:
         raise ValueError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {protocol!r}")
-    by_collective: defaultdict[str, list[Timing]] = defaultdict(list)
+    by_collective: defaultdict[str, list[TunerTiming]] = defaultdict(list)
     for timing in timings:
         by_collective[timing.collective].append(timing)
     winners = {collective: list(_winners(rows)) for collective, rows in by_collective.items()}
@@ -103,12 +103,12 @@ def to_tuner_csv(
     return "\n".join([f"# {COLUMNS}", *comments, *lines]) + "\n"
 
 
-def _name(timing: Timing) -> str:
+def _name(timing: TunerTiming) -> str:
     """Return the algorithm without its parameters."""
     return timing.algorithm.partition(":")[0]
 
 
-def _counterpart(timing: Timing) -> str | None:
+def _counterpart(timing: TunerTiming) -> str | None:
     return NCCL_ALGORITHMS.get((timing.collective, _name(timing)))
 
 
@@ -116,9 +116,9 @@ def _known() -> str:
     return ", ".join(f"{name} ({NCCL_COLLECTIVES[collective]})" for collective, name in NCCL_ALGORITHMS)
 
 
-def _winners(rows: Iterable[Timing]) -> Iterator[_Winner]:
+def _winners(rows: Iterable[TunerTiming]) -> Iterator[_Winner]:
     """Yield the winner at each size at which an algorithm of NCCL's was timed."""
-    by_size: defaultdict[int, list[Timing]] = defaultdict(list)
+    by_size: defaultdict[int, list[TunerTiming]] = defaultdict(list)
     for timing in rows:
         by_size[timing.size_bytes].append(timing)
     for size, timed in sorted(by_size.items()):
@@ -143,7 +143,7 @@ def _ranges(winners: list[_Winner]) -> Iterator[tuple[int, int, str]]:
             start = position + 1
 
 
-def _notes(rows: Iterable[Timing], winners: list[_Winner]) -> Iterator[str]:
+def _notes(rows: Iterable[TunerTiming], winners: list[_Winner]) -> Iterator[str]:
     """Yield what the table does not say."""
     rows = list(rows)
     collective = rows[0].collective

@@ -9,7 +9,7 @@ from collectives.errors import NotSupportedError
 from collectives.program import Algorithm
 from collectives.program.contracts import CONTRACTS
 from testbed.output.folder import write_text
-from testbed.reference.schedule import Schedule, schedule_of
+from testbed.reference.schedule import ProgramSchedule, schedule_of
 from testbed.reference.schedule_svg import schedule_svg
 
 PAGE = "README.md"
@@ -59,7 +59,7 @@ def picture_name(algorithm: Algorithm) -> str:
     return f"{algorithm.collective}-{algorithm.name}.svg"
 
 
-def picture_of(algorithm: Algorithm) -> Schedule:
+def picture_of(algorithm: Algorithm) -> ProgramSchedule:
     """Return what the picture of *algorithm* shows."""
     return schedule_of(as_drawn(algorithm), first_accepted(algorithm, DRAWN_SIZES))
 
@@ -80,7 +80,7 @@ def first_accepted(algorithm: Algorithm, world_sizes: Iterable[int]) -> int:
     raise ValueError(f"{algorithm} refuses every one of {', '.join(map(str, world_sizes))} ranks")
 
 
-def _section(collective: str, members: Sequence[Algorithm], schedules: dict[str, Schedule]) -> str:
+def _section(collective: str, members: Sequence[Algorithm], schedules: dict[str, ProgramSchedule]) -> str:
     if not members:
         return ""
     cells = [_cell(own, schedules[picture_name(own)]) for own in members]
@@ -89,7 +89,7 @@ def _section(collective: str, members: Sequence[Algorithm], schedules: dict[str,
     return "\n".join([f"## {collective}", "<table>", *table, "</table>", ""])
 
 
-def _cell(algorithm: Algorithm, schedule: Schedule) -> str:
+def _cell(algorithm: Algorithm, schedule: ProgramSchedule) -> str:
     name = picture_name(algorithm)
     said = f"{len(schedule.messages)} messages"
     image = f'<img src="{name}" width="{THUMBNAIL_WIDTH}" alt="{algorithm.name}: {said}">'

@@ -19,7 +19,7 @@ from testbed.output.table import print_json
 
 if TYPE_CHECKING:
     from collectives import Algorithm
-    from collectives.formats.nccl_tuner import Timing
+    from collectives.formats.nccl_tuner import TunerTiming
 
 EXAMPLES = """\b
 Examples:
@@ -188,13 +188,13 @@ def _read_table(path: Path) -> dict[str, Any]:
     raise UsageError(f'{path}: expected what testbed bench --save writes, with "ranks" and "rows"')
 
 
-def _timing(where: str, row: Any, content: Mapping[str, Any]) -> Timing:
+def _timing(where: str, row: Any, content: Mapping[str, Any]) -> TunerTiming:
     """Return what *row* says, or the document where that speaks for all rows.
 
     Raises:
         UsageError: something is missing, or makes no sense.
     """
-    from collectives.formats.nccl_tuner import Timing
+    from collectives.formats.nccl_tuner import TunerTiming
     from collectives.program.contracts import CONTRACTS
 
     if not isinstance(row, dict):
@@ -211,4 +211,4 @@ def _timing(where: str, row: Any, content: Mapping[str, Any]) -> Timing:
         raise UsageError(f"{where}: expected size_bytes, a number of bytes; got {size!r}")
     if type(time) not in (int, float) or not math.isfinite(time) or time < 0:
         raise UsageError(f"{where}: expected time_us, a time in microseconds; got {time!r}")
-    return Timing(collective, name, size, time)
+    return TunerTiming(collective, name, size, time)

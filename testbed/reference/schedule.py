@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ScheduledMessage:
     """``num_chunks`` chunks, from ``chunk`` on, that arrive in those from ``into`` on."""
 
     source: int
@@ -37,7 +37,7 @@ class LocalMove:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class ProgramSchedule:
     """All that happens in one run of *algorithm*."""
 
     algorithm: str
@@ -45,11 +45,11 @@ class Schedule:
     world_size: int
     num_chunks: int
     num_steps: int
-    messages: tuple[Message, ...]
+    messages: tuple[ScheduledMessage, ...]
     moves: tuple[LocalMove, ...]
 
 
-def schedule_of(algorithm: Algorithm, world_size: int) -> Schedule:
+def schedule_of(algorithm: Algorithm, world_size: int) -> ProgramSchedule:
     """Return the schedule of a program that is proved: every message has both its sides."""
     from collectives.program import Local, Recv, RecvReduce, Send
 
@@ -72,9 +72,9 @@ def schedule_of(algorithm: Algorithm, world_size: int) -> Schedule:
     for rank, number, receive in receives:
         sent_in, send = sends[receive.peer, rank].popleft()
         chunks = send.chunk, receive.chunk, send.num_chunks
-        messages.append(Message(receive.peer, rank, sent_in, number, *chunks, receive.reduces))
+        messages.append(ScheduledMessage(receive.peer, rank, sent_in, number, *chunks, receive.reduces))
     messages.sort(key=lambda message: (message.sent_in_step, message.source, message.destination))
-    return Schedule(
+    return ProgramSchedule(
         str(algorithm),
         algorithm.collective,
         world_size,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 
 from testbed.errors import UsageError
-from testbed.reference.schedule import LocalMove, Message, Schedule
+from testbed.reference.schedule import LocalMove, ProgramSchedule, ScheduledMessage
 
 MAX_RANKS = 16
 MAX_STEPS = 32
@@ -51,7 +51,7 @@ class _Label:
 
     kind: str
     text: str
-    messages: list[Message] = field(default_factory=list)
+    messages: list[ScheduledMessage] = field(default_factory=list)
     x: float = 0
     y: float = 0
 
@@ -63,7 +63,7 @@ class _Label:
 Cells = dict[tuple[int, int], list[_Label]]
 
 
-def check_size(schedule: Schedule) -> None:
+def check_size(schedule: ProgramSchedule) -> None:
     """Check that a drawing of *schedule* would be readable.
 
     Raises:
@@ -77,7 +77,7 @@ def check_size(schedule: Schedule) -> None:
         )
 
 
-def schedule_svg(schedule: Schedule) -> str:
+def schedule_svg(schedule: ProgramSchedule) -> str:
     """Return the drawing of *schedule*.
 
     Raises:
@@ -109,7 +109,7 @@ def schedule_svg(schedule: Schedule) -> str:
     return ElementTree.tostring(svg, encoding="unicode") + "\n"
 
 
-def _labels(schedule: Schedule) -> Cells:
+def _labels(schedule: ProgramSchedule) -> Cells:
     """Return what leaves each (rank, step): the same chunks to several ranks under one label."""
     found: dict[tuple[int, int], dict[tuple[str, str], _Label]] = defaultdict(dict)
     for message in schedule.messages:
@@ -138,7 +138,7 @@ def _joined(moves: Sequence[LocalMove]) -> Iterator[tuple[LocalMove, int]]:
             yield from ((move, move.num_chunks) for move in same)
 
 
-def _range(chunk: int, length: int, schedule: Schedule) -> str:
+def _range(chunk: int, length: int, schedule: ProgramSchedule) -> str:
     scratch = chunk >= schedule.num_chunks
     mark, first = ("s", chunk - schedule.num_chunks) if scratch else ("", chunk)
     return f"{mark}{first}" if length == 1 else f"{mark}{first}–{first + length - 1}"
@@ -181,10 +181,10 @@ def _place(labels: Sequence[_Label], centre: float, top: float) -> None:
 
 
 def _arrivals(
-    schedule: Schedule, centres: Sequence[float], tops: Sequence[float], column: float
-) -> dict[Message, tuple[float, float]]:
+    schedule: ProgramSchedule, centres: Sequence[float], tops: Sequence[float], column: float
+) -> dict[ScheduledMessage, tuple[float, float]]:
     """Return where each message arrives: side by side, in the order of where they come from."""
-    arriving: defaultdict[tuple[int, int], list[Message]] = defaultdict(list)
+    arriving: defaultdict[tuple[int, int], list[ScheduledMessage]] = defaultdict(list)
     for message in schedule.messages:
         arriving[message.destination, max(message.sent_in_step, message.received_in_step)].append(message)
     points = {}
@@ -197,7 +197,7 @@ def _arrivals(
     return points
 
 
-def _canvas(schedule: Schedule, width: float, height: float) -> ElementTree.Element:
+def _canvas(schedule: ProgramSchedule, width: float, height: float) -> ElementTree.Element:
     """Return an empty drawing with title and legend."""
     title = (
         f"{schedule.algorithm} {schedule.collective.replace('_', '-')}: "
@@ -236,10 +236,10 @@ def _canvas(schedule: Schedule, width: float, height: float) -> ElementTree.Elem
     return svg
 
 
-def _legend(schedule: Schedule) -> list[tuple[str, str]]:
+def _legend(schedule: ProgramSchedule) -> list[tuple[str, str]]:
     """Return the kinds of labels that occur, and what they mean."""
     reductions = {message.reduces for message in schedule.messages}
-    moved: list[Message | LocalMove] = [*schedule.messages, *schedule.moves]
+    moved: list[ScheduledMessage | LocalMove] = [*schedule.messages, *schedule.moves]
     end = max((max(own.chunk, own.into) + own.num_chunks for own in moved), default=0)
     scratch = "; s: scratch" if end > schedule.num_chunks else ""
     return [
@@ -257,7 +257,9 @@ def _legend_width(meaning: str) -> float:
     return 64 + 6.4 * len(meaning)
 
 
-def _draw_labels(svg: ElementTree.Element, cells: Cells, ends: dict[Message, tuple[float, float]]) -> None:
+def _draw_labels(
+    svg: ElementTree.Element, cells: Cells, ends: dict[ScheduledMessage, tuple[float, float]]
+) -> None:
     """Draw all arrows, then the labels over them."""
     labels = [label for cell in cells.values() for label in cell]
     kinds = [kind for kind in ("overwrite", "reduce", "local") if any(own.kind == kind for own in labels)]

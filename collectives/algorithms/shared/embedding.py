@@ -1,6 +1,6 @@
 """A program inside a larger one: on some of the ranks, and on some of the chunks.
 
-A program speaks of ranks ``0 … p-1`` and of chunks ``0 … k-1``.  `Members` say which ranks of a
+A program speaks of ranks ``0 … p-1`` and of chunks ``0 … k-1``.  A `Subgroup` says which ranks of a
 larger world those are; `embed` turns what the program yields into steps of that world.  Algorithms
 that are made of others, such as hierarchical and bucket, are then sequences of embedded programs.
 It is all plain arithmetic, so what is embedded in array form is in array form again.
@@ -21,7 +21,7 @@ from collectives.program import Algorithm, Local, Operation, Step, as_step
 from collectives.program.rank_array import Deferred, LazyArray
 
 
-class Members(Protocol):
+class Subgroup(Protocol):
     """Some ranks of a larger world, as the one at *index* among them sees them.
 
     In array form each rank of the world sees the members that it is one of.
@@ -41,7 +41,7 @@ class Members(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The *size* ranks ``first, first + stride, …``: `Members` at equal distances.
+    """The *size* ranks ``first, first + stride, …``: a `Subgroup` at equal distances.
 
     In array form *index* and *first* are arrays.
     """
@@ -62,7 +62,7 @@ class Group:
 
 
 def embed(
-    program: Algorithm, group: Members, *, first_chunk: int, num_chunks: int, of: int, when: bool = True
+    program: Algorithm, group: Subgroup, *, first_chunk: int, num_chunks: int, of: int, when: bool = True
 ) -> Iterator[Step]:
     """Yield the steps of *program* among *group* on the *num_chunks* chunks from *first_chunk*.
 
@@ -107,7 +107,7 @@ def embed(
 class _Ends:
     """Which ranks of the larger world peers are; those that a program keeps are looked up once."""
 
-    def __init__(self, group: Members) -> None:
+    def __init__(self, group: Subgroup) -> None:
         self._group = group
         self._known: dict[int, tuple[Any, Any]] = {}
 

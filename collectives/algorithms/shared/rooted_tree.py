@@ -18,7 +18,7 @@ import numpy as np
 from collectives.program import Cost, Recv, RecvReduce, Send, Step
 
 
-class Part(NamedTuple):
+class Subtree(NamedTuple):
     """A range of positions, and the one among them that talks to the rest of the tree."""
 
     first: int
@@ -37,7 +37,7 @@ class Shape:
     """
 
     root: Callable[[int], int]
-    split_off: Callable[[Part, int], Part]
+    split_off: Callable[[Subtree, int], Subtree]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def branches(shape: Shape, rank: int, world_size: int, root: int) -> list[Branch
     # only learns in which half to go on.  Array form knows no ``if``, so `choose` says it in arithmetic.
     turn = root - shape.root(world_size)
     position = (rank - turn) % world_size
-    part = Part(0, world_size, shape.root(world_size))
+    part = Subtree(0, world_size, shape.root(world_size))
     found = []
     for level in reversed(range(depth(world_size))):
         other = shape.split_off(part, level)
@@ -95,9 +95,9 @@ def branches(shape: Shape, rank: int, world_size: int, root: int) -> list[Branch
 
         # The other part is split off at either end; at the front, the rest begins behind it.
         rest_first = part.first + (other.first == part.first) * other.length
-        rest = Part(rest_first, part.length - other.length, part.head)
+        rest = Subtree(rest_first, part.length - other.length, part.head)
         in_other = (position >= other.first) & (position < other.first + other.length)
-        part = Part(*(choose(in_other, *ends) for ends in zip(other, rest, strict=True)))
+        part = Subtree(*(choose(in_other, *ends) for ends in zip(other, rest, strict=True)))
     return found
 
 

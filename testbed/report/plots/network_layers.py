@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"\d+")
 
 
 @dataclass
-class Part:
+class NetworkPart:
     """What hangs together up to a level.
 
     Attributes:
@@ -33,7 +33,7 @@ class Part:
 
     level: int
     top: list[int]
-    parts: list[Part] = field(default_factory=list)
+    parts: list[NetworkPart] = field(default_factory=list)
     first_rank: int = 0
 
     def ranks(self) -> Iterator[int]:
@@ -68,7 +68,7 @@ def levels(wiring: Wiring, num_ranks: int) -> Int64Array:
         level[near] = reached
 
 
-def parts(wiring: Wiring, num_ranks: int) -> list[Part]:
+def parts(wiring: Wiring, num_ranks: int) -> list[NetworkPart]:
     """Return the parts of the whole network: one, unless it falls apart; those without ranks are left out."""
     from networkx.utils import UnionFind
 
@@ -76,18 +76,18 @@ def parts(wiring: Wiring, num_ranks: int) -> list[Part]:
     ends = np.concatenate([np.stack([wiring.tail, wiring.head], axis=1), wiring.joins])
     upper = level[ends].max(axis=1, initial=1)
     joined = UnionFind(range(len(wiring.names)))
-    found = [Part(0, [rank], first_rank=rank) for rank in range(num_ranks)]
+    found = [NetworkPart(0, [rank], first_rank=rank) for rank in range(num_ranks)]
     for height in range(1, int(level.max()) + 1):
         for tail, head in ends[upper == height].tolist():
             joined.union(tail, head)
         tops: dict[int, list[int]] = {}
         for vertex in np.flatnonzero(level == height).tolist():
             tops.setdefault(joined[vertex], []).append(vertex)
-        below: dict[int, list[Part]] = {}
+        below: dict[int, list[NetworkPart]] = {}
         for part in found:
             below.setdefault(joined[part.top[0]], []).append(part)
         found = [
-            Part(height, tops[root], members, members[0].first_rank) if root in tops else members[0]
+            NetworkPart(height, tops[root], members, members[0].first_rank) if root in tops else members[0]
             for root, members in below.items()
         ]
     return found

@@ -21,7 +21,7 @@ from sim.topology.routing.torus import TorusRouting
 from sim.units import format_bandwidth, format_time
 from testbed.errors import UsageError
 from testbed.output.figure import COLOURS, DASHES, INK, QUIET, annotate, check_plot, new_figure, save
-from testbed.report.plots.network_layers import Part, drawn_wiring, levels, parts
+from testbed.report.plots.network_layers import NetworkPart, drawn_wiring, levels, parts
 
 MAX_VERTICES = 4000
 MAX_LABELS = 160
@@ -131,7 +131,7 @@ def _places(topology: Topology, wiring: Wiring, level: npt.NDArray[np.int64]) ->
     return places
 
 
-def _layers(part: Part, left: float, places: Positions, ends_here: npt.NDArray[np.bool_]) -> float:
+def _layers(part: NetworkPart, left: float, places: Positions, ends_here: npt.NDArray[np.bool_]) -> float:
     """Place the vertices of *part* from *left* on; return where it ends.
 
     Switches that lead no higher (*ends_here*) stand in a row of their own, below those that do.

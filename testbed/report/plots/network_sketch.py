@@ -14,7 +14,7 @@ from sim.topology import Topology
 from sim.topology.routing import Wiring
 from sim.topology.routing.torus import TorusRouting
 from sim.units import format_bandwidth, format_time
-from testbed.report.plots.network_layers import Part, drawn_wiring, levels, parts, spell_names
+from testbed.report.plots.network_layers import NetworkPart, drawn_wiring, levels, parts, spell_names
 
 MAX_ALIKE = 3
 """So many parts beside each other are drawn; of more, the first two and the last."""
@@ -79,7 +79,7 @@ class _Tree:
         self._by_tail = np.argsort(self.wiring.tail, kind="stable")
         self._start = np.searchsorted(self.wiring.tail[self._by_tail], np.arange(len(self.wiring.names) + 1))
 
-    def lines(self, part: Part) -> Iterator[str]:
+    def lines(self, part: NetworkPart) -> Iterator[str]:
         """Yield the part's own line, then its parts, indented."""
         yield self._name(part)
         if part.level == 0:
@@ -98,7 +98,7 @@ class _Tree:
             yield ("└─ " if last else "├─ ") + row[0]
             yield from (("   " if last else "│  ") + line for line in row[1:])
 
-    def _name(self, part: Part) -> str:
+    def _name(self, part: NetworkPart) -> str:
         return spell_names([self.wiring.names[vertex] for vertex in part.top]) + self._links(part.top)
 
     def _links(self, vertices: Sequence[int]) -> str:

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from collectives import NotSupportedError
 from collectives.algorithms import ALGORITHMS
-from collectives.formats.nccl_tuner import COLUMNS, NCCL_ALGORITHMS, NCCL_COLLECTIVES, Timing, to_tuner_csv
+from collectives.formats.nccl_tuner import (
+    COLUMNS,
+    NCCL_ALGORITHMS,
+    NCCL_COLLECTIVES,
+    TunerTiming,
+    to_tuner_csv,
+)
 from collectives.program.contracts import CONTRACTS
 
 # What the parser of the example plugin knows; it takes every other word for one of these.
@@ -39,7 +45,9 @@ TIMES = {
     "swing:dims=2": {1024: 10.0, 4096: 40.0},
 }
 ROWS = [
-    Timing("all_reduce", name, size, time) for name, times in TIMES.items() for size, time in times.items()
+    TunerTiming("all_reduce", name, size, time)
+    for name, times in TIMES.items()
+    for size, time in times.items()
 ]
 
 
@@ -55,7 +63,7 @@ def test_a_range_reaches_from_the_first_size_won_to_before_the_next() -> None:
 
 
 def test_what_the_table_leaves_out_is_said_in_it() -> None:
-    table = to_tuner_csv([*ROWS, Timing("all_to_all", "direct", 1024, 1.0)], 8)
+    table = to_tuner_csv([*ROWS, TunerTiming("all_to_all", "direct", 1024, 1.0)], 8)
 
     assert "# all_reduce: left out, because NCCL has no counterpart: swing.\n" in table
     assert "# all_reduce: swing was faster than what stands here at 1 of 3 sizes.\n" in table
@@ -74,7 +82,7 @@ def test_what_the_table_leaves_out_is_said_in_it() -> None:
 def test_at_every_size_that_was_timed_nccl_gets_the_fastest_and_nothing_outside(
     times: list[tuple[tuple[str, str], int, int]],
 ) -> None:
-    rows = [Timing(collective, name, size, time) for (collective, name), size, time in times]
+    rows = [TunerTiming(collective, name, size, time) for (collective, name), size, time in times]
 
     table = to_tuner_csv(rows, 4)
 
@@ -93,7 +101,7 @@ def test_at_every_size_that_was_timed_nccl_gets_the_fastest_and_nothing_outside(
 
 
 def test_only_words_that_the_plugin_knows_are_written() -> None:
-    rows = [Timing(collective, name, 1024, 1.0) for collective, name in NCCL_ALGORITHMS]
+    rows = [TunerTiming(collective, name, 1024, 1.0) for collective, name in NCCL_ALGORITHMS]
 
     for protocol in WORDS[2]:
         for fields in settings_in(to_tuner_csv(rows, 4, protocol=protocol, channels=8, num_nodes=2)):
@@ -110,7 +118,7 @@ def test_the_counterparts_are_algorithms_that_ship() -> None:
 
 def test_times_of_nothing_that_nccl_has_are_refused() -> None:
     with pytest.raises(NotSupportedError, match=r"nothing that was timed is an algorithm of NCCL's; .* ring"):
-        to_tuner_csv([Timing("all_reduce", "swing", 8, 1.0)], 2)
+        to_tuner_csv([TunerTiming("all_reduce", "swing", 8, 1.0)], 2)
 
 
 def test_a_protocol_that_nccl_has_not_is_refused() -> None:
