@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from collectives.communicators.communicator import Communicator
-from ddp.reduction.strategies.calibration import calibration_sizes
-from ddp.reduction.strategies.plan import Cost, Timing
+from ddp.reduction.strategies.plan import Cost, Timing, calibration_sizes
 
 NUM_SAMPLES = 3
 

@@ -35,8 +35,8 @@ from ddp.autograd.checks import GradientChecks
 from ddp.autograd.hook_groups import Watch
 from ddp.autograd.in_flight import Carrier
 from ddp.autograd.logging_data import IterationTimes, joined
+from ddp.autograd.options import NO_LIMIT, ReductionOptions
 from ddp.autograd.ready_gradients import Filling
-from ddp.autograd.settings import NO_LIMIT, Settings
 from ddp.autograd.timeline import SpanRecorder, Timeline
 from ddp.autograd.unused import NothingToDo, Readiness
 from ddp.buckets.comm_hooks import CommHook
@@ -66,7 +66,7 @@ class TorchDriver:
     Args:
         parameters: by name, in the order of registration.
         communicator: carries the buckets.
-        settings: see `Settings`.
+        options: see `ReductionOptions`.
         readiness: when gradients are ready, if not all parameters are used once in each pass.
         checks: are shown the gradients before and after.
         recorder: is told compute and communication spans, in the communicator's time.
@@ -81,7 +81,7 @@ class TorchDriver:
         self,
         parameters: dict[str, Parameter],
         communicator: Communicator,
-        settings: Settings,
+        options: ReductionOptions,
         readiness: Readiness | None = None,
         checks: GradientChecks | None = None,
         recorder: SpanRecorder | None = None,
@@ -91,11 +91,11 @@ class TorchDriver:
         self._names = list(parameters)
         self._parameters = list(parameters.values())
         self._communicator = communicator
-        self._settings = settings
+        self._options = options
         self._readiness = readiness
         self._checks = checks
         self._forward_began_ps = self._step_began_ps = 0
-        self._local_passes = settings.strategy.num_passes - 1
+        self._local_passes = options.strategy.num_passes - 1
         self._reached = self._shadowing = self._backward_ended = self._some_come_early = False
         self.has_rebuilt = False
         self._owed: set[int] = set()
@@ -105,7 +105,7 @@ class TorchDriver:
         self._filling = Filling(self._timeline)
         self.times = IterationTimes(self._timeline.now_ps)
         self._carrier = Carrier(communicator, self._timeline)
-        self._build(settings.first_limits, order=None)
+        self._build(options.first_limits, order=None)
         self.first_sizes = joined(self.bucket_nbytes)
         self.passes = Passes(parameters, self, self._timeline)
         self._watch = Watch(self._parameters, self.passes)
@@ -133,12 +133,12 @@ class TorchDriver:
     @property
     def cap_bytes(self) -> int:
         """Size at which most buckets are closed."""
-        return self._settings.limits[-1]
+        return self._options.limits[-1]
 
     @property
     def as_view(self) -> bool:
         """Whether gradients are views of buckets."""
-        return self._settings.as_view
+        return self._options.as_view
 
     @property
     def _unused(self) -> frozenset[int]:
@@ -182,15 +182,15 @@ class TorchDriver:
     def rebuild_if_due(self) -> None:
         """Bucket anew in the order of gradients on rank 0, once that is known."""
         order_is_known = len(self.ready_order) == len(self._parameters)
-        due = self._settings.rebuilds and not self.has_rebuilt and order_is_known
+        due = self._options.rebuilds and not self.has_rebuilt and order_is_known
         if due and torch.is_grad_enabled() and self._parameters:
             device = self._parameters[0].device
             order = agree_on_order(self._communicator, self.ready_order, device)
             timing = None
-            if self._settings.strategy.needs_timing:
+            if self._options.strategy.needs_timing:
                 timing = agree_on_timing(self._communicator, self._filling.ready_ps, device)
             self.has_rebuilt = True
-            self._build(self._settings.limits, order, timing)
+            self._build(self._options.limits, order, timing)
             for bucket in self._flat:
                 bucket.adopt()
             self._watch_few()
@@ -198,7 +198,7 @@ class TorchDriver:
     def _watch_few(self) -> None:
         """Watch few gradients from now on, if nobody has to hear of each when it comes."""
         nobody_asks = self._readiness is None and self._checks is None and not self._filling.tells_each
-        versions_tell = not self._settings.as_view and not self._some_come_early
+        versions_tell = not self._options.as_view and not self._some_come_early
         if nobody_asks and versions_tell and self._communicator.moves_by_itself:
             self._watch.few(self._assignment, self.ready_order, [flat.waits for flat in self._flat])
 
@@ -246,7 +246,7 @@ class TorchDriver:
         if unnoticed and not self._local_passes:
             self._take_all(unnoticed)
         if self._reached or unnoticed:
-            self._local_passes = (self._local_passes or self._settings.strategy.num_passes) - 1
+            self._local_passes = (self._local_passes or self._options.strategy.num_passes) - 1
         self._reached = False
         if self._reducer.phase is Phase.FILLING:
             if self._readiness is not None:
@@ -263,7 +263,7 @@ class TorchDriver:
             flat.forget()
         if self._readiness is not None:
             self._readiness.reset()
-        self._reducer = Reducer(self._plan, self._settings.strategy, self._names)
+        self._reducer = Reducer(self._plan, self._options.strategy, self._names)
 
     def bucket_runs(self) -> tuple[BucketRun, ...]:
         """Return what became of the buckets of the latest pass, as far as they have arrived."""
@@ -326,7 +326,7 @@ class TorchDriver:
         raise AssertionError("gradients of whole buckets are for the user's optimizer")
 
     def _start(self, bucket: int) -> Work:
-        if self._settings.skips_unused and self._unused.issuperset(self._assignment[bucket]):
+        if self._options.skips_unused and self._unused.issuperset(self._assignment[bucket]):
             return NothingToDo()
         if self.comm_hook is not None:
             is_last = bucket == len(self._flat) - 1
@@ -380,7 +380,7 @@ class TorchDriver:
     def _build(
         self, limits: Sequence[int], order: Sequence[int] | None, timing: Timing | None = None
     ) -> None:
-        sparse = self._settings.sparse
+        sparse = self._options.sparse
         members = list(enumerate(self._parameters))
         layout = Layout(
             [NO_LIMIT if i in sparse else p.numel() * p.element_size() for i, p in members],
@@ -389,7 +389,7 @@ class TorchDriver:
             order,
             timing,
         )
-        self._plan = self._settings.strategy.plan(layout)
+        self._plan = self._options.strategy.plan(layout)
         if order is None:
             self._plan = Plan.of_whole_buffers(self._plan.buffers[::-1])
         self._assignment = [list(buffer) for buffer in self._plan.buffers]
@@ -399,12 +399,12 @@ class TorchDriver:
             for number, bucket in enumerate(self._assignment)
             for position, index in enumerate(bucket)
         }
-        self._reducer = Reducer(self._plan, self._settings.strategy, self._names)
-        self._filling.follow(self._plan, self._settings.strategy.needs_timing and not self.has_rebuilt)
+        self._reducer = Reducer(self._plan, self._options.strategy, self._names)
+        self._filling.follow(self._plan, self._options.strategy.needs_timing and not self.has_rebuilt)
 
     def _memory_of(self, bucket: Sequence[int]) -> FlatBucket | SparseBucket:
         parameters = [self._parameters[index] for index in bucket]
         names = [self._names[index] for index in bucket]
-        if bucket[0] in self._settings.sparse:
+        if bucket[0] in self._options.sparse:
             return SparseBucket(parameters[0], names[0])
-        return FlatBucket(parameters, names, self._settings.as_view, self._settings.batched)
+        return FlatBucket(parameters, names, self._options.as_view, self._options.batched)

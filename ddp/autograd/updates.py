@@ -38,8 +38,8 @@ from collectives.execution.work import Interrupting, Work
 from ddp.autograd.bucket_collectives import ROOT, own_part, start
 from ddp.autograd.clipping import clip
 from ddp.autograd.driver import TorchDriver
+from ddp.autograd.options import ReductionOptions
 from ddp.autograd.parameter_use import Needs
-from ddp.autograd.settings import Settings
 from ddp.autograd.timeline import SpanRecorder
 from ddp.buckets.deferred_gradient import DeferredGradients
 from ddp.buckets.flat_bucket import FlatBucket
@@ -66,7 +66,7 @@ class OverlappedDriver(TorchDriver):
         module: what is trained.
         parameters: by name, in the order of registration.
         communicator: carries the buckets, and nothing else.
-        settings: see `Settings`.
+        options: see `ReductionOptions`.
         recorder: is told compute and communication spans, in the communicator's time.
 
     Raises:
@@ -78,22 +78,22 @@ class OverlappedDriver(TorchDriver):
         module: nn.Module,
         parameters: dict[str, Parameter],
         communicator: Communicator,
-        settings: Settings,
+        options: ReductionOptions,
         recorder: SpanRecorder | None = None,
     ) -> None:
-        strategy = settings.strategy
-        if settings.as_view or settings.sparse:
-            wanted = "gradient_as_bucket_view" if settings.as_view else "sparse gradients"
+        strategy = options.strategy
+        if options.as_view or options.sparse:
+            wanted = "gradient_as_bucket_view" if options.as_view else "sparse gradients"
             raise NotSupportedError(
                 f"strategy {strategy.name} does not go with {wanted}; leave it out, or use wait_free"
             )
         if strategy.plans_once:
-            settings = replace(settings, first_limits=settings.limits, rebuilds=False)
+            options = replace(options, first_limits=options.limits, rebuilds=False)
         self._update: Update | None = None
         self._unreduced: dict[int, int] = {}
         self._is_busy = False
         self._deferred = DeferredGradients(parameters)
-        super().__init__(parameters, communicator, settings, recorder=recorder)
+        super().__init__(parameters, communicator, options, recorder=recorder)
         self._needs = Needs(module, parameters, self._need)
 
     def attach(self, update: Update) -> None:
@@ -136,7 +136,7 @@ class OverlappedDriver(TorchDriver):
         while in_flight := self._carrier.in_flight:
             self._carrier.wait(in_flight[0])
             self._reduced(in_flight[0])
-        return clip(self._gradients(), max_norm, norm_type, self._settings.strategy, self._communicator)
+        return clip(self._gradients(), max_norm, norm_type, self._options.strategy, self._communicator)
 
     def synchronize(self) -> None:
         """Return when every update that a step has asked for is done."""
@@ -156,7 +156,7 @@ class OverlappedDriver(TorchDriver):
     def forward_begins(self) -> None:
         """Take note of a forward pass; wait for what it may use without a word."""
         if self._update is None and torch.is_grad_enabled():
-            name = self._settings.strategy.name
+            name = self._options.strategy.name
             raise DDPError(
                 f"strategy {name} updates parameters itself: before the first forward "
                 "pass make optimizer = ddp.OverlappedOptimizer(model, lambda own: SGD(own, lr=0.1)), and use "
@@ -173,7 +173,7 @@ class OverlappedDriver(TorchDriver):
 
     def rebuild_if_due(self) -> None:
         """Bucket anew in the order of gradients on rank 0, once that is known."""
-        if self._settings.rebuilds and not self.has_rebuilt:
+        if self._options.rebuilds and not self.has_rebuilt:
             self.synchronize()
         if self._reducer.phase is Phase.IDLE:
             super().rebuild_if_due()
@@ -207,7 +207,7 @@ class OverlappedDriver(TorchDriver):
 
     def _gradients(self) -> list[torch.Tensor]:
         """Return those that this rank updates with, where they lie: of its parts, or of all parameters."""
-        if self._settings.strategy.shards_update:
+        if self._options.strategy.shards_update:
             return [self._own(buffer) for buffer in range(len(self._flat))]
         places = [self._place[index] for index in range(len(self._parameters))]
         return [self._memory(buffer).views[position] for buffer, position in places]
@@ -273,7 +273,7 @@ class OverlappedDriver(TorchDriver):
         return own_part(self._memory(buffer).flat, self._communicator)
 
     def _reduced(self, bucket: int) -> None:
-        brings_parameters = ALL_GATHER if self._settings.strategy.shards_update else BROADCAST
+        brings_parameters = ALL_GATHER if self._options.strategy.shards_update else BROADCAST
         with self._undisturbed():
             if self._carrier.last_collective == brings_parameters:
                 flat = self._memory(self._plan.buckets[bucket].buffer)
@@ -284,9 +284,9 @@ class OverlappedDriver(TorchDriver):
     def _update_bucket(self, bucket: int) -> None:
         assert self._update is not None
         own = self._plan.buckets[bucket]
-        if self._settings.strategy.shards_update:
+        if self._options.strategy.shards_update:
             self._update_part(own.buffer)
-        elif not self._settings.strategy.updates_on_root:
+        elif not self._options.strategy.updates_on_root:
             self._update_arrived(own.parameters)
         elif self._communicator.rank == ROOT:
             self._update_arrived(own.parameters)
@@ -343,4 +343,4 @@ class OverlappedDriver(TorchDriver):
         names = [self._names[index] for index in bucket]
         divided = any(own.collective in (REDUCE_SCATTER, ALL_GATHER) for own in self._plan.launches)
         multiple_of = self._communicator.world_size if divided else 1
-        return FlatBucket(parameters, names, False, self._settings.batched, multiple_of=multiple_of)
+        return FlatBucket(parameters, names, False, self._options.batched, multiple_of=multiple_of)

@@ -28,8 +28,7 @@ from collectives.simulation.engines.queues import CallSpan, EngineName, collecti
 from ddp.profiles import Profile
 from ddp.reduction.bucketing import bucket_limits
 from ddp.reduction.overlap import Strategy, resolve_strategy
-from ddp.reduction.strategies.calibration import calibration_sizes
-from ddp.reduction.strategies.plan import Cost, Layout, Timing
+from ddp.reduction.strategies.plan import Cost, Layout, Timing, calibration_sizes
 from ddp.reduction.strategies.strategy import Barrier
 from ddp.reduction.timings import BucketRun
 from ddp.simulation.replay import Replay, needs

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ddp.autograd.settings import NO_LIMIT
+from ddp.autograd.options import NO_LIMIT
 from ddp.errors import DDPError, NotSupportedError
 from ddp.reduction.bucketing import bucket_limits
 

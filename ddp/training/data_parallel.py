@@ -24,8 +24,8 @@ from torch.distributed.algorithms.join import Join
 from collectives.communicators.connection import connect
 from ddp.autograd.checks import Check, GradientChecks
 from ddp.autograd.driver import TorchDriver
+from ddp.autograd.options import ReductionOptions
 from ddp.autograd.outputs import move, tensors_of
-from ddp.autograd.settings import Settings
 from ddp.autograd.timeline import SpanRecorder
 from ddp.autograd.unused import FindUnused, Readiness, StaticGraph
 from ddp.autograd.updates import OverlappedDriver, connect_apart
@@ -270,7 +270,7 @@ class DistributedDataParallel(TorchInterface, nn.Module):
         first_limits, limits = arguments.first_and_later_limits(
             self.bucket_cap_mb, self.bucket_cap_mb_list, finds
         )
-        settings = Settings(
+        options = ReductionOptions(
             strategy=self.strategy,
             first_limits=first_limits,
             limits=limits,
@@ -283,7 +283,7 @@ class DistributedDataParallel(TorchInterface, nn.Module):
         self._looked_for_optimizers = False
         if self.strategy.barrier is not Barrier.BACKWARD_END:
             apart = connect_apart(self.process_group, self.algorithm, self.timeout, self.device)
-            self._driver = OverlappedDriver(self.module, parameters, apart, settings, self._recorder)
+            self._driver = OverlappedDriver(self.module, parameters, apart, options, self._recorder)
             self._driver.finished = self._buffers_of_module.finish
             return
         members, names = list(parameters.values()), list(parameters)
@@ -295,9 +295,7 @@ class DistributedDataParallel(TorchInterface, nn.Module):
         checks = None
         if self.check_gradients is not None:
             checks = GradientChecks(self.check_gradients, members, names)
-        self._driver = TorchDriver(
-            parameters, self._communicator, settings, readiness, checks, self._recorder
-        )
+        self._driver = TorchDriver(parameters, self._communicator, options, readiness, checks, self._recorder)
         self._driver.finished = self._buffers_of_module.finish
         if self._mixed is not None and (hook := self._mixed.hook(self.process_group)) is not None:
             self.register_comm_hook(None, hook)

@@ -31,7 +31,7 @@ from ddp.reduction.strategies.mg_wfbp import merge
 from ddp.reduction.strategies.plan import Cost, Layout, Timing
 from ddp.simulation.simulated_step import simulate_step
 from ddp.tuning.bucket_caps import CapRange, caps_for, distinct_caps
-from ddp.tuning.trials import Setting, Trial, Tuning, best_of, rank, shortest
+from ddp.tuning.trials import StepOptions, Trial, Tuning, best_of, rank, shortest
 from sim.topology import Topology
 
 TORCH_STRATEGY = "wait_free"
@@ -41,7 +41,7 @@ LINE_FROM = 256  # the line of costs goes from so small a part of all gradients 
 
 
 class Search:
-    """Tries settings on one profile and one network; `result` is the best so far at any time.
+    """Tries options on one profile and one network; `result` is the best so far at any time.
 
     Args:
         profile: what every rank computes.
@@ -79,7 +79,7 @@ class Search:
         self._max_pairs = max_pairs
         self._engine: Engine = engine
         self._advance = advance
-        self._trials: dict[Setting, Trial] = {}
+        self._trials: dict[StepOptions, Trial] = {}
         self._searches: dict[tuple[str, str], str] = {}
         self._refused: list[tuple[str, str, str]] = []
         self._deaf: set[tuple[str, str]] = set()  # pairs that make their own buckets, whatever the caps
@@ -99,10 +99,10 @@ class Search:
         """Search and return what was found.
 
         Raises:
-            NotSupportedError: torch's setting, with the first algorithm, is not possible on this network.
+            NotSupportedError: torch's own buckets, with the first algorithm, do not go on this network.
             DDPError, CollectiveError, SimulationError: see `simulate_step`.
         """
-        self._try(Setting(*self._torch_pair))
+        self._try(StepOptions(*self._torch_pair))
         self._searches[self._torch_pair] = self._search_one_cap(self._torch_pair)
         pairs = self._pairs[1:]
         if len(self._ranges) > self._max_exact and len(pairs) > self._max_pairs:
@@ -115,8 +115,8 @@ class Search:
                 if pair not in self._deaf:
                     self._searches[pair] += "; " + self._try_all_lists(pair)
         elif self._sizes:
-            best = best_of(t for t in self._trials.values() if t.setting.pair not in self._deaf)
-            for pair in dict.fromkeys([best.setting.pair, self._torch_pair]):
+            best = best_of(t for t in self._trials.values() if t.options.pair not in self._deaf)
+            for pair in dict.fromkeys([best.options.pair, self._torch_pair]):
                 self._searches[pair] += "; " + self._descend(pair)
         self._complete = True
         return self.result()
@@ -135,30 +135,30 @@ class Search:
             ranges=self._ranges,
         )
 
-    def _try(self, setting: Setting) -> Trial:
-        if setting not in self._trials:
+    def _try(self, options: StepOptions) -> Trial:
+        if options not in self._trials:
             step = simulate_step(
                 self._profile,
                 topology=self._topology,
-                strategy=setting.strategy,
-                bucket_cap_mb=setting.bucket_cap_mb,
-                bucket_cap_mb_list=setting.bucket_cap_mb_list,
-                algorithm=setting.algorithm,
+                strategy=options.strategy,
+                bucket_cap_mb=options.bucket_cap_mb,
+                bucket_cap_mb_list=options.bucket_cap_mb_list,
+                algorithm=options.algorithm,
                 engine=self._engine,
             )
             sizes = {run.bucket: run.nbytes for run in step.buckets}
             nbytes = tuple(sizes[bucket] for bucket in sorted(sizes))
-            self._trials[setting] = Trial(
-                setting, step.time_ps, step.time_ps - step.compute_ps, nbytes, step.engine
+            self._trials[options] = Trial(
+                options, step.time_ps, step.time_ps - step.compute_ps, nbytes, step.engine
             )
-            self._advance(self._trials[setting])
-        return self._trials[setting]
+            self._advance(self._trials[options])
+        return self._trials[options]
 
     def _is_possible(self, pair: tuple[str, str]) -> bool:
         """Try *pair* with the default; note why it is refused if it is."""
         try:
             _check_comparable(pair[1])
-            self._try(Setting(*pair))
+            self._try(StepOptions(*pair))
         except (NotSupportedError, errors.NotSupportedError) as error:
             self._refused.append((*pair, str(error)))
             return False
@@ -173,23 +173,23 @@ class Search:
 
     def _screened(self, pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
         """Return those of *pairs* that are possible, the best with the default or torch's best cap first."""
-        cap = self.result().one_cap().setting.bucket_cap_mb
+        cap = self.result().one_cap().options.bucket_cap_mb
         possible = [pair for pair in dict.fromkeys(pairs) if self._is_possible(pair)]
         for pair in possible:
             self._searches.setdefault(pair, "only with torch's default and the cap that is torch's best")
-            self._try(Setting(*pair, cap))
+            self._try(StepOptions(*pair, cap))
         return sorted(possible, key=lambda pair: rank(shortest(self._trials.values(), *pair)))
 
     def _search_one_cap(self, pair: tuple[str, str]) -> str:
         ranges = self._ranges
 
         def time_of(index: int) -> tuple[int, int]:
-            return self._try(Setting(*pair, ranges[index].cap_mb)).time_ps, -index
+            return self._try(StepOptions(*pair, ranges[index].cap_mb)).time_ps, -index
 
-        default, largest = self._try(Setting(*pair)), self._try(Setting(*pair, ranges[-1].cap_mb))
+        default, largest = self._try(StepOptions(*pair)), self._try(StepOptions(*pair, ranges[-1].cap_mb))
         if default.nbytes == largest.nbytes and (
-            len(self._trials[Setting(*self._torch_pair)].nbytes) > len(ranges[-1].nbytes)
-            or (len(ranges) > 1 and self._try(Setting(*pair, ranges[0].cap_mb)).nbytes == default.nbytes)
+            len(self._trials[StepOptions(*self._torch_pair)].nbytes) > len(ranges[-1].nbytes)
+            or (len(ranges) > 1 and self._try(StepOptions(*pair, ranges[0].cap_mb)).nbytes == default.nbytes)
         ):
             self._deaf.add(pair)
             return "the strategy makes its own buckets, whatever the caps"
@@ -252,7 +252,7 @@ class Search:
         return tuple(accumulate(len(bucket) for bucket in buckets))[:-1]
 
     def _try_cuts(self, pair: tuple[str, str], cuts: Sequence[int]) -> Trial:
-        return self._try(Setting(*pair, None, caps_for(self._sizes, cuts)))
+        return self._try(StepOptions(*pair, None, caps_for(self._sizes, cuts)))
 
     def _cuts_of(self, trial: Trial) -> tuple[int, ...] | None:
         """Return where *trial* divides the gradients, or None if not into runs in ready order."""

@@ -1,4 +1,4 @@
-"""What tuning tried and what it found: settings, the steps simulated with them, and which is best."""
+"""Trials of a search: options of a step, the steps simulated with them, and which is best."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from sim.units import to_seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What is chosen; without caps the buckets are torch's default."""
+class StepOptions:
+    """An algorithm, a strategy and bucket caps to try; without caps the buckets are torch's default."""
 
     algorithm: str
     strategy: str
@@ -27,17 +27,17 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A setting and its simulated step.
+    """Options, and the step simulated with them.
 
     Attributes:
-        setting: what was chosen.
+        options: what was tried.
         time_ps: length of the step.
         exposed_ps: of it, communication that the computation waits for.
         nbytes: size of each bucket, in the order in which they are reduced.
         engine: of the simulation.
     """
 
-    setting: Setting
+    options: StepOptions
     time_ps: int
     exposed_ps: int
     nbytes: tuple[int, ...]
@@ -56,7 +56,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What was found.
+    """The result of a search.
 
     Attributes:
         default: torch's DDP as it comes.
@@ -82,9 +82,9 @@ class Tuning:
         """Return one cap for all buckets, in MiB, and what it gave, from small caps to large."""
         return sorted(
             (
-                (trial.setting.bucket_cap_mb, trial)
+                (trial.options.bucket_cap_mb, trial)
                 for trial in self.trials
-                if trial.setting.pair == (algorithm, strategy) and trial.setting.bucket_cap_mb is not None
+                if trial.options.pair == (algorithm, strategy) and trial.options.bucket_cap_mb is not None
             ),
             key=lambda point: point[0],
         )
@@ -103,14 +103,14 @@ class Tuning:
 
     def pairs(self) -> list[Trial]:
         """Return the best trial of each algorithm and strategy, the shortest step first."""
-        chosen = {t.setting.pair for t in self.trials}
+        chosen = {t.options.pair for t in self.trials}
         return sorted((shortest(self.trials, *pair) for pair in chosen), key=rank)
 
     def one_cap(self) -> Trial:
         """Return the best that torch's own DDP can be told without a list of caps."""
-        own = self.torch.setting
+        own = self.torch.options
         return shortest(
-            [trial for trial in self.trials if not trial.setting.bucket_cap_mb_list],
+            [trial for trial in self.trials if not trial.options.bucket_cap_mb_list],
             own.algorithm,
             own.strategy,
         )
@@ -122,7 +122,7 @@ class Tuning:
 
 def rank(trial: Trial) -> tuple[int, int, int, int]:
     """Sort key: the shorter step, then what is simpler to say, then fewer buckets."""
-    own = trial.setting
+    own = trial.options
     return trial.time_ps, len(own.bucket_cap_mb_list), own.bucket_cap_mb is not None, len(trial.nbytes)
 
 
@@ -133,5 +133,5 @@ def best_of(trials: Iterable[Trial]) -> Trial:
 
 def shortest(trials: Iterable[Trial], algorithm: str, strategy: str) -> Trial:
     """Return the best trial of *algorithm* and *strategy*."""
-    own = [t for t in trials if t.setting.pair == (algorithm, strategy)]
+    own = [t for t in trials if t.options.pair == (algorithm, strategy)]
     return best_of(own)

@@ -76,7 +76,7 @@ def tune(
 
         def show(trial: Trial) -> None:
             best = search.result().best
-            pair = f"{trial.setting.algorithm}, {trial.setting.strategy}"
+            pair = f"{trial.options.algorithm}, {trial.options.strategy}"
             advance(f"{pair}; best {seconds(best.seconds)}, Ctrl-C shows it")
 
         search = Search(

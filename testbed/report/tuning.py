@@ -10,7 +10,7 @@ from testbed.output.table import percent, seconds, table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ddp.tuning.trials import Setting, Trial, Tuning
+    from ddp.tuning.trials import StepOptions, Trial, Tuning
 
 DEFAULT_CAP_MB = 25
 OPTIMIZER_NOTE = "  # with ddp.OverlappedOptimizer"
@@ -42,16 +42,16 @@ def tuning_tables(found: Tuning) -> Iterator[Table]:
             f" (the first {MAX_PAIR_ROWS} of {len(pairs)})" if len(pairs) > MAX_PAIR_ROWS else ""
         )
         yield table(columns[1:], rows, text_columns=2, title=title)
-    own = found.torch.setting
+    own = found.torch.options
     title = f"One cap for all buckets: {own.algorithm}, {own.strategy}"
     yield table(("cap (MiB)", "buckets", "step", "exposed"), _curve_rows(found), text_columns=0, title=title)
 
 
-def arguments(setting: Setting) -> str:
+def arguments(options: StepOptions) -> str:
     """Return the keyword arguments for torch's DDP or, with algorithm and strategy, ours."""
-    if setting.bucket_cap_mb_list:
-        return f"bucket_cap_mb_list=[{', '.join(f'{cap:.10g}' for cap in setting.bucket_cap_mb_list)}]"
-    return "" if setting.bucket_cap_mb is None else f"bucket_cap_mb={setting.bucket_cap_mb:.10g}"
+    if options.bucket_cap_mb_list:
+        return f"bucket_cap_mb_list=[{', '.join(f'{cap:.10g}' for cap in options.bucket_cap_mb_list)}]"
+    return "" if options.bucket_cap_mb is None else f"bucket_cap_mb={options.bucket_cap_mb:.10g}"
 
 
 def paste(found: Tuning) -> list[str]:
@@ -60,10 +60,10 @@ def paste(found: Tuning) -> list[str]:
     from ddp.reduction.strategies.strategy import Barrier
 
     torch_ddp = "torch.nn.parallel.DistributedDataParallel(module{})"
-    lines = [torch_ddp.format(_after_comma(arguments(found.one_cap().setting)))]
-    if found.torch.setting.bucket_cap_mb_list:
-        lines.append(torch_ddp.format(_after_comma(arguments(found.torch.setting))) + "  # torch 2.13")
-    own = found.best.setting
+    lines = [torch_ddp.format(_after_comma(arguments(found.one_cap().options)))]
+    if found.torch.options.bucket_cap_mb_list:
+        lines.append(torch_ddp.format(_after_comma(arguments(found.torch.options))) + "  # torch 2.13")
+    own = found.best.options
     chosen = f'algorithm="{own.algorithm}", strategy="{own.strategy}"'
     note = "" if resolve_strategy(own.strategy).barrier is Barrier.BACKWARD_END else OPTIMIZER_NOTE
     lines.append(f"ddp.DistributedDataParallel(module, {chosen}{_after_comma(arguments(own))}){note}")
@@ -85,7 +85,7 @@ def search_lines(found: Tuning) -> list[str]:
 
 def row_of(found: Tuning, trial: Trial) -> dict[str, Any]:
     """Return *trial* as a JSON row."""
-    own = trial.setting
+    own = trial.options
     return {
         "algorithm": own.algorithm,
         "strategy": own.strategy,
@@ -107,21 +107,21 @@ def _choices(found: Tuning) -> Iterator[tuple[str, Trial]]:
     yield "torch's default", found.default
     if found.one_cap() is not found.default:
         yield "torch's DDP, one cap", found.one_cap()
-    if found.torch.setting.bucket_cap_mb_list:
+    if found.torch.options.bucket_cap_mb_list:
         yield "torch's DDP, a list of caps", found.torch
     if found.best is not found.torch:
         yield "best of all", found.best
 
 
 def _row(found: Tuning, name: str, trial: Trial) -> tuple[str, ...]:
-    own = trial.setting
+    own = trial.options
     figures = str(len(trial.nbytes)), seconds(trial.seconds), seconds(trial.exposed_seconds)
     gain = found.gain(trial)
     return name, own.algorithm, own.strategy, *figures, percent(gain if abs(gain) >= 5e-4 else 0.0)
 
 
 def _curve_rows(found: Tuning) -> list[tuple[str, ...]]:
-    own = found.torch.setting
+    own = found.torch.options
     curve = found.curve(own.algorithm, own.strategy)
     shown: list[tuple[float, Trial]] = []
     best = found.one_cap()

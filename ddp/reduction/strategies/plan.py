@@ -20,6 +20,9 @@ from ddp.reduction.bucketing import assign_buckets
 ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER = "all_reduce", "reduce_scatter", "all_gather"
 REDUCE, BROADCAST = "reduce", "broadcast"
 
+SMALL, LARGE = 4 * 2**10, 4 * 2**20
+"""Bytes of the two all-reduces through which a line of costs is drawn."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:
@@ -43,6 +46,17 @@ class Cost:
         (low, short), (high, long) = small, large
         fs_per_byte = max(0, (long - short) * 1000 // (high - low))
         return cls(max(0, short - low * fs_per_byte // 1000), fs_per_byte)
+
+
+def calibration_sizes(world_size: int) -> tuple[int, int]:
+    """Return the sizes in bytes through which real and simulated runs draw `Cost.through`.
+
+    About 4 KiB and 4 MiB, in whole float64 elements for every rank.
+    """
+    unit = 8 * world_size
+    small = -(-SMALL // unit) * unit
+    large = -(-max(LARGE, 2 * unit + SMALL) // unit) * unit
+    return small, large
 
 
 @dataclass(frozen=True, slots=True)

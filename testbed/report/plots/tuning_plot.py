@@ -64,12 +64,12 @@ def _exposed_ms(trial: Trial) -> float:
 
 def _curves(found: Tuning) -> Curves:
     """Return the trials over the cap of the best pairs of algorithm and strategy, and of torch's DDP."""
-    own = found.torch.setting.pair
-    pairs = [trial.setting.pair for trial in found.pairs()]
+    own = found.torch.options.pair
+    pairs = [trial.options.pair for trial in found.pairs()]
     shown = [pair for pair in pairs if len(found.curve(*pair)) > 2][:MAX_LINES]
     if own not in shown:
         shown = [*shown[: MAX_LINES - 1], own]
-    best_cap = found.one_cap().setting.bucket_cap_mb or DEFAULT_CAP_MB
+    best_cap = found.one_cap().options.bucket_cap_mb or DEFAULT_CAP_MB
     lowest = min(MIN_CAP_MB, best_cap / 4)
     return {pair: [point for point in found.plateaus(*pair) if point[0] >= lowest] for pair in shown}
 
@@ -77,11 +77,11 @@ def _curves(found: Tuning) -> Curves:
 def _marked(found: Tuning, curves: Curves) -> list[tuple[Trial, str, Mapping[str, object]]]:
     """Return what has no single cap, with its label and style: a list of caps, and the best of all."""
     marked: list[tuple[Trial, str, str]] = []
-    own = found.torch.setting
+    own = found.torch.options
     if own.bucket_cap_mb_list:
         colour = COLOURS[list(curves).index(own.pair) % len(COLOURS)]
         marked.append((found.torch, "torch's DDP, a list of caps", colour))
-    best = found.best.setting
+    best = found.best.options
     if found.best is not found.torch and best.bucket_cap_mb is None:
         marked.append((found.best, f"best: {best.algorithm}, {best.strategy}", INK))
     return [
@@ -94,7 +94,7 @@ def _lines(found: Tuning, curves: Curves, value: Callable[[Trial], float]) -> li
     """Return a line for each curve, without values of 0, and the point of torch's default."""
     lines = []
     for number, (pair, curve) in enumerate(curves.items()):
-        note = TORCH_NOTE if pair == found.torch.setting.pair else ""
+        note = TORCH_NOTE if pair == found.torch.options.pair else ""
         points = [(cap, value(trial)) for cap, trial in curve if value(trial)]
         style = look(number, number, marker=".") | {"markersize": 3.0}
         lines.append(Line(points, f"{pair[0]}, {pair[1]}{note}", style))

@@ -65,7 +65,7 @@ def tune(profile: Profile, topology: Topology, **options: Any) -> Tuning:
 
 
 def simulated(profile: Profile, topology: Topology, trial: Trial) -> int:
-    own = trial.setting
+    own = trial.options
     return simulate_step(
         profile,
         topology=topology,
@@ -194,11 +194,11 @@ def test_stock_ddp_builds_the_buckets_that_were_found(one_rank: None, by_list: b
     sizes = [layer.weight.numel() for layer in layers]
     profile = profile_of(sizes, list(range(len(sizes), 0, -1)))
     found = tune(profile, Topology.switch(num_ranks=8, bandwidth="1Gbps", latency="300us"))
-    trials = [t for t in found.trials if bool(t.setting.bucket_cap_mb_list) is by_list][-4:]
+    trials = [t for t in found.trials if bool(t.options.bucket_cap_mb_list) is by_list][-4:]
 
     for trial in trials:
         module = nn.Sequential(*copy.deepcopy(layers))
-        own = trial.setting
+        own = trial.options
         wrapped = nn.parallel.DistributedDataParallel(
             module,
             bucket_cap_mb=own.bucket_cap_mb,  # type: ignore[arg-type]
@@ -218,7 +218,7 @@ def test_strategies_whose_step_is_another_one_are_left_out_by_name() -> None:
 
     reasons = {strategy: reason for _, strategy, reason in found.refused}
     assert reasons.keys() == {name for name, own in STRATEGIES_THAT_SHIP.items() if own.num_passes > 1}
-    assert {trial.setting.strategy for trial in found.pairs()} == STRATEGIES_THAT_SHIP.keys() - reasons.keys()
+    assert {trial.options.strategy for trial in found.pairs()} == STRATEGIES_THAT_SHIP.keys() - reasons.keys()
     assert "does more work" in reasons["accumulate"]
 
 
@@ -235,7 +235,7 @@ def test_of_many_algorithms_and_strategies_the_most_promising_are_searched() -> 
     assert len(searched) <= 3
     assert ("naive", "after_backward") not in found.searches
     assert everything.best.time_ps <= found.best.time_ps <= found.torch.time_ps
-    assert found.best.setting.pair == everything.best.setting.pair
+    assert found.best.options.pair == everything.best.options.pair
 
 
 @settings(max_examples=10, deadline=None)

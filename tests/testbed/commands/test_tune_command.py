@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import ddp.tuning.search
 from ddp import Profile
 from ddp.reduction.bucketing import MIB
-from ddp.tuning.trials import Setting
+from ddp.tuning.trials import StepOptions
 from testbed.cli import app
 
 
@@ -75,7 +75,7 @@ def test_an_interrupted_search_shows_the_best_so_far_and_says_so(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(self: ddp.tuning.search.Search) -> None:
-        self._try(Setting("ring", "wait_free"))
+        self._try(StepOptions("ring", "wait_free"))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ddp.tuning.search.Search, "run", interrupted)

@@ -1,4 +1,4 @@
-"""How the gradients of one module are reduced: what the arguments have come to."""
+"""Options of one module's reduction, as the arguments of `DistributedDataParallel` make them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ NO_LIMIT = 2**62
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How gradients are reduced.
+class ReductionOptions:
+    """How the gradients of one module are reduced.
 
     Attributes:
         strategy: when complete buckets go.
