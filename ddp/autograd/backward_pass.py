@@ -1,4 +1,4 @@
-"""Which backward pass is reduced, and when its gradients are ready: the side of autograd.
+"""Backward passes as autograd tells of them: which are reduced, and when their gradients have come.
 
 A backward pass is reduced if it comes through the outputs of a forward pass that asked for it.  So
 one of the bare module, or inside ``no_sync``, accumulates locally; one that reaches no parameter
@@ -23,22 +23,10 @@ NO_PASS = -1
 
 
 class PassListener(Protocol):
-    """Who is told of the passes that are reduced."""
-
-    def outputs_hidden(self) -> None:
-        """No output of a forward pass tells when the backward pass begins."""
+    """Hears of the passes that are reduced."""
 
     def backward_began(self) -> None:
         """A pass that is reduced has begun."""
-
-    def gradient_ready(self, index: int) -> None:
-        """The gradient of parameter *index* has been accumulated."""
-
-    def gradient_kept(self, index: int) -> None:
-        """It has been accumulated in a pass that is not reduced, as far as is known."""
-
-    def gradient_early(self, index: int) -> None:
-        """One that was kept belongs to the pass that has begun."""
 
     def backward_ended(self) -> None:
         """The pass is over: no further gradient will come."""
@@ -47,18 +35,29 @@ class PassListener(Protocol):
         """An exception ended the pass; what it has started counts for nothing."""
 
 
-class Passes:
+class GradientListener(Protocol):
+    """Hears of gradients."""
+
+    def gradient_ready(self, index: int) -> None:
+        """The gradient of parameter *index* has been accumulated in a pass that is reduced."""
+
+    def gradient_kept(self, index: int) -> None:
+        """It has been accumulated in a pass that is not reduced, as far as is known."""
+
+    def gradient_early(self, index: int) -> None:
+        """One that was kept belongs to the pass that has begun."""
+
+
+class BackwardPasses:
     """Watches the forward and backward passes of one module.
 
     Args:
         parameters: by name; their indices count in this order.
-        listener: is told of gradients and ends.  It is not kept alive.
         timeline: is told what was computed.
     """
 
-    def __init__(self, parameters: dict[str, Parameter], listener: PassListener, timeline: Timeline) -> None:
+    def __init__(self, parameters: dict[str, Parameter], timeline: Timeline) -> None:
         self._labels = [f"gradient:{name}" for name in parameters]
-        self._listener: PassListener = weakref.proxy(listener)
         self._timeline = timeline
         self._reducing_pass: int | None = None
         self._expected = False
@@ -71,10 +70,17 @@ class Passes:
         self.remove_hooks = weakref.finalize(self, _remove_all, self._watched, self._others)
         self.watch(range(len(self._parameters)))
         if self._parameters:
-            self._others.append(self._parameters[0].register_hook(_weak(self, Passes._on_first_computed)))
+            self._others.append(
+                self._parameters[0].register_hook(_weak(self, BackwardPasses._on_first_computed))
+            )
+
+    def report_to(self, listener: PassListener, gradients: GradientListener) -> None:
+        """Tell these two of passes and of gradients; neither is kept alive if it is a weak proxy."""
+        self._listener = listener
+        self._gradients = gradients
 
     def watch(self, indices: Collection[int]) -> None:
-        """Tell the listener of the gradients of these parameters, and of the first parameter's."""
+        """Tell of the gradients of these parameters, and of the first parameter's."""
         for index in set(self._watched) - {0, *indices}:
             self._watched.pop(index).remove()
         for index in set(indices) - set(self._watched):
@@ -83,7 +89,7 @@ class Passes:
 
     @property
     def watched(self) -> Collection[int]:
-        """The parameters whose gradients the listener is told of."""
+        """The parameters whose gradients are told of."""
         return self._watched.keys()
 
     @property
@@ -98,19 +104,21 @@ class Passes:
             self._abandon()
         return outside_backward
 
-    def forward_ended(self, outputs: Sequence[torch.Tensor] | None) -> None:
+    def forward_ended(self, outputs: Sequence[torch.Tensor] | None) -> bool:
         """Take note of the end; reduce in backward passes that come through *outputs*.
 
         None: the next backward pass accumulates locally.  No outputs that need a gradient: the
-        next backward pass that reaches a parameter is meant.
+        next backward pass that reaches a parameter is meant; only its gradients will tell of it.
+
+        Returns:
+            Whether the outputs tell when such a pass begins.
         """
         self._timeline.computed("forward")
         differentiable = [output for output in outputs or () if output.grad_fn is not None]
         self._expected = outputs is not None and torch.is_grad_enabled() and not differentiable
-        if self._expected:
-            self._listener.outputs_hidden()
         for output in differentiable:
-            output.register_hook(_weak(self, Passes._on_output))
+            output.register_hook(_weak(self, BackwardPasses._on_output))
+        return not self._expected
 
     def _on_output(self) -> None:
         """Reduce in the backward pass that runs now."""
@@ -125,7 +133,7 @@ class Passes:
         self._listener.backward_began()
         if self._kept_pass == running_pass:
             for index in self._kept:
-                self._listener.gradient_early(index)
+                self._gradients.gradient_early(index)
             self._kept = []
         self._timeline.resume()
 
@@ -136,7 +144,7 @@ class Passes:
         if self._expected:
             self._on_output()
         if self._reducing_pass is not None:
-            self._listener.gradient_ready(index)
+            self._gradients.gradient_ready(index)
         else:
             self._keep(index)
         if index == 0:
@@ -153,7 +161,7 @@ class Passes:
         if self._kept_pass != running_pass:
             self._kept_pass, self._kept = running_pass, []
         self._kept.append(index)
-        self._listener.gradient_kept(index)
+        self._gradients.gradient_kept(index)
 
     def _on_first_computed(self) -> None:
         """Take note that the first parameter's gradient exists; accumulating it comes next."""
@@ -180,8 +188,8 @@ class Passes:
         self._listener.pass_abandoned()
 
 
-def _gradient_hook(reference: weakref.ref[Passes], index: int) -> Callable[[object], None]:
-    """Return `_weak` for `Passes._on_gradient`, which is called once per parameter: it costs less."""
+def _gradient_hook(reference: weakref.ref[BackwardPasses], index: int) -> Callable[[object], None]:
+    """Return `_weak` for `BackwardPasses._on_gradient`, which is called once per parameter: it costs less."""
 
     def hook(_: object) -> None:
         living = reference()
@@ -191,7 +199,7 @@ def _gradient_hook(reference: weakref.ref[Passes], index: int) -> Callable[[obje
     return hook
 
 
-def _weak(passes: Passes, method: Callable[..., None], *arguments: Any) -> Callable[[object], None]:
+def _weak(passes: BackwardPasses, method: Callable[..., None], *arguments: Any) -> Callable[[object], None]:
     """Return a hook that calls *method*, but does not keep the passes, and so the buckets, alive."""
     reference = weakref.ref(passes)
 

@@ -1,4 +1,4 @@
-"""Carries the reducer's commands out on a communicator, and says what has completed.
+"""Buckets in flight: launched on a communicator and not completed, and the records of those that are.
 
 Nothing moves by itself over some transports, so every gradient polls what is in flight.
 """
@@ -6,124 +6,167 @@ Nothing moves by itself over some transports, so every gradient polls what is in
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from collectives.communicators.communicator import Communicator
-from collectives.execution.work import Work
+from collectives.execution.work import Interrupting, Work
+from ddp.autograd.gradient_buckets import GradientBuckets
+from ddp.autograd.logging_data import IterationTimes
 from ddp.autograd.timeline import Timeline
+from ddp.autograd.unused import NothingToDo, Readiness
+from ddp.buckets.comm_hooks import CommHook
 from ddp.reduction.timings import BucketRun
 
 
-@dataclass(frozen=True, slots=True)
-class _Flight:
-    work: Work
-    nbytes: int
-    launched_ps: int
-    collective: str
-
-
-@dataclass(frozen=True, slots=True)
-class Landed:
-    """A collective that has completed; times as of `BucketRun`, but by the rank's clock."""
-
-    bucket: int
-    collective: str
-    nbytes: int
-    launched_ps: int
-    start_ps: int
-    end_ps: int
-    exposed_ps: int
-
-    def run(self, complete_ps: int, zero_ps: int) -> BucketRun:
-        """Return what became of it since *zero_ps*; its bucket was complete at *complete_ps*."""
-        return BucketRun(
-            self.bucket,
-            self.collective,
-            self.nbytes,
-            complete_ps - zero_ps,
-            self.launched_ps - zero_ps,
-            self.start_ps - zero_ps,
-            self.end_ps - zero_ps,
-            self.exposed_ps,
-        )
-
-
-class Carrier:
-    """Holds the buckets that are in flight.
+class BucketsInFlight:
+    """Launches the collectives of buckets, and says which have completed.
 
     Args:
-        communicator: carries the buckets.
+        buckets: what travels.
+        communicator: carries it.
         timeline: is told when each was on its way.
+        times: is told of the first launch and the last completion.
+        readiness: knows unused parameters; buckets of nothing else are not reduced.  None: all are.
 
     Attributes:
-        landed: what has completed, in that order, since somebody cleared it.
-        last_collective: that has completed.
+        comm_hook: does what is done with buckets, instead of averaging them.
+        divisor: by which sums are divided: the number of ranks that compute gradients.
+        landed: the collectives of this pass that have completed, in that order.
+        on_completion: is called when one completes while the rank computes, where that can be noticed.
     """
 
-    def __init__(self, communicator: Communicator, timeline: Timeline) -> None:
+    def __init__(
+        self,
+        buckets: GradientBuckets,
+        communicator: Communicator,
+        timeline: Timeline,
+        times: IterationTimes,
+        readiness: Readiness | None = None,
+    ) -> None:
+        self.comm_hook: CommHook | None = None
+        self.divisor = communicator.world_size
+        self.landed: list[BucketRun] = []
+        self.on_completion: Callable[[], None] | None = None
+        self._buckets = buckets
         self._communicator = communicator
         self._timeline = timeline
-        self._in_flight: dict[int, _Flight] = {}
-        self._queue_free_ps = 0
-        self.landed: list[Landed] = []
-        self.last_collective = ""
+        self._times = times
+        self._readiness = readiness
+        self._in_flight: dict[int, tuple[BucketRun, Work]] = {}
+        self._began_ps = self._queue_free_ps = 0
+        self._is_undisturbed = False
 
-    def launch(
-        self, bucket: int, nbytes: int, start: Callable[[], Work], collective: str = "all_reduce"
-    ) -> None:
-        """Start a collective on a bucket of so many bytes."""
+    @property
+    def local_divisor(self) -> int:
+        """By which each rank divides its gradients before they are summed."""
+        return self.divisor if self.comm_hook is None else 1
+
+    @property
+    def first(self) -> int | None:
+        """The bucket that was launched before all others in flight, if there is any."""
+        return next(iter(self._in_flight), None)
+
+    def begin(self, began_ps: int) -> None:
+        """Begin a pass of the step that began at *began_ps*."""
+        self.landed.clear()
+        self._began_ps = began_ps
+
+    def launch(self, bucket: int, collective: str, ready_ps: Mapping[int, int]) -> None:
+        """Start a collective on a bucket, whose gradients were ready at *ready_ps*."""
+        self._times.first("first_launch")
+        complete_ps = max(ready_ps[index] for index in self._buckets.plan.buckets[bucket].parameters)
         launched_ps = self._timeline.now_ps()
-        self._in_flight[bucket] = _Flight(start(), nbytes, launched_ps, collective)
-
-    @property
-    def busy(self) -> bool:
-        """Whether anything is in flight."""
-        return bool(self._in_flight)
-
-    @property
-    def in_flight(self) -> list[int]:
-        """The buckets that are in flight, in the order of launch."""
-        return list(self._in_flight)
-
-    def poll(self) -> Iterator[int]:
-        """Advance what is in flight; yield what has completed, in the order of launch."""
-        self._communicator.poll()
-        for bucket, flight in list(self._in_flight.items()):
-            if not flight.work.is_completed():
-                return
-            self._land(bucket, flight, 0)
-            yield bucket
-
-    def wait(self, bucket: int) -> None:
-        """Return when the collective of the bucket that is in flight has completed."""
-        flight, since_ps = self._in_flight[bucket], self._timeline.now_ps()
-        flight.work.wait()
-        now_ps = self._timeline.now_ps()
-        if now_ps > since_ps:
-            self._note(f"wait for {flight.collective}", "wait", bucket, flight, since_ps, now_ps)
-        self._land(bucket, flight, now_ps - since_ps)
-
-    def _land(self, bucket: int, flight: _Flight, exposed_ps: int) -> None:
-        """Take a bucket out of the air."""
-        flight.work.wait()
-        del self._in_flight[bucket]
-        end_ps = flight.work.completed_ps or self._timeline.now_ps()
-        start_ps = min(max(flight.launched_ps, self._queue_free_ps), end_ps)
-        self._note(flight.collective, "communication", bucket, flight, start_ps, end_ps)
-        self._queue_free_ps = end_ps
-        self.last_collective = flight.collective
-        self.landed.append(
-            Landed(bucket, flight.collective, flight.nbytes, flight.launched_ps, start_ps, end_ps, exposed_ps)
+        run = BucketRun(
+            bucket,
+            collective,
+            self._buckets.nbytes(bucket),
+            complete_ps - self._began_ps,
+            launched_ps - self._began_ps,
         )
 
-    def _note(self, what: str, track: str, bucket: int, flight: _Flight, start_ps: int, end_ps: int) -> None:
-        facts = {"bucket": bucket, "collective": flight.collective, "nbytes": flight.nbytes}
-        self._timeline.span(track, f"{what} bucket {bucket}", start_ps, end_ps, **facts)
+        work = self._start(bucket, collective)
+        if self.on_completion is not None and isinstance(work, Interrupting):
+            work.interrupt(self._completed_meanwhile)
+        self._in_flight[bucket] = run, work
+
+    def poll(self) -> Iterator[BucketRun]:
+        """Advance what is in flight; yield what has completed, in the order of launch."""
+        if not self._in_flight:
+            return
+        self._communicator.poll()
+        for bucket, (_, work) in list(self._in_flight.items()):
+            if not work.is_completed():
+                return
+            yield self._land(bucket, 0)
+
+    def wait(self, bucket: int) -> BucketRun:
+        """Return what became of a bucket in flight when its collective has completed."""
+        run, work = self._in_flight[bucket]
+        since_ps = self._timeline.now_ps()
+        work.wait()
+        now_ps = self._timeline.now_ps()
+        if now_ps > since_ps:
+            self._note(f"wait for {run.collective}", "wait", run, since_ps, now_ps)
+        return self._land(bucket, now_ps - since_ps)
 
     def settle(self) -> None:
         """Wait for all that is in flight, and forget it, and its errors: one has been raised."""
-        for flight in self._in_flight.values():
+        for _, work in self._in_flight.values():
             with contextlib.suppress(Exception):
-                flight.work.wait()
+                work.wait()
         self._in_flight.clear()
+
+    @contextlib.contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Keep completions until the end of what must be done in order; then somebody polls."""
+        within, self._is_undisturbed = self._is_undisturbed, True
+        try:
+            yield
+        finally:
+            self._is_undisturbed = within
+
+    def _completed_meanwhile(self) -> None:
+        if not self._is_undisturbed and self.on_completion is not None:
+            self.on_completion()
+
+    def _start(self, bucket: int, collective: str) -> Work:
+        """Start the collective, or the communication hook, or nothing where nothing is used."""
+        members = self._buckets.plan.buckets[bucket].parameters
+        if self._readiness is not None and self._readiness.surely_unused.issuperset(members):
+            return NothingToDo()
+        if self.comm_hook is not None:
+            is_last = bucket == len(self._buckets.memory) - 1
+            return self.comm_hook.start(bucket, is_last, self._buckets.memory[bucket])
+        return self._buckets.start(bucket, collective, self._communicator)
+
+    def _land(self, bucket: int, exposed_ps: int) -> BucketRun:
+        """Take a bucket out of the air, and complete its record."""
+        run, work = self._in_flight[bucket]
+        work.wait()
+        del self._in_flight[bucket]
+        end_ps = work.completed_ps or self._timeline.now_ps()
+        start_ps = min(max(run.launched_ps + self._began_ps, self._queue_free_ps), end_ps)
+        self._queue_free_ps = end_ps
+
+        self._note(run.collective, "communication", run, start_ps, end_ps)
+        self._times.last("last_reduced")
+        landed = replace(
+            run,
+            start_ps=start_ps - self._began_ps,
+            end_ps=end_ps - self._began_ps,
+            exposed_ps=exposed_ps,
+        )
+        self.landed.append(landed)
+        return landed
+
+    def _note(self, what: str, track: str, run: BucketRun, start_ps: int, end_ps: int) -> None:
+        self._timeline.span(
+            track,
+            f"{what} bucket {run.bucket}",
+            start_ps,
+            end_ps,
+            bucket=run.bucket,
+            collective=run.collective,
+            nbytes=run.nbytes,
+        )

@@ -42,6 +42,7 @@ class FlatBucket:
 
     Attributes:
         waits: whether gradients are copied together, when the bucket is complete.
+        is_view: whether gradients are views of the flat tensor.
     """
 
     _warned: ClassVar[bool] = False
@@ -56,7 +57,7 @@ class FlatBucket:
     ) -> None:
         self.parameters = tuple(parameters)
         self._names = tuple(names)
-        self._as_view = as_view
+        self.is_view = as_view
         self._batched = batched
         first = self.parameters[0]
         numel = sum(parameter.numel() for parameter in self.parameters)
@@ -122,12 +123,12 @@ class FlatBucket:
             self._deferred[position] = grad
             return
         view = self.views[position]
-        if self._as_view and grad.is_set_to(view):
+        if self.is_view and grad.is_set_to(view):
             if divisor > 1:
                 view.div_(divisor)
             return
         torch.mul(grad, 1.0 / divisor, out=view)
-        if self._as_view:
+        if self.is_view:
             self.parameters[position].grad = view
 
     @torch.no_grad()
@@ -144,8 +145,8 @@ class FlatBucket:
                 continue
             grad = parameter.grad
             if grad is None:
-                parameter.grad = view if self._as_view else view.clone()
-            elif not (self._as_view and grad.is_set_to(view)):
+                parameter.grad = view if self.is_view else view.clone()
+            elif not (self.is_view and grad.is_set_to(view)):
                 grads.append(grad)
                 views.append(view)
         if grads:
@@ -155,7 +156,7 @@ class FlatBucket:
     def adopt(self) -> None:
         """Let existing gradients, which are views of another bucket, be views of this one."""
         for parameter, view in zip(self.parameters, self.views, strict=True):
-            if parameter.grad is not None and self._as_view:
+            if parameter.grad is not None and self.is_view:
                 view.copy_(parameter.grad)
                 parameter.grad = view
 
@@ -170,7 +171,7 @@ class FlatBucket:
             if not grad.is_set_to(self.views[position]):
                 views.append(self.views[position])
                 grads.append(grad)
-                if self._as_view:
+                if self.is_view:
                     self.parameters[position].grad = self.views[position]
         if views:
             torch._foreach_copy_(views, grads)

@@ -33,7 +33,7 @@ class SparseBucket:
     def __init__(self, parameter: Parameter, name: str) -> None:
         self.parameters = (parameter,)
         self._name = name
-        self.waits = False
+        self.waits = self.is_view = False
         self.contents: torch.Tensor = self._empty()
 
     @property

@@ -1,4 +1,4 @@
-"""What became of every bucket of a step: one record for real and simulated runs alike."""
+"""Records of the buckets of a step, from launch to report, in real and simulated runs alike."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ PS_PER_US = 10**6
 @dataclass(frozen=True, slots=True)
 class BucketRun:
     """One collective of a bucket's journey; times are picoseconds since the step began.
+
+    It is made at the launch; the last three times are known when the bucket has arrived.
 
     Attributes:
         bucket: its number.
@@ -29,9 +31,9 @@ class BucketRun:
     nbytes: int
     complete_ps: int
     launched_ps: int
-    start_ps: int
-    end_ps: int
-    exposed_ps: int
+    start_ps: int = 0
+    end_ps: int = 0
+    exposed_ps: int = 0
 
 
 def bucket_rows(runs: Sequence[BucketRun]) -> list[dict[str, Any]]:

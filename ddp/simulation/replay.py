@@ -19,7 +19,7 @@ What a step is, and what is assumed: `ddp.simulation.simulated_step`.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import simpy
@@ -84,8 +84,8 @@ class Replay:
         self.select = select
         self.num_ranks = num_ranks
         self.reducer = Reducer(plan, strategy, [gradient.name for gradient in profile.gradients])
-        self.carried: dict[int, simpy.Process] = {}
-        self.launches: list[_Carried] = []
+        self.in_flight: dict[int, simpy.Process] = {}
+        self.runs: list[BucketRun] = []
         self.trace = Trace()
         self.backward_ps = 0
         self.time_ps = 0
@@ -133,7 +133,7 @@ class Replay:
         for command in self.reducer.handle(event):
             match command:
                 case LaunchBucket(bucket, collective):
-                    self.carried[bucket] = self.env.process(self.carry(bucket, collective))
+                    self.in_flight[bucket] = self.env.process(self.carry(bucket, collective))
                 case AwaitBucket(bucket):
                     yield from self.wait(bucket)
                 case UpdateBucket() | FinishBackward():
@@ -142,26 +142,32 @@ class Replay:
     def wait(self, bucket: int) -> SimProcess:
         """Wait until the collective of a bucket that is in flight is done."""
         since_ps = int(self.env.now)
-        carried = yield self.carried[bucket]
-        carried.exposed_ps += int(self.env.now) - since_ps
-        self.note(f"wait for {carried.collective}", "wait", carried, since_ps, int(self.env.now))
+        place = yield self.in_flight[bucket]
+        now_ps = int(self.env.now)
+        run = self.runs[place]
+        self.runs[place] = replace(run, exposed_ps=run.exposed_ps + now_ps - since_ps)
+        if now_ps > since_ps:
+            self.note(f"wait for {run.collective}", "wait", run, since_ps, now_ps)
 
-    def carry(self, bucket: int, collective: str) -> Generator[simpy.Event, Any, _Carried]:
-        """Take a bucket through the queue and report that it has arrived."""
-        carried = _Carried(bucket, collective, self.nbytes(bucket, collective), int(self.env.now))
-        self.launches.append(carried)
-        algorithm = self.select(collective, carried.nbytes)
-        span: CallSpan = yield self.queue.submit(algorithm, carried.nbytes)
-        carried.start_ps, carried.end_ps = span.start_ps, span.end_ps
-        self.note(collective, "communication", carried, span.start_ps, span.end_ps)
+    def carry(self, bucket: int, collective: str) -> Generator[simpy.Event, Any, int]:
+        """Take a bucket through the queue, report that it has arrived, and return the place of its record."""
+        members = self.plan.buckets[bucket].parameters
+        complete_ps = self.backward_ps + max(self.profile.gradients[p].ready_ps for p in members)
+        run = BucketRun(bucket, collective, self.nbytes(bucket, collective), complete_ps, int(self.env.now))
+        place = len(self.runs)
+        self.runs.append(run)
+
+        algorithm = self.select(collective, run.nbytes)
+        span: CallSpan = yield self.queue.submit(algorithm, run.nbytes)
+        self.runs[place] = replace(run, start_ps=span.start_ps, end_ps=span.end_ps)
+        self.note(collective, "communication", run, span.start_ps, span.end_ps)
         yield from self.feed(BucketReduced(bucket))
-        return carried
+        return place
 
-    def note(self, what: str, track: str, carried: _Carried, start_ps: int, end_ps: int) -> None:
-        """Record a span of a bucket, if it takes any time or is a collective."""
-        if end_ps > start_ps or track != "wait":
-            facts = {"bucket": carried.bucket, "collective": carried.collective, "nbytes": carried.nbytes}
-            self.trace.span(0, track, f"{what} bucket {carried.bucket}", start_ps, end_ps, **facts)
+    def note(self, what: str, track: str, run: BucketRun, start_ps: int, end_ps: int) -> None:
+        """Record a span of a bucket."""
+        facts = {"bucket": run.bucket, "collective": run.collective, "nbytes": run.nbytes}
+        self.trace.span(0, track, f"{what} bucket {run.bucket}", start_ps, end_ps, **facts)
 
     def nbytes(self, bucket: int, collective: str) -> int:
         """Return the bytes that travel: equal whole elements for every rank, where each has its part."""
@@ -172,33 +178,3 @@ class Replay:
         members = [gradients[parameter] for parameter in self.plan.buckets[bucket].parameters]
         unit = self.num_ranks * next((own.nbytes // own.numel for own in members if own.numel), 1)
         return -(-nbytes // unit) * unit
-
-    def bucket_runs(self) -> tuple[BucketRun, ...]:
-        """Return what became of every bucket, in the order of launch."""
-        gradients, buckets = self.profile.gradients, self.plan.buckets
-        return tuple(
-            BucketRun(
-                own.bucket,
-                own.collective,
-                own.nbytes,
-                self.backward_ps + max(gradients[p].ready_ps for p in buckets[own.bucket].parameters),
-                own.launched_ps,
-                own.start_ps,
-                own.end_ps,
-                own.exposed_ps,
-            )
-            for own in self.launches
-        )
-
-
-@dataclass(slots=True)
-class _Carried:
-    """A collective on its way."""
-
-    bucket: int
-    collective: str
-    nbytes: int
-    launched_ps: int
-    start_ps: int = 0
-    end_ps: int = 0
-    exposed_ps: int = 0

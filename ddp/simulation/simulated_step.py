@@ -105,7 +105,7 @@ def simulate_step(
         return replay
 
     replay, used = with_engine(engine, attempt)
-    runs = replay.bucket_runs()
+    runs = tuple(replay.runs)
     compute_ps = profile.compute_ps * overlap.num_passes
     floor = _floor_ps(profile, compute_ps, runs, overlap, scenario.at_best)
     time_ps = max(replay.time_ps, compute_ps + max(scenario.delays_ps.values(), default=0))

@@ -28,10 +28,8 @@ from ddp.autograd.options import ReductionOptions
 from ddp.autograd.outputs import move, tensors_of
 from ddp.autograd.timeline import SpanRecorder
 from ddp.autograd.unused import FindUnused, Readiness, StaticGraph
-from ddp.autograd.updates import OverlappedDriver, connect_apart
 from ddp.buckets.delayed import DelayedReduction
 from ddp.reduction.overlap import Strategy, resolve_strategy
-from ddp.reduction.strategies.strategy import Barrier
 from ddp.reduction.timings import bucket_rows, bucket_table, overlap_ratio
 from ddp.training import arguments
 from ddp.training.buffers import AFTER, BEFORE, Buffers
@@ -43,6 +41,7 @@ from ddp.training.torch_interface import TorchInterface
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
+    from collectives.communicators.communicator import Communicator
     from collectives.program import Algorithm
 
 
@@ -147,7 +146,6 @@ class DistributedDataParallel(TorchInterface, nn.Module):
         parameters = arguments.trainable_parameters(module, self.parameters_to_ignore)
         arguments.check_parameters(module, parameters, [name for name, _ in delayed])
         self.device = next(iter(parameters.values()), param_to_hook_all_reduce).device  # type: ignore[union-attr]
-        self._looked_for_optimizers = False
         self._input_device = arguments.resolve_input_device(module, self.device, device_ids, output_device)
         self._buffers_of_module = Buffers(module, user_ignored)
         self._connect()
@@ -170,20 +168,20 @@ class DistributedDataParallel(TorchInterface, nn.Module):
     @property
     def bucket_nbytes(self) -> list[int]:
         """Size in bytes of each bucket, in the order in which they are reduced."""
-        return self._driver.bucket_nbytes
+        return self._driver.buckets.sizes
 
     def bucket_rows(self) -> list[dict[str, Any]]:
         """Return what became of each bucket in the latest pass; see `ddp.reduction.timings.bucket_rows`."""
-        return bucket_rows(self._driver.bucket_runs())
+        return bucket_rows(self._driver.in_flight.landed)
 
     def bucket_table(self) -> str:
         """Return the same as text."""
-        return bucket_table(self._driver.bucket_runs())
+        return bucket_table(self._driver.in_flight.landed)
 
     @property
     def overlap_ratio(self) -> float:
         """Part of the latest pass's communication that no computation waited for."""
-        return overlap_ratio(self._driver.bucket_runs())
+        return overlap_ratio(self._driver.in_flight.landed)
 
     @property
     def broadcast_buffers(self) -> bool:
@@ -199,9 +197,6 @@ class DistributedDataParallel(TorchInterface, nn.Module):
     )
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Run the module; a backward pass through what it returns reduces the gradients."""
-        if not self._looked_for_optimizers:
-            self._looked_for_optimizers = True
-            self._driver.step_in_backward()
         if self._join_config.enable:
             self._tell_those_who_joined()
         self._driver.forward_begins()
@@ -254,6 +249,12 @@ class DistributedDataParallel(TorchInterface, nn.Module):
         if self.process_group is None:
             self.process_group = torch.distributed.group.WORLD
 
+    def _connect_apart(self) -> Communicator:
+        """Return a communicator over connections of its own, for collectives in an order of their own."""
+        ranks = torch.distributed.get_process_group_ranks(self.process_group)
+        apart = torch.distributed.new_group(ranks, use_local_synchronization=True)
+        return connect(apart, self.algorithm, timeout=self.timeout, device=self.device)
+
     def _build_driver(self) -> None:
         """Reduce with a new driver, which starts with the buckets of the first pass."""
         arguments.refuse_elsewhere(
@@ -280,12 +281,9 @@ class DistributedDataParallel(TorchInterface, nn.Module):
             skips_unused=self.skip_all_reduce_unused_params,
             sparse=arguments.sparse_parameters(self.module, parameters),
         )
-        self._looked_for_optimizers = False
-        if self.strategy.barrier is not Barrier.BACKWARD_END:
-            apart = connect_apart(self.process_group, self.algorithm, self.timeout, self.device)
-            self._driver = OverlappedDriver(self.module, parameters, apart, options, self._recorder)
-            self._driver.finished = self._buffers_of_module.finish
-            return
+        communicator = self._communicator
+        if self.strategy.updates_parameters:
+            communicator = self._connect_apart()
         members, names = list(parameters.values()), list(parameters)
         readiness: Readiness | None = None
         if self.static_graph:
@@ -295,7 +293,9 @@ class DistributedDataParallel(TorchInterface, nn.Module):
         checks = None
         if self.check_gradients is not None:
             checks = GradientChecks(self.check_gradients, members, names)
-        self._driver = TorchDriver(parameters, self._communicator, options, readiness, checks, self._recorder)
+        self._driver = TorchDriver(
+            self.module, parameters, communicator, options, readiness, checks, self._recorder
+        )
         self._driver.finished = self._buffers_of_module.finish
         if self._mixed is not None and (hook := self._mixed.hook(self.process_group)) is not None:
             self.register_comm_hook(None, hook)
@@ -308,9 +308,9 @@ class DistributedDataParallel(TorchInterface, nn.Module):
             )
 
     def _tell_those_who_joined(self) -> None:
-        self._driver.divisor = self._communicator.world_size
+        self._driver.in_flight.divisor = self._communicator.world_size
         work = Join.notify_join_context(self)
         if work is not None:
             active = num_active(work)
             if not self._divide_by_initial_world_size:
-                self._driver.divisor = active
+                self._driver.in_flight.divisor = active

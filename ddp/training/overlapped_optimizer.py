@@ -32,7 +32,6 @@ from torch.nn import Parameter
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 
-from ddp.autograd.updates import OverlappedDriver
 from ddp.errors import NotSupportedError
 
 if TYPE_CHECKING:
@@ -57,16 +56,18 @@ class OverlappedOptimizer:
     def __init__(
         self, model: DistributedDataParallel, factory: Callable[[list[Parameter]], Optimizer]
     ) -> None:
-        driver = model._driver
-        self._driver = driver if isinstance(driver, OverlappedDriver) else None
-        self._strategy, self._parameters = model.strategy.name, list(driver.parameters)
-        if self._driver is None:
-            self.inner = factory(list(driver.parameters))
+        self._driver = model._driver
+        self._updates = self._driver.updates
+        self._strategy = model.strategy.name
+        self._parameters = list(self._driver.buckets.parameters)
+        if self._updates is None:
+            self.inner = factory(list(self._parameters))
             return
+
         shards = model.strategy.shards_update
-        self.inner = factory(self._driver.parts() if shards else list(driver.parameters))
+        self.inner = factory(self._updates.parts() if shards else list(self._parameters))
         self._options: list[dict[str, Any]] = []
-        self._driver.attach(self._update)
+        self._updates.attach(self._update)
         model.module.register_state_dict_pre_hook(_Synchronize(self))
         model.module.register_load_state_dict_pre_hook(_Synchronize(self))
 
@@ -77,7 +78,7 @@ class OverlappedOptimizer:
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget gradients that have accumulated locally; reduced ones are forgotten when applied."""
-        if self._driver is None:
+        if self._updates is None:
             self.inner.zero_grad(set_to_none)
             return
         for parameter in self._parameters:
@@ -90,7 +91,7 @@ class OverlappedOptimizer:
         Raises:
             NotSupportedError: it would find no gradients.
         """
-        if self._driver is not None:
+        if self._updates is not None:
             raise NotSupportedError(
                 f"a GradScaler finds no gradients with strategy {self._strategy}, which updates parameters "
                 "as their gradients arrive; compute in bfloat16 without one, or use strategy='wait_free'"
@@ -107,9 +108,9 @@ class OverlappedOptimizer:
         Raises:
             DDPError: there are no reduced gradients, or no such norm.
         """
-        if self._driver is None:
+        if self._updates is None:
             return clip_grad_norm_(self._parameters, max_norm, norm_type)
-        return self._driver.clip(max_norm, norm_type)
+        return self._updates.clip(max_norm, norm_type)
 
     def step(self) -> None:
         """Update the parameters, now or when their gradients have arrived.
@@ -117,14 +118,14 @@ class OverlappedOptimizer:
         Raises:
             DDPError: there are no reduced gradients to apply.
         """
-        if self._driver is None:
+        if self._updates is None:
             self.inner.step()
         else:
             self._options = [_options(group) for group in self.inner.param_groups]
             self.inner.__dict__["_opt_called"] = (
                 True  # schedulers warn if the step has not begun before theirs
             )
-            self._driver.step()
+            self._updates.step()
 
     def synchronize(self) -> None:
         """Return when every update that a step has asked for is done.
@@ -132,8 +133,8 @@ class OverlappedOptimizer:
         Call it before parameters are read outside a forward pass of the model.  Reading the model's
         ``state_dict`` does so by itself.
         """
-        if self._driver is not None:
-            self._driver.synchronize()
+        if self._updates is not None:
+            self._updates.synchronize()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the optimizer's state; with `zero1` that of this rank's parts."""

@@ -72,12 +72,12 @@ class TorchInterface(Joinable):
         self._register(self.process_group, builtin_hook(comm_hook_type), str(comm_hook_type))
 
     def _register(self, state: object, hook: Hook, name: str | None = None) -> None:
-        if self._driver.comm_hook is not None:
-            raise RuntimeError(TWICE.format(registered=self._driver.comm_hook.name))
+        if self._driver.in_flight.comm_hook is not None:
+            raise RuntimeError(TWICE.format(registered=self._driver.in_flight.comm_hook.name))
         arguments.refuse_elsewhere(self.strategy, register_comm_hook=True)
         in_turn = torch_hooks.takes_turns(hook, self.process_group, self.device)
         state = torch_hooks.state_for(hook, state, self.device)
-        self._driver.comm_hook = CommHook(state, hook, name, in_turn)
+        self._driver.in_flight.comm_hook = CommHook(state, hook, name, in_turn)
 
     def _register_buffer_comm_hook(
         self, state: object, hook: Callable[..., Any], comm_hook_location: Any = AFTER
@@ -105,7 +105,7 @@ class TorchInterface(Joinable):
         if self.static_graph:
             warnings.warn("the graph of this model is static already", stacklevel=2)
             return
-        if self._driver.ready_order:
+        if self._driver.ready.ready_ps:
             raise DDPError("_set_static_graph comes before the first backward pass")
         self.static_graph = True
         self._rebuild_driver()
@@ -124,10 +124,10 @@ class TorchInterface(Joinable):
         self._rebuild_driver()
 
     def _rebuild_driver(self) -> None:
-        hook = self._driver.comm_hook
+        hook = self._driver.in_flight.comm_hook
         self._driver.passes.remove_hooks()
         self._build_driver()
-        self._driver.comm_hook = self._driver.comm_hook or hook
+        self._driver.in_flight.comm_hook = self._driver.in_flight.comm_hook or hook
 
     def _remove_autograd_hooks(self) -> None:
         """Reduce no further gradient."""
@@ -183,7 +183,7 @@ class TorchInterface(Joinable):
             self._driver.shadow()
 
     def _take_final_model(self, is_last_joiner: bool) -> None:
-        self._driver.divisor = self._communicator.world_size
+        self._driver.in_flight.divisor = self._communicator.world_size
         state: list[torch.Tensor] = [*self.module.parameters()]
         if self.forward_sync_buffers:
             state += self._buffers_of_module.collect().values()
@@ -205,20 +205,20 @@ class TorchInterface(Joinable):
     def _get_ddp_logging_data(self) -> dict[str, Any]:
         """Return settings, buckets and times, with torch's keys; see `ddp.autograd.logging_data`."""
         driver = self._driver
-        parameters = driver.parameters
-        sizes = joined(driver.bucket_nbytes)
-        hook = driver.comm_hook
+        parameters = driver.buckets.parameters
+        sizes = joined(driver.buckets.sizes)
+        hook = driver.in_flight.comm_hook
         return {
             "backend_name": dist.get_backend(self.process_group),
             "module_name": type(self.module).__name__,
-            "bucket_sizes": driver.first_sizes,
+            "bucket_sizes": joined(driver.first_sizes),
             "rebuilt_bucket_sizes": sizes if driver.has_rebuilt else "",
             "rebuilt_per_bucket_param_indices": (
-                ", ".join(" ".join(map(str, bucket)) for bucket in driver.assignment)
+                ", ".join(" ".join(map(str, bucket)) for bucket in driver.buckets.members)
                 if driver.has_rebuilt
                 else ""
             ),
-            "prev_iteration_grad_ready_order_indices": joined(driver.ready_order),
+            "prev_iteration_grad_ready_order_indices": joined(driver.ready.ready_ps),
             "dtypes": ", ".join(sorted({dtype_name(p.dtype) for p in parameters})),
             "device_ids": "" if self.device.index is None else str(self.device.index),
             "output_device": -1 if self.device.index is None else self.device.index,
@@ -228,17 +228,17 @@ class TorchInterface(Joinable):
             "rank": self._communicator.rank,
             "world_size": self._communicator.world_size,
             "broadcast_buffers": int(self.forward_sync_buffers),
-            "bucket_cap_bytes": driver.cap_bytes,
+            "bucket_cap_bytes": driver.options.limits[-1],
             "find_unused_parameters": int(self.find_unused_parameters),
             "static_graph": int(self.static_graph),
-            "gradient_as_bucket_view": int(driver.as_view),
+            "gradient_as_bucket_view": int(driver.options.as_view),
             "has_rebuilt_buckets": int(driver.has_rebuilt),
             "has_sync_bn": int(any(isinstance(m, nn.SyncBatchNorm) for m in self.module.modules())),
             "is_multi_device_module": int(len({p.device for p in parameters}) > 1),
-            "num_buckets_reduced": len(driver.assignment),
+            "num_buckets_reduced": len(driver.buckets.members),
             "num_parameter_tensors": len(parameters),
             "total_parameter_size_bytes": sum(p.numel() * p.element_size() for p in parameters),
-            "unused_parameter_size": sum(p.numel() * p.element_size() for p in driver.unused()),
+            "unused_parameter_size": sum(p.numel() * p.element_size() for p in driver.ready.unused()),
             **({"join_uneven_inputs": 1} if self._joins else {}),
         }
 

@@ -242,7 +242,7 @@ def use_wrong_hook(rank: int, world_size: int, hook: Any) -> tuple[str, float]:
     model.register_comm_hook(None, hook)
     with pytest.raises((TypeError, ZeroDivisionError)) as caught:
         model(torch.ones(1, 1)).sum().backward()
-    model._driver.comm_hook = None
+    model._driver.in_flight.comm_hook = None
     model.zero_grad()
     model(torch.full((1, 1), float(rank))).sum().backward()
     return str(caught.value), model.module.weight.grad.item()

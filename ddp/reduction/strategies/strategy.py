@@ -82,9 +82,14 @@ class Strategy:
         return Barrier.BACKWARD_END
 
     @property
+    def updates_parameters(self) -> bool:
+        """Whether parameters are updated as their gradients arrive, not by the user's own optimizer."""
+        return self.barrier is not Barrier.BACKWARD_END
+
+    @property
     def whole_buckets(self) -> bool:
         """Whether every backward pass leaves averaged gradients in place, as torch's does."""
-        return self.barrier is Barrier.BACKWARD_END and self.num_passes == 1
+        return not self.updates_parameters and self.num_passes == 1
 
     @property
     def needs_timing(self) -> bool:

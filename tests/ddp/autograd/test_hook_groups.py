@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from ddp.autograd.hook_groups import Sentinels
+from ddp.autograd.hook_groups import HookGroups
 
 BEFORE = ("none", "kept", "zeroed")
 
@@ -36,30 +36,30 @@ def accumulate(parameter: nn.Parameter) -> None:
     (parameter * 2).sum().backward()
 
 
-def sentinels_of(parameters: Any, buckets: Any, order: Any, whole: bool = False) -> Sentinels:
-    return Sentinels(parameters, buckets, order, [whole] * len(buckets), group_bytes=12)
+def groups_of(parameters: Any, buckets: Any, order: Any, whole: bool = False) -> HookGroups:
+    return HookGroups(parameters, buckets, order, [whole] * len(buckets), group_bytes=12)
 
 
 @given(model=models(), whole=st.booleans())
-def test_in_the_usual_order_each_gradient_comes_once_with_a_sentinel_of_its_bucket(
+def test_in_the_usual_order_each_gradient_comes_once_with_the_last_of_a_group_of_its_bucket(
     model: Any, whole: bool
 ) -> None:
     parameters, buckets, order = model
-    sentinels = sentinels_of(parameters, buckets, order, whole)
-    sentinels.begin()
+    groups = groups_of(parameters, buckets, order, whole)
+    groups.begin()
     come: list[int] = []
     for index in order:
         accumulate(parameters[index])
-        if index in sentinels.watched:
-            group = sentinels.come_with(index)
+        if index in groups.watched:
+            group = groups.come_with(index)
             assert group is not None
             assert group[-1] == index
             assert sum(set(group) <= set(bucket) for bucket in buckets) == 1
             come.extend(group)
 
     assert sorted(come) == sorted(order)
-    assert not whole or len(sentinels.watched) == len(buckets)
-    assert [*sentinels.come(), *sentinels.end()] == []
+    assert not whole or len(groups.watched) == len(buckets)
+    assert [*groups.come(), *groups.end()] == []
 
 
 @given(model=models(), data=st.data())
@@ -67,18 +67,18 @@ def test_in_another_order_nothing_is_said_to_come_early_and_nothing_is_lost(
     model: Any, data: st.DataObject
 ) -> None:
     parameters, buckets, order = model
-    sentinels = sentinels_of(parameters, buckets, order)
-    sentinels.begin()
+    groups = groups_of(parameters, buckets, order)
+    groups.begin()
     accumulated: set[int] = set()
     come: list[int] = []
     now = data.draw(st.permutations(order))[: data.draw(st.integers(0, len(order)))]
     for index in now:
         accumulate(parameters[index])
         accumulated.add(index)
-        group = sentinels.come_with(index)
-        come.extend(sentinels.come() if group is None else group)
+        group = groups.come_with(index)
+        come.extend(groups.come() if group is None else group)
         assert set(come) <= accumulated
-    come.extend(sentinels.come())
+    come.extend(groups.come())
 
     assert sorted(come) == sorted(accumulated)
 
@@ -86,24 +86,24 @@ def test_in_another_order_nothing_is_said_to_come_early_and_nothing_is_lost(
 @given(model=models(), data=st.data())
 def test_a_gradient_that_comes_again_is_found_at_the_end(model: Any, data: st.DataObject) -> None:
     parameters, buckets, order = model
-    sentinels = sentinels_of(parameters, buckets, order)
-    sentinels.begin()
+    groups = groups_of(parameters, buckets, order)
+    groups.begin()
     for index in order:
         accumulate(parameters[index])
-        sentinels.come_with(index)
+        groups.come_with(index)
     again = data.draw(st.sampled_from(order))
     accumulate(parameters[again])
 
-    assert sentinels.end() == [again]
+    assert groups.end() == [again]
 
 
 def test_no_gradient_is_kept_alive_after_its_pass() -> None:
     parameter = nn.Parameter(torch.zeros(3))
-    sentinels = sentinels_of([parameter], [[0]], [0])
-    sentinels.begin()
+    groups = groups_of([parameter], [[0]], [0])
+    groups.begin()
     accumulate(parameter)
-    sentinels.come_with(0)
-    sentinels.end()
+    groups.come_with(0)
+    groups.end()
 
     assert parameter.grad is not None
     grad = weakref.ref(parameter.grad)

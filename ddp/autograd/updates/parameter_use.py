@@ -1,4 +1,4 @@
-"""When a forward pass is about to use which parameters: hooks before the modules that own them.
+"""Parameter use in forward passes, announced by hooks before the modules that own the parameters.
 
 A module may use parameters of a module that it never calls (``nn.MultiheadAttention`` does).  So a
 parameter that was not announced in every forward pass so far counts as needed when a pass begins; in the
@@ -17,7 +17,7 @@ from torch import nn
 from ddp.autograd.backward_pass import remove_handles
 
 
-class Needs:
+class ParameterUse:
     """Announces the parameters of *module* that are in *parameters*.
 
     Args:
@@ -65,13 +65,13 @@ class Needs:
 class _Announce:
     """A hook that announces parameters; copied or pickled with a module, it does nothing."""
 
-    def __init__(self, needs: weakref.ref[Needs] | None = None, own: Sequence[int] = ()) -> None:
-        self.needs = needs
+    def __init__(self, use: weakref.ref[ParameterUse] | None = None, own: Sequence[int] = ()) -> None:
+        self.use = use
         self.own = own
 
     def __call__(self, module: nn.Module, inputs: Any) -> None:
         """Announce."""
-        living = None if self.needs is None else self.needs()
+        living = None if self.use is None else self.use()
         if living is not None:
             living.announce(self.own)
 

@@ -1,4 +1,4 @@
-"""Clips gradients by their norm where each rank has all of them, a part, or only rank 0 has them.
+"""Clipping by the norm, where each rank has all gradients, a part of each, or only rank 0 has them.
 
 Source: ``torch/nn/utils/clip_grad.py`` of torch 2.13; over parts as ``clip_grad_norm_`` of torch's
 ``FullyShardedDataParallel``.
