@@ -8,18 +8,22 @@ which run backward passes of their own inside, do not end the outer one.
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch.autograd import Variable
+from torch.distributed import rpc
 from torch.nn import Parameter
+from torch.utils import _pytree as pytree
 
-from ddp.autograd.timeline import Timeline
+from ddp.autograd.observation.timeline import Timeline
 
 NO_PASS = -1
+REFERENCE: tuple[type, ...] = (rpc.RRef,) if rpc.is_available() else ()
 
 
 class PassListener(Protocol):
@@ -186,6 +190,27 @@ class BackwardPasses:
     def _abandon(self) -> None:
         self._reducing_pass = None
         self._listener.pass_abandoned()
+
+
+def tensors_of(output: Any) -> Iterator[torch.Tensor]:
+    """Yield the tensors in nested containers, dataclasses and remote references that are owned here.
+
+    Of a remote reference only its owner knows the tensors; whoever holds it elsewhere runs no backward pass.
+    Classes derived from dict, list and tuple are leaves to pytree, and containers here, as in torch's DDP.
+    """
+    for leaf in pytree.tree_leaves(output):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf
+        elif isinstance(leaf, dict):
+            yield from tensors_of(list(leaf.values()))
+        elif isinstance(leaf, list | tuple):
+            yield from tensors_of(list(leaf))
+        elif isinstance(leaf, REFERENCE):
+            if leaf.is_owner():  # type: ignore[attr-defined]
+                yield from tensors_of(leaf.local_value())  # type: ignore[attr-defined]
+        elif dataclasses.is_dataclass(leaf) and not isinstance(leaf, type):
+            for field in dataclasses.fields(leaf):
+                yield from tensors_of(getattr(leaf, field.name))
 
 
 def _gradient_hook(reference: weakref.ref[BackwardPasses], index: int) -> Callable[[object], None]:

@@ -35,14 +35,14 @@ from collectives.communicators.communicator import Communicator
 from ddp.autograd.agreement import agree_on_order, agree_on_timing
 from ddp.autograd.averaged_gradients import AveragedGradients
 from ddp.autograd.backward_pass import BackwardPasses
-from ddp.autograd.checks import GradientChecks
 from ddp.autograd.gradient_buckets import GradientBuckets
 from ddp.autograd.hook_groups import GradientHooks
 from ddp.autograd.in_flight import BucketsInFlight
-from ddp.autograd.logging_data import IterationTimes
+from ddp.autograd.observation.checks import GradientChecks
+from ddp.autograd.observation.iteration_times import IterationTimes
+from ddp.autograd.observation.timeline import SpanRecorder, Timeline
 from ddp.autograd.options import ReductionOptions
 from ddp.autograd.ready_gradients import ReadyGradients
-from ddp.autograd.timeline import SpanRecorder, Timeline
 from ddp.autograd.unused import Readiness
 from ddp.autograd.updates.updates import Updates, options_for_updates
 from ddp.reduction.events import (

@@ -12,8 +12,8 @@ from dataclasses import replace
 from collectives.communicators.communicator import Communicator
 from collectives.execution.work import Interrupting, Work
 from ddp.autograd.gradient_buckets import GradientBuckets
-from ddp.autograd.logging_data import IterationTimes
-from ddp.autograd.timeline import Timeline
+from ddp.autograd.observation.iteration_times import IterationTimes
+from ddp.autograd.observation.timeline import Timeline
 from ddp.autograd.unused import NothingToDo, Readiness
 from ddp.buckets.comm_hooks import CommHook
 from ddp.reduction.timings import BucketRun

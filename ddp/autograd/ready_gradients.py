@@ -15,12 +15,12 @@ from typing import Protocol
 from torch.nn import Parameter
 
 from collectives.communicators.communicator import Communicator
-from ddp.autograd.checks import GradientChecks
 from ddp.autograd.gradient_buckets import GradientBuckets
 from ddp.autograd.hook_groups import GradientHooks
 from ddp.autograd.in_flight import BucketsInFlight
-from ddp.autograd.logging_data import IterationTimes
-from ddp.autograd.timeline import Timeline
+from ddp.autograd.observation.checks import GradientChecks
+from ddp.autograd.observation.iteration_times import IterationTimes
+from ddp.autograd.observation.timeline import Timeline
 from ddp.autograd.unused import Readiness
 from ddp.buckets.deferred_gradient import DeferredGradients
 from ddp.reduction.events import BucketFilled, Event, GradReady

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.autograd import Variable
 
-from ddp.autograd.outputs import tensors_of
+from ddp.autograd.backward_pass import tensors_of
 from ddp.profiles import Gradient, Profile
 
 Stamps: TypeAlias = dict[str, Any]

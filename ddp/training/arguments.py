@@ -1,4 +1,4 @@
-"""What the arguments of `DistributedDataParallel` come to: groups, devices, parameters, buffers."""
+"""Arguments of `DistributedDataParallel`, resolved: groups, devices, parameters, buffers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from ddp.autograd.options import NO_LIMIT
 from ddp.errors import DDPError, NotSupportedError
@@ -152,6 +153,11 @@ def resolve_input_device(
         if (torch.device(device.type, named) if isinstance(named, int) else torch.device(named)) != device:
             raise ValueError(f"device_ids and output_device must be the module's, {device}; got {named}")
     return device
+
+
+def move_inputs(values: Any, device: torch.device) -> Any:
+    """Return *values* with all tensors on *device*."""
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.to(device, non_blocking=True), values)
 
 
 def check_delayed(named: Any, trigger: Any) -> None:

@@ -13,30 +13,33 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.distributed.algorithms.join import Join
+from torch.distributed.algorithms.join import Join, Joinable, JoinHook, _JoinConfig
 
 from collectives.communicators.connection import connect
-from ddp.autograd.checks import Check, GradientChecks
+from ddp.autograd.backward_pass import tensors_of
 from ddp.autograd.driver import TorchDriver
+from ddp.autograd.observation.checks import Check, GradientChecks
+from ddp.autograd.observation.timeline import SpanRecorder
 from ddp.autograd.options import ReductionOptions
-from ddp.autograd.outputs import move, tensors_of
-from ddp.autograd.timeline import SpanRecorder
 from ddp.autograd.unused import FindUnused, Readiness, StaticGraph
+from ddp.buckets import torch_hooks
+from ddp.buckets.comm_hooks import TWICE, CommHook, Hook, builtin_hook
 from ddp.buckets.delayed import DelayedReduction
+from ddp.errors import DDPError
 from ddp.reduction.overlap import Strategy, resolve_strategy
 from ddp.reduction.timings import bucket_rows, bucket_table, overlap_ratio
 from ddp.training import arguments
 from ddp.training.buffers import AFTER, BEFORE, Buffers
-from ddp.training.join import agree_on_rank, anybody_reduces, num_active
+from ddp.training.join import ShadowingHook, agree_on_rank, anybody_reduces, num_active
+from ddp.training.logging_data import of_driver, of_environment
 from ddp.training.mixed_precision import MixedPrecision
 from ddp.training.replication import broadcast_from, describe, verify_same
-from ddp.training.torch_interface import TorchInterface
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -45,7 +48,10 @@ if TYPE_CHECKING:
     from collectives.program import Algorithm
 
 
-class DistributedDataParallel(TorchInterface, nn.Module):
+NOT_PICKLED = ("process_group", "_communicator", "_driver", "_delayed", "_recorder")
+
+
+class DistributedDataParallel(Joinable, nn.Module):
     """Trains copies of *module* on the ranks of a group with averaged gradients.
 
     The positional arguments are those of torch's class, which documents them; ``docs/ddp.md`` says
@@ -121,8 +127,10 @@ class DistributedDataParallel(TorchInterface, nn.Module):
         arguments.check_delayed(delay_all_reduce_named_params, param_to_hook_all_reduce)
         if check_reduction:
             warnings.warn("`check_reduction` is deprecated and has no effect", FutureWarning, stacklevel=2)
+
         self.process_group = arguments.resolve_group(process_group, device_mesh, module)
         self._default_group = process_group is None and device_mesh is None
+
         self.module = module
         self.dim = dim
         self.find_unused_parameters = find_unused_parameters
@@ -130,16 +138,21 @@ class DistributedDataParallel(TorchInterface, nn.Module):
         self.gradient_as_bucket_view = gradient_as_bucket_view
         self.batched_grad_copy = batched_grad_copy
         self.skip_all_reduce_unused_params = skip_all_reduce_unused_params
-        self.bucket_cap_mb, self.bucket_cap_mb_list = bucket_cap_mb, bucket_cap_mb_list
+        self.bucket_cap_mb = bucket_cap_mb
+        self.bucket_cap_mb_list = bucket_cap_mb_list
         self.mixed_precision = mixed_precision
         self.check_gradients = check_gradients
-        self.algorithm, self.timeout = algorithm, timeout
+        self.algorithm = algorithm
+        self.timeout = timeout
         self.strategy = resolve_strategy(strategy)
         self.require_backward_grad_sync = True
         self.require_forward_param_sync = True
+        self._recorder = recorder
+        self._joins = False
         self._divide_by_initial_world_size = True
         sync_buffers = arguments.resolve_buffer_sync(broadcast_buffers, forward_sync_buffers)
         self.forward_sync_buffers, sync_buffers_at_init = sync_buffers
+
         delayed = delay_all_reduce_named_params or []
         user_ignored = frozenset(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         self.parameters_to_ignore = user_ignored.union(name for name, _ in delayed)
@@ -148,6 +161,7 @@ class DistributedDataParallel(TorchInterface, nn.Module):
         self.device = next(iter(parameters.values()), param_to_hook_all_reduce).device  # type: ignore[union-attr]
         self._input_device = arguments.resolve_input_device(module, self.device, device_ids, output_device)
         self._buffers_of_module = Buffers(module, user_ignored)
+
         self._connect()
         if init_sync:
             verify_same(describe(parameters, self._common_options()), self._communicator, self.device)
@@ -156,13 +170,13 @@ class DistributedDataParallel(TorchInterface, nn.Module):
             ]
             state += self._buffers_of_module.collect().values() if sync_buffers_at_init else ()
             broadcast_from(0, state, self._communicator)
+
         self._mixed: MixedPrecision | None = None
         if mixed_precision is not None:
             self._mixed = MixedPrecision(mixed_precision, module, user_ignored)
         self._delayed: DelayedReduction | None = None
         if param_to_hook_all_reduce is not None:
             self._delayed = DelayedReduction(delayed, param_to_hook_all_reduce, self._communicator)
-        self._recorder = recorder
         self._build_driver()
 
     @property
@@ -199,16 +213,19 @@ class DistributedDataParallel(TorchInterface, nn.Module):
         """Run the module; a backward pass through what it returns reduces the gradients."""
         if self._join_config.enable:
             self._tell_those_who_joined()
+
         self._driver.forward_begins()
         self._sync_buffers(BEFORE)
         if self._join_config.enable:
             anybody_reduces(self._communicator, self.device, self.require_backward_grad_sync)
+
         if self._input_device is not None:
-            inputs, kwargs = move((inputs, kwargs), self._input_device)
+            inputs, kwargs = arguments.move_inputs((inputs, kwargs), self._input_device)
         if self._mixed is None:
             output = self.module(*inputs, **kwargs)
         else:
             output = self._mixed.run(self.module, inputs, kwargs)
+
         self._sync_buffers(AFTER)
         synchronize = torch.is_grad_enabled() and self.require_backward_grad_sync
         self.require_forward_param_sync = synchronize
@@ -229,6 +246,203 @@ class DistributedDataParallel(TorchInterface, nn.Module):
             yield
         finally:
             self.require_backward_grad_sync = before
+
+    def register_comm_hook(self, state: object, hook: Hook) -> None:
+        """Let *hook* do what the averaging of buckets does; see `ddp.buckets.comm_hooks`.
+
+        Raises:
+            RuntimeError: there is a hook already.
+            TypeError: *hook* cannot be called with a state and a bucket.
+            NotSupportedError: the strategy does not reduce whole buckets in the backward pass, or the
+                backend would let the hook wait for ever; see `ddp.buckets.torch_hooks`.
+        """
+        self._register(state, hook)
+
+    def _register_builtin_comm_hook(self, comm_hook_type: Any) -> None:
+        """Register the hook of that kind; of torch's built-in ones, which are C++, we run the twins."""
+        self._register(self.process_group, builtin_hook(comm_hook_type), str(comm_hook_type))
+
+    def _register(self, state: object, hook: Hook, name: str | None = None) -> None:
+        if self._driver.in_flight.comm_hook is not None:
+            raise RuntimeError(TWICE.format(registered=self._driver.in_flight.comm_hook.name))
+        arguments.refuse_elsewhere(self.strategy, register_comm_hook=True)
+        in_turn = torch_hooks.takes_turns(hook, self.process_group, self.device)
+        state = torch_hooks.state_for(hook, state, self.device)
+        self._driver.in_flight.comm_hook = CommHook(state, hook, name, in_turn)
+
+    def _register_buffer_comm_hook(
+        self, state: object, hook: Callable[..., Any], comm_hook_location: Any = AFTER
+    ) -> None:
+        """Let *hook* do what the broadcast of buffers does; see `ddp.training.buffers`."""
+        self._buffers_of_module.register(state, hook, comm_hook_location)
+
+    def _register_fused_optim(self, optim: type, *args: Any, optim_params: Any = None, **kwargs: Any) -> None:
+        """Run the optimizer on each bucket once it has been averaged."""
+        from torch.distributed.algorithms._optimizer_overlap.optimizer_overlap import _as_overlapped_optim
+
+        overlapped: Any = _as_overlapped_optim(optim, optim_params, *args, **kwargs)
+        overlapped.register_ddp(self)
+
+    @property
+    def _has_rebuilt_buckets(self) -> bool:
+        return self._driver.has_rebuilt
+
+    def _set_static_graph(self) -> None:
+        """Take it that every iteration uses the same parameters, equally often; before training.
+
+        Raises:
+            DDPError: the first iteration has begun.
+        """
+        if self.static_graph:
+            warnings.warn("the graph of this model is static already", stacklevel=2)
+            return
+        if self._driver.ready.ready_ps:
+            raise DDPError("_set_static_graph comes before the first backward pass")
+        self.static_graph = True
+        self._rebuild_driver()
+
+    def _set_ddp_sink_clone(self, val: bool) -> None:
+        """Do nothing: outputs are handed on as they are, and never copied."""
+
+    def _set_sparse_metadata(self, global_unique_ids: Any) -> None:
+        """Do nothing: sparse gradients are summed by what ranks tell each other."""
+
+    def _update_process_group(self, new_process_group: Any) -> None:
+        """Go on with the ranks of another group; buckets start as in the first pass."""
+        self.process_group = new_process_group
+        self._default_group = False
+        self._connect()
+        self._rebuild_driver()
+
+    def _rebuild_driver(self) -> None:
+        hook = self._driver.in_flight.comm_hook
+        self._driver.passes.remove_hooks()
+        self._build_driver()
+        self._driver.in_flight.comm_hook = self._driver.in_flight.comm_hook or hook
+
+    def _remove_autograd_hooks(self) -> None:
+        """Reduce no further gradient."""
+        self._driver.passes.remove_hooks()
+
+    def _check_reducer_finalized(self) -> None:
+        """Check that every backward pass that began has come to its end.
+
+        Raises:
+            DDPError: one has not; an exception may have ended it.
+        """
+        if self._driver.passes.under_way:
+            raise DDPError("a backward pass has begun and not finished: some gradients are not averaged")
+
+    def join(
+        self,
+        divide_by_initial_world_size: bool = True,
+        enable: bool = True,
+        throw_on_early_termination: bool = False,
+    ) -> Join:
+        """Return the context in which ranks may run out of inputs; see `join` and torch's ``join``."""
+        arguments.refuse_elsewhere(self.strategy, join=enable)
+        return Join(
+            [self],
+            enable,
+            throw_on_early_termination,
+            divide_by_initial_world_size=divide_by_initial_world_size,
+        )
+
+    def join_hook(self, **kwargs: Any) -> JoinHook:
+        """Return what a rank does that has run out of inputs; for torch's ``Join``."""
+        self._joins = True
+        self._divide_by_initial_world_size = bool(kwargs.get("divide_by_initial_world_size", True))
+        return ShadowingHook(self._shadow, self._take_final_model)
+
+    @property
+    def join_device(self) -> torch.device:
+        """The device of the tensors in which ``Join`` counts."""
+        return self.device
+
+    @property
+    def join_process_group(self) -> Any:
+        """The group over which ``Join`` counts."""
+        return self.process_group
+
+    def _shadow(self) -> None:
+        """Take part in one iteration of those ranks that have inputs."""
+        self._driver.rebuild_if_due()
+        if self.require_forward_param_sync and self.forward_sync_buffers:
+            self._buffers_of_module.synchronize(BEFORE, self._communicator, lambda: self._agree(False))
+        reduces = anybody_reduces(self._communicator, self.device, False)
+        self.require_forward_param_sync = reduces
+        if reduces:
+            self._driver.shadow()
+
+    def _take_final_model(self, is_last_joiner: bool) -> None:
+        self._driver.in_flight.divisor = self._communicator.world_size
+
+        state: list[torch.Tensor] = [*self.module.parameters()]
+        if self.forward_sync_buffers:
+            state += self._buffers_of_module.collect().values()
+        broadcast_from(self._agree(is_last_joiner), state, self._communicator)
+        self._join_config = _JoinConfig.construct_disabled_join_config()
+
+    def _agree(self, candidate: bool) -> int:
+        return agree_on_rank(self._communicator, self.device, candidate)
+
+    def _set_ddp_runtime_logging_sample_rate(self, sample_rate: int) -> None:
+        """Take times in one of so many iterations, after the first ten.
+
+        Raises:
+            ValueError: the rate is not positive.
+        """
+        if sample_rate < 1:
+            raise ValueError(f"the sample rate must be at least 1, got {sample_rate}")
+        self._driver.times.rate = sample_rate
+
+    def _get_ddp_logging_data(self) -> dict[str, Any]:
+        """Return options, buckets and times, with torch's keys; see `ddp.training.logging_data`."""
+        device_index = self.device.index
+        rows = {
+            "backend_name": torch.distributed.get_backend(self.process_group),
+            "module_name": type(self.module).__name__,
+            "device_ids": "" if device_index is None else str(device_index),
+            "output_device": -1 if device_index is None else device_index,
+            "rank": self._communicator.rank,
+            "world_size": self._communicator.world_size,
+            "broadcast_buffers": int(self.forward_sync_buffers),
+            "find_unused_parameters": int(self.find_unused_parameters),
+            "static_graph": int(self.static_graph),
+            "has_sync_bn": int(any(isinstance(m, nn.SyncBatchNorm) for m in self.module.modules())),
+            **of_environment(self.process_group, self.device),
+            **of_driver(self._driver),
+        }
+        if self._joins:
+            rows["join_uneven_inputs"] = 1
+        return rows
+
+    @staticmethod
+    def _set_params_and_buffers_to_ignore_for_model(module: nn.Module, names: Iterable[str]) -> None:
+        """Exclude parameters and buffers of *module* from all communication, as in torch."""
+        ignored = list(names)
+        module._ddp_params_and_buffers_to_ignore = ignored  # type: ignore[assignment]
+        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+            if name in ignored:
+                tensor._ddp_ignored = True  # type: ignore[attr-defined]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: all but what belongs to this process group."""
+        if not self._default_group:
+            raise RuntimeError(
+                "DistributedDataParallel can be pickled only over the default group; pickle model.module, or "
+                "save model.state_dict()"
+            )
+        return {name: value for name, value in self.__dict__.items() if name not in NOT_PICKLED}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the state, and reduce over the default group of this process."""
+        nn.Module.__setstate__(self, state)
+        self.process_group = None
+        self._delayed = None
+        self._recorder = None
+        self._connect()
+        self._build_driver()
 
     def _common_options(self) -> dict[str, object]:
         """Return what must be the same on every rank."""
@@ -266,6 +480,7 @@ class DistributedDataParallel(TorchInterface, nn.Module):
             skip_all_reduce_unused_params=self.skip_all_reduce_unused_params,
             delay_all_reduce_named_params=self._delayed,
         )
+
         parameters = arguments.trainable_parameters(self.module, self.parameters_to_ignore)
         finds = self.find_unused_parameters and not self.static_graph
         first_limits, limits = arguments.first_and_later_limits(
@@ -281,9 +496,11 @@ class DistributedDataParallel(TorchInterface, nn.Module):
             skips_unused=self.skip_all_reduce_unused_params,
             sparse=arguments.sparse_parameters(self.module, parameters),
         )
+
         communicator = self._communicator
         if self.strategy.updates_parameters:
             communicator = self._connect_apart()
+
         members, names = list(parameters.values()), list(parameters)
         readiness: Readiness | None = None
         if self.static_graph:
@@ -293,6 +510,7 @@ class DistributedDataParallel(TorchInterface, nn.Module):
         checks = None
         if self.check_gradients is not None:
             checks = GradientChecks(self.check_gradients, members, names)
+
         self._driver = TorchDriver(
             self.module, parameters, communicator, options, readiness, checks, self._recorder
         )

@@ -11,38 +11,36 @@ Source: torch/nn/parallel/distributed.py (_DDPJoinHook) of torch 2.13.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.distributed.algorithms.join import JoinHook, _JoinConfig
+from torch.distributed.algorithms.join import JoinHook
 
 if TYPE_CHECKING:
     from collectives.communicators.communicator import Communicator
-    from ddp.training.torch_interface import TorchInterface
 
 
 class ShadowingHook(JoinHook):
-    """What a rank does that has joined.
+    """Takes the place of a rank that has joined.
 
     Args:
-        model: whose collective calls are shadowed.
-        divide_by_initial_world_size: whether gradients are divided by the number of all ranks, or
-            of those that have not joined.
+        shadow: makes the collective calls of one iteration of the others.
+        finish: takes the model of the last rank to join; is told whether that is this one.
     """
 
-    def __init__(self, model: TorchInterface, divide_by_initial_world_size: bool) -> None:
-        self._model = model
-        model._divide_by_initial_world_size = divide_by_initial_world_size
+    def __init__(self, shadow: Callable[[], None], finish: Callable[[bool], None]) -> None:
+        self._shadow = shadow
+        self._finish = finish
         super().__init__()
 
     def main_hook(self) -> None:
         """Shadow one iteration."""
-        self._model._shadow()
+        self._shadow()
 
     def post_hook(self, is_last_joiner: bool) -> None:
         """Take the model of the last rank to join."""
-        self._model._take_final_model(is_last_joiner)
-        self._model._join_config = _JoinConfig.construct_disabled_join_config()
+        self._finish(is_last_joiner)
 
 
 def agree_on_rank(communicator: Communicator, device: torch.device, candidate: bool) -> int:

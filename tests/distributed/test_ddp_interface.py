@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.parallel.distributed import _BufferCommHookLocation, _MixedPrecision
 
 import ddp
-from ddp.autograd.logging_data import IterationTimes
+from ddp.autograd.observation.iteration_times import IterationTimes
 from ddp.errors import DDPError, GradientError
 from tests.distributed.pool import WorkerPool
 

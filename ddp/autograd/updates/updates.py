@@ -31,8 +31,8 @@ from torch.nn import Parameter
 from collectives.communicators.communicator import Communicator
 from ddp.autograd.bucket_collectives import ROOT, own_part
 from ddp.autograd.gradient_buckets import GradientBuckets
+from ddp.autograd.observation.timeline import Timeline
 from ddp.autograd.options import ReductionOptions
-from ddp.autograd.timeline import Timeline
 from ddp.autograd.updates.clipping import clip
 from ddp.autograd.updates.parameter_use import ParameterUse
 from ddp.buckets.deferred_gradient import DeferredGradients

@@ -1,41 +1,17 @@
-"""What torch's ``_get_ddp_logging_data`` tells, with its keys: settings, buckets, times.
+"""Iteration times for logging data, with torch's keys.
 
 Times are in nanoseconds of the rank's clock, so of virtual time where that is.  They are taken in
 the first ten iterations, and then in one of 100; torch's own keys for averages are means over these.
 Times are told of the latest of these iterations that has come to its end, and ``iteration`` is its
 number: known when its backward pass has ended, where torch tells it after the next forward pass.
 
-Source: torch/csrc/distributed/c10d/logger.cpp (set_env_variables, set_runtime_stats_and_log).
+Source: torch/csrc/distributed/c10d/logger.cpp (set_runtime_stats_and_log).
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from typing import Any
 
-import torch
-
-ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "MASTER_ADDR", "MASTER_PORT", "TORCH_DISTRIBUTED_DEBUG")
-ENVIRONMENT_OF = {
-    "gloo": ("GLOO_SOCKET_IFNAME", "GLOO_DEVICE_TRANSPORT"),
-    "nccl": (
-        "NCCL_SOCKET_IFNAME",
-        "NCCL_BLOCKING_WAIT",
-        "NCCL_ASYNC_ERROR_HANDLING",
-        "NCCL_DEBUG",
-        "NCCL_NTHREADS",
-        "NCCL_IB_TIMEOUT",
-    ),
-}
-DTYPES = {
-    torch.float16: "c10::Half",
-    torch.bfloat16: "c10::BFloat16",
-    torch.float32: "float",
-    torch.float64: "double",
-    torch.complex64: "c10::complex<float>",
-    torch.complex128: "c10::complex<double>",
-}
 NUM_FIRST = 10
 DEFAULT_RATE = 100
 SPANS = {
@@ -113,19 +89,3 @@ class IterationTimes:
 def _length(name: str, stamps: dict[str, int]) -> int:
     start, end = (stamps.get(stamp, 0) for stamp in SPANS[name])
     return max(0, end - start) if start else 0
-
-
-def environment(backend: str) -> dict[str, str]:
-    """Return what torch logs of the environment over a group of *backend*."""
-    names = [*ENVIRONMENT, *ENVIRONMENT_OF.get(backend, ())]
-    return {name.lower(): os.environ.get(name, "N/A") for name in names}
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """Return the name that torch logs, which is the one in C++."""
-    return DTYPES.get(dtype, str(dtype).removeprefix("torch."))
-
-
-def joined(numbers: Any) -> str:
-    """Return numbers as torch writes them."""
-    return ", ".join(map(str, numbers))

@@ -1,0 +1,1 @@
+"""Observation of passes: spans on a timeline, stamps of iterations, checks of gradients."""
