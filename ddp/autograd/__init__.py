@@ -1,1 +1,1 @@
-"""What feeds the reducer: autograd over real or virtual ranks, or a recorded backward pass."""
+"""The reducer between autograd and a communicator.  Open `driver` first, which wires the others."""

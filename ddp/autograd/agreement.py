@@ -1,4 +1,4 @@
-"""What all ranks plan from: the ready order, ready times and costs that rank 0 has seen."""
+"""Agreement on what all ranks plan from: ready order, ready times and costs that rank 0 has seen."""
 
 from __future__ import annotations
 

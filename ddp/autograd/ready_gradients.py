@@ -10,7 +10,6 @@ somebody asks for its time, where gradients share buckets, and where a bucket is
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from torch.nn import Parameter
 
@@ -21,27 +20,11 @@ from ddp.autograd.in_flight import BucketsInFlight
 from ddp.autograd.observation.checks import GradientChecks
 from ddp.autograd.observation.iteration_times import IterationTimes
 from ddp.autograd.observation.timeline import Timeline
+from ddp.autograd.reduction import Reduction
 from ddp.autograd.unused import Readiness
 from ddp.buckets.deferred_gradient import DeferredGradients
 from ddp.reduction.events import BucketFilled, Event, GradReady
 from ddp.reduction.reducer import Phase
-
-
-class Reduction(Protocol):
-    """A reducer whose commands are carried out."""
-
-    @property
-    def phase(self) -> Phase:
-        """Where the reducer is in a pass."""
-
-    def begin(self) -> None:
-        """Begin a pass."""
-
-    def tell(self, event: Event) -> None:
-        """Tell the reducer, and carry its commands out."""
-
-    def advance(self) -> None:
-        """Advance what is in flight, and tell the reducer what has completed."""
 
 
 class ReadyGradients:

@@ -1,4 +1,4 @@
-"""When a gradient is ready, where not every parameter takes part in every pass.
+"""Readiness of gradients where not every parameter takes part in every pass.
 
 Three rules, chosen by the arguments of `DistributedDataParallel`:
 

@@ -1,4 +1,4 @@
-"""What stands in ``parameter.grad`` while the gradient is on its way: whoever touches it is told what to do.
+"""Deferred gradients: they stand in ``parameter.grad`` while the gradient travels, and refuse to be used.
 
 Were it None, ``torch.nn.utils.clip_grad_norm_`` would find nothing to clip, and another optimizer nothing to
 do, without a word.  It has no memory: a tensor whose every operation raises, in C++ too, such as when a

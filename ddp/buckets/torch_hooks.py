@@ -1,4 +1,4 @@
-"""What some of torch's own communication hooks need over a backend for which they were not written.
+"""Torch's own communication hooks over a backend for which some of them were not written.
 
 PowerSGD and the quantisation hooks chain collectives: the callback of one starts the next, and waits for
 it.  Over Gloo callbacks run in the two threads that also carry the collectives.  If two buckets are under

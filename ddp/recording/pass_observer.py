@@ -1,4 +1,4 @@
-"""Notes when a module's forward pass begins, its backward pass begins and ends, and each gradient is ready.
+"""Observer of a module's passes: when forward and backward begin, each gradient is ready, and all is over.
 
 Hooks on the module and its parameters; nothing of it changes.  Times are those of the host on a CPU, and
 of the device's stream on CUDA, where the host runs ahead.  A pass counts from the first forward call with

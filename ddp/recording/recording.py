@@ -1,4 +1,4 @@
-"""Records a profile from real iterations, of ours, of torch's DDP, or of a module alone.
+"""Recording of a profile from real iterations, of ours, of torch's DDP, or of a module alone.
 
     with ddp.record() as profile:          # any training loop
         train()

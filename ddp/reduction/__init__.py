@@ -1,1 +1,1 @@
-"""When to reduce which gradients: a state machine without torch.  Open `reducer` first."""
+"""Decisions on reduction, a state machine without torch.  Open `reducer` first."""

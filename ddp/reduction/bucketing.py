@@ -1,4 +1,4 @@
-"""Which gradients travel together: a pure function from parameters to buckets.
+"""Bucketing: a pure function from parameters to the buckets in which their gradients travel.
 
 One all-reduce per gradient would pay the latency of the network for each; one for all of them
 could not start before the last gradient is ready.  So gradients are gathered into *buckets*, in

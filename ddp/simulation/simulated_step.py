@@ -1,4 +1,4 @@
-"""Replays a recorded backward pass in virtual time, through the reducer that trains.
+"""Simulated training steps: a recorded backward pass in virtual time, through the reducer that trains.
 
 A step is a period of the steady state.  Where a strategy hides communication in the next forward pass,
 that pass is computed too, and all its parameters are needed in it; so at its end nothing is in flight, and

@@ -1,4 +1,4 @@
-"""What a simulated training step comes to."""
+"""Results of a simulated training step."""
 
 from __future__ import annotations
 

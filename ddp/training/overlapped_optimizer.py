@@ -1,4 +1,4 @@
-"""An optimizer whose updates may come later than its step: when gradients, or parameters, have arrived.
+"""Overlapped optimizer: updates may come later than its step, when gradients, or parameters, have arrived.
 
 Strategies that hide communication in the next forward pass cannot hand gradients to an optimizer of the
 user's: when the backward pass returns, they are still on their way.  So the optimizer is given to the

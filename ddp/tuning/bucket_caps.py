@@ -1,4 +1,4 @@
-"""Which bucket caps differ at all, and which caps give the buckets that one wants.
+"""Bucket caps: those that give different buckets at all, and those that give the buckets one wants.
 
 Of all caps only few divide given gradients differently: buckets change where a cap passes the size of
 a bucket that it has closed.  So there is a finite list to choose from.  And any division of the

@@ -1,4 +1,4 @@
-"""Finds the buckets, the strategy and the algorithm with which a training step is predicted to be shortest.
+"""Search for the buckets, strategy and algorithm with which a training step is predicted to be shortest.
 
 Every figure is that of `simulate_step`: there is no second formula.  The search is deterministic.
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import torch
 from torch import nn
@@ -33,30 +32,17 @@ from ddp.autograd.bucket_collectives import ROOT, own_part
 from ddp.autograd.gradient_buckets import GradientBuckets
 from ddp.autograd.observation.timeline import Timeline
 from ddp.autograd.options import ReductionOptions
+from ddp.autograd.reduction import Reduction
 from ddp.autograd.updates.clipping import clip
 from ddp.autograd.updates.parameter_use import ParameterUse
 from ddp.buckets.deferred_gradient import DeferredGradients
 from ddp.errors import DDPError, NotSupportedError
-from ddp.reduction.events import Event, EverythingNeeded, OptimizerStepped, ParameterNeeded
+from ddp.reduction.events import EverythingNeeded, OptimizerStepped, ParameterNeeded
 from ddp.reduction.reducer import Phase
 from ddp.reduction.strategies.plan import ALL_GATHER, BROADCAST
 from ddp.reduction.timings import BucketRun
 
 Update = Callable[[list[Parameter]], None]
-
-
-class Reduction(Protocol):
-    """A reducer whose commands are carried out."""
-
-    @property
-    def phase(self) -> Phase:
-        """Where the reducer is in a pass."""
-
-    def tell(self, event: Event) -> None:
-        """Tell the reducer, and carry its commands out."""
-
-    def advance(self, wait: bool = False) -> None:
-        """Advance what is in flight, or wait for all of it, and tell the reducer what has completed."""
 
 
 def options_for_updates(options: ReductionOptions) -> ReductionOptions:

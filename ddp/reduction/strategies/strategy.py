@@ -1,4 +1,4 @@
-"""What an overlap strategy is: a plan, a policy, and the point at which a rank waits.
+"""Overlap strategies: a plan, a policy, and the point at which a rank waits.
 
 *Plan*: which gradients travel together, in which order, by which collectives; made once.
 *Policy*: how many of the next planned launches go now; asked again and again.
