@@ -1,4 +1,4 @@
-"""What one rank did when: its computation is charged to its clock, and both tracks go to a recorder.
+"""Timeline of one rank: computation is charged to its clock, and all spans go to a recorder.
 
 A rank computes whenever it is not inside the driver.  So the driver says when it hands control
 back (`resume`), and when it is called again, what has been computed meanwhile (`computed`).
@@ -12,7 +12,7 @@ from collectives.communicators.communicator import Communicator
 
 
 class SpanRecorder(Protocol):
-    """What notes the spans of a run, such as `sim.Trace`."""
+    """A note-taker of the spans of a run, such as `sim.Trace`."""
 
     def span(self, rank: int, track: str, name: str, start_ps: int, end_ps: int, **args: Any) -> None:
         """Note that *name* ran on *track* of *rank*."""
