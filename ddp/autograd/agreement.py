@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from collectives.communicators.communicator import Communicator
-from ddp.reduction.strategies.plan import Cost, Timing, calibration_sizes
+from ddp.reduction.strategies.plan import LinearCost, PassTiming, calibration_sizes
 
 NUM_SAMPLES = 3
 
@@ -20,7 +20,9 @@ def agree_on_order(communicator: Communicator, order: Sequence[int], device: tor
     return own
 
 
-def agree_on_timing(communicator: Communicator, ready_ps: Mapping[int, int], device: torch.device) -> Timing:
+def agree_on_timing(
+    communicator: Communicator, ready_ps: Mapping[int, int], device: torch.device
+) -> PassTiming:
     """Measure what an all-reduce costs, and return rank 0's costs and ready times, on every rank.
 
     *ready_ps* has every parameter, by any zero: that of the first gradient is taken.  Each size is
@@ -29,11 +31,11 @@ def agree_on_timing(communicator: Communicator, ready_ps: Mapping[int, int], dev
     small, large = (
         _measure(communicator, size, device) for size in calibration_sizes(communicator.world_size)
     )
-    cost = Cost.through(small, large)
+    cost = LinearCost.through(small, large)
     first = min(ready_ps.values())
     own = [cost.latency_ps, cost.fs_per_byte, *(ready_ps[index] - first for index in range(len(ready_ps)))]
     latency_ps, fs_per_byte, *ready = agree_on_order(communicator, own, device)
-    return Timing(tuple(ready), Cost(latency_ps, fs_per_byte))
+    return PassTiming(tuple(ready), LinearCost(latency_ps, fs_per_byte))
 
 
 def _measure(communicator: Communicator, nbytes: int, device: torch.device) -> tuple[int, int]:

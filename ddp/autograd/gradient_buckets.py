@@ -14,7 +14,7 @@ from ddp.autograd.options import NO_LIMIT, ReductionOptions
 from ddp.buckets.flat_bucket import FlatBucket
 from ddp.buckets.sparse import SparseBucket
 from ddp.reduction.reducer import Reducer
-from ddp.reduction.strategies.plan import ALL_GATHER, REDUCE_SCATTER, Layout, Plan, Timing
+from ddp.reduction.strategies.plan import ALL_GATHER, REDUCE_SCATTER, Layout, PassTiming, Plan
 
 
 class GradientBuckets:
@@ -42,7 +42,7 @@ class GradientBuckets:
         self.build(options.first_limits)
 
     def build(
-        self, limits: Sequence[int], order: Sequence[int] | None = None, timing: Timing | None = None
+        self, limits: Sequence[int], order: Sequence[int] | None = None, timing: PassTiming | None = None
     ) -> None:
         """Divide the gradients anew; *order* and *timing* as of `Layout`."""
         self.plan: Plan = self._planned(limits, order, timing)
@@ -123,7 +123,7 @@ class GradientBuckets:
             payload = payload[begin:end]
         return start(collective, payload, communicator)
 
-    def _planned(self, limits: Sequence[int], order: Sequence[int] | None, timing: Timing | None) -> Plan:
+    def _planned(self, limits: Sequence[int], order: Sequence[int] | None, timing: PassTiming | None) -> Plan:
         strategy, sparse = self._options.strategy, self._options.sparse
         if order is None and strategy.updates_parameters:
             order = list(reversed(range(len(self.parameters))))

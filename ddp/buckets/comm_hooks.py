@@ -198,6 +198,7 @@ def builtin_hook(kind: Any) -> Hook:
 def _check(hook: object) -> None:
     if not callable(hook):
         raise TypeError(f"a communication hook must be callable, got {_describe(hook)}")
+
     try:
         signature = inspect.signature(hook, eval_str=True)
     except (ValueError, NameError):
@@ -208,6 +209,7 @@ def _check(hook: object) -> None:
         raise TypeError(
             f"a communication hook is called with a state and a bucket; {hook!r} takes {signature}"
         ) from error
+
     bucket = signature.parameters[list(bound.arguments)[-1]]
     allowed = (inspect.Parameter.empty, GradBucket, TorchGradBucket, Any)
     if isinstance(bucket.annotation, type) and bucket.annotation not in allowed:

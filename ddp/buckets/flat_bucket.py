@@ -118,10 +118,12 @@ class FlatBucket:
         if grad.requires_grad:
             _warn_of_higher_order()
             grad = grad.detach()
+
         if self.waits:
             self._divisor = divisor
             self._deferred[position] = grad
             return
+
         view = self.views[position]
         if self.is_view and grad.is_set_to(view):
             if divisor > 1:

@@ -190,6 +190,7 @@ class Profile(_Strict):
                 f"expected at least one bucket of whole 4-byte elements and a time that is not negative, got "
                 f"{num_buckets} buckets of {bucket_bytes} bytes, {seconds_per_bucket} s each"
             )
+
         gradients = [
             Gradient(
                 name=f"bucket{num_buckets - 1 - position}",
@@ -200,6 +201,7 @@ class Profile(_Strict):
             )
             for position in range(num_buckets)
         ]
+
         return cls(
             name=f"{num_buckets} equal buckets",
             source="Profile.uniform",

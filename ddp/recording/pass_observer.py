@@ -143,7 +143,7 @@ def profile_of(passes: Sequence[Stamps], observer: PassObserver, name: str, wher
     }
     missing = [parameter for parameter in observer.parameters if parameter not in ready]
     without = f"; without {', '.join(missing)}, which got no gradient" if missing else ""
-    iterations = f"{len(passes)} iteration{'s' * (len(passes) > 1)}"
+    iterations = "1 iteration" if len(passes) == 1 else f"{len(passes)} iterations"
     return Profile(
         name=name,
         source=f"recorded, median of {iterations}{where}, torch {torch.__version__}{without}",

@@ -60,6 +60,7 @@ def resolve_strategy(strategy: str | Strategy) -> Strategy:
         raise UnknownStrategyError(
             f"unknown overlap strategy {name!r}; {_nearest(name, STRATEGIES)}known are: {known}"
         )
+
     kind = type(STRATEGIES[name])
     own = [each.name for each in fields(kind)]
     bound: dict[str, object] = {}

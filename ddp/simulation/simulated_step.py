@@ -28,7 +28,7 @@ from collectives.simulation.engines.queues import CallSpan, EngineName, collecti
 from ddp.profiles import Profile
 from ddp.reduction.bucketing import bucket_limits
 from ddp.reduction.overlap import Strategy, resolve_strategy
-from ddp.reduction.strategies.plan import Cost, Layout, Timing, calibration_sizes
+from ddp.reduction.strategies.plan import Layout, LinearCost, PassTiming, calibration_sizes
 from ddp.reduction.strategies.strategy import Barrier
 from ddp.reduction.timings import BucketRun
 from ddp.simulation.replay import Replay, needs
@@ -137,20 +137,20 @@ def compute_charges(profile: Profile, strategy: str | Strategy) -> dict[str, int
     return charges
 
 
-def _layout(profile: Profile, limits: tuple[int, ...], order: list[int], cost: Cost | None) -> Layout:
+def _layout(profile: Profile, limits: tuple[int, ...], order: list[int], cost: LinearCost | None) -> Layout:
     ready = tuple(gradient.ready_ps for gradient in profile.gradients)
     return Layout(
         [gradient.nbytes for gradient in profile.gradients],
         [gradient.dtype for gradient in profile.gradients],
         limits,
         order,
-        None if cost is None else Timing(ready, cost),
+        None if cost is None else PassTiming(ready, cost),
     )
 
 
 def _cost(
     topology: Topology, select: Callable[[str, int], Algorithm], engine: EngineName, itemsize: int
-) -> Cost:
+) -> LinearCost:
     """Return the line through two all-reduces, each simulated on an idle network."""
 
     def point(nbytes: int) -> tuple[int, int]:
@@ -160,7 +160,7 @@ def _cost(
         return nbytes, span.end_ps - span.start_ps
 
     small, large = calibration_sizes(topology.num_ranks)
-    return Cost.through(point(small), point(large))
+    return LinearCost.through(point(small), point(large))
 
 
 def _floor_ps(

@@ -51,6 +51,7 @@ def of_driver(driver: TorchDriver) -> dict[str, Any]:
     parameters = driver.buckets.parameters
     members = driver.buckets.members
     hook = driver.in_flight.comm_hook
+
     rebuilt: dict[str, str] = {"rebuilt_bucket_sizes": "", "rebuilt_per_bucket_param_indices": ""}
     if driver.has_rebuilt:
         indices = [" ".join(str(index) for index in bucket) for bucket in members]
@@ -58,6 +59,7 @@ def of_driver(driver: TorchDriver) -> dict[str, Any]:
             "rebuilt_bucket_sizes": joined(driver.buckets.sizes),
             "rebuilt_per_bucket_param_indices": joined(indices),
         }
+
     return {
         "bucket_sizes": joined(driver.first_sizes),
         **rebuilt,

@@ -28,7 +28,7 @@ from ddp.profiles import Profile
 from ddp.reduction.bucketing import DEFAULT_CAP_MB, MIB
 from ddp.reduction.overlap import resolve_strategy
 from ddp.reduction.strategies.mg_wfbp import merge
-from ddp.reduction.strategies.plan import Cost, Layout, Timing
+from ddp.reduction.strategies.plan import Layout, LinearCost, PassTiming
 from ddp.simulation.simulated_step import simulate_step
 from ddp.tuning.bucket_caps import CapRange, caps_for, distinct_caps
 from ddp.tuning.trials import StepOptions, Trial, Tuning, best_of, rank, shortest
@@ -84,6 +84,7 @@ class Search:
         self._refused: list[tuple[str, str, str]] = []
         self._deaf: set[tuple[str, str]] = set()  # pairs that make their own buckets, whatever the caps
         self._complete = False
+
         order = profile.ready_order()
         gradients = profile.gradients
         self._ranges = distinct_caps([g.nbytes for g in gradients], [g.dtype for g in gradients], order)
@@ -244,10 +245,10 @@ class Search:
             nbytes = -(-self._profile.nbytes // (share * unit)) * unit
             run = simulate(algorithm, topology=self._topology, nbytes=nbytes, engine=self._engine)
             points.append((nbytes, run.time_ps))
-        cost = Cost.through(*points) if points[0][0] < points[1][0] else Cost(points[1][1], 0)
+        cost = LinearCost.through(*points) if points[0][0] < points[1][0] else LinearCost(points[1][1], 0)
         gradients = self._profile.gradients
         layout = Layout([g.nbytes for g in gradients], [g.dtype for g in gradients], ())
-        timing = Timing(tuple(g.ready_ps for g in gradients), cost)
+        timing = PassTiming(tuple(g.ready_ps for g in gradients), cost)
         buckets = merge(self._profile.ready_order(), layout, timing)
         return tuple(accumulate(len(bucket) for bucket in buckets))[:-1]
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ddp.reduction.strategies.plan import BROADCAST, REDUCE, Launch, Layout, Plan
+from ddp.reduction.strategies.plan import BROADCAST, REDUCE, Layout, Plan, PlannedLaunch
 from ddp.reduction.strategies.strategy import Barrier, Situation, Strategy
 
 ONE_BUFFER = 2**62
@@ -49,9 +49,11 @@ class DataParallel(Strategy):
         """Plan a reduction and a broadcast of all parameters of a dtype; caps do not matter."""
         buckets = Layout(layout.nbytes, layout.keys, (ONE_BUFFER,), layout.order).buckets()
         numbers = range(len(buckets))
-        launches = [Launch(n, REDUCE) for n in numbers] + [Launch(n, BROADCAST) for n in numbers]
+        launches = [PlannedLaunch(n, REDUCE) for n in numbers] + [
+            PlannedLaunch(n, BROADCAST) for n in numbers
+        ]
         return Plan.of_whole_buffers(buckets, launches)
 
     def choose(self, situation: Situation) -> int:
-        """Launch everything at the end, and nothing before."""
+        """PlannedLaunch everything at the end, and nothing before."""
         return len(situation.ready) if situation.backward_ended else 0

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import takewhile
 
-from ddp.reduction.strategies.plan import ALL_GATHER, REDUCE_SCATTER, Launch, Layout, Plan
+from ddp.reduction.strategies.plan import ALL_GATHER, REDUCE_SCATTER, Layout, Plan, PlannedLaunch
 from ddp.reduction.strategies.strategy import Barrier, Situation, Strategy
 
 
@@ -24,8 +24,8 @@ def scatter_and_gather(layout: Layout) -> Plan:
     """Return torch's buckets, reduce-scattered in ready order and then all-gathered the other way round."""
     buckets = layout.buckets()
     numbers = range(len(buckets))
-    scatters = [Launch(number, REDUCE_SCATTER) for number in numbers]
-    gathers = [Launch(number, ALL_GATHER) for number in reversed(numbers)]
+    scatters = [PlannedLaunch(number, REDUCE_SCATTER) for number in numbers]
+    gathers = [PlannedLaunch(number, ALL_GATHER) for number in reversed(numbers)]
     return Plan.of_whole_buffers(buckets, scatters + gathers)
 
 
@@ -46,7 +46,7 @@ class Dear(Strategy):
         return scatter_and_gather(layout)
 
     def choose(self, situation: Situation) -> int:
-        """Launch what is ready; all-gathers only after the backward pass."""
+        """PlannedLaunch what is ready; all-gathers only after the backward pass."""
         if situation.backward_ended:
             return len(situation.ready)
         return sum(1 for _ in takewhile(lambda own: own.collective == REDUCE_SCATTER, situation.ready))

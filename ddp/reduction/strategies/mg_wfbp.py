@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddp.reduction.strategies.plan import Layout, Plan, Timing
+from ddp.reduction.strategies.plan import Layout, PassTiming, Plan
 from ddp.reduction.strategies.strategy import Strategy
 
 
@@ -44,11 +44,12 @@ class MergedGradients(Strategy):
         return Plan.of_whole_buffers(merge(layout.order, layout, layout.timing))
 
 
-def merge(order: Sequence[int], layout: Layout, timing: Timing) -> list[list[int]]:
+def merge(order: Sequence[int], layout: Layout, timing: PassTiming) -> list[list[int]]:
     """Return the buckets with which communication ends first; of equals those with the longest last ones."""
     ready: list[int] = []
     for parameter in order:
         ready.append(max([timing.ready_ps[parameter], *ready[-1:]]))
+
     free, first = [0], [0]
     for end in range(1, len(order) + 1):
         key, nbytes = layout.keys[order[end - 1]], 0
@@ -61,6 +62,7 @@ def merge(order: Sequence[int], layout: Layout, timing: Timing) -> list[list[int
         earliest, begin = min(candidates)
         free.append(earliest)
         first.append(begin)
+
     buckets, end = [], len(order)
     while end:
         buckets.append(list(order[first[end] : end]))

@@ -25,7 +25,7 @@ SMALL, LARGE = 4 * 2**10, 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class LinearCost:
     """What an all-reduce costs: the line through two sizes, in integers, so that all ranks agree.
 
     Attributes:
@@ -41,7 +41,7 @@ class Cost:
         return self.latency_ps + nbytes * self.fs_per_byte // 1000
 
     @classmethod
-    def through(cls, small: tuple[int, int], large: tuple[int, int]) -> Cost:
+    def through(cls, small: tuple[int, int], large: tuple[int, int]) -> LinearCost:
         """Return the line through two points (bytes, picoseconds); neither α nor β is negative."""
         (low, short), (high, long) = small, large
         fs_per_byte = max(0, (long - short) * 1000 // (high - low))
@@ -49,7 +49,7 @@ class Cost:
 
 
 def calibration_sizes(world_size: int) -> tuple[int, int]:
-    """Return the sizes in bytes through which real and simulated runs draw `Cost.through`.
+    """Return the sizes in bytes through which real and simulated runs draw `LinearCost.through`.
 
     About 4 KiB and 4 MiB, in whole float64 elements for every rank.
     """
@@ -60,7 +60,7 @@ def calibration_sizes(world_size: int) -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class PassTiming:
     """What was seen of earlier passes on rank 0.
 
     Attributes:
@@ -69,7 +69,7 @@ class Timing:
     """
 
     ready_ps: tuple[int, ...]
-    cost: Cost
+    cost: LinearCost
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Layout:
     keys: Sequence[Hashable]
     limits: Sequence[int]
     order: Sequence[int] | None = None
-    timing: Timing | None = None
+    timing: PassTiming | None = None
 
     def buckets(self) -> list[list[int]]:
         """Return the buckets that torch's DDP would have."""
@@ -111,7 +111,7 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class PlannedLaunch:
     """One stage of a bucket's journey."""
 
     bucket: int
@@ -130,16 +130,16 @@ class Plan:
 
     buffers: tuple[tuple[int, ...], ...]
     buckets: tuple[Bucket, ...]
-    launches: tuple[Launch, ...]
+    launches: tuple[PlannedLaunch, ...]
 
     @classmethod
     def of_whole_buffers(
-        cls, buffers: Sequence[Sequence[int]], launches: Sequence[Launch] | None = None
+        cls, buffers: Sequence[Sequence[int]], launches: Sequence[PlannedLaunch] | None = None
     ) -> Plan:
         """Return the plan in which each buffer is a bucket; by default each is all-reduced, in order."""
         own = tuple(tuple(buffer) for buffer in buffers)
         buckets = tuple(Bucket(parameters, number) for number, parameters in enumerate(own))
-        return cls(own, buckets, tuple(launches or (Launch(number) for number in range(len(own)))))
+        return cls(own, buckets, tuple(launches or (PlannedLaunch(number) for number in range(len(own)))))
 
     def nbytes(self, bucket: int, sizes: Sequence[int]) -> int:
         """Return the bytes of a bucket, where *sizes* are those of the parameters."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from ddp.errors import UnknownStrategyError
 from ddp.reduction.bucketing import MIB
-from ddp.reduction.strategies.plan import ALL_REDUCE, Bucket, Cost, Launch, Layout, Plan
+from ddp.reduction.strategies.plan import ALL_REDUCE, Bucket, Layout, LinearCost, Plan, PlannedLaunch
 from ddp.reduction.strategies.strategy import Barrier, Situation, Strategy
 
 ALIGNMENT = 16
@@ -92,10 +92,12 @@ class Priority(Strategy):
         position = {parameter: place for place, parameter in enumerate(layout.order)}
         urgency = [-max(position[p] for p in bucket.parameters) for bucket in buckets]
         order = launch_order(ready, urgency, sizes, layout.timing.cost, self.credits)
-        return Plan(tuple(map(tuple, buffers)), tuple(buckets), tuple(Launch(number) for number in order))
+        return Plan(
+            tuple(map(tuple, buffers)), tuple(buckets), tuple(PlannedLaunch(number) for number in order)
+        )
 
     def choose(self, situation: Situation) -> int:
-        """Launch as long as there is credit."""
+        """PlannedLaunch as long as there is credit."""
         return min(len(situation.ready), max(0, self.credits - situation.in_flight))
 
 
@@ -117,7 +119,7 @@ def parts(buffer: Sequence[int], number: int, nbytes: Sequence[int], size: int) 
 
 
 def launch_order(
-    ready: Sequence[int], urgency: Sequence[int], sizes: Sequence[int], cost: Cost, credits: int
+    ready: Sequence[int], urgency: Sequence[int], sizes: Sequence[int], cost: LinearCost, credits: int
 ) -> list[int]:
     """Return the order in which a scheduler would launch: the most urgent of those that are ready.
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import ClassVar
 
-from ddp.reduction.strategies.plan import Launch, Layout, Plan
+from ddp.reduction.strategies.plan import Layout, Plan, PlannedLaunch
 
 
 class Barrier(Enum):
@@ -36,7 +36,7 @@ class Situation:
         backward_ended: no further gradient will become ready in this pass.
     """
 
-    ready: tuple[Launch, ...]
+    ready: tuple[PlannedLaunch, ...]
     in_flight: int
     backward_ended: bool
 

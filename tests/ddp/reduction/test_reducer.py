@@ -29,7 +29,7 @@ from ddp.reduction.events import (
 )
 from ddp.reduction.overlap import STRATEGIES, Situation, Strategy, resolve_strategy
 from ddp.reduction.reducer import Phase, Reducer
-from ddp.reduction.strategies.plan import Bucket, Cost, Launch, Layout, Plan, Timing
+from ddp.reduction.strategies.plan import Bucket, Layout, LinearCost, PassTiming, Plan, PlannedLaunch
 from ddp.reduction.strategies.strategy import Barrier
 
 WAIT_FREE = STRATEGIES["wait_free"]
@@ -45,13 +45,13 @@ def layouts(draw: st.DrawFn) -> Layout:
     sizes = draw(st.lists(st.integers(0, 40).map(lambda elements: 16 * elements), min_size=1, max_size=8))
     order = draw(st.permutations(range(len(sizes))))
     ready = dict(zip(order, sorted(draw(st.integers(0, 1000)) for _ in sizes), strict=True))
-    cost = Cost(draw(st.integers(0, 300)), draw(st.integers(0, 2000)))
+    cost = LinearCost(draw(st.integers(0, 300)), draw(st.integers(0, 2000)))
     return Layout(
         sizes,
         [draw(st.sampled_from(["float32", "float64"])) for _ in sizes],
         (draw(st.integers(1, 600)),),
         order,
-        Timing(tuple(ready[index] for index in range(len(sizes))), cost),
+        PassTiming(tuple(ready[index] for index in range(len(sizes))), cost),
     )
 
 
@@ -82,8 +82,8 @@ class ReducerMachine(RuleBasedStateMachine):
         self.reducer = Reducer(self.plan, self.strategy)
         self.parameters = set(range(len(layout.nbytes)))
         self.missing: set[int] = set()
-        self.launched: list[Launch] = []
-        self.done: list[Launch] = []
+        self.launched: list[PlannedLaunch] = []
+        self.done: list[PlannedLaunch] = []
         self.updated: list[int] = []
         self.awaited: list[int] = []
         self.ended = self.stepped = False
@@ -94,14 +94,14 @@ class ReducerMachine(RuleBasedStateMachine):
         return self.num_passes > self.num_finished and not self.ended
 
     @property
-    def in_flight(self) -> list[Launch]:
+    def in_flight(self) -> list[PlannedLaunch]:
         return [launch for launch in self.launched if launch not in self.done]
 
     def carry_out(self, commands: Sequence[Command]) -> None:
         for command in commands:
             match command:
                 case LaunchBucket(bucket, collective):
-                    launch = Launch(bucket, collective)
+                    launch = PlannedLaunch(bucket, collective)
                     assert launch == self.plan.launches[len(self.launched)]
                     assert not self.missing & set(self.plan.buckets[bucket].parameters)
                     assert bucket not in [own.bucket for own in self.in_flight]
@@ -115,7 +115,7 @@ class ReducerMachine(RuleBasedStateMachine):
                 case UpdateBucket(bucket):
                     assert self.stepped
                     assert bucket not in self.updated
-                    assert Launch(bucket, str(self.strategy.update_after)) in self.done
+                    assert PlannedLaunch(bucket, str(self.strategy.update_after)) in self.done
                     self.updated.append(bucket)
                 case FinishBackward():
                     assert self.ended
@@ -292,7 +292,7 @@ class Rank:
         if strategy.barrier is not Barrier.BACKWARD_END:
             random.shuffle(order)
             self.script += [OptimizerStepped(), *map(ParameterNeeded, order)]
-        self.launched: list[Launch] = []
+        self.launched: list[PlannedLaunch] = []
         self.num_done = 0
         self.pending: list[Command] = []
 
@@ -321,7 +321,7 @@ class Rank:
         for command in commands:
             match command:
                 case LaunchBucket(bucket, collective):
-                    self.launched.append(Launch(bucket, collective))
+                    self.launched.append(PlannedLaunch(bucket, collective))
                 case AwaitBucket():
                     self.pending.append(command)
 
@@ -446,9 +446,9 @@ def test_buckets_that_are_no_partition_are_refused(buckets: list[list[int]], mes
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        (Plan(((0, 1),), (Bucket((0,), 0),), (Launch(0),)), "every parameter must be in a bucket"),
+        (Plan(((0, 1),), (Bucket((0,), 0),), (PlannedLaunch(0),)), "every parameter must be in a bucket"),
         (Plan(((0,),), (Bucket((0,), 0),), ()), "every bucket must be launched"),
-        (Plan(((0,),), (Bucket((0,), 0),), (Launch(1),)), "every bucket must be launched"),
+        (Plan(((0,),), (Bucket((0,), 0),), (PlannedLaunch(1),)), "every bucket must be launched"),
     ],
 )
 def test_plans_that_do_not_hold_together_are_refused(plan: Plan, message: str) -> None:

@@ -14,7 +14,7 @@ from ddp.profiles import Gradient
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES, resolve_strategy
 from ddp.reduction.strategies.mg_wfbp import merge
-from ddp.reduction.strategies.plan import Cost, Layout, Plan, Timing
+from ddp.reduction.strategies.plan import Layout, LinearCost, PassTiming, Plan
 from ddp.reduction.strategies.priority import launch_order, parts
 from sim.topology import Topology
 from tests.sim.networks import networks
@@ -232,15 +232,15 @@ def test_resnet50_gains_by_merging_what_the_model_says() -> None:
 
 
 @st.composite
-def merges(draw: st.DrawFn) -> tuple[Layout, Timing]:
+def merges(draw: st.DrawFn) -> tuple[Layout, PassTiming]:
     sizes = draw(st.lists(st.integers(0, 50), min_size=1, max_size=7))
     ready = sorted(draw(st.integers(0, 200)) for _ in sizes)
-    cost = Cost(draw(st.integers(0, 60)), 1000 * draw(st.integers(0, 3)))
+    cost = LinearCost(draw(st.integers(0, 60)), 1000 * draw(st.integers(0, 3)))
     keys = [draw(st.sampled_from("ab")) for _ in sizes]
-    return Layout(sizes, keys, (1,), range(len(sizes))), Timing(tuple(ready), cost)
+    return Layout(sizes, keys, (1,), range(len(sizes))), PassTiming(tuple(ready), cost)
 
 
-def end_of(buckets: list[list[int]], layout: Layout, timing: Timing) -> int:
+def end_of(buckets: list[list[int]], layout: Layout, timing: PassTiming) -> int:
     end = 0
     for bucket in buckets:
         nbytes = sum(layout.nbytes[parameter] for parameter in bucket)
@@ -249,7 +249,7 @@ def end_of(buckets: list[list[int]], layout: Layout, timing: Timing) -> int:
 
 
 @given(merges())
-def test_merging_equals_the_best_of_all_ways_to_cut(case: tuple[Layout, Timing]) -> None:
+def test_merging_equals_the_best_of_all_ways_to_cut(case: tuple[Layout, PassTiming]) -> None:
     layout, timing = case
     count = len(layout.nbytes)
     ways = []
@@ -286,7 +286,7 @@ def test_the_most_urgent_of_those_ready_is_launched(data: st.DataObject, count: 
     ready = [data.draw(st.integers(0, 30)) for _ in range(count)]
     urgency = list(data.draw(st.permutations(range(count))))
     sizes = [data.draw(st.integers(0, 5)) for _ in range(count)]
-    cost = Cost(3, 1000)
+    cost = LinearCost(3, 1000)
 
     order = launch_order(ready, urgency, sizes, cost, credits)
 
@@ -302,10 +302,10 @@ def test_the_most_urgent_of_those_ready_is_launched(data: st.DataObject, count: 
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(0, 10**9))
 def test_a_line_of_costs_goes_through_its_points(latency_ps: int, per_byte_fs: int, nbytes: int) -> None:
-    cost = Cost(latency_ps, per_byte_fs)
+    cost = LinearCost(latency_ps, per_byte_fs)
     small, large = 1000, 4_000_000
 
-    fitted = Cost.through((small, cost.ps(small)), (large, cost.ps(large)))
+    fitted = LinearCost.through((small, cost.ps(small)), (large, cost.ps(large)))
 
     assert abs(fitted.ps(nbytes) - cost.ps(nbytes)) <= 2 + nbytes // 10**6
 
@@ -321,7 +321,7 @@ def test_before_anything_is_known_every_strategy_plans_torchs_buckets() -> None:
 @pytest.mark.parametrize("name", [name for name in NAMES if resolve_strategy(name).whole_buckets])
 def test_strategies_of_whole_buckets_reduce_each_of_them_once(name: str) -> None:
     strategy = resolve_strategy(name)
-    timing = Timing((3, 2, 1), Cost(1, 1))
+    timing = PassTiming((3, 2, 1), LinearCost(1, 1))
 
     plan = strategy.plan(Layout([4, 8, 12], ["float32"] * 3, (10,), [2, 1, 0], timing))
 
