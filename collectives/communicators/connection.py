@@ -87,6 +87,7 @@ def connect_processes(
     backend: Any = group._get_backend(device)
     kind: str = backend.name()
     selector = _selector(algorithm, kind, world_size, _Placement(store, number, rank, ranks))
+
     if kind == "gloo":
         seconds = backend.options._timeout.total_seconds() if timeout is None else timeout
         close = partial(close_connections, group)
@@ -96,12 +97,14 @@ def connect_processes(
     else:
         reports = StoreReports(store, f"communicator/{number}", rank, world_size)
         native = NativeLauncher(group, timeout, reports)
+
     if selector is None:
         return Communicator(native)
     if kind not in ("gloo", "nccl"):
         raise NotSupportedError(
             f"no programs over the backend {kind!r}; use gloo, nccl or testbed, or algorithm='native'"
         )
+
     transport: Transport = gloo if kind == "gloo" else NcclTransport(group, device, reports.explain)
     if isinstance(selector, Table):
         programs = ProgramLauncher(transport, selector.without_native(), device)

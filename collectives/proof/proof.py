@@ -70,6 +70,7 @@ def prove(chosen: Algorithm, world_size: int, root: int = 0) -> Proof:
         raise ValueError(f"root must be a rank from 0 to {world_size - 1}, got {root}")
     if "root" in chosen.parameter_names():
         chosen = chosen.with_parameters(root=root)
+
     contract = CONTRACTS[chosen.collective]
     run = SymbolicRun(chosen, world_size, contract, root)
     run.finish()
@@ -79,6 +80,7 @@ def prove(chosen: Algorithm, world_size: int, root: int = 0) -> Proof:
     _check_cost(run, num_steps, fraction)
     if chosen.array_form:
         _check_array_form(run)
+
     return Proof(
         algorithm=str(chosen),
         collective=contract.name,
@@ -119,6 +121,7 @@ def _check_contents(run: SymbolicRun) -> None:
             content = held[place.chunk]
             if wanted is None or content == run.contents.of(*wanted):
                 continue
+
             step = run.last_write[rank].get(place.chunk)
             if step is None:
                 got = "is never written"
@@ -127,6 +130,7 @@ def _check_contents(run: SymbolicRun) -> None:
                 got = f"holds {run.contents.describe(content)} (since step {step})"
             else:
                 got = f"holds {run.contents.describe(content)} (last written in step {step})"
+
             expected = run.contents.describe(run.contents.of(*wanted))
             raise run.error(
                 f"rank {rank}, chunk {place.chunk} {got}\n  expected: {expected}, each exactly once",

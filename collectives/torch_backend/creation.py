@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 from collectives.catalogue.selectors import Choice, check_choice
 from collectives.errors import UnknownAlgorithmError
 from collectives.torch_backend.group import TestbedProcessGroup
-from collectives.torch_backend.members import Members, Processes
+from collectives.torch_backend.members import GroupMembers, Processes
 from collectives.torch_backend.replacements import replace_for_good
 
 ALGORITHM_VARIABLE = "TESTBED_ALGORITHM"
 
 # Members of the group that this thread makes, or None where it is no rank of theirs: see `members_from`.
-MembersOf = Callable[[Any, Choice | None], Members | None]
+MembersOf = Callable[[Any, Choice | None], GroupMembers | None]
 _sources: list[MembersOf] = []
 
 

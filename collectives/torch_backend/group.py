@@ -26,7 +26,7 @@ from collectives.communicators.dispatch_modes import calls_hidden_from_modes, hi
 from collectives.communicators.reduction import op_of
 from collectives.errors import NotSupportedError
 from collectives.execution.work import Waitable
-from collectives.torch_backend.members import Members
+from collectives.torch_backend.members import GroupMembers
 from collectives.torch_backend.names import NamedProcessGroup
 from collectives.torch_backend.uncompiled import uncompiled
 from collectives.torch_backend.work import CollectiveWork
@@ -39,7 +39,7 @@ class TestbedProcessGroup(NamedProcessGroup):
 
     __test__: ClassVar[bool] = False
 
-    def __init__(self, members: Members, rank: int, world_size: int) -> None:
+    def __init__(self, members: GroupMembers, rank: int, world_size: int) -> None:
         super().__init__(rank, world_size)
         self.members = members
         self._communicators: dict[str, Communicator] = {}

@@ -14,7 +14,7 @@ from collectives.communicators.connection import connect_processes
 from collectives.errors import NotSupportedError
 
 
-class Members(Protocol):
+class GroupMembers(Protocol):
     """Who is in a process group, and how they are reached."""
 
     def connect(self, algorithm: Choice | None, device: torch.device, timeout: float | None) -> Communicator:
@@ -55,6 +55,7 @@ class Processes:
         options = self.options
         store = PrefixStore(f"inner/{device.type}", options.store)
         group = dist.ProcessGroup(store, options.group_rank, options.group_size)
+
         if device.type == "cpu":
             kind = dist.ProcessGroup.BackendType.GLOO
             backend: Any = dist.ProcessGroupGloo(
@@ -67,6 +68,7 @@ class Processes:
             backend = dist.ProcessGroupNCCL(store, options.group_rank, options.group_size, nccl)
         else:
             raise NotSupportedError(f"testbed moves CPU and CUDA tensors, got one on {device}")
+
         group._set_default_backend(kind)
         group._register_backend(device, kind, backend)
         name: Any = f"{options.group_id}/inner/{device.type}"  # torch's GroupName, a str

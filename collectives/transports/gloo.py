@@ -211,6 +211,7 @@ class _GlooStep:
         self.receives: dict[int, _Receiving] = {}
         self.staged: dict[int, torch.Tensor] = {}
         tag = transport.tag(channel)
+
         read = [_span(buffer, operation) for operation in step if isinstance(operation, Send)]
         for position, operation in enumerate(step):
             if isinstance(operation, Local):
@@ -218,6 +219,7 @@ class _GlooStep:
             elif not isinstance(operation, Send):
                 into = self._place(position, operation, read)
                 self.receives[position] = _Receiving(transport.group, into, operation.peer, tag)
+
         for operation in step:
             if isinstance(operation, Send):
                 data = buffer.view(operation).cpu()

@@ -126,6 +126,7 @@ class _NcclStep:
         self.step = step
         self.buffer = buffer
         self.incoming: dict[int, torch.Tensor] = {}
+
         read = {chunk for operation in step if isinstance(operation, Send) for chunk in _chunks(operation)}
         calls: list[tuple[Any, torch.Tensor, int]] = []
         for position, operation in enumerate(step):
@@ -139,6 +140,7 @@ class _NcclStep:
                 if not isinstance(operation, Recv) or not read.isdisjoint(_chunks(operation)):
                     data = self.incoming[position] = torch.empty_like(data)
             calls.append((method, data.view(torch.uint8), transport.global_ranks[operation.peer]))
+
         if not calls:
             self.works = []
         elif transport.lane is None:

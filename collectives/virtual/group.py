@@ -19,7 +19,7 @@ from sim.scenario.rank_overhead import RankOverhead
 
 
 class RankThreads:
-    """The members of a process group are threads of a cluster: `collectives.torch_backend.members.Members`.
+    """Threads of a cluster as members of a group; `collectives.torch_backend.members.GroupMembers`.
 
     Args:
         rank_thread: this rank.
