@@ -183,7 +183,7 @@ class Scheduler:
         """
         self._running = turn
         turn._baton.release()
-        while not self._baton.acquire(timeout=_POLL_SECONDS):
+        while not self._baton.acquire(True, _POLL_SECONDS):
             pass
         self._running = None
 
