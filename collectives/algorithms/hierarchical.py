@@ -41,7 +41,7 @@ class _Nodes:
 
     def __str__(self) -> str:
         last = f", the last of {self.last_size}" if len(self.sizes) == 2 else ""
-        return f"{self.count} node{'s' * (self.count > 1)} of {self.size}{last}"
+        return f"{self.count} node{'' if self.count == 1 else 's'} of {self.size}{last}"
 
 
 @dataclass(frozen=True, slots=True)
