@@ -50,17 +50,11 @@ class Crossings:
         """How many flows cross each of *links*."""
         return np.diff(self.starts, append=len(self.flows))
 
-    def lowest(self, values: Int64Array) -> Int64Array:
-        """Return the least of the flows' *values* on each link."""
-        return np.minimum.reduceat(values[self.flows], self.starts)
-
-    def highest(self, values: Int64Array) -> Int64Array:
-        """Return the greatest of the flows' *values* on each link."""
-        return np.maximum.reduceat(values[self.flows], self.starts)
-
     def equal(self, values: Int64Array) -> Int64Array:
-        """Return for each link whether its flows have one value."""
-        equal: Int64Array = self.lowest(values) == self.highest(values)
+        """Return for each link whether its flows have one of *values*, shape (k,)."""
+        there = values[self.flows]
+        lowest, highest = (extreme.reduceat(there, self.starts) for extreme in (np.minimum, np.maximum))
+        equal: Int64Array = lowest == highest
         return equal
 
 

@@ -2,16 +2,13 @@
 
 A *coflow* is a set of messages whose pairs of ranks stay the same while their sizes may change, such as
 those of one step of a collective.  When all of them occupy their links from one instant on and nobody
-else does, their ends follow from the sizes alone, however often the step is repeated.  Three ways,
-the cheapest that applies:
+else does, their ends follow from the sizes alone, however often the step is repeated.  Two ways:
 
     alone      no two messages share a link: each takes what its narrowest link needs
-    one round  every message on a link that limits one of them is limited by it, and these are of
-               one size: they end together, after all their bytes at the link's bandwidth
     classes    messages and links that no exchange of equals could tell apart are one class each
                (colour refinement); the fluid problem is solved for the classes
 
-All are exact and give, to the picosecond, what `sim.network.network` gives for the same messages one by one.
+Both are exact and give, to the picosecond, what `sim.network.network` gives for the same messages one by one.
 Where more than `MAX_CLASSES` classes are left, there is no symmetry to use, and no answer.
 
 Sources: Chowdhury and Stoica, "Coflow: a networking abstraction for cluster applications", HotNets 2012,
@@ -23,8 +20,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
@@ -128,10 +123,6 @@ class Coflow:
         slowest: Int64Array = self._bandwidth[self.links].min(axis=1, initial=self._bandwidth[-1])
         return slowest
 
-    @cached_property
-    def _round(self) -> _OneRound | None:
-        return _OneRound.of(self.links, self.crossings, self._bandwidth)
-
     def is_together(self, begin: Int64Array) -> bool:
         """Return whether messages that share a link take to it at one time, if they do at *begin*."""
         return not self.shares or bool((begin == begin[0]).all() or self.crossings.equal(begin).all())
@@ -179,14 +170,13 @@ class Coflow:
         return transfer_ps(nbytes, int(self.narrowest[message]))
 
     def _shared_ps(self, sizes: Int64Array) -> Int64Array | None:
-        if self._round is not None and self._round.fits(sizes):
-            if int(sizes.max()) * int(self._round.num_flows.max()) > np.iinfo(np.int64).max:
-                raise UnitError("nbytes: the messages of a link are too large together for an array")
-            return transfer_ps(sizes * self._round.num_flows, self._round.bandwidth)
         classes = self.classes(sizes)
         if classes is None:
             return None
-        durations: Int64Array = np.array(class_durations_ps(classes), dtype=np.int64)[classes.class_of]
+        of_class = class_durations_ps(classes)
+        if max(of_class, default=0) > np.iinfo(np.int64).max:
+            raise UnitError("nbytes: the messages of a link are too large together for an array")
+        durations: Int64Array = np.array(of_class, dtype=np.int64)[classes.class_of]
         return durations
 
     def classes(self, sizes: Int64Array) -> Classes | None:
@@ -213,52 +203,6 @@ class Coflow:
             np.concatenate([self.latency_ps, other.latency_ps]),
             self._bandwidth,
         )
-
-
-@dataclass(frozen=True)
-class _OneRound:
-    """Sharing that progressive filling settles link by link, each link for all its messages at once.
-
-    Attributes:
-        num_flows: messages on the link that limits each message, shape (m,).
-        bandwidth: of that link, shape (m,).
-        crossings: of links by messages.
-        limits: for each link of *crossings*, whether it limits a message.
-    """
-
-    num_flows: Int64Array
-    bandwidth: Int64Array
-    crossings: Crossings
-    limits: Int64Array
-
-    def fits(self, sizes: Int64Array) -> bool:
-        """Return whether messages that limit each other are of one size."""
-        return bool((sizes == sizes[0]).all() or self.crossings.equal(sizes)[self.limits].all())
-
-    @classmethod
-    def of(cls, links: Int64Array, crossings: Crossings, bandwidth: Int64Array) -> _OneRound | None:
-        """Return how messages share *links*, or None where it takes more than a round."""
-        place, shares = _order_shares(bandwidth[crossings.links], crossings.counts)
-        place_of = np.full(len(bandwidth), len(shares), dtype=np.int64)
-        place_of[crossings.links] = place
-        tightest = place_of[links].min(axis=1)
-        limits = crossings.highest(tightest) == place
-        if (crossings.lowest(tightest) != place)[limits].any():
-            return None
-        bandwidth_there, num_flows = np.array(shares, dtype=np.int64)[tightest].T
-        return cls(num_flows, bandwidth_there, crossings, limits)
-
-
-def _order_shares(bandwidth: Int64Array, num_flows: Int64Array) -> tuple[Int64Array, list[tuple[int, int]]]:
-    """Return the place of each link's ``bandwidth / num_flows`` in their order, and the pair there."""
-    speeds, speed_of = np.unique(bandwidth, return_inverse=True)
-    width = int(num_flows.max()) + 1
-    keys, key_of = np.unique(speed_of * width + num_flows, return_inverse=True)
-    pairs = [(int(speeds[key // width]), key % width) for key in keys.tolist()]
-    shares = [Fraction(*pair) for pair in pairs]
-    at_place = dict(sorted(zip(shares, pairs, strict=True)))
-    places = {share: place for place, share in enumerate(at_place)}
-    return np.array([places[share] for share in shares], dtype=np.int64)[key_of], list(at_place.values())
 
 
 def _padded(links: Int64Array, length: int, no_link: int) -> Int64Array:
