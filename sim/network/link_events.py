@@ -66,7 +66,7 @@ class LinkEvents:
         self._network = network
         self._without = without
         self._avoided: frozenset[int] = frozenset()
-        self._streams: list[_Stream] = []
+        self._streams: list[_BackgroundFlow] = []
 
     def schedule(
         self,
@@ -80,7 +80,7 @@ class LinkEvents:
         for failure in failures:
             self._at(failure.at_ps, self._fail, failure.link, failure.reroute)
         for other in traffic:
-            stream = _Stream(self._network, other, -1 - len(self._streams))
+            stream = _BackgroundFlow(self._network, other, -1 - len(self._streams))
             self._streams.append(stream)
             self._at(other.start_ps, stream.begin)
             if other.stop_ps is not None:
@@ -109,7 +109,7 @@ class LinkEvents:
             stream.begin()
 
 
-class _Stream:
+class _BackgroundFlow:
     """Other traffic on its links; a `sim.network.launch.Sender`."""
 
     def __init__(self, network: Network, traffic: OtherTraffic, order: int) -> None:

@@ -1,4 +1,4 @@
-"""How full each link is over time, from the exact rates of all flows.
+"""Loads of links over time, from the exact rates of all flows.
 
 A network that has a recorder tells it of every change of a flow's rate, and of what the flow has carried
 at the rate before.  Nothing is sampled: between two changes a link's load is constant.

@@ -1,4 +1,4 @@
-"""When given messages arrive, on a network with nothing else on it."""
+"""Arrival times of given messages, on a network with nothing else on it."""
 
 from __future__ import annotations
 

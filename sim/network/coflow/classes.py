@@ -1,4 +1,4 @@
-"""Fluid problems: flows that begin together, from one change of rates to the next, for whole classes.
+"""Classes of equal flows and links, and the fluid problem of flows that begin together, solved for these.
 
 Flows and links are divided into classes such that all flows of a class cross equally many links of
 each class, and all links of a class are crossed by equally many flows of each class (an equitable
@@ -20,7 +20,7 @@ from sim.units import Int64Array
 
 @dataclass(frozen=True)
 class Crossings:
-    """All crossings of a link by a flow, those of one link side by side.
+    """Incidence of links and flows: all crossings of a link by a flow, those of one link side by side.
 
     Attributes:
         links: the links that are crossed, shape (k,).
@@ -53,7 +53,8 @@ class Crossings:
     def equal(self, values: Int64Array) -> Int64Array:
         """Return for each link whether its flows have one of *values*, shape (k,)."""
         there = values[self.flows]
-        lowest, highest = (extreme.reduceat(there, self.starts) for extreme in (np.minimum, np.maximum))
+        lowest = np.minimum.reduceat(there, self.starts)
+        highest = np.maximum.reduceat(there, self.starts)
         equal: Int64Array = lowest == highest
         return equal
 

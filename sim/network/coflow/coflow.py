@@ -1,4 +1,4 @@
-"""Coflows: messages that take to their links together, and when each has been carried.
+"""Coflows: messages that take to their links together, and the times that each of them needs there.
 
 A *coflow* is a set of messages whose pairs of ranks stay the same while their sizes may change, such as
 those of one step of a collective.  When all of them occupy their links from one instant on and nobody
