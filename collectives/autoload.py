@@ -1,4 +1,4 @@
-"""What torch calls at the end of every ``import torch`` in an environment that has this package.
+"""Registration of the backend, called at the end of every ``import torch`` of the environment.
 
 It only leaves the name ``testbed`` and a function with torch, so that
 ``init_process_group("testbed")`` works in a script that imports nothing of ours.  It needs the

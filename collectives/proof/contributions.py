@@ -1,4 +1,4 @@
-"""What a chunk holds, without data: which ranks' contributions to which chunk, in one integer.
+"""Contents of a chunk, without data: which ranks' contributions to which chunk, in one integer.
 
     bits 0 … p-1   the ranks whose contributions are in it
     bit  p         UNDEFINED: it was reduced with what nobody had put there, or never written

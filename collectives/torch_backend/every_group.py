@@ -8,7 +8,6 @@ from typing import Any
 
 import torch.distributed as dist
 
-from collectives.autoload import BACKEND
 from collectives.torch_backend.creation import TestbedOptions
 from collectives.torch_backend.group import TestbedProcessGroup
 
@@ -16,6 +15,7 @@ _c10d: Any = dist.distributed_c10d
 
 
 def every_group_ours(
+    backend: str,
     applies: Callable[[], bool] = lambda: True,
     *,
     options: TestbedOptions | None = None,
@@ -24,6 +24,7 @@ def every_group_ours(
     """Return owners, names of their attributes, and what stands there so that every new group is ours.
 
     Args:
+        backend: the name under which ours is registered.
         applies: whether it does so for the thread that makes a group.
         options: of all groups; None: each has its own.
         shows_name_asked_for: ``get_backend`` then tells the script the backend that it has asked for.
@@ -31,14 +32,14 @@ def every_group_ours(
     new_group = _c10d._new_process_group_helper
 
     @functools.wraps(new_group)
-    def make(size: int, rank: int, ranks: list[int], backend: Any, *rest: Any, **more: Any) -> Any:
+    def make(size: int, rank: int, ranks: list[int], wanted: Any, *rest: Any, **more: Any) -> Any:
         if not applies():
-            return new_group(size, rank, ranks, backend, *rest, **more)
+            return new_group(size, rank, ranks, wanted, *rest, **more)
         if options is not None:
             more["backend_options"] = options
-        group, store = new_group(size, rank, ranks, dist.Backend(BACKEND), *rest, **more)
+        group, store = new_group(size, rank, ranks, dist.Backend(backend), *rest, **more)
         if shows_name_asked_for and isinstance(group, TestbedProcessGroup):
-            _c10d._world.pg_map[group] = (str(backend), store)
+            _c10d._world.pg_map[group] = (str(wanted), store)
         return group, store
 
     return [

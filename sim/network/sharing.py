@@ -1,4 +1,4 @@
-"""How flows share links: max-min fairness, by progressive filling.
+"""Max-min fair rates of flows that share links, by progressive filling.
 
 All rates rise together until some link is full; the flows on it keep the rate they have reached,
 the others rise on.  No flow can then go faster except at the cost of one that is no faster than

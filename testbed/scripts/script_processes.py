@@ -49,7 +49,7 @@ def run_processes(
 
 def _become_script() -> None:
     """Run the script that the arguments name, with our backend."""
-    from collectives.autoload import register
+    from collectives.autoload import BACKEND, register
     from collectives.torch_backend import TestbedOptions
     from collectives.torch_backend.every_group import every_group_ours
     from collectives.torch_backend.script import Module, Script
@@ -57,7 +57,7 @@ def _become_script() -> None:
 
     register()
     options = TestbedOptions(parse_algorithm(os.environ.pop(_ALGORITHM, "ring")))
-    for owner, name, value in every_group_ours(options=options):
+    for owner, name, value in every_group_ours(BACKEND, options=options):
         setattr(owner, name, value)
 
     _, *arguments = sys.argv

@@ -1,4 +1,4 @@
-"""How training steps scale: the reducer that trains, replayed on networks of many sizes."""
+"""Scaling of training steps: the reducer that trains, replayed on networks of many sizes."""
 
 from __future__ import annotations
 

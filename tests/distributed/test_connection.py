@@ -165,7 +165,7 @@ def message_to_one_that_is_killed(rank: int, world_size: int) -> str:
     try:
         communicator.send(torch.ones(5), 1)
     except CollectiveError as error:
-        assert time.monotonic() - began < 4.5
+        assert time.monotonic() - began < 4 + 8  # the time-out, and what a busy machine may take
         return str(error)
     work.wait()
     return "no error"

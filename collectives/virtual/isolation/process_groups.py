@@ -16,7 +16,7 @@ import torch.distributed as dist
 import torch.distributed.device_mesh
 from torch._C._distributed_c10d import PrefixStore
 
-from collectives.autoload import register
+from collectives.autoload import BACKEND, register
 from collectives.catalogue.selectors import Choice
 from collectives.torch_backend import TestbedProcessGroup
 from collectives.torch_backend.creation import members_from
@@ -53,7 +53,7 @@ def process_groups_on_rank_threads() -> Iterator[None]:
 
     changes: list[Replacement] = [
         (_c10d, "rendezvous", meet),
-        *every_group_ours(lambda: Cluster.current() is not None, shows_name_asked_for=True),
+        *every_group_ours(BACKEND, lambda: Cluster.current() is not None, shows_name_asked_for=True),
         (_c10d, "split_group", split),
         (dist, "split_group", split),
         (torch.distributed.device_mesh, "split_group", split),
