@@ -120,12 +120,14 @@ def _from_file(path: Path, function: str, collective: str) -> Algorithm:
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
         raise AlgorithmFileError(f"{path}: not a Python file")
+
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         raise AlgorithmFileError(f"{path}: {type(error).__name__} on import: {error}") from error
+
     program = getattr(module, function, None)
     if not callable(program):
         names = [name for name, value in vars(module).items() if callable(value) and name[0] != "_"]

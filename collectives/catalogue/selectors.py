@@ -170,6 +170,7 @@ class Table:
                 f"{path}: no table of measurements ({type(error).__name__}: {error}); "
                 "write one by testbed bench --algorithm all --save FILE"
             ) from None
+
         if ranks != world_size:
             raise NotSupportedError(
                 f"{path}: measured with {ranks} ranks, and this group has {world_size}; measure it with "
@@ -179,6 +180,7 @@ class Table:
             raise NotSupportedError(
                 f"{path}: measured over {measured_over}, and this group is over {transport}"
             )
+
         self._times = {
             collective: {name: sorted(by_size.items()) for name, by_size in named.items()}
             for collective, named in times.items()
