@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol, final
 
 import torch
@@ -271,9 +270,9 @@ class Communicator:
 
     def _start(self, request: Request, async_op: bool) -> Work:
         """Number *request* in its lane, and have it carried out."""
-        sequence = self._num_calls[request.lane]
+        request.sequence = self._num_calls[request.lane]
         self._num_calls[request.lane] += 1
-        work = self.launcher.launch(replace(request, sequence=sequence))
+        work = self.launcher.launch(request)
         if not async_op:
             _wait(work)
         return work

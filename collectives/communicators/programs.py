@@ -105,7 +105,7 @@ class ProgramLauncher:
                 return flat(output).copy_(apart_from(output, given))
             case _:
                 if output is not None:
-                    return output.detach()
+                    return output
                 assert given is not None
                 return apart_from(given, given)
 

@@ -9,7 +9,7 @@ import torch
 from collectives.execution.call import Call, Lane
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Request:
     """One call on this rank.
 
@@ -24,7 +24,7 @@ class Request:
         root: of a rooted collective.
         lane: the queue of calls in which it is in order.
         splits: elements of each part of *output*, and of each part of *given*, where parts differ.
-        sequence: its number in its lane, from 0, which the communicator counts.
+        sequence: its number in its lane, from 0, which the communicator sets when it starts the call.
     """
 
     collective: str
