@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeAlias
 
 import simpy
@@ -36,8 +36,8 @@ class Accelerator(Protocol):
     def try_launch(self, launch: Launch) -> bool:
         """Carry *launch*, which is sent now, and return True; or return False."""
 
-    def disturb(self, link: int) -> None:
-        """Let messages that are carried over *link* go on as flows (`Network.resume`): others come to it."""
+    def disturb(self, links: Sequence[int]) -> None:
+        """Let messages that are carried over *links* go on as flows (`Network.resume`): a flow comes."""
 
     def leave(self, link: int) -> None:
         """Do so, too, with messages on their way to *link*, and carry none over it any more: it changes."""

@@ -83,7 +83,7 @@ class Links:
             if link in seen or not self._on[link]:
                 continue
             flow = next(iter(self._on[link]))
-            if all(len(self._on[other]) == 1 for other in flow.path.links):
+            if max([len(self._on[other]) for other in flow.path.links]) == 1:
                 seen.update(flow.path.links)
                 yield flow, min([self.capacity[other] for other in flow.path.links])
                 continue

@@ -184,8 +184,7 @@ class Network:
 
     def _put(self, flow: Flow) -> None:
         if self.accelerator is not None:
-            for link in flow.path.links:
-                self.accelerator.disturb(link)
+            self.accelerator.disturb(flow.path.links)
         self.links.put(flow)
 
     def _set_rate(self, flow: Flow, rate: int, now: int) -> None:

@@ -8,7 +8,7 @@ a flow comes to its links, it dissolves into flows.  No link ever has both.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -75,19 +75,20 @@ class CoflowAccelerator:
             self._settling.at(start_ps)
         return True
 
-    def disturb(self, link: int) -> None:
-        """Let messages that are carried over *link* go on as flows: others come to it."""
+    def disturb(self, links: Sequence[int]) -> None:
+        """Let messages that are carried over *links* go on as flows: a flow comes to these."""
         if not self._active:
             return
         now = int(self._network.env.now)
         self._land(now)
-        number = int(self._on_link[link]) if link < len(self._on_link) else 0
-        if number:
-            self._resume(self._dissolve(number, now), now)
+        for link in links:
+            number = int(self._on_link[link]) if link < len(self._on_link) else 0
+            if number:
+                self._resume(self._dissolve(number, now), now)
 
     def leave(self, link: int) -> None:
         """Do so, too, with messages on their way to *link*, and carry none over it any more: it changes."""
-        self.disturb(link)
+        self.disturb([link])
         for start_ps, departing in self._departing.items():
             apart = [active for active in departing if (active.coflow.links == link).any()]
             departing[:] = [active for active in departing if active not in apart]
