@@ -20,7 +20,7 @@ from torch.distributed import rpc
 from torch.nn import Parameter
 from torch.utils import _pytree as pytree
 
-from ddp.autograd.observation.timeline import Timeline
+from ddp.autograd.observation.timeline import RankTimeline
 
 NO_PASS = -1
 REFERENCE: tuple[type, ...] = (rpc.RRef,) if rpc.is_available() else ()
@@ -60,7 +60,7 @@ class BackwardPasses:
         timeline: is told what was computed.
     """
 
-    def __init__(self, parameters: dict[str, Parameter], timeline: Timeline) -> None:
+    def __init__(self, parameters: dict[str, Parameter], timeline: RankTimeline) -> None:
         self._labels = [f"gradient:{name}" for name in parameters]
         self._timeline = timeline
         self._reducing_pass: int | None = None

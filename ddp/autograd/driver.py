@@ -40,7 +40,7 @@ from ddp.autograd.hook_groups import GradientHooks
 from ddp.autograd.in_flight import BucketsInFlight
 from ddp.autograd.observation.checks import GradientChecks
 from ddp.autograd.observation.iteration_times import IterationTimes
-from ddp.autograd.observation.timeline import SpanRecorder, Timeline
+from ddp.autograd.observation.timeline import RankTimeline, SpanRecorder
 from ddp.autograd.options import ReductionOptions
 from ddp.autograd.ready_gradients import ReadyGradients
 from ddp.autograd.unused import Readiness
@@ -110,7 +110,7 @@ class TorchDriver:
         self._checks = checks
         self._forward_began_ps = 0
 
-        self._timeline = timeline = Timeline(communicator, recorder)
+        self._timeline = timeline = RankTimeline(communicator, recorder)
         self.times = IterationTimes(timeline.now_ps)
         self.buckets = GradientBuckets(parameters, options, communicator.world_size)
         self.in_flight = BucketsInFlight(
@@ -144,7 +144,7 @@ class TorchDriver:
         self.ready.report_to(reference)
         if self.updates is not None:
             self.updates.report_to(reference)
-            self.in_flight.on_completion = lambda: reference.advance()
+            self.in_flight.on_completion = _advance_if_alive(weakref.ref(self))
 
     @property
     def phase(self) -> Phase:
@@ -277,3 +277,14 @@ class TorchDriver:
         if self._communicator.rank == 0 and LOGGER.isEnabledFor(logging.DEBUG):
             table = bucket_table(self.in_flight.landed)
             LOGGER.debug("what became of the buckets, times in us:\n%s", table)
+
+
+def _advance_if_alive(reference: weakref.ref[TorchDriver]) -> Callable[[], None]:
+    """Return what advances a driver, but does not keep it alive: a collective may outlive its model."""
+
+    def advance() -> None:
+        living = reference()
+        if living is not None:
+            living.advance()
+
+    return advance

@@ -13,7 +13,7 @@ from collectives.communicators.communicator import Communicator
 from collectives.execution.work import Interrupting, Work
 from ddp.autograd.gradient_buckets import GradientBuckets
 from ddp.autograd.observation.iteration_times import IterationTimes
-from ddp.autograd.observation.timeline import Timeline
+from ddp.autograd.observation.timeline import RankTimeline
 from ddp.autograd.unused import NothingToDo, Readiness
 from ddp.buckets.comm_hooks import CommHook
 from ddp.reduction.timings import BucketRun
@@ -40,7 +40,7 @@ class BucketsInFlight:
         self,
         buckets: GradientBuckets,
         communicator: Communicator,
-        timeline: Timeline,
+        timeline: RankTimeline,
         times: IterationTimes,
         readiness: Readiness | None = None,
     ) -> None:

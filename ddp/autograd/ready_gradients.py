@@ -19,7 +19,7 @@ from ddp.autograd.hook_groups import GradientHooks
 from ddp.autograd.in_flight import BucketsInFlight
 from ddp.autograd.observation.checks import GradientChecks
 from ddp.autograd.observation.iteration_times import IterationTimes
-from ddp.autograd.observation.timeline import Timeline
+from ddp.autograd.observation.timeline import RankTimeline
 from ddp.autograd.reduction import Reduction
 from ddp.autograd.unused import Readiness
 from ddp.buckets.deferred_gradient import DeferredGradients
@@ -53,7 +53,7 @@ class ReadyGradients:
         in_flight: BucketsInFlight,
         hooks: GradientHooks,
         communicator: Communicator,
-        timeline: Timeline,
+        timeline: RankTimeline,
         times: IterationTimes,
         readiness: Readiness | None,
         checks: GradientChecks | None,

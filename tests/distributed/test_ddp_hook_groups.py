@@ -135,7 +135,7 @@ class Some(nn.Module):
         return x
 
 
-def reach_no_sentinel(rank: int, world_size: int) -> tuple[str, list[list[float]]]:
+def reach_no_watched_gradient(rank: int, world_size: int) -> tuple[str, list[list[float]]]:
     model = ddp.DistributedDataParallel(Some())
     for _ in range(3):
         model.zero_grad()
@@ -153,7 +153,7 @@ def reach_no_sentinel(rank: int, world_size: int) -> tuple[str, list[list[float]
 
 
 def test_a_pass_that_reaches_no_watched_gradient_is_reduced_all_the_same(pool: WorkerPool) -> None:
-    for message, grads in pool.run(reach_no_sentinel, 2):
+    for message, grads in pool.run(reach_no_watched_gradient, 2):
         assert "without a gradient for parameter 0 (weights.0)" in message
         assert grads == [[0.5, 0.5]] * 3
 

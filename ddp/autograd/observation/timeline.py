@@ -18,7 +18,7 @@ class SpanRecorder(Protocol):
         """Note that *name* ran on *track* of *rank*."""
 
 
-class Timeline:
+class RankTimeline:
     """The time of one rank.
 
     Args:

@@ -30,7 +30,7 @@ from torch.nn import Parameter
 from collectives.communicators.communicator import Communicator
 from ddp.autograd.bucket_collectives import ROOT, own_part
 from ddp.autograd.gradient_buckets import GradientBuckets
-from ddp.autograd.observation.timeline import Timeline
+from ddp.autograd.observation.timeline import RankTimeline
 from ddp.autograd.options import ReductionOptions
 from ddp.autograd.reduction import Reduction
 from ddp.autograd.updates.clipping import clip
@@ -84,7 +84,7 @@ class Updates:
         buckets: GradientBuckets,
         communicator: Communicator,
         options: ReductionOptions,
-        timeline: Timeline,
+        timeline: RankTimeline,
     ) -> None:
         self.deferred = DeferredGradients(parameters)
         self._names = list(parameters)
