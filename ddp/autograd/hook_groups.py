@@ -131,7 +131,8 @@ class HookGroups:
 
     def come(self) -> Sequence[int]:
         """Return the gradients that have come and of which nothing has been said."""
-        return self._take([index for index in range(len(self._before)) if self._has_come(index)])
+        unsaid = [index for index in range(len(self._before)) if index not in self._taken]
+        return self._take([index for index in unsaid if self._has_come(index)])
 
     def end(self) -> Sequence[int]:
         """End the pass, keep no gradient alive, and return those that have changed since they have come."""
