@@ -11,6 +11,7 @@ A test that goes over algorithms, collectives and world sizes makes one promise 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
@@ -69,4 +70,4 @@ def _without_most_numbers(values: set[Value]) -> set[Value]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
