@@ -22,17 +22,18 @@ help:
 demo: $(STAMP)
 	$(BIN)/testbed demo
 
-# Tests of several processes come last and by themselves: they want the cores, and some watch the clock.
-PYTEST := $(BIN)/python -m pytest
-PARALLEL := -n auto --maxprocesses 8 --dist worksteal -m 'not distributed'
+# Tests of several processes come last, two at a time: they want the cores, and some watch the clock.
+PYTEST := $(BIN)/python -m pytest --dist worksteal
+ONE_PROCESS := -n auto --maxprocesses 8 -m 'not distributed'
+SEVERAL_PROCESSES := -n 2 -m distributed
 
 test: $(STAMP)
-	@$(PYTEST) --few-points $(PARALLEL); one=$$?; \
-	$(PYTEST) --few-points -m distributed; two=$$?; exit $$((one || two))
+	@$(PYTEST) --few-points $(ONE_PROCESS); one=$$?; \
+	$(PYTEST) --few-points $(SEVERAL_PROCESSES); two=$$?; exit $$((one || two))
 
 test-all: test
-	@$(PYTEST) --other-points $(PARALLEL); one=$$?; \
-	$(PYTEST) --other-points -m distributed; two=$$?; exit $$((one || two))
+	@$(PYTEST) --other-points $(ONE_PROCESS); one=$$?; \
+	$(PYTEST) --other-points $(SEVERAL_PROCESSES); two=$$?; exit $$((one || two))
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -10,11 +10,15 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.distributed.pool import WorkerPool
-from tests.points import covering
+from tests.points import covering, is_property
 
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev")
+settings.load_profile(PROFILE)
+
+FEW_EXAMPLES = 20
+"""Of a property, with --few-points, unless its test says how many it needs."""
 
 
 @pytest.fixture(scope="session")
@@ -25,25 +29,34 @@ def pool() -> Iterator[WorkerPool]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let ``make test`` ask for few points of each test."""
+    """Let ``make test`` ask for few points of each test, and ``make test-all`` for what that leaves out."""
     parser.addoption(
         "--few-points",
         action="store_true",
         help="of a test with many parameters run points that have every value once (see tests/points.py)",
     )
     parser.addoption(
-        "--other-points", action="store_true", help="run only the points that --few-points leaves out"
+        "--other-points",
+        action="store_true",
+        help="run the points that --few-points leaves out, and properties with all examples",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw few examples of each property where few points are asked for."""
+    if config.getoption("--few-points"):
+        settings.register_profile("few", parent=settings.get_profile(PROFILE), max_examples=FEW_EXAMPLES)
+        settings.load_profile("few")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out points that were not asked for; skip, with the reason, what this machine cannot run."""
     few, others = config.getoption("--few-points"), config.getoption("--other-points")
     if few or others:
-        chosen = covering(items)
-        kept = [item for item in items if (item in chosen) == few]
-        config.hook.pytest_deselected(items=[item for item in items if (item in chosen) != few])
-        items[:] = kept
+        covered = covering(items)
+        chosen = covered if few else {item for item in items if item not in covered or is_property(item)}
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = [item for item in items if item in chosen]
     missing = {"gpu": _missing_for_gpu, "privileged": _missing_for_privileged}
     for marker, reason_for in missing.items():
         marked = [item for item in items if item.get_closest_marker(marker)]

@@ -4,9 +4,11 @@ A test that goes over algorithms, collectives and world sizes makes one promise 
 ``make test`` keeps that promise at few of them, so that it stays short whatever is added:
 
 - of a parameter's numbers the least, the middle and the greatest;
-- every other value of a parameter at least once.
+- every other value of a parameter at least once;
+- of a property, fewer examples.
 
-``make test-all`` runs all points.
+``make test-all`` runs the other points, properties with all their examples, and tests marked ``slow``, whose
+promises others keep too.
 """
 
 from __future__ import annotations
@@ -24,8 +26,15 @@ def covering(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     """Return those of *items* that together have every value of every parameter of every test."""
     points: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
+        if item.get_closest_marker("slow"):
+            continue
         points[item.nodeid.partition("[")[0]].append(item)
     return {item for own in points.values() for item in _covering_one_test(own)}
+
+
+def is_property(item: pytest.Item) -> bool:
+    """Return whether Hypothesis draws the examples of *item*."""
+    return bool(getattr(getattr(item, "obj", None), "is_hypothesis_test", False))
 
 
 def _covering_one_test(items: Sequence[pytest.Item]) -> list[pytest.Item]:

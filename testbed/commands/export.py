@@ -40,7 +40,7 @@ class Format(StrEnum):
     NCCL_TUNER = "nccl-tuner"
 
 
-class NcclProtocol(StrEnum):
+class WireProtocol(StrEnum):
     """How NCCL and its relatives move bytes."""
 
     SIMPLE = "simple"
@@ -76,8 +76,8 @@ def export(
         str | None,
         typer.Option(metavar="NAME", help="By default all_reduce, or else the first it is shipped for."),
     ] = None,
-    protocol: Annotated[NcclProtocol, typer.Option(help="Named in the file; MSCCL++ plans are simple.")] = (
-        NcclProtocol.SIMPLE
+    protocol: Annotated[WireProtocol, typer.Option(help="Named in the file; MSCCL++ plans are simple.")] = (
+        WireProtocol.SIMPLE
     ),
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Where to write it; by default stdout.")
@@ -122,7 +122,7 @@ MODELS = {
 
 
 def _algorithm(
-    source: str, chosen: Format, ranks: int | None, collective: str | None, protocol: NcclProtocol
+    source: str, chosen: Format, ranks: int | None, collective: str | None, protocol: WireProtocol
 ) -> Exported:
     if ranks is None:
         raise UsageError(f"--format {chosen} is for one world size: add --ranks N")
@@ -134,28 +134,28 @@ def _algorithm(
     )
 
 
-def _msccl(algorithm: Algorithm, ranks: int, protocol: NcclProtocol) -> str:
+def _msccl(algorithm: Algorithm, ranks: int, protocol: WireProtocol) -> str:
     from collectives.formats.msccl_xml import to_msccl_xml
 
-    names = {NcclProtocol.SIMPLE: "Simple", NcclProtocol.LL: "LL", NcclProtocol.LL128: "LL128"}
+    names = {WireProtocol.SIMPLE: "Simple", WireProtocol.LL: "LL", WireProtocol.LL128: "LL128"}
     return to_msccl_xml(algorithm, ranks, protocol=names[protocol])
 
 
-def _mscclpp(algorithm: Algorithm, ranks: int, protocol: NcclProtocol) -> str:
+def _mscclpp(algorithm: Algorithm, ranks: int, protocol: WireProtocol) -> str:
     from collectives.formats.mscclpp_json import to_mscclpp_json
 
-    if protocol is not NcclProtocol.SIMPLE:
+    if protocol is not WireProtocol.SIMPLE:
         raise UsageError(f"--protocol {protocol}: MSCCL++ plans are written for simple only")
     return json.dumps(to_mscclpp_json(algorithm, ranks), indent=2) + "\n"
 
 
-_WRITERS: Mapping[Format, Callable[[Algorithm, int, NcclProtocol], str]] = {
+_WRITERS: Mapping[Format, Callable[[Algorithm, int, WireProtocol], str]] = {
     Format.MSCCL: _msccl,
     Format.MSCCLPP: _mscclpp,
 }
 
 
-def _table(source: str, ranks: int | None, protocol: NcclProtocol) -> Exported:
+def _table(source: str, ranks: int | None, protocol: WireProtocol) -> Exported:
     from collectives.formats.nccl_tuner import to_tuner_csv
 
     if ranks is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
-from testbed.output.table import percent, seconds, spell_size, table
+from testbed.output.table import counted, percent, seconds, spell_size, table
 from testbed.report.plots.network_layers import spell_names
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def title(request: SimulationRequest, results: Sequence[Simulated]) -> str:
     run, topology = results[0].run, request.topology
     by = f" by {results[0].name}" if len(request.entries) == 1 else ""
     size = f" of {spell_size(run.nbytes)}" if len(request.sizes) == 1 else ""
-    ranks = f"{run.num_ranks} rank{'s' * (run.num_ranks != 1)}"
+    ranks = counted(run.num_ranks, "rank")
     placed = {"packed": "", "round_robin": ", round robin"}
     where = placed[request.placement] if isinstance(request.placement, str) else ", placed by a list"
     return f"{run.collective.replace('_', '-').capitalize()}{size}{by} on {topology.name}, {ranks}{where}"

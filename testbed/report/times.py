@@ -32,18 +32,16 @@ def nccl_table(rows: Sequence[Row]) -> Table:
     """Return the columns of nccl-tests, and those of ours that these rows have."""
     rooted = any(row.root is not None for row in rows)
     more = [name for name in _MORE if any(getattr(row, name) is not None for row in rows)]
-    columns = [
-        "size\n(B)",
-        "count\n(elements)",
-        "type\n",
-        "redop\n",
-        *["root\n"][: int(rooted)],
-        "time\n(us)",
-    ]
+    columns = ["size\n(B)", "count\n(elements)", "type\n", "redop\n"]
+    if rooted:
+        columns.append("root\n")
+    columns.append("time\n(us)")
     columns += ["algbw\n(GB/s)", "busbw\n(GB/s)", "#wrong\n", *[_MORE[name] for name in more]]
     lines = []
     for row in rows:
-        line = [str(row.size_bytes), str(row.count), row.type, row.redop, *[str(row.root)][: int(rooted)]]
+        line = [str(row.size_bytes), str(row.count), row.type, row.redop]
+        if rooted:
+            line.append(str(row.root))
         line += [f"{row.time_us:.2f}", f"{row.algbw_gbs:.3f}", f"{row.busbw_gbs:.3f}"]
         line.append("N/A" if row.wrong is None else str(row.wrong))
         line += [_spell(name, getattr(row, name)) for name in more]

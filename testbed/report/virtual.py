@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from testbed.output.table import percent, seconds, table
+from testbed.output.table import counted, percent, seconds, table
 from testbed.report.simulated import MODELS, alike_links, link_cells
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ MODEL = f"{MODELS['links']}; reducing costs no time"
 
 def print_report(console: Console, report: VirtualReport) -> None:
     """Print *report*: figures, links, what they rest on, and notices."""
-    ranks = f"{report.num_ranks} rank{'s' * (report.num_ranks != 1)}"
+    ranks = counted(report.num_ranks, "rank")
     console.print()
     console.print(f"{ranks} on {report.network}, in virtual time", style="bold", markup=False)
     console.print()

@@ -32,11 +32,15 @@ RUN_ELSEWHERE = {
 }
 
 
+def marks_of(block: Block) -> list[pytest.MarkDecorator]:
+    """Return the marks of a block that is run; `make test` runs those of the README."""
+    marks = [pytest.mark.distributed] if block.remark == "distributed" else []
+    return marks if block.document.name == "README.md" else [*marks, pytest.mark.slow]
+
+
 def blocks_in(language: str) -> list[object]:
     return [
-        pytest.param(
-            block, id=str(block), marks=[pytest.mark.distributed] if block.remark == "distributed" else []
-        )
+        pytest.param(block, id=str(block), marks=marks_of(block))
         for block in ALL
         if block.language == language and block.is_run and block.document.name not in RUN_ELSEWHERE
     ]

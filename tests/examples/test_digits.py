@@ -43,6 +43,7 @@ def bitwise_equal(first, second):
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
+@pytest.mark.slow
 def test_four_ranks_learn_more_than_95_percent_and_what_one_process_learns(tmp_path):
     in_virtual_time(4, tmp_path / "four", "--dtype", "float64")
 

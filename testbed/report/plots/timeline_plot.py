@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.errors import UsageError
 from testbed.output.figure import COLOURS, INK, annotate, check_plot, dress, new_figure, save
-from testbed.output.table import seconds
+from testbed.output.table import counted, seconds
 
 if TYPE_CHECKING:
     from collectives.virtual import VirtualReport
@@ -125,7 +125,7 @@ def plot_timeline(trace: Trace, report: VirtualReport, path: Path, *, title: str
 
 def timeline_title(script: str, report: VirtualReport) -> str:
     """Return what a timeline of *report* shows, in words."""
-    ranks = f"{report.num_ranks} rank{'s' * (report.num_ranks != 1)}"
+    ranks = counted(report.num_ranks, "rank")
     if not report.iterations:
         return f"{script} on {ranks} of {report.network}"
     spent = report.iterations[-1][0]

@@ -54,6 +54,7 @@ def test_where_ranks_keep_in_step_the_estimate_is_the_simulated_time(
     )
 
 
+@pytest.mark.slow
 @given(
     topology=TOPOLOGIES, log_size=st.integers(8, 26), collective=st.sampled_from(["all_reduce", "all_gather"])
 )

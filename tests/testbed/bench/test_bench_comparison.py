@@ -150,6 +150,7 @@ def test_a_simulated_choice_says_what_it_has_chosen_and_is_no_slower_than_that()
 
 
 @pytest.mark.distributed
+@pytest.mark.slow
 def test_over_gloo_auto_follows_the_table_that_bench_has_saved(tmp_path: Path) -> None:
     saved = tmp_path / "gloo.json"
     arguments = ["--transport", "gloo", "--ranks", "2", "--sizes", "4K", "--iterations", "2"]

@@ -332,6 +332,7 @@ def test_processes_run_the_same_script_for_real_on_our_backend(script: Path, cap
 
 
 @pytest.mark.distributed
+@pytest.mark.slow
 def test_processes_run_a_module_with_the_algorithm_that_is_named(
     script: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
