@@ -138,11 +138,13 @@ def lower(algorithm: Algorithm, world_size: int, format_name: str, max_count: in
             f"{algorithm}: {format_name} has no place for the root of a {algorithm.collective}, so a file "
             f"would be right for one root only and could not say which; it can express {known}"
         )
+
     prove(algorithm, world_size)
     ranks = [_Rank(algorithm, rank, world_size, max_count) for rank in range(world_size)]
     lowered = [rank.lower() for rank in ranks]
     _join(ranks, lowered)
     collective, chunks = algorithm.collective, algorithm.num_chunks(world_size)
+
     return Lowered(
         algorithm=str(algorithm),
         collective=COLLECTIVE_NAMES[collective],
@@ -195,6 +197,7 @@ class _Rank:
         moves: list[Move] = []
         moved_to: set[BufferPlace] = set()
         num_messages: Counter[int] = Counter()
+
         for operation in step:
             if isinstance(operation, Send):
                 spans = self.spans(self.read_places(_chunks(operation), overwritten, saved))
@@ -210,10 +213,12 @@ class _Rank:
                 moves += _moves(spans, target, operation.reduces)
             else:
                 self.receives.append(_Half(number, operation.peer, (target,), operation.reduces))
+
         reduced = {chunk for write in writes if write.reduces for chunk in _chunks(write)}
         first = [Move(old, new) for old, new in self.pairs(saved.items())]
         first += self.to_output(reduced & self.unmoved)
         self.unmoved -= {place.chunk for place in overwritten if place.buffer == self.works_in}
+
         return LoweredStep([*first, *moves])
 
     def to_output(self, chunks: Iterable[int]) -> Iterator[Move]:

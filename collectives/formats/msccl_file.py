@@ -184,14 +184,17 @@ class _Reader:
             most = f"at most {MAX_CHUNKS_OF_ALL_RANKS} chunks on all ranks together are read"
             raise self.error(element, f"nchunksperloop is {num_chunks}, ngpus {num_ranks}; {most}")
         gpus: dict[int, Gpu] = {}
+
         for child in self.children(element, "gpu"):
             rank = self.number(child, "id", 0, num_ranks - 1)
             if rank in gpus:
                 raise self.error(child, f"a second <gpu> with id {rank}")
             gpus[rank] = self.gpu(child, rank, num_ranks)
+
         if len(gpus) != num_ranks:
             missing = next(rank for rank in range(num_ranks) if rank not in gpus)
             raise self.error(element, f"ngpus is {num_ranks}, but there is no <gpu> with id {missing}")
+
         return MscclFile(
             origin=self.origin,
             name=self.text(element, "name"),

@@ -133,6 +133,7 @@ def _groups(events: list[Event]) -> Iterator[list[int]]:
     is_open = [False] * len(events)
     stack: list[int] = []
     count = 0
+
     for root in range(len(events)):
         if index[root] >= 0:
             continue

@@ -116,18 +116,22 @@ class MscclTrace:
         self.chunks_per_part = file.num_chunks // parts
         blocks = [(rank, block) for rank, gpu in enumerate(file.gpus) for block in gpu.blocks]
         kept = sum(step.is_awaited or step.type in SENDING for _, block in blocks for step in block.steps)
+
         if len(blocks) * (len(blocks) + kept) > MAX_CLOCK_ENTRIES:
             raise AlgorithmFileError(
                 f"{file.origin}: {len(blocks)} thread blocks with {kept} steps that others wait for are more "
                 "than can be followed"
             )
+
         self.blocks = [
             _Block(rank, number, block, np.zeros(len(blocks), dtype=np.int32))
             for number, (rank, block) in enumerate(blocks)
         ]
         self.first_block = [0] * len(file.gpus)
+
         for rank, gpu in enumerate(file.gpus[:-1]):
             self.first_block[rank + 1] = self.first_block[rank] + len(gpu.blocks)
+
         self.connections: defaultdict[tuple[int, int, int], deque[_InFlight]] = defaultdict(deque)
         self.events: list[Event] = []
         self.num_writes = 0
@@ -195,6 +199,7 @@ class MscclTrace:
             assert known is not None
             np.maximum(block.clock, known, out=block.clock)
         received: _InFlight | None = None
+
         if step.type in RECEIVING:
             received = self.incoming(block).popleft()
             np.maximum(block.clock, received.clock, out=block.clock)
@@ -204,12 +209,14 @@ class MscclTrace:
                     f"receives {step.count} chunks of GPU {received.event.sender}, which sends "
                     f"{len(received.kinds)} (line {received.event.line})",
                 )
+
         sources = self.slots(block.rank, step.source, step.source_chunk, step.count)
         targets = self.slots(block.rank, step.target, step.target_chunk, step.count)
         self.check_race(block, step, sources if step.type in READING else [], writes=False)
         self.check_race(block, step, targets if step.type in WRITING else [], writes=True)
         if step.type in ("cpy", "re"):
             self.move(step.line, sources, targets, reduces=step.type == "re")
+
         if received is not None and step.type in ("rrs", "rrc", "rrcs"):
             if step.type == "rrs":
                 targets = [Slot(block.rank, "t", block.number << 20 | n) for n in range(step.count)]
@@ -218,6 +225,7 @@ class MscclTrace:
             self.receive(received, targets, reduces=True)
         elif received is not None:
             self.receive(received, targets)
+
         if step.type in SENDING:
             self.send(block, step, sources if step.type == "s" else targets)
         block.clock[block.number] = block.done + 1

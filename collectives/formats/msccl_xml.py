@@ -217,6 +217,7 @@ def _channels(lowered: Lowered) -> Channels:
     }
     channel: dict[tuple[int, int], int] = {}
     num_channels = 0
+
     for connection in range(MAX_CONNECTIONS):
         distances = sorted(
             {(receiver - sender) % world_size for sender, receiver, own in ends if own == connection}
@@ -226,6 +227,7 @@ def _channels(lowered: Lowered) -> Channels:
             for number, distance in enumerate(distances)
         }
         num_channels += -(-len(distances) // DISTANCES_PER_CHANNEL)
+
     return {
         (sender, receiver, connection): channel[(receiver - sender) % world_size, connection]
         for sender, receiver, connection in ends
@@ -264,6 +266,7 @@ def _lines(
         f'i_chunks="{lowered.input_chunks}" o_chunks="{lowered.output_chunks}" '
         f's_chunks="{lowered.scratch_chunks}"'
     )
+
     for rank, blocks in enumerate(gpus):
         yield f'  <gpu id="{rank}" {chunks}>'
         for block in blocks:
@@ -273,6 +276,7 @@ def _lines(
             yield from map(_spell, block.steps)
             yield "    </tb>"
         yield "  </gpu>"
+
     yield "</algo>"
 
 

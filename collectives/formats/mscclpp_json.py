@@ -59,6 +59,7 @@ def to_mscclpp_json(algorithm: Algorithm, world_size: int, *, reduction: str = "
     rounds = _rounds(lowered)
     channels = _channels(lowered)
     gpus = []
+
     for rank, steps in enumerate(lowered.ranks):
         sequence = _Sequence(rank, staged, rounds, reduction)
         for step in steps:
@@ -72,6 +73,7 @@ def to_mscclpp_json(algorithm: Algorithm, world_size: int, *, reduction: str = "
                 f"{MAX_SEMAPHORES + 1} in order; use fewer ranks, or an algorithm with fewer messages"
             )
         gpus.append(_gpu(rank, lowered, blocks, channels[rank], scratch_chunks))
+
     return {
         "name": lowered.algorithm,
         "collective": lowered.collective,
@@ -124,7 +126,9 @@ class _Sequence:
                 self.reduce(target, sources)
             else:
                 self.move("copy", (sources[-1],), target)
+
         self.synchronise("signal", [(message.sender, self.rank) for message in step.receives])
+
         for number in sorted({self.rounds[message] for message in [*step.sends, *step.receives]}):
             sends = [message for message in step.sends if self.rounds[message] == number]
             connections = [(self.rank, message.receiver) for message in sends]
@@ -135,10 +139,13 @@ class _Sequence:
             self.synchronise("signal", connections)
             arriving = [message for message in step.receives if self.rounds[message] == number]
             self.synchronise("wait", [(message.sender, self.rank) for message in arriving])
+
         together: defaultdict[BufferSpan, list[BufferSpan]] = defaultdict(list)
+
         for message in step.receives:
             if message.reduces:
                 together[message.target].append(self.staged[message])
+
         for target, sources in together.items():
             self.reduce(target, sources)
 
@@ -210,6 +217,7 @@ def _rounds(lowered: Lowered) -> dict[LoweredMessage, int]:
     rounds: dict[LoweredMessage, int] = {}
     position = [0] * len(lowered.ranks)
     number = 0
+
     while True:
         here = [
             steps[at] if at < len(steps) else LoweredStep()

@@ -236,6 +236,7 @@ class Pattern:
         sizes = MostlyEqual(chunking.nbytes(0, length))
         if chunking.num_parts == 1 and chunking.num_not_empty <= 3:
             unusual, sizes = range(chunking.num_not_empty), MostlyEqual(0)
+
         for position, message in zip(positions, messages, strict=True):
             chunks: Any = row[position].chunk
             in_buffer = isinstance(chunks, RankArray) and chunks.highest + length <= chunking.num_chunks
@@ -246,6 +247,7 @@ class Pattern:
                 number = int(message[rank])
                 if number < len(self.source):
                     sizes.others[number] = chunking.nbytes(chunks.at(rank), length)
+
         return sizes
 
     def _sizes(self, row: Step, positions: list[int], messages: Int64Array, chunking: Chunking) -> Int64Array:

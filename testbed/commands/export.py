@@ -103,6 +103,7 @@ def export(
         print(exported.text, end="")
         return
     write_text(output, exported.text)
+
     if as_json:
         facts: dict[str, Any] = {
             "format": format.value,

@@ -201,27 +201,37 @@ def _prove(algorithm: Algorithm, sizes: Sequence[int], advance: Advance, budget:
 def _print(outcomes: Sequence[Outcome], budget: int | None) -> None:
     console = stdout_console()
     console.print(proof_table(outcomes))
+
     for outcome in outcomes:
         if outcome.evidence is not None:
             console.print(f"\n{outcome.evidence}", markup=False, soft_wrap=True)
+
     refusals: dict[tuple[str, int], list[str]] = {}
+
     for outcome in outcomes:
         if outcome.reason is not None:
             who = f"{outcome.algorithm} ({outcome.collective})"
             refusals.setdefault((outcome.reason, len(outcome.refused)), []).append(who)
+
     if refusals:
         console.print()
+
     for (reason, count), names in refusals.items():
         line = f"{', '.join(names)}: refused for {count} world size{'s'[: count > 1]}: {reason}"
         console.print(line, markup=False)
+
     skipped: dict[tuple[int, ...], list[str]] = {}
+
     for outcome in outcomes:
         if outcome.left_out:
             skipped.setdefault(outcome.left_out, []).append(f"{outcome.algorithm} ({outcome.collective})")
+
     if skipped:
         console.print(f"\nLeft out, as a proof would go through more than about {budget} operations:")
+
     for sizes, names in skipped.items():
         console.print(f"  {', '.join(map(str, sizes))} ranks: {', '.join(names)}", markup=False)
+
     brief = BRIEF if len(outcomes) > MAX_DETAILED else ""
     console.print(f"\n{LEGEND}{brief}\nProved by {MODEL}.", style="dim")
 
@@ -252,6 +262,7 @@ def proof_table(outcomes: Sequence[Outcome]) -> Table:
     figures = ("ranks", "steps", "messages", "sent", "bound", "sent / bound")
     rows: list[tuple[str, ...]] = []
     above = ""
+
     for outcome in outcomes:
         scope = f"{len(outcome.proofs)} of {outcome.wanted} world sizes"
         if outcome.refused or outcome.left_out:
@@ -266,8 +277,10 @@ def proof_table(outcomes: Sequence[Outcome]) -> Table:
             rows.append((*lead, *row))
             lead = ("", "", "")
         above = outcome.collective
+
     shown = [0, 1, 2, 3, 4, 6, 7, 8] if named else [1, 2, 3, 4, 5, 6, 7, 8]
     columns = ("collective", "algorithm", "proved for", *figures)
+
     return table(
         [columns[column] for column in shown],
         [[row[column] for column in shown] for row in rows],

@@ -72,8 +72,10 @@ def table(
             no_wrap=not text,
             overflow="fold" if text else "ellipsis",
         )
+
     for row in rows:
         result.add_row(*row)
+
     return result
 
 

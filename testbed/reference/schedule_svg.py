@@ -92,20 +92,25 @@ def schedule_svg(schedule: ProgramSchedule) -> str:
     width = max(_MIN_WIDTH, legend_width, _LEFT + column * schedule.world_size + _RIGHT)
     centres = [_LEFT + column * (rank + 0.5) for rank in range(schedule.world_size)]
     svg = _canvas(schedule, width, tops[-1] + _BOTTOM)
+
     for step, height in enumerate(heights):
         if step % 2 == 0:
             band = {"x": "0", "y": _number(tops[step]), "width": _number(width), "height": _number(height)}
             ElementTree.SubElement(svg, "rect", {"class": "band", **band})
         _text(svg, "step", _LEFT - 12, tops[step] + _MARGIN + 13, f"step {step}")
+
     for rank, x in enumerate(centres):
         for y in (_TOP - 10, tops[-1] + 18):
             _text(svg, "rank", x, y, f"rank {rank}")
         ends = {"x1": _number(x), "x2": _number(x), "y1": _number(_TOP), "y2": _number(tops[-1])}
         ElementTree.SubElement(svg, "line", {"class": "line", **ends})
+
     for (rank, step), labels in cells.items():
         _place(labels, centres[rank], tops[step] + _MARGIN)
+
     _draw_labels(svg, cells, _arrivals(schedule, centres, tops, column))
     ElementTree.indent(svg, "")
+
     return ElementTree.tostring(svg, encoding="unicode") + "\n"
 
 
@@ -214,6 +219,7 @@ def _canvas(schedule: ProgramSchedule, width: float, height: float) -> ElementTr
     ElementTree.SubElement(svg, "desc").text = what
     ElementTree.SubElement(svg, "style").text = _STYLE
     definitions = ElementTree.SubElement(svg, "defs")
+
     for kind, head, look in (
         ("reduce", "M0 0L8 4L0 8z", {"style": "fill: #0072b2; stroke: none; marker: none"}),
         ("overwrite", "M1 1L7 4L1 7", {"style": "stroke: #d55e00; marker: none"}),
@@ -222,9 +228,11 @@ def _canvas(schedule: ProgramSchedule, width: float, height: float) -> ElementTr
         how = {"orient": "auto", "markerUnits": "userSpaceOnUse"}
         marker = ElementTree.SubElement(definitions, "marker", {"id": kind, **size_of_head, **how})
         ElementTree.SubElement(marker, "path", {"d": head, **look})
+
     ElementTree.SubElement(svg, "rect", {**size, "fill": "#fff"})
     _text(svg, "title", 14, 26, title)
     x = 14.0
+
     for kind, meaning in _legend(schedule):
         group = ElementTree.SubElement(svg, "g", {"class": kind})
         sample = _Label(kind, "n", x=x + 10, y=42)
@@ -233,6 +241,7 @@ def _canvas(schedule: ProgramSchedule, width: float, height: float) -> ElementTr
         _draw_label(group, sample)
         _text(svg, "", x + (50 if kind != "local" else 26), 54.5, meaning)
         x += _legend_width(meaning)
+
     return svg
 
 

@@ -76,6 +76,7 @@ def _long_tables(points: Sequence[Point], only_ranks: Sequence[int] | None) -> I
         ]
         places = dict.fromkeys((point.network, point.ranks) for point in own)
         rows, shown = [], ("", 0)
+
         for place in places:
             for point in own:
                 if (point.network, point.ranks) != place:
@@ -92,4 +93,5 @@ def _long_tables(points: Sequence[Point], only_ranks: Sequence[int] | None) -> I
                     ]
                 )
                 shown = place
+
         yield table(columns, rows, title=profile)

@@ -57,8 +57,10 @@ def comparison(results: Sequence[Simulated]) -> Table:
     least: dict[int, int] = {}
     for own in results:
         least[own.run.nbytes] = min(own.run.time_ps, least.get(own.run.nbytes, own.run.time_ps))
+
     several_sizes = len(least) > 1
     rows = []
+
     for number, own in enumerate(results):
         run, bottleneck = own.run, own.run.links.bottleneck if own.has_links else None
         best = run.time_ps == least[run.nbytes] and len(results) > len(least)
@@ -75,11 +77,13 @@ def comparison(results: Sequence[Simulated]) -> Table:
             run.engine,
         ]
         rows.append([f"[bold]{cell}[/bold]" if best and cell else cell for cell in cells])
+
     heads = (
         "algorithm\n", "bottleneck\n", "used\n", "time\n", "time /\nfloor", "algbw\n(GB/s)", "busbw\n(GB/s)",
         "engine\n",
     )  # fmt: skip
     lead = ("size\n",) if several_sizes else ()
+
     return table((*lead, *heads), rows, text_columns=2 + len(lead))
 
 

@@ -60,6 +60,7 @@ def time_tables(rows: Sequence[Row], width: int) -> Iterator[Table]:
     names = sorted({row.algorithm for row in rows})
     best = winners(rows)
     columns: list[list[str]] = []
+
     for size in sorted({row.size_bytes for row in rows}):
         here = {row.algorithm: row for row in rows if row.size_bytes == size}
         floor = max((row.floor_us for row in here.values() if row.floor_us is not None), default=None)
@@ -73,11 +74,13 @@ def time_tables(rows: Sequence[Row], width: int) -> Iterator[Table]:
         if floor is not None:
             cells.append(f"{floor / scale:.{digits}f}")
         columns.append(cells)
+
     lead = ["algorithm\n", *names, *(["floor"] if len(columns[0]) > len(names) + 1 else [])]
     widest = max(len(part) for cells in columns for cell in cells for part in cell.split("\n"))
     fitting = max(1, (width - max(map(len, lead))) // (widest + _GAP))
     num_tables = -(-len(columns) // fitting)
     abreast = -(-len(columns) // num_tables)
+
     for first in range(0, len(columns), abreast):
         shown = [[escape(name) for name in lead], *columns[first : first + abreast]]
         heads, *lines = zip(*shown, strict=True)

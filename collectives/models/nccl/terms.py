@@ -76,6 +76,7 @@ class NcclCall:
         """Return whether the hardware and the number of ranks allow *algorithm*."""
         several = self.num_nodes > 1
         collnet = several and self.hardware.collnet is not None and self.ranks_per_node <= _MAX_COLLNET_RANKS
+
         match algorithm:
             case "CollNetDirect":
                 hardware = self.hardware
@@ -97,6 +98,7 @@ class NcclCall:
                 )
             case "PAT":
                 return self.ranks_per_node == 1
+
         return True
 
     def _has_ll128(self) -> bool:
@@ -208,6 +210,7 @@ class NcclCall:
         card = self.hardware.net_latency_ps / _PS_PER_US
         inter += 2 * card if protocol == "Simple" else card  # Simple flushes
         others, levels = self.ranks_per_node - 1, self.num_nodes.bit_length() - 1
+
         match algorithm:
             case "Ring":
                 return self._ring_latency(base, intra, inter, protocol)

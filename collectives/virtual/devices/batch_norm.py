@@ -58,11 +58,13 @@ def _forward(layer: Any, tensor: Tensor) -> Tensor:
     layer._check_non_zero_input_channels(tensor)
     running_mean = running_var = None
     momentum = layer.momentum or 0.0
+
     if layer.track_running_stats:
         running_mean, running_var = layer.running_mean, layer.running_var
         layer.num_batches_tracked.add_(1)
         if layer.momentum is None:
             momentum = 1.0 / layer.num_batches_tracked.item()
+
     result: Tensor = Synchronized.apply(
         tensor,
         layer.weight,
@@ -74,6 +76,7 @@ def _forward(layer: Any, tensor: Tensor) -> Tensor:
         group,
         dist.get_world_size(group),
     )
+
     return result
 
 

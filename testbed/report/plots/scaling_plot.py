@@ -36,6 +36,7 @@ def plot_scaling(points: Sequence[Point], path: Path, *, title: str, note: str) 
         )
         for network, own in zip(networks, columns, strict=True)
     ]
+
     exposed = [
         Panel(
             "exposed communication (ms per step)",

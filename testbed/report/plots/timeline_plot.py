@@ -58,10 +58,13 @@ class Timeline:
         ends = {rank: _last_two_ends(report, rank) for rank in ranks}
         zero, until = min(start for start, _ in ends.values()), max(end for _, end in ends.values())
         by_rank: dict[int, list[Span]] = defaultdict(list)
+
         for span in trace.spans:
             by_rank[span.rank].append(span)
+
         met = _both_there(trace.spans)
         computed, communicated, waited = [], [], []
+
         for rank in ranks:
             passes: dict[str, list[Piece]] = defaultdict(list)
             under_way, busy = [], []
@@ -79,6 +82,7 @@ class Timeline:
             computed.append(dict(passes))
             communicated.append(_merged(under_way))
             waited.append(_between(_merged(busy), own_start - zero, own_end - zero))
+
         return cls(ranks, computed, communicated, waited, until - zero)
 
 
@@ -96,6 +100,7 @@ def plot_timeline(trace: Trace, report: VirtualReport, path: Path, *, title: str
     scale, unit = _unit(timeline.until_ps)
     figure = new_figure(9.5, 1.7 + 0.42 * len(timeline.ranks))
     panel = figure.subplots()
+
     for row, rank in enumerate(timeline.ranks):
         for name, pieces in timeline.computed[rank].items():
             panel.broken_barh(_bars(pieces, scale), (row + _TOP, _THICK), color=_PASSES.get(name, _OTHER))
@@ -108,6 +113,7 @@ def plot_timeline(trace: Trace, report: VirtualReport, path: Path, *, title: str
         panel.broken_barh(_bars(timeline.waited[rank], scale), (row + _TOP, _THICK), **hatched)
         below = (row + _TOP + _THICK, _THIN)
         panel.broken_barh(_bars(timeline.communicated[rank], scale), below, color=_COMMUNICATION)
+
     _add_legend(panel, timeline)
     panel.set_ylim(len(timeline.ranks), 0)
     panel.set_xlim(0, timeline.until_ps * scale)
