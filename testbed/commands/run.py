@@ -59,13 +59,14 @@ class ClusterOptions:
         typer.Option(
             metavar="MODEL",
             help="How computation takes time: a device (h100, FILE.toml), profile:FILE.json, measured, "
-            "measured:0.1 (times so much), or none but what the script charges.",
+            "measured:0.1 (processor time times 0.1). By default only what the script charges takes time.",
         ),
     ] = "none"
     algorithm: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="Of all-reduce, of each (all_reduce=ring,all_gather=bruck), or auto."
+            metavar="NAME",
+            help="All-reduce algorithm, one for each collective (all_reduce=ring,all_gather=bruck), or auto.",
         ),
     ] = "ring"
 

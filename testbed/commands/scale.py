@@ -45,13 +45,15 @@ def scale(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="When buckets start, such as wait_free or priority:credits=2; all; see docs/strategies.md; "
+            help="Overlap strategy, such as wait_free or priority:credits=2; all; see docs/strategies.md; "
             f"may be repeated. By default {', '.join(DEFAULT_STRATEGIES)}.",
         ),
     ] = None,
     algorithm: Annotated[
         str,
-        typer.Option(metavar="NAME", help="Of the all-reduce: a name, name:key=value, or FILE.py:FUNCTION."),
+        typer.Option(
+            metavar="NAME", help="Algorithm of the all-reduce: a name, name:key=value, or FILE.py:FUNCTION."
+        ),
     ] = "ring",
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it too: .png, .svg or .pdf.")

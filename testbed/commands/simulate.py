@@ -64,8 +64,8 @@ def simulate(
         list[str],
         typer.Argument(
             metavar="ALGORITHM...",
-            help="Names, name:key=value, FILE.py:FUNCTION, FILE.xml; auto: the cheapest; nvls: by the "
-            "switches; all: those that ship. Several are compared.",
+            help="Names, name:key=value, FILE.py:FUNCTION, FILE.xml; auto: the cheapest; nvls: reduced "
+            "in the switches; all: those that ship. Several are compared.",
         ),
     ],
     network: Annotated[
@@ -81,10 +81,12 @@ def simulate(
     ] = None,
     nbytes: Annotated[
         str,
-        typer.Option(metavar="SIZES", help="Of the buffer: 64M, a list 4K,1M, or 4K-1G (times --factor)."),
+        typer.Option(
+            metavar="SIZES", help="Buffer sizes: 64M, a list 4K,1M, or a range 4K-1G (times --factor)."
+        ),
     ] = "64M",
     factor: Annotated[int, typer.Option(metavar="N", help="Step of a range of sizes.")] = 2,
-    collective: Annotated[str, typer.Option(metavar="NAME", help="What is carried out.")] = "all_reduce",
+    collective: Annotated[str, typer.Option(metavar="NAME", help="Collective to simulate.")] = "all_reduce",
     placement: Annotated[
         str,
         typer.Option(
@@ -101,17 +103,19 @@ def simulate(
         Model, typer.Option(help="links: messages share links; nccl: what NCCL expects.")
     ] = Model.LINKS,
     protocol: Annotated[
-        NcclProtocol | None, typer.Option(help="Of NCCL: what it leaves of a link, and its latency.")
+        NcclProtocol | None,
+        typer.Option(help="NCCL protocol, which takes bandwidth from links and adds latency."),
     ] = None,
     overhead: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Of each message, on either side, such as 1us.")
+        str | None,
+        typer.Option(metavar="TIME", help="Software overhead of each message, on either side, such as 1us."),
     ] = None,
     reduction_bandwidth: Annotated[
         str | None,
         typer.Option(metavar="RATE", help="At which a rank reduces, such as 200GB/s; else at no cost."),
     ] = None,
     jitter: Jitter = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Of the jitter.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the jitter.")] = 0,
     straggler: Annotated[
         list[str] | None,
         typer.Option(metavar="RANK:FACTOR", help="A slow place: 3:2, or late: 3:+1ms. May be repeated."),
@@ -137,7 +141,7 @@ def simulate(
 ) -> None:
     """Predict how long a collective takes on a network, and see where its time goes.
 
-    One algorithm at one size is told in full; several are compared, with the bottleneck of each.
+    One algorithm at one size is reported in full; several are compared, with the bottleneck of each.
     """
     from sim import load_network
     from testbed.studies.simulation import SimulationRequest, entries_of

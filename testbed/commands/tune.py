@@ -29,17 +29,19 @@ def tune(
     profile: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="What a rank computes; see testbed profile.")
     ] = "resnet50",
-    network: Annotated[str, typer.Option(metavar="NAME|FILE", help="What it runs on.")] = "switch-100g",
+    network: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="Network: a preset or a file.")
+    ] = "switch-100g",
     ranks: Annotated[int, typer.Option(metavar="N", min=1, help="World size.")] = 64,
     algorithm: Annotated[
         str,
         typer.Option(
             metavar="LIST|all",
-            help="Of the all-reduce, separated by commas; torch's own DDP is taken to run the first.",
+            help="All-reduce algorithms, separated by commas; torch's own DDP is taken to run the first.",
         ),
     ] = "ring",
     strategy: Annotated[
-        str, typer.Option(metavar="LIST|all", help="When buckets start, separated by commas.")
+        str, typer.Option(metavar="LIST|all", help="Overlap strategies, separated by commas.")
     ] = "wait_free",
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the curve too: .png, .svg or .pdf.")
