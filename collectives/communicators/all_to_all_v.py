@@ -38,23 +38,23 @@ def all_to_all_v(
         output_splits: elements of each part of *output*.
         input_splits: elements of each part of *tensor*.
         transport: moves the messages.
-        call: names the operation, and decides the channel.
+        call: names the operation, and decides the fingerprint.
 
     Raises:
         MismatchError: this rank and another disagree about the size of a part; names all such.
     """
-    rank, world_size, channel = transport.rank, transport.world_size, call.channel()
+    rank, world_size, fingerprint = transport.rank, transport.world_size, call.fingerprint()
     own = list(zip(input_splits, output_splits, strict=True))
     sizes = torch.tensor(own, dtype=torch.int64, device=tensor.device)
     telling = Buffer.for_program(direct_all_to_all, world_size, sizes.view(-1), sizes.element_size())
-    yield from execute(direct_all_to_all, telling, transport, channel)
+    yield from execute(direct_all_to_all, telling, transport, fingerprint)
 
     told: list[list[int]] = sizes.tolist()
     agreed = [peer for peer in range(world_size) if (told[peer][1], told[peer][0]) == own[peer]]
 
     starts = tuple(accumulate((*input_splits, *output_splits), initial=0))
     buffer = Buffer(Splits(starts, world_size, tensor.element_size()), tensor, output)
-    yield from execute(_among(agreed), buffer, transport, channel)
+    yield from execute(_among(agreed), buffer, transport, fingerprint)
 
     disagreements = []
     for peer in set(range(world_size)).difference(agreed):

@@ -14,7 +14,7 @@ from collectives.program.chunking import Buffer
 class CallCheck:
     """Returns, when called, as soon as every rank has called with an equal `Call`.
 
-    A barrier whose messages travel in the call's own channel: those of ranks whose calls differ
+    A barrier whose messages carry the call's own fingerprint: those of ranks whose calls differ
     never meet, so they wait, and the failure of the wait names them.
     """
 
@@ -29,5 +29,5 @@ class CallCheck:
         """
         token = torch.zeros(1, dtype=torch.uint8)
         buffer = Buffer.for_program(tree, self.transport.world_size, token, 1)
-        execution = execute(tree, buffer, self.transport, call.channel())
+        execution = execute(tree, buffer, self.transport, call.fingerprint())
         self.transport.start(execution, call).wait()

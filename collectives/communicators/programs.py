@@ -117,7 +117,7 @@ class ProgramLauncher:
         data = flat(whole)
         reduce = REDUCE[request.op or "sum"]
         buffer = Buffer.for_program(algorithm, self.world_size, data, data.element_size(), reduce)
-        yield from self._carry_out(algorithm, buffer, self.transport, call.channel())
+        yield from self._carry_out(algorithm, buffer, self.transport, call.fingerprint())
 
         has_part = request.collective in ("reduce_scatter", "scatter")
         request.finish(self._own_part(data) if has_part else data, self.world_size)
@@ -127,7 +127,7 @@ class ProgramLauncher:
         assert tensor is not None
         data = flat(tensor)
         buffer = Buffer(Chunking(len(data), 1, data.element_size()), data)
-        yield from execute(algorithm, buffer, self.transport, call.channel())
+        yield from execute(algorithm, buffer, self.transport, call.fingerprint())
         request.finish(data, self.world_size)
 
     def _exchange_parts(self, request: Request, call: Call) -> Execution:

@@ -1,7 +1,7 @@
 """Call: the fingerprint of what a rank has called, equal on all ranks of the call.
 
-Every call of a communicator has a sequence number and a fingerprint.  The fingerprint decides
-the channel of its messages, so messages of calls that differ never meet: a mismatch cannot
+Every call of a communicator has a sequence number and a fingerprint.  Its
+messages carry the fingerprint, so messages of calls that differ never meet: a mismatch cannot
 corrupt data, it becomes a wait.  When a wait ends in failure, the ranks' reports, laid side by
 side, name the culprit (`collectives.execution.blame.judge`).
 
@@ -48,8 +48,8 @@ class Call:
     root: int | None = None
     lane: Lane = None
 
-    def channel(self) -> int:
-        """Return the channel of this call's messages: 30 bits, the same in every process."""
+    def fingerprint(self) -> int:
+        """Return what this call's messages carry: 30 bits, the same in every process."""
         return zlib.crc32(repr(self).encode()) & 0x3FFF_FFFF
 
     def at(self, places: Sequence[int]) -> Call:

@@ -15,7 +15,7 @@ from collectives.program import Algorithm, Step
 from collectives.program.chunking import Buffer
 
 
-def execute(algorithm: Algorithm, buffer: Buffer, transport: Poster, channel: int) -> Execution:
+def execute(algorithm: Algorithm, buffer: Buffer, transport: Poster, fingerprint: int) -> Execution:
     """Yield one handle per step of this rank's program; go on when the step is complete.
 
     When the generator ends, nothing reads or writes the buffer any more.
@@ -23,8 +23,8 @@ def execute(algorithm: Algorithm, buffer: Buffer, transport: Poster, channel: in
     for step in algorithm.steps(transport.rank, transport.world_size):
         operations = buffer.without_empty(step)
         if operations:
-            yield transport.post(operations, buffer, channel)
-    rest = transport.drain(channel)
+            yield transport.post(operations, buffer, fingerprint)
+    rest = transport.drain(fingerprint)
     if rest is not None:
         yield rest
 

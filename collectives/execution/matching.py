@@ -1,6 +1,6 @@
 """Matching of sends and receives: the one rule by which messages find each other.
 
-From one rank to another, on one channel, the n-th send that is posted meets the n-th receive that is
+From one rank to another, under one fingerprint, the n-th send that is posted meets the n-th receive that is
 posted, whichever of the two comes first.  Nothing else matters: not the size, not the step, not the
 time.  So what a message brings is decided by the programs alone, and is the same on threads, in
 virtual time and in a proof; transports over libraries that match messages themselves must do the same.
@@ -18,7 +18,7 @@ Side = TypeVar("Side")
 """One side of a message: all that whoever posts it will need when it meets the other."""
 
 Queues: TypeAlias = dict[tuple[int, int, int], deque[Side]]
-"""By source, destination and channel; none is empty."""
+"""By source, destination and fingerprint; none is empty."""
 
 
 class Matching(Generic[Side]):
@@ -29,20 +29,20 @@ class Matching(Generic[Side]):
         self._receives: Queues[Side] = {}
 
     def post(
-        self, rank: int, operation: Send | Recv | RecvReduce, channel: int, side: Side
+        self, rank: int, operation: Send | Recv | RecvReduce, fingerprint: int, side: Side
     ) -> tuple[Side, Side] | None:
         """Post *operation* of *rank*: return both sides of its message, the sender's first, if they have met.
 
         None: *side* waits for the other.
         """
         if isinstance(operation, Send):
-            key = rank, operation.peer, channel
+            key = rank, operation.peer, fingerprint
             other = _next(self._receives, key)
             if other is not None:
                 return side, other
             _append(self._sends, key, side)
         else:
-            key = operation.peer, rank, channel
+            key = operation.peer, rank, fingerprint
             other = _next(self._sends, key)
             if other is not None:
                 return other, side

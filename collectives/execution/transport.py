@@ -52,16 +52,16 @@ class Poster(Protocol):
     def world_size(self) -> int:
         """Number of ranks."""
 
-    def post(self, step: Step, buffer: Buffer, channel: int) -> Any:
+    def post(self, step: Step, buffer: Buffer, fingerprint: int) -> Any:
         """Start all operations of *step* and return a handle on their completion.
 
-        Messages match in order per (source, destination, *channel*); no operation of *step* is
+        Messages match in order per (source, destination, *fingerprint*); no operation of *step* is
         empty.  The handle is whatever drives the execution knows how to wait for.  It may be
         complete while sends still read from chunks that no later step writes.
         """
 
-    def drain(self, channel: int) -> Any:
-        """Return a handle on the sends of *channel* that still read their chunks, or None if there are none.
+    def drain(self, fingerprint: int) -> Any:
+        """Return a handle on sends under *fingerprint* that still read their chunks, or None.
 
         Only the end of a program tells which sends no later step waits for, and only then may somebody
         write to the buffer again.  A transport whose steps are complete when their sends are returns None.
@@ -71,7 +71,7 @@ class Poster(Protocol):
 class Transport(Poster, Protocol):
     """Moves the messages of a step between ranks.
 
-    An implementer decides: how messages of different *channels* are kept apart; where a
+    An implementer decides: how messages of different *fingerprints* are kept apart; where a
     receive is staged (a step's sends read what the chunks held when it began); what a handle
     is; and how an execution, which yields one handle per step, is driven to its end.
     """

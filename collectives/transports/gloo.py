@@ -1,6 +1,6 @@
 """Messages by the point-to-point calls of a Gloo process group.
 
-Gloo has tags, which carry the channel.  It cannot say whether an operation is complete without
+Gloo has tags, which carry the fingerprint.  It cannot say whether an operation is complete without
 waiting for it, and a wait that times out closes the connection.  So a receive is watched from
 outside: its last bytes are filled with a random pattern, and when they have changed the message
 has arrived, and waiting for it does not block.  Should the data equal the pattern, that early
@@ -76,9 +76,9 @@ class GlooTransport:
         self.sends: dict[int, list[_Sending]] = {}
         self._spare: list[torch.Tensor] = []
 
-    def post(self, step: Step, buffer: Buffer, channel: int) -> _GlooStep:
+    def post(self, step: Step, buffer: Buffer, fingerprint: int) -> _GlooStep:
         """Start all operations of *step*."""
-        return _GlooStep(self, step, buffer, channel)
+        return _GlooStep(self, step, buffer, fingerprint)
 
     def borrow(self, nbytes: int) -> torch.Tensor:
         """Return at least *nbytes* of host memory for a message; see `give_back`.
@@ -96,9 +96,9 @@ class GlooTransport:
         self._spare.sort(key=lambda spare: spare.nbytes)
         del self._spare[:-_MAX_SPARE]
 
-    def drain(self, channel: int) -> _Drain | None:
+    def drain(self, fingerprint: int) -> _Drain | None:
         """Return a handle on the sends that are left at the end."""
-        return _Drain(self, channel) if channel in self.sends else None
+        return _Drain(self, fingerprint) if fingerprint in self.sends else None
 
     def start(self, execution: Execution, call: Call) -> ProgressWork:
         """Start *execution*; it progresses whenever this rank calls."""
@@ -108,29 +108,29 @@ class GlooTransport:
         """Advance what is in flight."""
         self.queue.poll()
 
-    def tag(self, channel: int) -> int:
-        """Return the Gloo tag of *channel*: 30 bits."""
-        return zlib.crc32(f"{self.number}/{channel}".encode()) & 0x3FFF_FFFF
+    def tag(self, fingerprint: int) -> int:
+        """Return the Gloo tag for *fingerprint*: 30 bits."""
+        return zlib.crc32(f"{self.number}/{fingerprint}".encode()) & 0x3FFF_FFFF
 
-    def is_read(self, channel: int, span: tuple[int, int]) -> bool:
-        """Return whether a send of *channel* that reads elements of *span* is under way."""
-        return any(sending.overlaps(span) and not sending.over for sending in self.sends.get(channel, ()))
+    def is_read(self, fingerprint: int, span: tuple[int, int]) -> bool:
+        """Return whether a send under *fingerprint* that reads elements of *span* is under way."""
+        return any(sending.overlaps(span) and not sending.over for sending in self.sends.get(fingerprint, ()))
 
-    def observe_sends(self, channel: int, timeout: float) -> None:
-        """Have it noticed when the sends of *channel* have been taken."""
-        for sending in self.sends.get(channel, ()):
+    def observe_sends(self, fingerprint: int, timeout: float) -> None:
+        """Have it noticed when the sends under *fingerprint* have been taken."""
+        for sending in self.sends.get(fingerprint, ()):
             sending.observe(timeout)
 
-    def await_sends(self, channel: int, span: tuple[int, int] | None, deadline: float) -> None:
-        """Wait for the sends of *channel* that read elements of *span*, or for all."""
+    def await_sends(self, fingerprint: int, span: tuple[int, int] | None, deadline: float) -> None:
+        """Wait for the sends under *fingerprint* that read elements of *span*, or for all."""
         kept = []
-        for sending in self.sends.pop(channel, []):
+        for sending in self.sends.pop(fingerprint, []):
             if span is None or sending.overlaps(span):
                 sending.wait(deadline)
             else:
                 kept.append(sending)
         if kept:
-            self.sends[channel] = kept
+            self.sends[fingerprint] = kept
 
 
 class _Sending:
@@ -202,15 +202,15 @@ class _Receiving:
 class _GlooStep:
     """A step that has been posted; a `collectives.execution.transport.Handle`."""
 
-    def __init__(self, transport: GlooTransport, step: Step, buffer: Buffer, channel: int) -> None:
+    def __init__(self, transport: GlooTransport, step: Step, buffer: Buffer, fingerprint: int) -> None:
         self.transport = transport
         self.step = step
         self.buffer = buffer
-        self.channel = channel
+        self.fingerprint = fingerprint
         self.incoming: dict[int, torch.Tensor] = {}
         self.receives: dict[int, _Receiving] = {}
         self.staged: dict[int, torch.Tensor] = {}
-        tag = transport.tag(channel)
+        tag = transport.tag(fingerprint)
 
         read = [_span(buffer, operation) for operation in step if isinstance(operation, Send)]
         for position, operation in enumerate(step):
@@ -225,17 +225,17 @@ class _GlooStep:
                 data = buffer.view(operation).cpu()
                 work = transport.group.send([data.view(torch.uint8)], operation.peer, tag)
                 sending = _Sending(work, operation.peer, _span(buffer, operation), data)
-                transport.sends.setdefault(channel, []).append(sending)
+                transport.sends.setdefault(fingerprint, []).append(sending)
 
     def done(self) -> bool:
         return self._all_arrived() and not any(
-            self.transport.is_read(self.channel, _span(self.buffer, self.step[position]))
+            self.transport.is_read(self.fingerprint, _span(self.buffer, self.step[position]))
             for position in (*self.incoming, *self.staged)
         )
 
     def observe(self, timeout: float) -> None:
         if self._all_arrived():
-            self.transport.observe_sends(self.channel, timeout)
+            self.transport.observe_sends(self.fingerprint, timeout)
 
     def _all_arrived(self) -> bool:
         return all(receiving.arrived() for receiving in self.receives.values())
@@ -249,7 +249,7 @@ class _GlooStep:
                 self.incoming[position] = receiving.data.to(self.buffer.data.device)
         for position in self.incoming:
             span = _span(self.buffer, self.step[position])
-            self.transport.await_sends(self.channel, span, deadline)
+            self.transport.await_sends(self.fingerprint, span, deadline)
         land(self.step, self.buffer, self.incoming)
         for raw in self.staged.values():
             self.transport.give_back(raw)
@@ -264,9 +264,9 @@ class _GlooStep:
         span = _span(self.buffer, operation)
         if isinstance(operation, Recv) and target.device.type == "cpu":
             if self.transport.queue.wait_until is not None:
-                self.transport.await_sends(self.channel, span, self.transport.queue.wait_until)
+                self.transport.await_sends(self.fingerprint, span, self.transport.queue.wait_until)
             read_here = any(start < span[1] and span[0] < stop for start, stop in read)
-            if not read_here and not self.transport.is_read(self.channel, span):
+            if not read_here and not self.transport.is_read(self.fingerprint, span):
                 return target
         raw = self.staged[position] = self.transport.borrow(target.nbytes)
         return raw[: target.nbytes].view(target.dtype)
@@ -275,18 +275,18 @@ class _GlooStep:
 class _Drain:
     """The sends that are left at the end of an execution; a `collectives.execution.transport.Handle`."""
 
-    def __init__(self, transport: GlooTransport, channel: int) -> None:
+    def __init__(self, transport: GlooTransport, fingerprint: int) -> None:
         self.transport = transport
-        self.channel = channel
+        self.fingerprint = fingerprint
 
     def done(self) -> bool:
-        return all(sending.over for sending in self.transport.sends[self.channel])
+        return all(sending.over for sending in self.transport.sends[self.fingerprint])
 
     def observe(self, timeout: float) -> None:
-        self.transport.observe_sends(self.channel, timeout)
+        self.transport.observe_sends(self.fingerprint, timeout)
 
     def wait(self, timeout: float) -> None:
-        self.transport.await_sends(self.channel, None, time.monotonic() + timeout)
+        self.transport.await_sends(self.fingerprint, None, time.monotonic() + timeout)
 
     def doing(self) -> str:
         return "its last messages have not been taken"

@@ -63,11 +63,11 @@ class NcclTransport:
         # NCCL's first call must be one in which every rank takes part, which a step need not be.
         dist.all_reduce(torch.zeros(1, device=device), group=group)
 
-    def post(self, step: Step, buffer: Buffer, channel: int) -> _NcclStep:
+    def post(self, step: Step, buffer: Buffer, fingerprint: int) -> _NcclStep:
         """Enqueue all operations of *step* on the current stream."""
         return _NcclStep(self, step, buffer)
 
-    def drain(self, channel: int) -> None:
+    def drain(self, fingerprint: int) -> None:
         """Return None: everything is in order on the stream of its lane."""
 
     def start(self, execution: Execution, call: Call) -> NcclWork:

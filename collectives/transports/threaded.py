@@ -64,7 +64,7 @@ class ThreadedTransport:
         self.queue = ProgressQueue(timeout, self._explain)
         self.clock = self.queue.clock
 
-    def post(self, step: Step, buffer: Buffer, channel: int) -> _StepInFlight:
+    def post(self, step: Step, buffer: Buffer, fingerprint: int) -> _StepInFlight:
         """Start all operations of *step*."""
         in_flight = _StepInFlight(self.meeting_point, step, buffer)
         with self.meeting_point.changed:
@@ -72,13 +72,15 @@ class ThreadedTransport:
                 if isinstance(operation, Local):
                     in_flight.incoming[position] = buffer.source(operation, step)
                     continue
-                met = self.meeting_point.matching.post(self.rank, operation, channel, (in_flight, position))
+                met = self.meeting_point.matching.post(
+                    self.rank, operation, fingerprint, (in_flight, position)
+                )
                 if met is not None:
                     _deliver(*met)
             self.meeting_point.changed.notify_all()
         return in_flight
 
-    def drain(self, channel: int) -> None:
+    def drain(self, fingerprint: int) -> None:
         """Return None: a step is complete when its sends are."""
 
     def start(self, execution: Execution, call: Call) -> ProgressWork:

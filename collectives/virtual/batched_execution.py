@@ -58,22 +58,24 @@ class BatchedExecutions:
         self._meeting_point = meeting_point
         self._in_flight: dict[int, BatchedExecution] = {}
 
-    def carry_out(self, algorithm: Algorithm, buffer: Buffer, transport: Poster, channel: int) -> Execution:
+    def carry_out(
+        self, algorithm: Algorithm, buffer: Buffer, transport: Poster, fingerprint: int
+    ) -> Execution:
         """Yield what is to be waited for until this rank is through; as `execute`."""
         assert isinstance(transport, SimulatedTransport)
         moves = _moves_of(algorithm, buffer, self._meeting_point)
         if moves is None:
-            yield from execute(algorithm, buffer, transport, channel)
+            yield from execute(algorithm, buffer, transport, fingerprint)
             return
 
-        port = transport.port(channel)
-        batched = self._in_flight.get(channel)
+        port = transport.port(fingerprint)
+        batched = self._in_flight.get(fingerprint)
         if batched is None:
             batched = BatchedExecution(self._meeting_point, algorithm, buffer.chunking, moves, port)
-            self._in_flight[channel] = batched
+            self._in_flight[fingerprint] = batched
         yield batched.join(transport.rank, buffer, port)
         if batched.is_over:
-            self._in_flight.pop(channel, None)
+            self._in_flight.pop(fingerprint, None)
 
 
 @dataclass(frozen=True)

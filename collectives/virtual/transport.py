@@ -58,16 +58,16 @@ class SimulatedTransport:
         self._ports: dict[int, SimulatedPort] = {}
         rank_thread.on_death.append(partial(meeting_point.remove, rank))
 
-    def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
+    def post(self, step: Step, buffer: Buffer, fingerprint: int) -> simpy.Event:
         """Start all operations of *step*; the event fires when all are complete."""
-        return self._ports[channel].post(step, buffer, channel)
+        return self._ports[fingerprint].post(step, buffer, fingerprint)
 
-    def drain(self, channel: int) -> None:
+    def drain(self, fingerprint: int) -> None:
         """Return None: a step is complete when its sends are."""
 
-    def port(self, channel: int) -> SimulatedPort:
-        """Return this rank's side of the meeting point for the execution on *channel*."""
-        return self._ports[channel]
+    def port(self, fingerprint: int) -> SimulatedPort:
+        """Return this rank's side of the meeting point for the execution under *fingerprint*."""
+        return self._ports[fingerprint]
 
     def start(self, execution: Execution, call: Call) -> SimulatedWork:
         """Start *execution* at the rank's local time, after those started before it in its lane."""
@@ -83,15 +83,15 @@ class SimulatedTransport:
 
     def _observe(self, execution: Execution, call: Call, port: SimulatedPort) -> Execution:
         env = self.meeting_point.network.env
-        began_ps, channel = int(env.now), call.channel()
+        began_ps, fingerprint = int(env.now), call.fingerprint()
         rank_overhead = self.meeting_point.rank_overhead
         overheads = None
         if call.lane is None and not rank_overhead.is_free:
             overheads = StepOverheads(rank_overhead, self.world_size, call.sequence)
         port.begin(str(call), overheads)
-        self._ports[channel] = port
+        self._ports[fingerprint] = port
         yield from execution
-        del self._ports[channel]
+        del self._ports[fingerprint]
         if self.trace is not None:
             shown_on = "communication" if call.lane is None else "messages {} > {}".format(*call.lane)
             self.trace.span(self.clock.rank, shown_on, str(call), began_ps, int(env.now))

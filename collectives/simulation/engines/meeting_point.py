@@ -167,7 +167,7 @@ class SimulatedPort:
         self.current, self.step, self.progress = None, -1, None
         self.what, self.overheads = what, overheads
 
-    def post(self, step: Step, buffer: Buffer, channel: int) -> simpy.Event:
+    def post(self, step: Step, buffer: Buffer, fingerprint: int) -> simpy.Event:
         """Start all operations of *step*; the event fires when all are complete."""
         self.step += 1
         env = self.meeting_point.network.env
@@ -182,12 +182,12 @@ class SimulatedPort:
                 self.rank, self.step, pause_ps, in_flight.reducing_ps, in_flight.done
             )
         if pause_ps:
-            env.timeout(pause_ps).callbacks.append(lambda _: self._offer(in_flight, channel))
+            env.timeout(pause_ps).callbacks.append(lambda _: self._offer(in_flight, fingerprint))
         else:
-            self._offer(in_flight, channel)
+            self._offer(in_flight, fingerprint)
         return in_flight.done
 
-    def _offer(self, in_flight: _StepInFlight, channel: int) -> None:
+    def _offer(self, in_flight: _StepInFlight, fingerprint: int) -> None:
         """Let peers find the messages of a step; without any, it is complete."""
         if self.rank in self.meeting_point.dead:
             return
@@ -195,11 +195,13 @@ class SimulatedPort:
             in_flight.complete()
         for position, operation in enumerate(in_flight.step):
             if not isinstance(operation, Local):
-                met = self.meeting_point.matching.post(self.rank, operation, channel, (in_flight, position))
+                met = self.meeting_point.matching.post(
+                    self.rank, operation, fingerprint, (in_flight, position)
+                )
                 if met is not None:
                     self.meeting_point.start_transfer(*met)
 
-    def drain(self, channel: int) -> None:
+    def drain(self, fingerprint: int) -> None:
         """Return None: a step is complete when its sends are."""
 
     def doing(self) -> str:

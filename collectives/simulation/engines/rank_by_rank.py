@@ -27,7 +27,7 @@ class RankByRank:
         algorithm: the program of every rank.
         chunking: how it divides the buffer.
         overheads: what ranks add to the time of the network, if anything.
-        channel: keeps the messages of this collective apart from those of others.
+        fingerprint: keeps the messages of this collective apart from those of others.
         finished: called with ranks that are done, once for each.
     """
 
@@ -37,14 +37,14 @@ class RankByRank:
         algorithm: Algorithm,
         chunking: Chunking,
         overheads: StepOverheads | None,
-        channel: int,
+        fingerprint: int,
         finished: Callable[[Int64Array], None],
     ) -> None:
         self._meeting_point = meeting_point
         self._algorithm = algorithm
         self._buffer = Buffer(chunking)
         self._overheads = overheads
-        self._channel = channel
+        self._fingerprint = fingerprint
         self._finished = finished
 
     def begin(self, ranks: Int64Array) -> None:
@@ -55,5 +55,5 @@ class RankByRank:
     def _run(self, rank: int) -> Execution:
         port = SimulatedPort(self._meeting_point, rank)
         port.begin(f"{self._algorithm.collective} by {self._algorithm}", self._overheads)
-        yield from execute(self._algorithm, self._buffer, port, self._channel)
+        yield from execute(self._algorithm, self._buffer, port, self._fingerprint)
         self._finished(np.array([rank]))
