@@ -1,0 +1,1 @@
+"""Predictions held against measurements: calibration, validation, and the claims of textbooks."""
