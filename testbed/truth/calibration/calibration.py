@@ -1,0 +1,208 @@
+"""A calibration: what TCP and the software make of a network, each constant with its interval.
+
+A live calibration measures a network and finds the constants with which the simulator answers what was
+measured.  They are of two kinds.  Those of the links (`LinkShares`) say which part of a link's rate flows
+get, by how many share it and in which directions, and how long a message of a path of that class takes at
+least.  Those of the software (`SoftwareCosts`) say what a message costs on either side, for our programs
+and for the vendor's own collectives.
+
+Both carry over to other networks of the same machines and the same software: `testbed validate` puts them
+on the rates and the wiring of a network that nobody has measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from testbed.errors import UsageError
+
+SCHEMA = 1
+
+LinkClass: TypeAlias = Literal["inside_node", "between_nodes", "trunk"]
+"""Of a link: between ranks of a node, between a node and its switch, between switches."""
+
+_STRICT = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A constant and the interval in which it lies with 95 % confidence (bootstrap)."""
+
+    __pydantic_config__ = _STRICT
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def exactly(cls, value: float) -> Estimate:
+        """Return a constant that is known, not found."""
+        return cls(value, value, value)
+
+
+@dataclass(frozen=True)
+class LinkShares:
+    """What flows get of the links of a class.
+
+    Attributes:
+        rate: bytes/s of a link and direction, of which the shares are parts.
+        latency: seconds of a whole path of this class, without software.
+        one_way: the part of *rate* that one flow, two flows, … get together while no flow goes the other
+            way; the last entry goes on.
+        both_ways: the same while flows go the other way too.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    rate: Estimate
+    latency: Estimate
+    one_way: tuple[Estimate, ...]
+    both_ways: tuple[Estimate, ...]
+
+
+@dataclass(frozen=True)
+class SoftwareCosts:
+    """What ranks add to the time of the network.
+
+    Attributes:
+        overhead: seconds of each message, on either side, before it starts.
+        arrival_overhead: seconds from the arrival of a message's last byte until its receiver knows.
+        reduction_bandwidth: bytes/s at which a rank reduces; None: nothing was found to be lost by it.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    overhead: Estimate
+    arrival_overhead: Estimate
+    reduction_bandwidth: Estimate | None = None
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How well the model with the constants found answers what was measured, at one size.
+
+    Attributes:
+        nbytes: of the buffers.
+        num_rows: measurements of that size.
+        median_error: of |predicted / measured - 1|.
+        worst_error: the same.
+        spread: median of the measurements' own relative spread.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    nbytes: int
+    num_rows: int
+    median_error: float
+    worst_error: float
+    spread: float
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a calibration was got from.
+
+    Attributes:
+        measured: when the measurement began, in UTC, ISO 8601.
+        transport: what moved the bytes.
+        num_ranks: how many ranks took part.
+        ranks_per_node: how many of them shared a node.
+        network: what was measured, in words; its rates if they were known beforehand.
+        num_rows: measurements in the fit.
+        smallest: bytes of the smallest buffer; beneath it the constants are carried on.
+        largest: bytes of the largest buffer; above it the constants are carried on.
+        seconds: that the measurement took.
+        versions: of what was measured with.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    measured: str
+    transport: str
+    num_ranks: int
+    ranks_per_node: int
+    network: str
+    num_rows: int
+    smallest: int
+    largest: int
+    seconds: float
+    versions: Mapping[str, str | None]
+
+    def holds_for(self, nbytes: int) -> bool:
+        """Return whether *nbytes* lies within what was measured."""
+        return self.smallest <= nbytes <= self.largest
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Constants of a network and of the software on it.
+
+    Attributes:
+        name: for people.
+        classes: of each class of links that was measured.
+        programs: of our programs over the transport.
+        native: of the vendor's own collectives.
+        fits: how well the model holds, by size.
+        origin: what the constants are from.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    name: str
+    classes: Mapping[LinkClass, LinkShares]
+    programs: SoftwareCosts
+    native: SoftwareCosts
+    fits: tuple[Fit, ...]
+    origin: Origin
+
+    def software(self, algorithm: str) -> SoftwareCosts:
+        """Return what ranks add when they run *algorithm*; ``native`` is the vendor's own."""
+        return self.native if algorithm == "native" else self.programs
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the calibration as JSON types; `from_json` reads them."""
+        content: dict[str, Any] = _CALIBRATION.dump_python(self, mode="json")
+        return {"schema": SCHEMA, **content}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any], source: str = "calibration") -> Calibration:
+        """Return the calibration of which *content* is the `as_json`.
+
+        Raises:
+            UsageError: it is none; names *source* and the field.
+        """
+        fields = dict(content)
+        if (schema := fields.pop("schema", None)) != SCHEMA:
+            raise UsageError(f"{source}: schema: expected {SCHEMA}, got {schema!r}")
+        try:
+            return _CALIBRATION.validate_python(fields)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, first["loc"]))
+            raise UsageError(f"{source}: {place}: {first['msg'].lower()}; got {first['input']!r}") from None
+
+    @classmethod
+    def read(cls, path: Path) -> Calibration:
+        """Return the calibration in the JSON file at *path*, which `testbed calibrate` has written.
+
+        Raises:
+            UsageError: it holds none; names the file and the field.
+            OSError: it cannot be read.
+        """
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise UsageError(f"{path}: no JSON: {error}") from None
+        found = content.get("calibration", content) if isinstance(content, dict) else None
+        if found is None:
+            raise UsageError(f"{path}: expected a calibration, written by testbed calibrate")
+        return cls.from_json(found, str(path))
+
+
+_CALIBRATION: TypeAdapter[Calibration] = TypeAdapter(Calibration)
