@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from collectives.errors import NotSupportedError
+from collectives.execution.transport_model import transport_model
 from collectives.models.floor import floor_ps
 from collectives.models.in_network import in_network_ps
 from collectives.models.nccl.model import predict_on
@@ -60,6 +61,7 @@ def as_nccl_expects(job: Job, scenario: Scenario) -> Run:
     topology, hosts = scenario.base, places(job.placement, scenario.base)
     job.rank_overhead()  # is not part of the model, but what cannot be read is refused
     _refuse_conditions(scenario, 'model="nccl"')
+    _refuse_other_transports(job, 'model="nccl"')
     name = str(job.algorithm)
     if not isinstance(job.algorithm, str) or name not in _NCCL_NAMES:
         known = ", ".join(_NCCL_NAMES)
@@ -88,12 +90,22 @@ def in_the_switches(job: Job, scenario: Scenario) -> Run:
     """
     topology, hosts = scenario.base, places(job.placement, scenario.base)
     _refuse_conditions(scenario, NVLS)
+    _refuse_other_transports(job, NVLS)
     if not job.rank_overhead().is_free:
         raise NotSupportedError("nvls is a closed form without overhead and reduction; leave them out")
 
     time_ps = in_network_ps(job.collective, job.nbytes, topology, hosts)
     floor = floor_ps(job.collective, job.nbytes, topology, 0, hosts, in_network=True)
     return Run.by_formula(job, topology, len(hosts), time_ps, floor=floor, algorithm=NVLS, model="links")
+
+
+def _refuse_other_transports(job: Job, what: str) -> None:
+    asked = transport_model(job.transport_model)
+    if asked.name not in ("ideal", "nccl"):
+        raise NotSupportedError(
+            f"{what} is a closed form of what NCCL does; transport_model={asked.name!r} is another "
+            "transport's: leave it out, or take 'nccl'"
+        )
 
 
 def _refuse_conditions(scenario: Scenario, what: str) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from collectives.catalogue.resolve import resolve_algorithm
 from collectives.catalogue.selectors import parse_auto
+from collectives.execution.transport_model import IDEAL, TransportModel, transport_model
 from collectives.models.cost import selector_on
 from collectives.program import Algorithm, Program
 from collectives.program.placement import on_nodes
@@ -35,6 +36,8 @@ class Job:
         start: when the ranks begin, ``"1ms"`` or seconds.
         overhead: of each message, on either side (see `sim.scenario.rank_overhead`).
         reduction_bandwidth: at which a rank reduces; None: reducing takes no time.
+        arrival_overhead: from the last byte of a message until its receiver knows.
+        transport_model: how a step is completed (see `collectives.execution.transport_model`).
 
     Raises:
         ValueError: *nbytes* is negative, or no multiple of *itemsize*.
@@ -48,6 +51,8 @@ class Job:
     start: Quantity = 0
     overhead: Quantity = 0
     reduction_bandwidth: Quantity | None = None
+    arrival_overhead: Quantity = 0
+    transport_model: str | TransportModel = "ideal"
 
     def __post_init__(self) -> None:
         if self.nbytes < 0 or self.itemsize < 1 or self.nbytes % self.itemsize:
@@ -62,7 +67,9 @@ class Job:
         Raises:
             UnitError: a quantity that cannot be read.
         """
-        return RankOverhead.of(self.overhead, self.reduction_bandwidth)
+        return RankOverhead.of(
+            self.overhead, self.reduction_bandwidth, arrival_overhead=self.arrival_overhead
+        )
 
 
 @dataclass(frozen=True)
@@ -77,6 +84,7 @@ class PlannedJob:
         rank_overhead: what ranks add to the time of the network.
         start_ps: when they begin, in picoseconds.
         scenario: the topology, and the conditions that hold on it.
+        transport_model: how a step is completed.
     """
 
     algorithm: Algorithm
@@ -86,6 +94,7 @@ class PlannedJob:
     rank_overhead: RankOverhead
     start_ps: int
     scenario: Scenario
+    transport_model: TransportModel = IDEAL
 
 
 def plan(job: Job, scenario: Scenario) -> PlannedJob:
@@ -94,6 +103,7 @@ def plan(job: Job, scenario: Scenario) -> PlannedJob:
     Raises:
         TopologyError, UnitError: a placement or a quantity that cannot be.
         UnknownAlgorithmError, AlgorithmFileError: see `collectives.catalogue.resolve`.
+        ValueError: there is no such transport model.
     """
     hosts = places(job.placement, scenario.base)
     rank_overhead = scenario.rank_overhead(job.rank_overhead(), hosts)
@@ -105,6 +115,7 @@ def plan(job: Job, scenario: Scenario) -> PlannedJob:
         rank_overhead=rank_overhead,
         start_ps=parse_time(job.start),
         scenario=scenario,
+        transport_model=transport_model(job.transport_model),
     )
 
 

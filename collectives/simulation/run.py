@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from collectives.errors import NotSupportedError
+from collectives.execution.transport_model import transport_model
 from collectives.models.bandwidth import algbw, busbw
 from collectives.models.floor import check_floor, floor_ps
 from collectives.simulation.job import Job, PlannedJob
@@ -25,6 +26,7 @@ class Run:
         floor_seconds: below which no algorithm can be on this network (see `collectives.models.floor`).
         engine: ``makespan``, ``events`` or ``ranks``, or ``closed form`` where a formula was evaluated.
         model: of the time: ``links`` or ``nccl``.
+        transport_model: how steps were completed (see `collectives.execution.transport_model`).
         algorithm: name and parameters; what ``auto`` has chosen.
         collective: what was computed.
         nbytes: size of the buffer, as nccl-tests counts it.
@@ -47,6 +49,7 @@ class Run:
     time_ps: int
     topology: str
     conditions: tuple[str, ...]
+    transport_model: str = "ideal"
     _planned: PlannedJob | None = field(default=None, repr=False, compare=False)
     _observation: Observation | None = field(default=None, repr=False, compare=False)
 
@@ -85,6 +88,7 @@ class Run:
             time_ps=time_ps,
             topology=topology.name,
             conditions=tuple(map(str, scenario.conditions)),
+            transport_model=planned.transport_model.name,
             _planned=planned,
             _observation=observation,
         )
@@ -115,6 +119,7 @@ class Run:
             time_ps=time_ps,
             topology=topology.name,
             conditions=(),
+            transport_model=transport_model(job.transport_model).name,
         )
 
     @property

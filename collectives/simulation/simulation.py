@@ -21,6 +21,7 @@ import simpy
 
 from collectives.catalogue.verification import verify
 from collectives.errors import NotExactError, NotSupportedError, ProgramError
+from collectives.execution.transport_model import TransportModel
 from collectives.models.nccl.constants import NcclProtocol
 from collectives.models.nccl.protocol import with_protocol
 from collectives.program import Algorithm, Program
@@ -58,6 +59,8 @@ def simulate(
     placement: Placement = "packed",
     overhead: Quantity = 0,
     reduction_bandwidth: Quantity | None = None,
+    arrival_overhead: Quantity = 0,
+    transport_model: str | TransportModel = "ideal",
     protocol: NcclProtocol | None = None,
     conditions: Sequence[Condition] = (),
     model: Model = "links",
@@ -83,6 +86,9 @@ def simulate(
         placement: where the ranks are: ``packed``, ``round_robin``, or a place for each rank.
         overhead: of each message, on either side (see `sim.scenario.rank_overhead`).
         reduction_bandwidth: at which a rank reduces; None: reducing takes no time.
+        arrival_overhead: from the last byte of a message until its receiver knows.
+        transport_model: how a step is completed, ``ideal``, ``gloo`` or ``nccl`` (see
+            `collectives.execution.transport_model`).
         protocol: of NCCL, for what it leaves of a link and its latency (see
             `collectives.models.nccl.protocol`).
         conditions: under which the cluster works (see `sim.scenario`).  Ranks in them are places of
@@ -113,6 +119,8 @@ def simulate(
         itemsize=itemsize,
         overhead=overhead,
         reduction_bandwidth=reduction_bandwidth,
+        arrival_overhead=arrival_overhead,
+        transport_model=transport_model,
     )
 
     formula = closed_form_of(algorithm, model)
@@ -266,6 +274,7 @@ def _submit(
         itemsize=planned.itemsize,
         hosts=planned.hosts,
         rank_overhead=planned.rank_overhead,
+        transport_model=planned.transport_model,
         network=network,
         observer=observation,
     )

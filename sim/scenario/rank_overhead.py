@@ -31,6 +31,7 @@ class RankOverhead:
     Attributes:
         overhead_ps: of each message, on either side.
         reduction_bandwidth: bytes/s, or None: reducing takes no time.
+        arrival_overhead_ps: from the last byte of a message until its receiver knows.
         factors: how many times as long a rank takes, for the slow ones.
         delays_ps: how long after the others a rank begins whatever it is to do, for the late ones.
         jitter: random pauses, if any.
@@ -38,6 +39,7 @@ class RankOverhead:
 
     overhead_ps: int = 0
     reduction_bandwidth: int | None = None
+    arrival_overhead_ps: int = 0
     factors: tuple[tuple[int, Fraction], ...] = ()
     delays_ps: tuple[tuple[int, int], ...] = ()
     jitter: Jitter | None = None
@@ -48,6 +50,8 @@ class RankOverhead:
         overhead: Quantity = 0,
         reduction_bandwidth: Quantity | None = None,
         jitter: Jitter | None = None,
+        *,
+        arrival_overhead: Quantity = 0,
     ) -> RankOverhead:
         """Return the overhead of ranks that are all alike, from what people write.
 
@@ -59,7 +63,8 @@ class RankOverhead:
             if reduction_bandwidth is None
             else parse_bandwidth(reduction_bandwidth, "reduction_bandwidth")
         )
-        return cls(parse_time(overhead, "overhead"), rate, jitter=jitter)
+        arrival_ps = parse_time(arrival_overhead, "arrival_overhead")
+        return cls(parse_time(overhead, "overhead"), rate, arrival_ps, jitter=jitter)
 
     def with_slow(self, factors: Mapping[int, Fraction]) -> RankOverhead:
         """Return this overhead with ranks that take so many times as long."""
@@ -72,7 +77,8 @@ class RankOverhead:
     @property
     def is_free(self) -> bool:
         """Whether ranks add nothing to the time of the network, once they have begun."""
-        return not self.overhead_ps and self.reduction_bandwidth is None and self.jitter is None
+        takes_time = self.overhead_ps or self.arrival_overhead_ps or self.reduction_bandwidth is not None
+        return not takes_time and self.jitter is None
 
     def delays_of(self, num_ranks: int) -> Int64Array:
         """Return how long after the others each rank begins, in picoseconds, shape (num_ranks,)."""

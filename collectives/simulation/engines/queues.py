@@ -18,7 +18,8 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 import simpy
 
-from collectives.errors import NotExactError, ProgramError
+from collectives.errors import NotExactError, NotSupportedError, ProgramError
+from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.program.rows import patterned_rows
@@ -69,6 +70,7 @@ def collective_queue(
     itemsize: int = 1,
     hosts: Sequence[int] | Int64Array | None = None,
     rank_overhead: RankOverhead | None = None,
+    transport_model: TransportModel = IDEAL,
     network: Network | None = None,
     observer: Observer | None = None,
 ) -> CollectiveQueue:
@@ -81,10 +83,15 @@ def collective_queue(
         itemsize: bytes of an element.
         hosts: the place of each rank in the topology.
         rank_overhead: what ranks add to the time of the network.
+        transport_model: how a rank completes a step.
         network: for *events* and *ranks*, that of *topology* which other queues use too; by default one
             of its own.
         observer: for the same, is told of every step and message, rank by rank.
     """
+    if transport_model.late_sends or transport_model.reduces == "arriving":
+        raise NotSupportedError(f"transport_model={transport_model.name!r}: no engine follows it yet")
+    if rank_overhead is not None and rank_overhead.arrival_overhead_ps:
+        raise NotSupportedError("arrival_overhead: no engine follows it yet")
     if engine == "makespan":
         return MakespanQueue(env, Makespan(topology, hosts, rank_overhead), itemsize)
     rank_by_rank = engine == "ranks" or observer is not None
