@@ -11,22 +11,32 @@
     peak = "989.4TFLOP/s"
     efficiency = 0.8                         # optional: the part of it that matrix products reach
 
+    [[kernels]]                              # optional: rates by shape, one table for each kind and type
+    operation = "product"
+    dtype = "bfloat16"
+    launch_overhead = "3us"                  # optional: else that of the device
+    axes = {m = [64, 1024], n = [64, 1024], k = [1024]}
+    efficiency = [0.02, 0.2, 0.2, 0.7]       # of each shape, the last axis changes fastest
+
+A kernel's efficiency is relative to the peak of its type, or with ``of = "memory"`` to the memory's
+bandwidth, which it exceeds where a cache helps.
+
 The files in ``sim/devices`` are known by their names.
 """
 
 from __future__ import annotations
 
 from os import PathLike
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, ValidationError
 
 from sim.errors import DeviceFileError
-from sim.files.fields import Bandwidth, Efficiency, Fields, Rate, Time, effective
+from sim.files.fields import Bandwidth, Count, Efficiency, FieldError, Fields, Rate, Time, effective
 from sim.files.named import names_in, parse, read
-from sim.files.problems import fields_of, problems
+from sim.files.problems import fields_of, problems, spell_place, where
 from sim.files.toml_lines import Place, key_lines
-from sim.hardware import Device
+from sim.hardware import Device, KernelTable
 
 TYPES = ("float64", "float32", "tfloat32", "bfloat16", "float16", "float8")
 """Types that a device may have a rate for."""
@@ -37,6 +47,35 @@ class RateTable(Fields):
 
     peak: Rate
     efficiency: Efficiency = 1.0
+
+
+Axis: TypeAlias = Annotated[list[Count], Field(min_length=1)]
+
+
+class KernelFields(Fields):
+    """How near kernels of one kind and type come to a peak, by shape."""
+
+    operation: Annotated[str, Field(min_length=1)]
+    dtype: Annotated[str, Field(min_length=1)]
+    of: Literal["arithmetic", "memory"] = "arithmetic"
+    launch_overhead: Time | None = None
+    axes: Annotated[dict[str, Axis], Field(min_length=1)]
+    efficiency: list[Annotated[float, Field(gt=0)]]
+
+    def table(self, peak: int, launch_ps: int) -> KernelTable:
+        """Return what the fields say of a device with this *peak* and *launch_ps*.
+
+        Raises:
+            ValueError: they do not agree with each other.
+        """
+        return KernelTable(
+            operation=self.operation,
+            dtype=self.dtype,
+            work="bytes" if self.of == "memory" else "arithmetic",
+            axes={name: tuple(sizes) for name, sizes in self.axes.items()},
+            rates=tuple(effective(peak, efficiency) for efficiency in self.efficiency),
+            launch_ps=launch_ps if self.launch_overhead is None else self.launch_overhead,
+        )
 
 
 class DeviceTable(Fields):
@@ -54,9 +93,14 @@ class DeviceTable(Fields):
     bfloat16: RateTable | None = None
     float16: RateTable | None = None
     float8: RateTable | None = None
+    kernels: tuple[KernelFields, ...] = Field(default=(), strict=False)
 
     def device(self, name: str) -> Device:
-        """Return what the file describes."""
+        """Return what the file describes.
+
+        Raises:
+            FieldError: a table of kernels does not fit the rest.
+        """
         tables = {dtype: getattr(self, dtype) for dtype in TYPES}
         return Device(
             name=name,
@@ -67,7 +111,31 @@ class DeviceTable(Fields):
             launch_ps=self.launch_overhead,
             description=self.description,
             source=self.source,
+            kernels=self._kernels(),
         )
+
+    def _kernels(self) -> dict[tuple[str, str], KernelTable]:
+        """Return the tables of kernels, by kind and type."""
+        tables: dict[tuple[str, str], KernelTable] = {}
+        for number, fields in enumerate(self.kernels):
+            place, key = ("kernels", number), (fields.operation, fields.dtype)
+            rate: RateTable | None = getattr(self, fields.dtype) if fields.dtype in TYPES else None
+            if rate is None and fields.of == "arithmetic":
+                raise FieldError(
+                    (*place, "dtype"),
+                    f"{fields.dtype} has no peak here; expected a type that the file has a table for",
+                )
+            if key in tables:
+                raise FieldError(
+                    (*place, "operation"), f"a second table of {fields.operation} in {fields.dtype}"
+                )
+
+            peak = self.memory_bandwidth if rate is None or fields.of == "memory" else rate.peak
+            try:
+                tables[key] = fields.table(peak, self.launch_overhead)
+            except ValueError as error:
+                raise FieldError((*place, "efficiency"), str(error)) from None
+        return tables
 
 
 def device_names() -> tuple[str, ...]:
@@ -101,8 +169,13 @@ def parse_device(text: str, name: str, file: str) -> Device:
         return DeviceTable.model_validate(content).device(name)
     except ValidationError as error:
         raise DeviceFileError(f"{file}: {problems(error, key_lines(text), _known, 'a device')}") from error
+    except FieldError as error:
+        at = where(error.place, key_lines(text)) + spell_place(error.place)
+        raise DeviceFileError(f"{file}: {at}: {error}") from error
 
 
 def _known(place: Place) -> list[str]:
     """Return the fields of the table in which the field *place* stands."""
-    return fields_of(DeviceTable if len(place) == 1 else RateTable)
+    if len(place) == 1:
+        return fields_of(DeviceTable)
+    return fields_of(KernelFields if place[0] == "kernels" else RateTable)

@@ -47,6 +47,60 @@ def test_a_file_describes_a_device_by_what_of_its_peaks_is_reached(tmp_path):
     assert load_device(path) == Device("mine", {"float32": 15 * 10**12}, 10**12, launch_ps=3_000_000)
 
 
+KERNELS = """
+[[kernels]]
+operation = "product"
+dtype = "float32"
+axes = {m = [64, 1024], n = [64, 1024], k = [1024]}
+efficiency = [0.1, 0.2, 0.2, 0.8]
+
+[[kernels]]
+operation = "add"
+dtype = "int64"
+of = "memory"
+launch_overhead = "1us"
+axes = {bytes = [1024]}
+efficiency = [1.5]
+"""
+
+
+def test_rates_of_kernels_are_parts_of_the_peak_of_their_type_or_of_the_memory():
+    device = parse_device(GOOD + KERNELS, "mine", "mine.toml")
+    product, add = device.kernels["product", "float32"], device.kernels["add", "int64"]
+
+    assert product.rates == (2 * 10**12, 4 * 10**12, 4 * 10**12, 16 * 10**12)
+    assert (product.work, product.launch_ps) == ("arithmetic", device.launch_ps)
+    assert (add.work, add.rates, add.launch_ps) == ("bytes", (3 * 10**12,), 10**6)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            ("0.2, 0.8", "0.8"),
+            "line 15: kernels 1, efficiency: expected a rate for each of the 4",
+        ),
+        (
+            ("[64, 1024], k", "[64, 64], k"),
+            "line 15: kernels 1, efficiency: axis n: expected",
+        ),
+        (
+            ('dtype = "float32"', 'dtype = "float64"'),
+            "line 13: kernels 1, dtype: float64 has no peak here; expected a type",
+        ),
+        (
+            ('"add"\ndtype = "int64"', '"product"\ndtype = "float32"'),
+            "line 18: kernels 2, operation: a sec",
+        ),
+        (("axes = {m", "axis = {m"), r"line 14: kernels 1, axis: unknown field \(did you mean 'axes'\?\)"),
+        (("[1.5]", "[-1]"), "line 23: kernels 2, efficiency 1: input should be greater than 0, got -1"),
+    ],
+)
+def test_what_is_wrong_in_a_table_of_kernels_is_named_with_its_line(change, said):
+    with pytest.raises(DeviceFileError, match=said):
+        parse_device((GOOD + KERNELS).replace(*change), "mine", "mine.toml")
+
+
 @given(
     operations=st.integers(0, 10**18),
     nbytes=st.integers(0, 10**15),

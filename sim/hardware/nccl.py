@@ -1,9 +1,4 @@
-"""Hardware: the device that a rank computes on, and what NCCL's own model must know of the machines.
-
-A `Device` is a roofline (Williams, Waterman and Patterson, CACM 52(4), 2009): an operation takes as long as
-its arithmetic at the rate of its type, or as its bytes at the bandwidth of the memory, whichever is longer;
-and a fixed time to launch it.  How near real kernels come to the peaks is stated as an efficiency: one for
-each type, one for memory, whatever the kernel and its size.
+"""Facts of GPUs, hosts and channels that NCCL's own model needs.
 
 A `Hardware` says what a network of links does not.  NCCL decides by the generation of the GPUs and by what
 its search of the topology has found: how many channels (parallel rings, trees) it will use, and how many
@@ -32,54 +27,15 @@ Source: NVIDIA/nccl, ``src/graph/tuning.cc`` and ``src/graph/search.cc``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from sim.errors import TopologyError
-from sim.units import SECOND, Quantity, parse_bandwidth, parse_count
+from sim.units import Quantity, parse_bandwidth, parse_count
 
 Generation: TypeAlias = Literal["volta", "ampere", "hopper", "blackwell"]
 IntraLink: TypeAlias = Literal["nvlink", "pci"]
 Cpu: TypeAlias = Literal["intel", "amd", "other"]
-
-
-@dataclass(frozen=True)
-class Device:
-    """What one rank computes on.
-
-    Attributes:
-        name: of the device.
-        rates: operations per second that matrix products reach, by type: ``float64``, ``float32``,
-            ``tfloat32``, ``bfloat16``, ``float16``, ``float8``; only those that the device has.
-        memory_bandwidth: bytes per second that kernels reach, reads and writes together.
-        launch_ps: what every operation takes besides, in picoseconds.
-        description: what it is, in a line.
-        source: where the numbers are from.
-    """
-
-    name: str
-    rates: Mapping[str, int]
-    memory_bandwidth: int
-    launch_ps: int = 0
-    description: str = ""
-    source: str = ""
-
-    def duration_ps(self, operations: int, nbytes: int, dtype: str) -> int:
-        """Return how long one operation takes, in picoseconds, rounded up once.
-
-        Args:
-            operations: of arithmetic, a multiplication and an addition each one.
-            nbytes: read and written.
-            dtype: at whose rate it computes; need be in `rates` only where there are operations.
-
-        Raises:
-            KeyError: the device has no rate for *dtype*.
-        """
-        moving = -(-nbytes * SECOND // self.memory_bandwidth)
-        if not operations:
-            return moving + self.launch_ps
-        return max(-(-operations * SECOND // self.rates[dtype]), moving) + self.launch_ps
 
 
 @dataclass(frozen=True)
