@@ -1,6 +1,7 @@
 """Collectives on a simulated network: how long they take, and why.  Open `simulation` first."""
 
 from collectives.simulation.closed_forms import NVLS
+from collectives.simulation.default_transport import default_transport_model
 from collectives.simulation.job import Job, PlannedJob, plan
 from collectives.simulation.simulation import (
     Engine,
@@ -16,6 +17,7 @@ __all__ = [
     "Engine",
     "Job",
     "PlannedJob",
+    "default_transport_model",
     "evaluate",
     "network_for",
     "plan",
