@@ -13,11 +13,25 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from benchmarks.shapes import bert_large, gpt2_xl, llama3_8b, resnet50
+from benchmarks.shapes import bert, gpt2_xl, llama3_8b, mpt, resnet50, ssd, transformer, transformer_xl
 from benchmarks.shapes.model import Model, flops, names
 from ddp.profiles import Gradient, Profile
 
-MODELS = {model.name: model for model in (resnet50.MODEL, bert_large.MODEL, gpt2_xl.MODEL, llama3_8b.MODEL)}
+MODELS = {
+    model.name: model
+    for model in (
+        resnet50.MODEL,
+        ssd.MODEL,
+        bert.BASE,
+        bert.LARGE,
+        transformer.MODEL,
+        transformer_xl.BASE,
+        transformer_xl.LARGE,
+        gpt2_xl.MODEL,
+        llama3_8b.MODEL,
+        *mpt.MODELS,
+    )
+}
 FOLDER = Path(__file__).parents[1] / "ddp" / "profiles"
 
 

@@ -27,7 +27,7 @@ def batch_norm(name: str, channels: int) -> Layer:
 
 def bottleneck(name: str, inputs: int, width: int, size: int, stride: int, project: bool) -> Iterator[Layer]:
     """Yield the layers of a block whose input is *size* × *size*, in order of registration."""
-    outputs, reduced = 4 * width, size // stride
+    outputs, reduced = 4 * width, -(-size // stride)
     yield convolution(f"{name}.conv1", inputs, width, 1, size)
     yield batch_norm(f"{name}.bn1", width)
     yield convolution(f"{name}.conv2", width, width, 3, reduced)

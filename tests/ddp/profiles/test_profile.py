@@ -136,7 +136,18 @@ def test_an_unknown_profile_is_refused_with_the_nearest_name() -> None:
     ("name", "num_tensors", "num_elements", "dtype"),
     [
         ("resnet50", 161, 25_557_032, "float32"),
+        ("ssd300-resnet50", 183, 22_894_902, "float32"),
+        ("bert-base", 206, 110_111_042, "float32"),
         ("bert-large", 391, 335_141_888, "float32"),
+        ("transformer-big", 185, 210_808_832, "float32"),
+        ("transformer-xl-base", 182, 191_950_298, "float32"),
+        ("transformer-xl-large", 215, 285_167_482, "float32"),
+        ("mpt-125m", 13, 125_311_488, "float32"),
+        ("mpt-350m", 25, 355_985_408, "float32"),
+        ("mpt-1b", 25, 1_315_950_592, "float32"),
+        ("mpt-3b", 33, 2_651_837_440, "float32"),
+        ("mpt-7b", 33, 6_658_859_008, "float32"),
+        ("mpt-13b", 41, 12_853_954_560, "float32"),
         ("gpt2-xl", 580, 1_557_611_200, "float32"),
         ("llama3-8b", 291, 8_030_261_248, "bfloat16"),
     ],
@@ -177,10 +188,19 @@ def test_a_bundled_profile_takes_the_time_of_the_rate_that_it_states() -> None:
         assert load_profile(name).compute_seconds == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_tied_head_of_gpt2_makes_its_largest_gradient_ready_last() -> None:
-    profile = load_profile("gpt2-xl")
+@pytest.mark.parametrize(
+    ("name", "embedding"),
+    [
+        ("gpt2-xl", "transformer.wte.weight"),
+        ("bert-base", "bert.embeddings.word_embeddings.weight"),
+        ("transformer-big", "encoder.embed_tokens.weight"),
+        ("mpt-7b", "transformer"),
+    ],
+)
+def test_a_tied_head_makes_the_gradient_of_the_embedding_ready_last(name: str, embedding: str) -> None:
+    profile = load_profile(name)
 
-    assert profile.gradients[profile.ready_order()[-1]].name == "transformer.wte.weight"
+    assert profile.gradients[profile.ready_order()[-1]].name == embedding
 
 
 def test_a_saved_profile_has_a_line_per_gradient(tmp_path: Path) -> None:
