@@ -130,6 +130,7 @@ PACKAGES = (
             Room("network", "simulated", "messages share links", 0, 2, 12),
             Room("topology", "simulated", "ranks, links and routes", 0, 3, 12),
             Room("files", "simulated", "TOML becomes data", 0, 4, 12),
+            Room("hardware", "simulated", "what a rank computes on", 0, 5, 12),
         ),
     ),
 )
