@@ -18,14 +18,13 @@ What a step is, and what is assumed: `ddp.simulation.simulated_step`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
 import simpy
 
-from collectives.program import Algorithm
-from collectives.simulation.engines.queues import CallSpan, CollectiveQueue
+from collectives.simulation.engines.queues import CallSpan
 from ddp.profiles import Profile
 from ddp.reduction.events import (
     AwaitBucket,
@@ -44,6 +43,7 @@ from ddp.reduction.reducer import Phase, Reducer
 from ddp.reduction.strategies.plan import ALL_GATHER, REDUCE_SCATTER, Plan
 from ddp.reduction.strategies.strategy import Barrier, Strategy
 from ddp.reduction.timings import BucketRun
+from ddp.simulation.communication import StepQueue
 from sim.trace import Trace
 
 SimProcess = Generator[simpy.Event, Any, None]
@@ -72,8 +72,7 @@ class Replay:
         profile: Profile,
         plan: Plan,
         strategy: Strategy,
-        queue: CollectiveQueue,
-        select: Callable[[str, int], Algorithm],
+        queue: StepQueue,
         num_ranks: int,
     ) -> None:
         self.env = env
@@ -81,7 +80,6 @@ class Replay:
         self.plan = plan
         self.strategy = strategy
         self.queue = queue
-        self.select = select
         self.num_ranks = num_ranks
         self.reducer = Reducer(plan, strategy, [gradient.name for gradient in profile.gradients])
         self.in_flight: dict[int, simpy.Process] = {}
@@ -157,8 +155,7 @@ class Replay:
         place = len(self.runs)
         self.runs.append(run)
 
-        algorithm = self.select(collective, run.nbytes)
-        span: CallSpan = yield self.queue.submit(algorithm, run.nbytes)
+        span: CallSpan = yield self.queue.launch(collective, run.nbytes)
         self.runs[place] = replace(run, start_ps=span.start_ps, end_ps=span.end_ps)
         self.note(collective, "communication", run, span.start_ps, span.end_ps)
         yield from self.feed(BucketReduced(bucket))

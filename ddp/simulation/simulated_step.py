@@ -18,25 +18,32 @@ from typing import Any
 
 import simpy
 
-from collectives.catalogue.resolve import resolve_algorithm
 from collectives.errors import NotSupportedError
-from collectives.models.cost import selector_on
+from collectives.execution.transport_model import TransportModel
 from collectives.models.floor import check_floor, floor_ps
+from collectives.models.nccl.constants import NcclProtocol
+from collectives.models.nccl.protocol import with_protocol
 from collectives.program import Algorithm
-from collectives.simulation import Engine, network_for, with_engine
-from collectives.simulation.engines.queues import CallSpan, EngineName, collective_queue, run_until
+from collectives.simulation import Engine, with_engine
+from collectives.simulation.closed_forms import Model
+from collectives.simulation.engines.queues import EngineName, run_until
 from ddp.profiles import Profile
 from ddp.reduction.bucketing import bucket_limits
 from ddp.reduction.overlap import Strategy, resolve_strategy
 from ddp.reduction.strategies.plan import Layout, LinearCost, PassTiming, calibration_sizes
 from ddp.reduction.strategies.strategy import Barrier
 from ddp.reduction.timings import BucketRun
+from ddp.simulation.communication import Communication, communication_on, name_of
 from ddp.simulation.replay import Replay, needs
+from ddp.simulation.step_model import StepModel
 from ddp.simulation.step_run import StepRun
 from sim.scenario import Scenario
 from sim.scenario.conditions import Condition
-from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
+from sim.units import Quantity
+
+CLOSED_FORM = "closed form"
+"""What is named as the engine where no messages were simulated."""
 
 
 def simulate_step(
@@ -49,6 +56,12 @@ def simulate_step(
     algorithm: str | Callable[..., Any] | Algorithm = "ring",
     engine: Engine = "auto",
     conditions: Sequence[Condition] = (),
+    overhead: Quantity = 0,
+    arrival_overhead: Quantity = 0,
+    reduction_bandwidth: Quantity | None = None,
+    protocol: NcclProtocol | None = None,
+    model: Model = "links",
+    transport_model: str | TransportModel = "ideal",
 ) -> StepRun:
     """Predict one data-parallel training step on all ranks of *topology*.
 
@@ -62,52 +75,55 @@ def simulate_step(
         engine: see `collectives.simulation.simulation.simulate`.
         conditions: under which the cluster works (see `sim.scenario`).  A late rank begins its step, and
             all that is in it, so much later.
+        overhead: of each message, on either side (see `sim.scenario.rank_overhead`).
+        arrival_overhead: from the last byte of a message until its receiver knows.
+        reduction_bandwidth: at which a rank reduces; None: reducing takes no time.
+        protocol: of NCCL, for what it leaves of a link and its latency (see
+            `collectives.models.nccl.protocol`).
+        model: ``links``, or a closed form by which each bucket takes its time: ``nccl`` for what NCCL
+            expects of its *algorithm* of that name, or of what it would choose (``auto``).
+        transport_model: how a step of a program is completed, ``ideal``, ``gloo`` or ``nccl`` (see
+            `collectives.execution.transport_model`).
 
     Raises:
-        NotSupportedError: a rank is slow, so that one reducer cannot stand for all.
+        NotSupportedError: a rank is slow, so that one reducer cannot stand for all; or the model does not
+            apply to what was asked.
+        UnitError, ValueError: a quantity, a protocol or a model that cannot be.
         ConditionError: a condition that cannot be on *topology*.
         LinkFailedError: a message was lost with a link; names the messages.
         ReducerError: the strategy broke a rule.
         BucketingError, UnknownStrategyError, UnknownAlgorithmError: an argument is wrong.
     """
+    if protocol is not None:
+        topology = with_protocol(topology, protocol)
     scenario = Scenario.of(topology, conditions)
     if scenario.slowest is not None:
         raise NotSupportedError(
             "simulate_step: one reducer stands for all ranks, which must compute equally fast; leave out "
             f"the factor of {scenario.slowest}, or run a script with collectives.virtual.run"
         )
-    selector, overlap = selector_on(topology, algorithm), resolve_strategy(strategy)
-
-    def select(collective: str, nbytes: int) -> Algorithm:
-        selected = selector.select(collective, nbytes)
-        assert selected is not None, "in virtual time there is no native"
-        return selected
-
-    name_of_algorithm = algorithm if isinstance(algorithm, str) else str(resolve_algorithm(algorithm))
+    counted = StepModel(overhead, arrival_overhead, reduction_bandwidth, protocol, model, transport_model)
+    transport = counted.transport.name
+    communication, overlap = communication_on(scenario, algorithm, counted), resolve_strategy(strategy)
+    name_of_algorithm = name_of(algorithm)
     order = profile.ready_order()
     itemsize = math.gcd(*(g.nbytes // g.numel for g in profile.gradients if g.numel)) or 1
     limits = bucket_limits(bucket_cap_mb, bucket_cap_mb_list)
 
     def attempt(name: EngineName) -> Replay:
         env = simpy.Environment(initial_time=0)
-        cost = _cost(topology, select, name, itemsize) if overlap.needs_timing else None
+        cost = _cost(communication, topology.num_ranks, name, itemsize) if overlap.needs_timing else None
         plan = overlap.plan(_layout(profile, limits, order, cost))
-        queue = collective_queue(
-            env,
-            scenario.topology,
-            engine=name,
-            itemsize=itemsize,
-            rank_overhead=scenario.rank_overhead(RankOverhead(), range(topology.num_ranks)),
-            network=network_for(name, env, scenario),
-        )
-        replay = Replay(env, profile, plan, overlap, queue, select, topology.num_ranks)
+        queue = communication.queue(env, name, itemsize)
+        replay = Replay(env, profile, plan, overlap, queue, topology.num_ranks)
         run_until(env, env.process(replay.step(order)))
         return replay
 
-    replay, used = with_engine(engine, attempt)
+    replay, name = with_engine(engine, attempt)
+    used = name if model == "links" else CLOSED_FORM
     runs = tuple(replay.runs)
     compute_ps = profile.compute_ps * overlap.num_passes
-    floor = _floor_ps(profile, compute_ps, runs, overlap, scenario.at_best)
+    floor = _floor_ps(profile, compute_ps, runs, overlap, scenario.at_best, communication.in_switches)
     time_ps = max(replay.time_ps, compute_ps + max(scenario.delays_ps.values(), default=0))
     check_floor(time_ps, floor, f"a step of {profile.name} with {name_of_algorithm} on {topology.name}")
     replay.trace.metadata.update(
@@ -116,9 +132,10 @@ def simulate_step(
         ranks=topology.num_ranks,
         algorithm=name_of_algorithm,
         strategy=overlap.name,
+        model=str(counted),
         note="rank 0 stands for all",
     )
-    return StepRun(time_ps, compute_ps, floor, runs, used, replay.trace)
+    return StepRun(time_ps, compute_ps, floor, runs, used, replay.trace, model, transport)
 
 
 def compute_charges(profile: Profile, strategy: str | Strategy) -> dict[str, int]:
@@ -148,29 +165,31 @@ def _layout(profile: Profile, limits: tuple[int, ...], order: list[int], cost: L
     )
 
 
-def _cost(
-    topology: Topology, select: Callable[[str, int], Algorithm], engine: EngineName, itemsize: int
-) -> LinearCost:
-    """Return the line through two all-reduces, each simulated on an idle network."""
-
-    def point(nbytes: int) -> tuple[int, int]:
-        env = simpy.Environment(initial_time=0)
-        queue = collective_queue(env, topology, engine=engine, itemsize=itemsize)
-        span: CallSpan = run_until(env, queue.submit(select("all_reduce", nbytes), nbytes))
-        return nbytes, span.end_ps - span.start_ps
-
-    small, large = calibration_sizes(topology.num_ranks)
-    return LinearCost.through(point(small), point(large))
+def _cost(communication: Communication, num_ranks: int, engine: EngineName, itemsize: int) -> LinearCost:
+    """Return the line through two all-reduces, each on an idle network."""
+    points = [
+        (nbytes, communication.alone_ps(nbytes, engine, itemsize)) for nbytes in calibration_sizes(num_ranks)
+    ]
+    return LinearCost.through(*points)
 
 
 def _floor_ps(
-    profile: Profile, compute_ps: int, runs: tuple[BucketRun, ...], strategy: Strategy, topology: Topology
+    profile: Profile,
+    compute_ps: int,
+    runs: tuple[BucketRun, ...],
+    strategy: Strategy,
+    topology: Topology,
+    in_switches: bool,
 ) -> int:
     """Return what no step can go below: its compute, and its bytes once they are ready."""
     hidden_ps = profile.forward_ps if strategy.barrier is Barrier.USE else 0
     last = max(runs, key=lambda run: run.complete_ps)
+
+    def floor(nbytes: int) -> int:
+        return floor_ps("all_reduce", nbytes, topology, in_network=in_switches) - hidden_ps
+
     return max(
         compute_ps,
-        min(run.complete_ps for run in runs) + floor_ps("all_reduce", profile.nbytes, topology) - hidden_ps,
-        last.complete_ps + floor_ps("all_reduce", last.nbytes, topology) - hidden_ps,
+        min(run.complete_ps for run in runs) + floor(profile.nbytes),
+        last.complete_ps + floor(last.nbytes),
     )

@@ -19,8 +19,11 @@ class StepRun:
         compute_ps: of it, forward and backward pass: the length of the step on one rank.
         floor_ps: below which no algorithm and no strategy can be with these buckets.
         buckets: every collective, in the order of launch.
-        engine: ``makespan``, ``events`` or ``ranks``, see `collectives.simulation.simulation`.
+        engine: ``makespan``, ``events`` or ``ranks``, see `collectives.simulation.simulation`; or
+            ``closed form``.
         trace: compute and communication; rank 0 stands for all.
+        model: of the communication: ``links``, or the name of a closed form.
+        transport_model: how steps of programs were completed.
     """
 
     time_ps: int
@@ -29,6 +32,8 @@ class StepRun:
     buckets: tuple[BucketRun, ...]
     engine: str
     trace: Trace
+    model: str = "links"
+    transport_model: str = "ideal"
 
     @property
     def seconds(self) -> float:

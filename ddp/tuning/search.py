@@ -30,6 +30,7 @@ from ddp.reduction.overlap import resolve_strategy
 from ddp.reduction.strategies.mg_wfbp import merge
 from ddp.reduction.strategies.plan import Layout, LinearCost, PassTiming
 from ddp.simulation.simulated_step import simulate_step
+from ddp.simulation.step_model import IDEAL, StepModel
 from ddp.tuning.bucket_caps import CapRange, caps_for, distinct_caps
 from ddp.tuning.trials import StepOptions, Trial, Tuning, best_of, rank, shortest
 from sim.topology import Topology
@@ -53,6 +54,7 @@ class Search:
         max_pairs: of more algorithms with strategies than this, where divisions are many, only the most
             promising are searched.
         engine: see `collectives.simulation.simulation.simulate`.
+        model: what is counted besides the network.
         advance: is given every trial when it has been simulated.
     """
 
@@ -67,6 +69,7 @@ class Search:
         max_descent: int = 60,
         max_pairs: int = 6,
         engine: Engine = "auto",
+        model: StepModel = IDEAL,
         advance: Callable[[Trial], None] = lambda _: None,
     ) -> None:
         self._profile = profile
@@ -78,6 +81,7 @@ class Search:
         self._max_descent = max_descent
         self._max_pairs = max_pairs
         self._engine: Engine = engine
+        self._model = model
         self._advance = advance
         self._trials: dict[StepOptions, Trial] = {}
         self._searches: dict[tuple[str, str], str] = {}
@@ -146,6 +150,7 @@ class Search:
                 bucket_cap_mb_list=options.bucket_cap_mb_list,
                 algorithm=options.algorithm,
                 engine=self._engine,
+                **self._model.options(),
             )
             sizes = {run.bucket: run.nbytes for run in step.buckets}
             nbytes = tuple(sizes[bucket] for bucket in sorted(sizes))
@@ -243,7 +248,13 @@ class Search:
         points = []
         for share in (LINE_FROM, 1):
             nbytes = -(-self._profile.nbytes // (share * unit)) * unit
-            run = simulate(algorithm, topology=self._topology, nbytes=nbytes, engine=self._engine)
+            run = simulate(
+                algorithm,
+                topology=self._topology,
+                nbytes=nbytes,
+                engine=self._engine,
+                **self._model.options(),
+            )
             points.append((nbytes, run.time_ps))
         cost = LinearCost.through(*points) if points[0][0] < points[1][0] else LinearCost(points[1][1], 0)
         gradients = self._profile.gradients

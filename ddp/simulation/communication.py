@@ -1,0 +1,177 @@
+"""Communication of a simulated step: a queue of collectives, by programs on links or by a closed form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+import simpy
+
+from collectives.catalogue.resolve import resolve_algorithm
+from collectives.errors import NotSupportedError
+from collectives.models.cost import selector_on
+from collectives.program import Algorithm
+from collectives.simulation import Job, network_for
+from collectives.simulation.closed_forms import closed_form_of
+from collectives.simulation.engines.queues import (
+    CallSpan,
+    CollectiveQueue,
+    EngineName,
+    collective_queue,
+    run_until,
+)
+from ddp.reduction.strategies.plan import ALL_REDUCE
+from ddp.simulation.step_model import StepModel
+from sim.scenario import Scenario
+
+Choice = str | Callable[..., Any] | Algorithm
+
+
+class StepQueue(Protocol):
+    """The collectives of a step, one after another, in virtual time."""
+
+    def launch(self, collective: str, nbytes: int) -> simpy.Event:
+        """Let every rank start a collective now, after those before it.
+
+        The event fires when the last rank is done; its value is a `CallSpan`.
+        """
+
+
+class Communication(Protocol):
+    """What the collectives of a step take on a network."""
+
+    @property
+    def in_switches(self) -> bool:
+        """Whether switches may reduce, so that the floor is lower."""
+
+    def queue(self, env: simpy.Environment, engine: EngineName, itemsize: int) -> StepQueue:
+        """Return a queue on a network of its own."""
+
+    def alone_ps(self, nbytes: int, engine: EngineName, itemsize: int) -> int:
+        """Return what an all-reduce takes that has the network for itself."""
+
+
+def communication_on(scenario: Scenario, algorithm: Choice, model: StepModel) -> Communication:
+    """Return what collectives take in *scenario* by *algorithm*, of all-reduce, and *model*.
+
+    Raises:
+        UnknownAlgorithmError, AlgorithmFileError: see `collectives.catalogue.selectors.fixed`.
+        NotSupportedError: the closed form knows no transport or software of which *model* speaks.
+        UnitError, ValueError: a quantity, a transport model or a closed form that cannot be.
+    """
+    rank_overhead = model.rank_overhead()
+    if model.model != "links":
+        if not rank_overhead.is_free or model.protocol is not None:
+            raise NotSupportedError(
+                f"model={model.model!r} is a closed form, of which overheads, reduction and protocol are a "
+                "part; leave them out, or take model='links'"
+            )
+        closed_form_of(algorithm, model.model)
+        return ByFormula(scenario, algorithm, model)
+
+    selector = selector_on(scenario.base, algorithm, None, rank_overhead)
+
+    def select(collective: str, nbytes: int) -> Algorithm:
+        selected = selector.select(collective, nbytes)
+        assert selected is not None, "in virtual time there is no native"
+        return selected
+
+    return ByPrograms(scenario, select, model)
+
+
+@dataclass(frozen=True)
+class ByPrograms:
+    """Collectives by programs, whose messages share links."""
+
+    scenario: Scenario
+    select: Callable[[str, int], Algorithm]
+    model: StepModel
+    in_switches: bool = False
+
+    def queue(self, env: simpy.Environment, engine: EngineName, itemsize: int) -> StepQueue:
+        """Return a queue on a network of its own."""
+        scenario = self.scenario
+        places = range(scenario.base.num_ranks)
+        queue = collective_queue(
+            env,
+            scenario.topology,
+            engine=engine,
+            itemsize=itemsize,
+            rank_overhead=scenario.rank_overhead(self.model.rank_overhead(), places),
+            transport_model=self.model.transport,
+            network=network_for(engine, env, scenario),
+        )
+        return _ProgramQueue(queue, self.select)
+
+    def alone_ps(self, nbytes: int, engine: EngineName, itemsize: int) -> int:
+        """Return what an all-reduce takes that has the network for itself, where no condition holds."""
+        env = simpy.Environment(initial_time=0)
+        queue = collective_queue(
+            env,
+            self.scenario.base,
+            engine=engine,
+            itemsize=itemsize,
+            rank_overhead=self.model.rank_overhead(),
+            transport_model=self.model.transport,
+        )
+        span: CallSpan = run_until(env, queue.submit(self.select(ALL_REDUCE, nbytes), nbytes))
+        return span.end_ps - span.start_ps
+
+
+@dataclass(frozen=True)
+class _ProgramQueue:
+    queue: CollectiveQueue
+    select: Callable[[str, int], Algorithm]
+
+    def launch(self, collective: str, nbytes: int) -> simpy.Event:
+        return self.queue.submit(self.select(collective, nbytes), nbytes)
+
+
+@dataclass(frozen=True)
+class ByFormula:
+    """Collectives by a closed form: *algorithm* all-reduces, others go by what the form chooses."""
+
+    scenario: Scenario
+    algorithm: Choice
+    model: StepModel
+    in_switches: bool = True
+
+    def queue(self, env: simpy.Environment, engine: EngineName, itemsize: int) -> StepQueue:
+        """Return a queue in which a collective takes what the formula says."""
+        return _FormulaQueue(env, lru_cache(maxsize=None)(self.time_ps))
+
+    def alone_ps(self, nbytes: int, engine: EngineName, itemsize: int) -> int:
+        """Return what an all-reduce takes."""
+        return self.time_ps(ALL_REDUCE, nbytes)
+
+    def time_ps(self, collective: str, nbytes: int) -> int:
+        """Return what one collective takes.
+
+        Raises:
+            NotSupportedError: the closed form does not know it, the network or a condition.
+        """
+        algorithm: Any = self.algorithm if collective == ALL_REDUCE else "auto"
+        formula = closed_form_of(algorithm, self.model.model)
+        assert formula is not None
+        job = Job(algorithm, nbytes, collective=collective, transport_model=self.model.transport_model)
+        return formula(job, self.scenario).time_ps
+
+
+class _FormulaQueue:
+    def __init__(self, env: simpy.Environment, time_ps: Callable[[str, int], int]) -> None:
+        self._env = env
+        self._time_ps = time_ps
+        self._free_ps = 0
+
+    def launch(self, collective: str, nbytes: int) -> simpy.Event:
+        now_ps = int(self._env.now)
+        start_ps = max(self._free_ps, now_ps)
+        self._free_ps = start_ps + self._time_ps(collective, nbytes)
+        return self._env.timeout(self._free_ps - now_ps, value=CallSpan(start_ps, self._free_ps))
+
+
+def name_of(algorithm: Choice) -> str:
+    """Return how *algorithm* is called in reports."""
+    return algorithm if isinstance(algorithm, str) else str(resolve_algorithm(algorithm))

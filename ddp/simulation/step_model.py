@@ -1,0 +1,80 @@
+"""Model of a step's communication: what of software, transport and protocol is counted.
+
+The default counts nothing but the network, as `collectives.simulation.simulation.simulate` does: with it
+closed forms hold exactly.  Whatever else is counted is asked for by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from collectives.execution.transport_model import TransportModel, transport_model
+from collectives.models.nccl.constants import NcclProtocol
+from collectives.simulation.closed_forms import Model
+from sim.scenario.rank_overhead import RankOverhead
+from sim.units import Quantity
+
+
+@dataclass(frozen=True)
+class StepModel:
+    """What the communication of a simulated step follows from, besides the network.
+
+    Attributes:
+        overhead: of each message, on either side (see `sim.scenario.rank_overhead`).
+        arrival_overhead: from the last byte of a message until its receiver knows.
+        reduction_bandwidth: at which a rank reduces; None: reducing takes no time.
+        protocol: of NCCL, for what it leaves of a link and its latency.
+        model: ``links``, where programs run on the links; or a closed form (see
+            `collectives.simulation.closed_forms`), by which each bucket takes its time, one after another.
+        transport_model: how a step of a program is completed (see `collectives.execution.transport_model`).
+    """
+
+    overhead: Quantity = 0
+    arrival_overhead: Quantity = 0
+    reduction_bandwidth: Quantity | None = None
+    protocol: NcclProtocol | None = None
+    model: Model = "links"
+    transport_model: str | TransportModel = "ideal"
+
+    @property
+    def transport(self) -> TransportModel:
+        """How a step of a program is completed.
+
+        Raises:
+            ValueError: there is no such transport model.
+        """
+        return transport_model(self.transport_model)
+
+    def rank_overhead(self) -> RankOverhead:
+        """Return what ranks add to the time of the network, where no condition holds.
+
+        Raises:
+            UnitError: a quantity that cannot be read.
+        """
+        return RankOverhead.of(
+            self.overhead, self.reduction_bandwidth, arrival_overhead=self.arrival_overhead
+        )
+
+    def options(self) -> dict[str, Any]:
+        """Return the same as keyword arguments of `ddp.simulation.simulated_step.simulate_step`."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    def __str__(self) -> str:
+        """Return in words what is counted, for reports."""
+        if self.model != "links":
+            return f"each bucket by the closed form {self.model}"
+        parts = [f"transport model {self.transport.name}"]
+        if self.overhead:
+            parts.append(f"{self.overhead} of overhead for each message on either side")
+        if self.arrival_overhead:
+            parts.append(f"{self.arrival_overhead} until its arrival is known")
+        if self.reduction_bandwidth is not None:
+            parts.append(f"reduction at {self.reduction_bandwidth}")
+        if self.protocol is not None:
+            parts.append(f"protocol {self.protocol}")
+        return ", ".join(parts)
+
+
+IDEAL = StepModel()
+"""Nothing but the network is counted."""

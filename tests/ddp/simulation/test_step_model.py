@@ -1,0 +1,111 @@
+"""Software, protocol, transport and closed forms in a training step count as they do in a collective."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from collectives import NotSupportedError
+from collectives.simulation import simulate
+from ddp import Profile, simulate_step
+from ddp.reduction.bucketing import MIB
+from ddp.simulation.step_model import StepModel
+from ddp.tuning.search import Search
+from sim import load_network
+from sim.errors import UnitError
+from sim.topology import Topology
+
+SWITCH = Topology.switch(num_ranks=8, bandwidth="100Gbps", latency="2us")
+DGX = load_network("dgx-h100").topology(16)
+PROFILE = Profile.uniform(num_buckets=3, bucket_bytes=MIB, seconds_per_bucket=0.001)
+
+COUNTED: list[dict[str, Any]] = [
+    {"overhead": "3us"},
+    {"arrival_overhead": "0us"},
+    {"reduction_bandwidth": "10GB/s"},
+    {"overhead": "3us", "reduction_bandwidth": "10GB/s"},
+]
+IN_NODES: list[dict[str, Any]] = [
+    {"protocol": "LL"},
+    {"protocol": "LL128", "overhead": "1us"},
+    {"model": "nccl"},
+    {"transport_model": "nccl"},
+]
+
+
+@pytest.mark.parametrize(
+    ("topology", "counted"), [*((SWITCH, one) for one in COUNTED), *((DGX, one) for one in IN_NODES)]
+)
+def test_a_bucket_takes_what_a_collective_takes_of_which_as_much_is_counted(
+    topology: Topology, counted: dict[str, Any]
+) -> None:
+    one = simulate("ring", nbytes=MIB, topology=topology, itemsize=4, **counted)
+
+    step = simulate_step(PROFILE, topology=topology, bucket_cap_mb=1, strategy="after_backward", **counted)
+
+    assert step.time_ps == PROFILE.compute_ps + 3 * one.time_ps
+    assert step.engine == one.engine
+    assert (step.model, step.transport_model) == (one.model, one.transport_model)
+
+
+def test_nccl_chooses_for_each_bucket_by_itself() -> None:
+    alone = simulate("auto", nbytes=MIB, topology=DGX, model="nccl")
+
+    step = simulate_step(PROFILE, topology=DGX, bucket_cap_mb=1, algorithm="auto", model="nccl")
+
+    assert {run.end_ps - run.start_ps for run in step.buckets} == {alone.time_ps}
+
+
+@pytest.mark.parametrize("strategy", ["zero1", "mg_wfbp", "dear", "data_parallel"])
+def test_every_strategy_goes_by_nccls_times(strategy: str) -> None:
+    step = simulate_step(PROFILE, topology=DGX, strategy=strategy, model="nccl", algorithm="auto")
+
+    assert step.time_ps >= step.floor_ps
+    assert step.engine == "closed form"
+
+
+def test_overhead_makes_many_buckets_dear() -> None:
+    many = {"topology": SWITCH, "bucket_cap_mb": 0.01}
+
+    free = simulate_step(PROFILE, **many)
+    dear = simulate_step(PROFILE, overhead="1ms", **many)
+
+    assert dear.time_ps - free.time_ps >= 3 * 2 * 10**9
+
+
+def test_a_search_counts_what_a_step_counts() -> None:
+    model = StepModel(overhead="50us", reduction_bandwidth="5GB/s")
+
+    found = Search(PROFILE, topology=SWITCH, model=model).run()
+
+    own = found.best.options
+    again = simulate_step(
+        PROFILE,
+        topology=SWITCH,
+        strategy=own.strategy,
+        bucket_cap_mb=own.bucket_cap_mb,
+        bucket_cap_mb_list=own.bucket_cap_mb_list,
+        algorithm=own.algorithm,
+        overhead="50us",
+        reduction_bandwidth="5GB/s",
+    )
+    assert again.time_ps == found.best.time_ps <= found.default.time_ps
+
+
+@pytest.mark.parametrize(
+    ("counted", "error", "message"),
+    [
+        ({"model": "nccl", "overhead": "1us"}, NotSupportedError, "take model='links'"),
+        ({"model": "nccl", "transport_model": "gloo"}, NotSupportedError, "another transport's"),
+        ({"model": "guess"}, ValueError, "model must be"),
+        ({"transport_model": "glo"}, ValueError, "ideal, gloo, nccl"),
+        ({"overhead": "much"}, UnitError, "overhead"),
+        ({"protocol": "LL64"}, ValueError, "LL128"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_by_name(
+    counted: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        simulate_step(PROFILE, topology=DGX, **counted)
