@@ -19,6 +19,13 @@ from collectives.algorithms.double_binary_tree import (
     double_binary_tree_broadcast,
     double_binary_tree_reduce,
 )
+from collectives.algorithms.gloo.ring import (
+    gloo_ring,
+    gloo_ring_all_gather,
+    gloo_ring_reduce,
+    gloo_ring_reduce_scatter,
+)
+from collectives.algorithms.gloo.tree import gloo_tree_broadcast
 from collectives.algorithms.halving_doubling import (
     halving_doubling,
     halving_doubling_all_gather,
@@ -77,3 +84,13 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     tree_gather,
     tree_scatter,
 )
+"""Our own: those that ``all`` and ``auto`` mean."""
+
+NATIVE_ALGORITHMS: tuple[Algorithm, ...] = (
+    gloo_ring,
+    gloo_ring_reduce_scatter,
+    gloo_ring_all_gather,
+    gloo_ring_reduce,
+    gloo_tree_broadcast,
+)
+"""Those of vendors' libraries, known by their names; see `collectives.catalogue.native`."""

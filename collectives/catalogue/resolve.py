@@ -11,12 +11,14 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from collectives.algorithms import ALGORITHMS
+from collectives.algorithms import ALGORITHMS, NATIVE_ALGORITHMS
 from collectives.algorithms.shared.halves import Halves
 from collectives.errors import AlgorithmFileError, UnknownAlgorithmError
 from collectives.program import Algorithm, Program
 from collectives.program.channels import CHANNEL_PARAMETERS, in_channels
 from collectives.program.contracts import CONTRACTS
+
+_KNOWN = (*ALGORITHMS, *NATIVE_ALGORITHMS)
 
 
 def algorithm_names(collective: str = "all_reduce") -> tuple[str, ...]:
@@ -62,9 +64,9 @@ def resolve_for_every_collective(text: str) -> tuple[Algorithm, ...]:
     if ".py:" in text or _is_msccl_xml(text):
         return (resolve_algorithm(text),)
     name, _, parameters = text.partition(":")
-    shipped = [own for own in ALGORITHMS if own.name == name]
+    shipped = [own for own in _KNOWN if own.name == name]
     if not shipped:
-        raise _unknown(name, "", list(dict.fromkeys(own.name for own in ALGORITHMS)))
+        raise _unknown(name, "", list(dict.fromkeys(own.name for own in _KNOWN)))
     wanted = [item.partition("=")[0] for item in parameters.split(",") if item]
     for_channels = CHANNEL_PARAMETERS if "channels" in wanted else ()
     having = [own for own in shipped if {*wanted} <= {*own.parameter_names(), *for_channels}]
@@ -93,7 +95,7 @@ def _is_msccl_xml(text: str) -> bool:
 
 
 def _shipped(name: str, collective: str) -> Algorithm:
-    for shipped in ALGORITHMS:
+    for shipped in _KNOWN:
         if (shipped.name, shipped.collective) == (name, collective):
             return shipped
     if name == "auto":

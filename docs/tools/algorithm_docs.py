@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from collectives.algorithms import ALGORITHMS
+from collectives.algorithms import ALGORITHMS, NATIVE_ALGORITHMS
 from collectives.errors import NotSupportedError
 from collectives.program import Algorithm, Cost
 from collectives.program.contracts import CONTRACTS
@@ -77,7 +77,8 @@ def algorithm_docs() -> str:
 
 def by_file() -> list[Algorithm]:
     """Return all algorithms, naive first, those of one file together, in the order shipped."""
-    return sorted(ALGORITHMS, key=lambda own: (own.name != "naive", own.program.__module__))
+    shipped = (*ALGORITHMS, *NATIVE_ALGORITHMS)
+    return sorted(shipped, key=lambda own: (own.name != "naive", own.program.__module__))
 
 
 def cost_of(algorithm: Algorithm, world_size: int) -> Cost | None:
@@ -112,8 +113,8 @@ def _costs(collective: str) -> str:
 
 def _family(members: Sequence[Algorithm]) -> str:
     """Return the section about the algorithms of one file."""
-    name = members[0].program.__module__.rpartition(".")[2]
-    path = f"collectives/algorithms/{name}.py"
+    name = members[0].program.__module__.removeprefix("collectives.algorithms.")
+    path = f"collectives/algorithms/{name.replace('.', '/')}.py"
     parts = [f"## {name}\n{markdown(module_summary(members[0]))} [`{path}`](../{path})\n"]
     return "\n".join([*parts, *map(_algorithm, members)])
 

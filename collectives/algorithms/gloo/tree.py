@@ -1,0 +1,39 @@
+"""Gloo's broadcast tree: a binomial tree in which every rank serves its nearest child first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from collectives.program import Cost, Recv, Send, Step, algorithm
+
+
+def _depth(world_size: int) -> int:
+    return (world_size - 1).bit_length()
+
+
+def _cost(world_size: int) -> Cost:
+    return Cost(_depth(world_size), Fraction(_depth(world_size)))
+
+
+@algorithm(name="gloo_tree", collective="broadcast", num_chunks=1, array_form=True, cost=_cost)
+def gloo_tree_broadcast(rank: int, world_size: int, *, root: int = 0) -> Iterator[Step]:
+    """Yield this rank's steps of Gloo's broadcast from *root*.
+
+    Counted from the root, ranks below ``2^k`` have the buffer before step k, in which each of them sends
+    it to the rank ``2^k`` above.  `tree` has the same depth and sends the same bytes, but there the root
+    serves the farthest first, so other ranks pass the buffer on.
+
+    Source: gloo/broadcast.cc.
+    """
+    place = (rank - root) % world_size
+    for level in range(_depth(world_size)):
+        distance = 1 << level
+        yield (
+            Send(
+                (rank + distance) % world_size,
+                chunk=0,
+                when=(place < distance) & (place + distance < world_size),
+            ),
+            Recv((rank - distance) % world_size, chunk=0, when=(place >= distance) & (place < 2 * distance)),
+        )

@@ -1,0 +1,93 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives import NotSupportedError, Send, resolve_algorithm, simulate, verify
+from collectives.algorithms import NATIVE_ALGORITHMS
+from collectives.algorithms.gloo.ring import gloo_ring, gloo_ring_reduce
+from collectives.algorithms.gloo.tree import gloo_tree_broadcast
+from collectives.program.chunking import Chunking
+from sim import Topology
+
+KIB, MIB = 1 << 10, 1 << 20
+
+EXCHANGED = {
+    "all_reduce": {(0, 3): 1.5, (1, 0): 1.5, (2, 1): 1.5, (3, 2): 1.5},
+    "all_gather": {(0, 1): 0.75, (1, 2): 0.75, (2, 3): 0.75, (3, 0): 0.75},
+    "broadcast": {(1, 2): 1.0, (1, 3): 1.0, (2, 0): 1.0},
+    "reduce": {(0, 1): 0.25, (0, 3): 0.75, (1, 0): 0.75, (2, 1): 1.0, (3, 1): 0.25, (3, 2): 0.75},
+    "reduce_scatter": {(0, 3): 1.5, (1, 0): 1.5, (2, 1): 1.5, (3, 2): 1.5},
+}
+"""Parts of a buffer of 1 MiB that went from rank to rank under torch 2.13, 4 ranks, root 1: ``ss -ti``."""
+
+
+def exchanged(algorithm, world_size, nbytes):
+    chunking = Chunking.of(algorithm, world_size, nbytes, 1)
+    sent = {}
+    for rank in range(world_size):
+        for step in algorithm.steps(rank, world_size):
+            for operation in step:
+                if isinstance(operation, Send):
+                    pair = rank, operation.peer
+                    moved = chunking.nbytes(operation.chunk, operation.num_chunks)
+                    sent[pair] = sent.get(pair, 0) + moved
+    return {pair: moved / nbytes for pair, moved in sorted(sent.items())}
+
+
+@pytest.mark.parametrize("collective", EXCHANGED)
+def test_each_pair_of_ranks_exchanges_what_it_does_under_torch(collective):
+    (native,) = [own for own in NATIVE_ALGORITHMS if own.collective == collective]
+    if "root" in native.parameter_names():
+        native = native.with_parameters(root=1)
+
+    assert exchanged(native, 4, MIB) == EXCHANGED[collective]
+
+
+def test_a_reduce_of_large_buffers_passes_on_more_than_is_needed_as_under_torch():
+    native = gloo_ring_reduce.with_parameters(root=1, segments=4)
+
+    sent = exchanged(native, 4, 16 * MIB)
+
+    assert sent == {(0, 1): 0.25, (0, 3): 0.875, (1, 0): 0.875, (2, 1): 1.125, (3, 1): 0.25, (3, 2): 0.875}
+
+
+@given(
+    native=st.sampled_from(NATIVE_ALGORITHMS),
+    world_size=st.integers(1, 9),
+    segments=st.integers(2, 5),
+    root=st.integers(0, 8),
+)
+def test_all_are_proved_with_any_number_of_segments_and_any_root(native, world_size, segments, root):
+    if "segments" in native.parameter_names():
+        native = native.with_parameters(segments=segments)
+
+    verify(native, world_size, root=root % world_size)
+
+
+def test_fewer_than_two_segments_are_refused():
+    with pytest.raises(NotSupportedError, match="segments must be at least 2, got 1"):
+        verify(resolve_algorithm("gloo_ring:segments=1"), 4)
+
+
+@pytest.mark.parametrize("world_size", [2, 4, 7])
+def test_gloo_s_ring_takes_as_long_as_ours_on_a_switch(world_size):
+    switch = Topology.switch(num_ranks=world_size, bandwidth="10Gbps", latency="5us")
+    nbytes = world_size * 64 * KIB
+
+    times = [simulate(name, nbytes=nbytes, topology=switch).time_ps for name in ("ring", gloo_ring)]
+
+    assert times[0] == times[1]
+
+
+def test_a_rank_of_the_tree_serves_its_nearest_child_first():
+    served = [
+        operation.peer
+        for step in gloo_tree_broadcast.steps(0, 9)
+        for operation in step
+        if isinstance(operation, Send)
+    ]
+
+    assert served == [1, 2, 4, 8]
+    assert all(later == 2 * earlier for earlier, later in pairwise(served))
