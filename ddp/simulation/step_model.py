@@ -6,7 +6,7 @@ closed forms hold exactly.  Whatever else is counted is asked for by name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from collectives.execution.transport_model import TransportModel, transport_model
@@ -45,6 +45,13 @@ class StepModel:
             ValueError: there is no such transport model.
         """
         return transport_model(self.transport_model)
+
+    @property
+    def is_ideal(self) -> bool:
+        """Whether nothing but the network is counted, so that figures are those of `IDEAL`."""
+        as_ideal = replace(self.transport, name=IDEAL.transport.name) == IDEAL.transport
+        counts = self.protocol is not None or self.model != "links"
+        return as_ideal and self.rank_overhead().is_free and not counts
 
     def rank_overhead(self) -> RankOverhead:
         """Return what ranks add to the time of the network, where no condition holds.

@@ -9,6 +9,17 @@ import typer
 
 from testbed.errors import UsageError, reporting_errors
 from testbed.options.arguments import parse_rank_powers
+from testbed.options.software import (
+    ArrivalOverhead,
+    ModelName,
+    Overhead,
+    Protocol,
+    ReductionBandwidth,
+    StepModelName,
+    TransportModel,
+    as_a_real_run,
+    step_model,
+)
 from testbed.output.folder import document
 from testbed.output.table import print_json, progress, stdout_console
 
@@ -55,6 +66,12 @@ def scale(
             metavar="NAME", help="Algorithm of the all-reduce: a name, name:key=value, or FILE.py:FUNCTION."
         ),
     ] = "ring",
+    overhead: Overhead = None,
+    arrival_overhead: ArrivalOverhead = None,
+    reduction_bandwidth: ReductionBandwidth = None,
+    protocol: Protocol = None,
+    model: StepModelName = ModelName.LINKS,
+    transport_model: TransportModel = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it too: .png, .svg or .pdf.")
     ] = None,
@@ -62,13 +79,15 @@ def scale(
 ) -> None:
     """Predict how a training step scales.
 
-    The reducer that trains is replayed in virtual time, with the compute times of a profile.
+    The reducer that trains is replayed in virtual time, with the compute times of a profile: ideally, with
+    nothing but the network, and as a real run is expected to be, over the transport that it would use (nccl
+    where the network names GPUs, else gloo) and with what the options count.
     """
     from collectives.catalogue.selectors import check_choice
     from ddp.profiles import load_profile
     from ddp.reduction.overlap import STRATEGIES, resolve_strategy
     from sim import load_network
-    from testbed.report.scaling import LEGEND, scaling_tables
+    from testbed.report.scaling import LEGEND, expectations, scaling_tables
     from testbed.studies.predict import predict
 
     if not 0 < bucket_cap_mb < float("inf"):
@@ -79,6 +98,14 @@ def scale(
     wanted = strategy or DEFAULT_STRATEGIES
     strategies = [resolve_strategy(name).name for name in (STRATEGIES if ALL in wanted else wanted)]
     check_choice(algorithm)
+    counted = step_model(
+        overhead=overhead,
+        arrival_overhead=arrival_overhead,
+        reduction_bandwidth=reduction_bandwidth,
+        protocol=protocol,
+        model=model,
+        transport_model=transport_model,
+    )
     if plot is not None:
         from testbed.output.figure import check_plot
 
@@ -92,6 +119,7 @@ def scale(
             bucket_cap_mb=bucket_cap_mb,
             algorithm=algorithm,
             advance=advance,
+            expected=as_a_real_run(counted) if transport_model is None else lambda _: counted,
         )
     if plot is not None:
         from testbed.report.plots.scaling_plot import plot_scaling
@@ -115,6 +143,8 @@ def scale(
         console.print()
     console.print(LEGEND, style="dim")
     console.print(f"Simulated: {scaling.model}.", style="dim")
+    for line in expectations(scaling.points):
+        console.print(line, style="dim", markup=False)
     for own in profiles:
         console.print(f"Profile {own.name}: {own.source}; {own.device}.", style="dim")
     if plot is not None:

@@ -8,6 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError, reporting_errors
+from testbed.options.software import (
+    ArrivalOverhead,
+    ModelName,
+    Overhead,
+    Protocol,
+    ReductionBandwidth,
+    StepModelName,
+    TransportModel,
+    step_model,
+)
 from testbed.output.folder import document
 from testbed.output.table import print_json, progress, seconds, stdout_console
 
@@ -43,6 +53,12 @@ def tune(
     strategy: Annotated[
         str, typer.Option(metavar="LIST|all", help="Overlap strategies, separated by commas.")
     ] = "wait_free",
+    overhead: Overhead = None,
+    arrival_overhead: ArrivalOverhead = None,
+    reduction_bandwidth: ReductionBandwidth = None,
+    protocol: Protocol = None,
+    model: StepModelName = ModelName.LINKS,
+    transport_model: TransportModel = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the curve too: .png, .svg or .pdf.")
     ] = None,
@@ -73,6 +89,14 @@ def tune(
     strategies = STRATEGIES if strategy == ALL else dict.fromkeys(split_names(strategy, "--strategy"))
     for name in algorithms:
         check_choice(name)
+    counted = step_model(
+        overhead=overhead,
+        arrival_overhead=arrival_overhead,
+        reduction_bandwidth=reduction_bandwidth,
+        protocol=protocol,
+        model=model,
+        transport_model=transport_model,
+    )
     search: Search
     with progress() as advance:
 
@@ -86,6 +110,7 @@ def tune(
             topology=topology,
             algorithms=list(algorithms),
             strategies=[resolve_strategy(name).name for name in strategies],
+            model=counted,
             advance=show,
         )
         if plot is not None:
@@ -98,17 +123,18 @@ def tune(
             if not search.started:
                 raise
             found = search.result()
-    model = model_of(next(iter(algorithms)))
+    assumed = model_of(next(iter(algorithms)), counted)
     if plot is not None:
         from testbed.report.plots.tuning_plot import plot_tuning
 
         title = f"Bucket caps of {own.name} on {description.name}, {ranks} ranks"
-        plot_tuning(found, plot, title=title, note=f"Simulated: {model}.")
+        plot_tuning(found, plot, title=title, note=f"Simulated: {assumed}.")
     if as_json:
         print_json(
             document(
                 method="simulated",
-                model=model,
+                model=assumed,
+                transport_model=counted.transport.name,
                 topologies={f"{description.name} x {ranks}": topology.digest()},
                 profiles=[{"name": own.name, "source": own.source, "device": own.device}],
                 complete=found.complete,
@@ -145,7 +171,7 @@ def tune(
     for reason, (name, when) in reversed(reasons.items()):
         console.print(f"Left out: {name}, {when}: {reason}", style="dim", markup=False)
     console.print(LEGEND, style="dim")
-    console.print(f"Simulated: {model}.", style="dim")
+    console.print(f"Simulated: {assumed}.", style="dim")
     console.print(f"Profile {own.name}: {own.source}; {own.device}.", style="dim")
     if plot is not None:
         console.print(f"Plot: {plot}")

@@ -27,7 +27,8 @@ STRATEGY_TITLES = {
 
 LEGEND = (
     "step: time of an iteration (accumulation: of its k passes); exposed: of it, communication that the "
-    "compute waits for; scaling: efficiency, the compute's share of the step."
+    "compute waits for; scaling: efficiency, the compute's share of the step; expected: the same of the step "
+    "that a real run is expected to take."
 )
 
 MAX_SIDE_BY_SIDE = 3
@@ -48,8 +49,9 @@ def scaling_tables(points: Sequence[Point], only_ranks: Sequence[int] | None = N
         yield from _long_tables(points, only_ranks)
         return
     columns = ["network\n", "ranks\n"]
+    expected = ["\nexpected"] if any(point.counts for point in points) else []
     for strategy in strategies:
-        columns += [f"{strategy_title(strategy)}\nstep", "\nexposed", "\nscaling"]
+        columns += [f"{strategy_title(strategy)}\nstep", "\nexposed", "\nscaling", *expected]
     for profile in dict.fromkeys(point.profile for point in points):
         lines: dict[tuple[str, int], list[str]] = {}
         for point in points:
@@ -57,6 +59,8 @@ def scaling_tables(points: Sequence[Point], only_ranks: Sequence[int] | None = N
                 figures = lines.setdefault((point.network, point.ranks), [])
                 figures += [seconds(point.step_seconds), seconds(point.exposed_seconds)]
                 figures.append(percent(point.efficiency))
+                if expected:
+                    figures.append(percent(point.efficiency_expected))
         rows, shown = [], ""
         for (network, num_ranks), figures in lines.items():
             rows.append([network if network != shown else "", str(num_ranks), *figures])
@@ -68,6 +72,9 @@ def scaling_tables(points: Sequence[Point], only_ranks: Sequence[int] | None = N
 def _long_tables(points: Sequence[Point], only_ranks: Sequence[int] | None) -> Iterator[Table]:
     """Yield a table for each profile, with a line per network, number of ranks and strategy."""
     columns = ["network", "ranks", "strategy", "buckets", "step", "exposed", "scaling"]
+    expects = any(point.counts for point in points)
+    if expects:
+        columns.append("expected")
     for profile in dict.fromkeys(point.profile for point in points):
         own = [
             point
@@ -90,8 +97,18 @@ def _long_tables(points: Sequence[Point], only_ranks: Sequence[int] | None) -> I
                         seconds(point.step_seconds),
                         seconds(point.exposed_seconds),
                         percent(point.efficiency),
+                        *([percent(point.efficiency_expected)] if expects else []),
                     ]
                 )
                 shown = place
 
         yield table(columns, rows, title=profile)
+
+
+def expectations(points: Sequence[Point]) -> Iterator[str]:
+    """Yield what *expected* means, a line for the networks on which it means the same."""
+    alike: dict[str, dict[str, None]] = {}
+    for point in points:
+        alike.setdefault(point.expected, {})[point.network] = None
+    for what, networks in alike.items():
+        yield f"Expected on {', '.join(networks)}: {what}."

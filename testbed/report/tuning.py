@@ -10,6 +10,7 @@ from testbed.output.table import percent, seconds, table
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from ddp.simulation.step_model import StepModel
     from ddp.tuning.trials import StepOptions, Trial, Tuning
 
 DEFAULT_CAP_MB = 25
@@ -21,13 +22,19 @@ LEGEND = (
 )
 
 
-def model_of(torch_algorithm: str) -> str:
+def model_of(torch_algorithm: str, counted: StepModel) -> str:
     """Return, in a sentence, what the figures assume."""
+    costs = (
+        "no protocol overhead, no cost of the reduction, no stragglers"
+        if counted.is_ideal
+        else f"{counted}, no stragglers"
+    )
+    times = (
+        "messages wait for latency, then share link bandwidth max-min; " if counted.model == "links" else ""
+    )
     return (
         "weak scaling; buckets launched by the reducer that trains, replayed with the profile's times; "
-        "messages wait for latency, then share link bandwidth max-min; no protocol overhead, no cost of the "
-        "reduction, no stragglers, memory not asked; torch's own DDP is taken to all-reduce by "
-        f"{torch_algorithm}"
+        f"{times}{costs}, memory not asked; torch's own DDP is taken to all-reduce by {torch_algorithm}"
     )
 
 

@@ -2,31 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from testbed.output.table import Advance
 
 if TYPE_CHECKING:
-    from ddp import Profile
+    from ddp import Profile, StepRun
+    from ddp.simulation.step_model import StepModel
+    from sim.topology import Topology
     from sim.topology.description import NetworkDescription
 
 
 @dataclass(frozen=True)
 class Point:
-    """One simulated step.
+    """One simulated step: *ideal*, where nothing but the network is counted, and as expected of a real run.
 
     Attributes:
         profile: name of what is computed.
         network: name of what it runs on.
         strategy: when buckets are launched.
         ranks: world size.
-        step_seconds: of one iteration.
+        step_seconds: of one iteration, ideally.
         exposed_seconds: of it, in which communication keeps the compute waiting.
-        efficiency: compute over iteration: 1 is perfect weak scaling.
+        efficiency: compute over iteration, ideally: 1 is perfect weak scaling.
         num_buckets: in which the gradients travel.
         engine: of the simulation.
+        step_seconds_expected: of one iteration, with all that *expected* names.
+        exposed_seconds_expected: of it, in which communication keeps the compute waiting.
+        efficiency_expected: compute over the iteration that is expected.
+        transport_model: of what is expected.
+        expected: what is counted in what is expected, in words.
     """
 
     profile: str
@@ -38,6 +47,45 @@ class Point:
     efficiency: float
     num_buckets: int
     engine: str
+    step_seconds_expected: float
+    exposed_seconds_expected: float
+    efficiency_expected: float
+    transport_model: str
+    expected: str
+
+    @property
+    def counts(self) -> bool:
+        """Whether anything besides the network is expected of a real run."""
+        return self.transport_model != "ideal" or self.step_seconds_expected != self.step_seconds
+
+    @classmethod
+    def of(
+        cls,
+        profile: str,
+        network: str,
+        strategy: str,
+        ranks: int,
+        ideal: StepRun,
+        real: StepRun,
+        model: StepModel,
+    ) -> Point:
+        """Return the point of a step, *ideal* and as it is expected to be with *model*."""
+        return cls(
+            profile=profile,
+            network=network,
+            strategy=strategy,
+            ranks=ranks,
+            step_seconds=ideal.seconds,
+            exposed_seconds=ideal.exposed_seconds,
+            efficiency=ideal.efficiency,
+            num_buckets=ideal.num_buckets,
+            engine=ideal.engine,
+            step_seconds_expected=real.seconds,
+            exposed_seconds_expected=real.exposed_seconds,
+            efficiency_expected=real.efficiency,
+            transport_model=model.transport.name,
+            expected=str(model),
+        )
 
 
 @dataclass(frozen=True)
@@ -68,43 +116,47 @@ def predict(
     bucket_cap_mb: float,
     algorithm: str,
     advance: Advance,
+    expected: Callable[[Topology], StepModel] | None = None,
 ) -> Scaling:
-    """Simulate a training step of each profile on each network, for each number of ranks."""
+    """Simulate a training step of each profile on each network, for each number of ranks.
+
+    Args:
+        profiles: what a rank computes.
+        networks: what it runs on.
+        strategies: when buckets are launched.
+        ranks: world sizes.
+        bucket_cap_mb: size of a bucket, in MiB.
+        algorithm: of the all-reduce.
+        advance: is told of every step.
+        expected: what is counted on a topology besides the network; by default nothing.
+    """
     from ddp import simulate_step
+    from ddp.simulation.step_model import IDEAL
 
     points: list[Point] = []
     topologies: dict[str, str] = {}
-    networks = list(networks)
-    for profile in profiles:
-        for network in networks:
-            for strategy in strategies:
-                for num_ranks in ranks:
-                    topology = network.topology(num_ranks)
-                    topologies[f"{network.name} x {num_ranks}"] = topology.digest()
-                    step = simulate_step(
-                        profile,
-                        topology=topology,
-                        strategy=strategy,
-                        bucket_cap_mb=bucket_cap_mb,
-                        algorithm=algorithm,
-                    )
-                    points.append(
-                        Point(
-                            profile=profile.name,
-                            network=network.name,
-                            strategy=strategy,
-                            ranks=num_ranks,
-                            step_seconds=step.seconds,
-                            exposed_seconds=step.exposed_seconds,
-                            efficiency=step.efficiency,
-                            num_buckets=step.num_buckets,
-                            engine=step.engine,
-                        )
-                    )
-                    advance(f"{profile.name} on {network.name}, {num_ranks} ranks")
-    model = (
+    for profile, network, strategy, num_ranks in product(profiles, networks, strategies, ranks):
+        topology = network.topology(num_ranks)
+        topologies[f"{network.name} x {num_ranks}"] = topology.digest()
+        step = partial(
+            simulate_step,
+            profile,
+            topology=topology,
+            strategy=strategy,
+            bucket_cap_mb=bucket_cap_mb,
+            algorithm=algorithm,
+        )
+
+        model = IDEAL if expected is None else expected(topology)
+        ideal = step()
+        real = ideal if model.is_ideal else step(**model.options())
+
+        points.append(Point.of(profile.name, network.name, strategy, num_ranks, ideal, real, model))
+        advance(f"{profile.name} on {network.name}, {num_ranks} ranks")
+
+    model_in_words = (
         f"weak scaling; {algorithm} all-reduce of {bucket_cap_mb:g} MiB buckets, launched by the reducer "
         "that trains; every rank computes as the profile says; messages wait for latency, then share link "
         "bandwidth max-min; no protocol overhead, no cost of the reduction, no stragglers"
     )
-    return Scaling(tuple(points), topologies, model)
+    return Scaling(tuple(points), topologies, model_in_words)

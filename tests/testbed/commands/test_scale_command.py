@@ -101,3 +101,37 @@ def test_a_file_with_a_wrong_field_is_named_with_the_field(
     assert result.exit_code == 2
     assert path.name in result.stderr
     assert message in result.stderr
+
+
+def test_what_is_expected_stands_beside_what_is_ideal(uniform: Path) -> None:
+    arguments = ["scale", "--profile", str(uniform), "--network", "dgx-a100", "--ranks", "64"]
+    counting = ["--overhead", "20us", "--reduction-bandwidth", "100GB/s"]
+
+    plain = CliRunner().invoke(app, [*arguments, "--json"])
+    counted = CliRunner().invoke(app, [*arguments, *counting, "--json"])
+    table = CliRunner().invoke(app, [*arguments, *counting])
+
+    assert plain.exit_code == counted.exit_code == table.exit_code == 0, plain.stderr + counted.stderr
+    before, after = (json.loads(result.stdout)["rows"] for result in (plain, counted))
+    ideal = ("step_seconds", "exposed_seconds", "efficiency")
+    assert [[row[name] for name in ideal] for row in before] == [
+        [row[name] for name in ideal] for row in after
+    ]
+    assert all(row["efficiency_expected"] == row["efficiency"] for row in before)
+    assert all(row["efficiency_expected"] < row["efficiency"] for row in after)
+    assert {row["transport_model"] for row in before} == {"nccl"}
+    assert "20us of overhead for each message on either side" in " ".join(table.stdout.split())
+
+
+def test_nccls_own_times_are_expected_where_they_are_asked_for(uniform: Path) -> None:
+    arguments = ["scale", "--profile", str(uniform), "--ranks", "16", "--model", "nccl", "--json"]
+
+    known = CliRunner().invoke(app, [*arguments, "--network", "dgx-h100"])
+    unknown = CliRunner().invoke(app, [*arguments, "--network", "switch-100g"])
+
+    assert known.exit_code == 0, known.stderr
+    assert {row["expected"] for row in json.loads(known.stdout)["rows"]} == {
+        "each bucket by the closed form nccl"
+    }
+    assert unknown.exit_code == 2
+    assert "the network says nothing of its hardware" in " ".join(unknown.stderr.split())

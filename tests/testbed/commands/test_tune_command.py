@@ -105,3 +105,17 @@ def test_bad_usage_is_one_message_and_ends_with_2(arguments: list[str], message:
     assert result.stdout == ""
     assert result.stderr.startswith("testbed: error: ")
     assert message in result.stderr
+
+
+def test_what_software_takes_counts_in_the_search_and_in_the_report(small: Path) -> None:
+    arguments = ["tune", "--profile", str(small), "--network", "switch-100g", "--ranks", "4"]
+    counting = ["--overhead", "200us", "--transport-model", "nccl"]
+
+    plain = CliRunner().invoke(app, [*arguments, "--json"])
+    counted = CliRunner().invoke(app, [*arguments, *counting, "--json"])
+
+    assert plain.exit_code == counted.exit_code == 0, plain.stderr + counted.stderr
+    before, after = json.loads(plain.stdout), json.loads(counted.stdout)
+    assert after["default"]["step_seconds"] > before["default"]["step_seconds"]
+    assert (before["transport_model"], after["transport_model"]) == ("ideal", "nccl")
+    assert "200us of overhead for each message on either side" in after["model"]

@@ -1,0 +1,101 @@
+"""Options of what a prediction counts besides the network: software, protocol, transport."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+if TYPE_CHECKING:
+    from ddp.simulation.step_model import StepModel
+    from sim.topology import Topology
+
+
+class ModelName(StrEnum):
+    """What a time follows from."""
+
+    LINKS = "links"
+    NCCL = "nccl"
+
+
+class ProtocolName(StrEnum):
+    """NCCL's protocols."""
+
+    LL = "LL"
+    LL128 = "LL128"
+    SIMPLE = "Simple"
+
+
+class TransportModelName(StrEnum):
+    """How a transport completes a step."""
+
+    IDEAL = "ideal"
+    GLOO = "gloo"
+    NCCL = "nccl"
+
+
+Overhead: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Software overhead of each message, on either side, such as 1us."),
+]
+ArrivalOverhead: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="From a message's last byte until its receiver knows, such as 50us."),
+]
+ReductionBandwidth: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="RATE", help="At which a rank reduces, such as 200GB/s; else at no cost."),
+]
+Protocol: TypeAlias = Annotated[
+    ProtocolName | None,
+    typer.Option(help="NCCL protocol, which takes bandwidth from links and adds latency."),
+]
+StepModelName: TypeAlias = Annotated[
+    ModelName,
+    typer.Option(
+        "--model", help="links: messages share links; nccl: each bucket takes what NCCL expects of it."
+    ),
+]
+TransportModel: TypeAlias = Annotated[
+    TransportModelName | None,
+    typer.Option(help="How a step of a collective is completed; see docs/modelling.md."),
+]
+
+
+def step_model(
+    *,
+    overhead: str | None,
+    arrival_overhead: str | None,
+    reduction_bandwidth: str | None,
+    protocol: ProtocolName | None,
+    model: ModelName,
+    transport_model: TransportModelName | None,
+) -> StepModel:
+    """Return what the options ask to be counted; a transport that is not named is ideal."""
+    from ddp.simulation.step_model import StepModel
+
+    return StepModel(
+        overhead=overhead or 0,
+        arrival_overhead=arrival_overhead or 0,
+        reduction_bandwidth=reduction_bandwidth,
+        protocol=None if protocol is None else protocol.value,
+        model=model.value,
+        transport_model=(transport_model or TransportModelName.IDEAL).value,
+    )
+
+
+def as_a_real_run(model: StepModel) -> Callable[[Topology], StepModel]:
+    """Return *model* with the transport that a real run would use on a topology."""
+    from dataclasses import replace
+
+    from collectives.simulation import default_transport_model
+
+    def on(topology: Topology) -> StepModel:
+        default = default_transport_model(topology) if model.model == "links" else "nccl"
+        if default == "gloo":
+            default = "ideal"
+        return replace(model, transport_model=default)
+
+    return on
