@@ -172,6 +172,7 @@ def linear_cost(
             )
 
         latency_ps += crowd.latency_ps + crowd.most_messages * rank_overhead.overhead_ps
+        latency_ps += rank_overhead.arrival_overhead_ps if crowd.most_messages else 0
         busy += crowd.busy(pattern.nbytes(row, in_chunks))
         if rank_overhead.reduction_bandwidth is not None:
             reduced += int(reduced_nbytes(row, num_ranks, in_chunks).max(initial=0))

@@ -6,12 +6,14 @@ message, so it is slower and is refused beyond `MAX_MESSAGES`.
 In the trace each rank has a track ``steps``, where a step is divided into what the rank did itself (pause),
 the wait for its peers to come, the exchange and the reduction, and tracks ``send`` and ``receive`` for its
 messages, as many of each as it has messages at once.  Arrows lead from the sender to the receiver.
-The links are counters of how full they are, in percent.
+Where sends are awaited late, a span says so before a step or at the end.  The links are counters of how
+full they are, in percent.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
@@ -121,6 +123,8 @@ class Observation:
                 "network": topology.name,
                 "digest": planned.scenario.base.digest(),
                 "overhead_ps": planned.rank_overhead.overhead_ps,
+                "arrival_overhead_ps": planned.rank_overhead.arrival_overhead_ps,
+                "transport_model": planned.transport_model.name,
                 "reduction_bandwidth": planned.rank_overhead.reduction_bandwidth,
                 "conditions": [str(condition) for condition in planned.scenario.conditions],
             }
@@ -128,6 +132,8 @@ class Observation:
 
         for step in self.steps.values():
             _draw_step(trace, step, time_ps)
+        for steps in self._steps_of_ranks():
+            _draw_waits(trace, steps, time_ps)
         self._draw_messages(trace, time_ps)
 
         for link in range(topology.num_links):
@@ -138,6 +144,13 @@ class Observation:
                     trace.counter("links", topology.link_name(link), since_ps, "%", millionths)
 
         return trace
+
+    def _steps_of_ranks(self) -> Iterable[list[SeenStep]]:
+        """Return the steps of each rank that has any, in order."""
+        of_rank: defaultdict[int, list[SeenStep]] = defaultdict(list)
+        for step in self.steps.values():
+            of_rank[step.rank].append(step)
+        return of_rank.values()
 
     def _draw_messages(self, trace: Trace, time_ps: int) -> None:
         """Draw each message on either side, and the arrow between the two."""
@@ -210,6 +223,15 @@ def _draw_step(trace: Trace, step: SeenStep, time_ps: int) -> None:
         if until_ps > since_ps:
             trace.span(step.rank, "steps", name, since_ps, until_ps)
             since_ps = until_ps
+
+
+def _draw_waits(trace: Trace, steps: list[SeenStep], time_ps: int) -> None:
+    """Draw where a rank, between its *steps* and after them, awaits what it has sent."""
+    last_ps = max((_end(seen.end_ps, time_ps)[0] for step in steps for seen in step.sends), default=0)
+    goes_on_ps = [step.began_ps for step in steps[1:]] + [last_ps]
+    for step, until_ps in zip(steps, goes_on_ps, strict=True):
+        if step.ended_ps is not None and until_ps > step.ended_ps:
+            trace.span(step.rank, "steps", "wait for sends", step.ended_ps, until_ps)
 
 
 def _end(end_ps: int | None, time_ps: int) -> tuple[int, dict[str, bool]]:

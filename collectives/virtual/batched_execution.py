@@ -32,8 +32,9 @@ from collectives.execution.transport import Execution, Poster
 from collectives.program import Algorithm, Local, Send, Step
 from collectives.program.chunking import Buffer, Chunking
 from collectives.program.rows import Pattern, over_ranks, patterned_rows
-from collectives.simulation.engines.meeting_point import MeetingPoint, SimulatedPort
+from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.simulation.engines.row_execution import RowExecution
+from collectives.simulation.engines.simulated_port import SimulatedPort
 from collectives.virtual.transport import SimulatedTransport
 from sim.units import Int64Array
 

@@ -16,7 +16,8 @@ from collectives.execution.call import Call, Lane, RecentCalls
 from collectives.execution.transport import Execution
 from collectives.program import Step
 from collectives.program.chunking import Buffer
-from collectives.simulation.engines.meeting_point import MeetingPoint, SimulatedPort
+from collectives.simulation.engines.meeting_point import MeetingPoint
+from collectives.simulation.engines.simulated_port import SimulatedPort
 from sim.cluster import RankThread
 from sim.network.stream import Stream
 from sim.scenario.step_overheads import StepOverheads

@@ -91,6 +91,10 @@ class Network:
         self._send(path, nbytes, arrival, 0)
         return arrival
 
+    def latency_ps(self, source: int, destination: int) -> int:
+        """Return the latency of the way that a message sent now takes, in picoseconds."""
+        return self._paths.between(source, destination).latency_ps
+
     def launch(self, launch: Launch) -> None:
         """Send the messages of *launch*, now."""
         if self.accelerator is None or not self.accelerator.try_launch(launch):

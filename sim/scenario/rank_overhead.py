@@ -2,8 +2,11 @@
 
 A rank that comes to a step first *pauses*: ``overhead`` for each message of the step that it sends or
 receives, all before any of them starts (as NCCL launches what is between ``ncclGroupStart`` and
-``ncclGroupEnd`` together), and what `Jitter` draws for it.  When the last message of the step has
-arrived, it *reduces* all that it is to reduce, at ``reduction_bandwidth``; then the step is complete.
+``ncclGroupEnd`` together), and what `Jitter` draws for it.  It knows of a message that it receives
+``arrival_overhead`` after the last byte of it; messages do not wait for each other in this.  When it knows
+of all that it awaits, it *reduces* all that it is to reduce, at ``reduction_bandwidth``; then the step is
+complete.  What is awaited, and when reducing begins, is the transport's rule, not the rank's
+(`collectives.execution.transport_model`).
 A step without messages takes no time but that of its reductions.  A slow rank takes ``factor`` times
 as long for all of this.
 
@@ -89,10 +92,11 @@ class RankOverhead:
 
     def overheads_ps(self, num_ranks: int) -> Int64Array:
         """Return what each rank takes for a message, shape (num_ranks,)."""
-        overheads = np.full(num_ranks, self.overhead_ps, dtype=np.int64)
-        for rank, factor in self.factors:
-            overheads[rank] = -(-self.overhead_ps * factor.numerator // factor.denominator)
-        return overheads
+        return self._of_each(self.overhead_ps, num_ranks)
+
+    def arrival_overheads_ps(self, num_ranks: int) -> Int64Array:
+        """Return how long after the last byte of a message each rank knows of it, shape (num_ranks,)."""
+        return self._of_each(self.arrival_overhead_ps, num_ranks)
 
     def reduction_bandwidths(self, num_ranks: int) -> Int64Array:
         """Return the bytes/s at which each rank reduces, shape (num_ranks,).
@@ -106,3 +110,10 @@ class RankOverhead:
         for rank, factor in self.factors:
             rates[rank] = max(1, self.reduction_bandwidth * factor.denominator // factor.numerator)
         return rates
+
+    def _of_each(self, time_ps: int, num_ranks: int) -> Int64Array:
+        """Return what takes a usual rank *time_ps*, for each rank."""
+        times = np.full(num_ranks, time_ps, dtype=np.int64)
+        for rank, factor in self.factors:
+            times[rank] = -(-time_ps * factor.numerator // factor.denominator)
+        return times

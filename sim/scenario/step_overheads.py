@@ -1,4 +1,4 @@
-"""Overheads of the steps of one call: the pauses before them, and the reductions after them."""
+"""Overheads of the steps of one call: pauses before them, arrivals noticed late, reductions after them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,21 @@ class StepOverheads:
         rank_overhead: of the ranks.
         num_ranks: in the group.
         call: its number among those of the communicator; jitter is drawn from it.
+
+    Attributes:
+        arrivals_ps: from the last byte of a message until each rank knows of it, shape (num_ranks,); None: at
+            once.
     """
 
     def __init__(self, rank_overhead: RankOverhead, num_ranks: int, call: int) -> None:
         self._overheads: Int64Array | None = None
         self._rates: Int64Array | None = None
+        self.arrivals_ps: Int64Array | None = None
         self._draws: Iterator[Int64Array] | None = None
         if rank_overhead.overhead_ps:
             self._overheads = rank_overhead.overheads_ps(num_ranks)
+        if rank_overhead.arrival_overhead_ps:
+            self.arrivals_ps = rank_overhead.arrival_overheads_ps(num_ranks)
         if rank_overhead.reduction_bandwidth is not None:
             self._rates = rank_overhead.reduction_bandwidths(num_ranks)
         if rank_overhead.jitter is not None:
@@ -57,6 +64,10 @@ class StepOverheads:
             pause += int(self._row(int(self._num_taken[rank]))[rank])
             self._num_taken[rank] += 1
         return pause
+
+    def arrival(self, rank: int) -> int:
+        """Return how long after the last byte of a message *rank* knows of it."""
+        return 0 if self.arrivals_ps is None else int(self.arrivals_ps[rank])
 
     def reduction_row(self, nbytes: Callable[[], Int64Array]) -> Int64Array | None:
         """Return how long each rank reduces its *nbytes*, or None where that takes no time."""

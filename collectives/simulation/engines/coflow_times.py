@@ -115,6 +115,13 @@ class CoflowTimes:
 
     def _advance_each(self, ready: Int64Array, taken: Int64Array, busy_until: Int64Array) -> Times:
         """Return when each rank is through, where ranks are not equally far."""
+        end = self._ends_each(ready, taken, busy_until)
+        if self._is_bijection:
+            return np.maximum(end, end[self.came_from])
+        return self._later(ready.copy(), end)
+
+    def _ends_each(self, ready: Int64Array, taken: Int64Array, busy_until: Int64Array) -> Int64Array:
+        """Return when each message ends, where ranks are not equally far."""
         if self._is_bijection:
             begin = np.maximum(ready, ready[self.destination])
         else:
@@ -127,10 +134,30 @@ class CoflowTimes:
         self._ends = end
         if self.coflow.shares:
             self.leave(busy_until)
+        return end
 
-        if self._is_bijection:
-            return np.maximum(end, end[self.came_from])
-        return self._later(ready.copy(), end)
+    def end_together(self, ready: Times, nbytes: Sizes) -> bool:
+        """Return whether every rank sends one message and receives one, and all end at one time."""
+        if not isinstance(ready, int) or not self._is_bijection:
+            return False
+        if not isinstance(nbytes, MostlyEqual) or nbytes.others:
+            return False
+        return self._of_one_size(nbytes.common).alike
+
+    def ends(
+        self, ready: Times, nbytes: Sizes, busy_until: Int64Array
+    ) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Return source, destination and end of each message; see `advance` for the arguments and errors."""
+        taken = self._taken(nbytes)
+        if isinstance(ready, int):
+            if not self._together:
+                raise NotExactError(_ONE_AFTER_ANOTHER)
+            self._checked = True
+            self._ends = ready + taken
+            if self.coflow.shares:
+                self.leave(busy_until)
+            return self.source, self.destination, ready + taken
+        return self.source, self.destination, self._ends_each(ready, taken, busy_until)
 
     @property
     def is_permutation(self) -> bool:
@@ -142,7 +169,12 @@ class CoflowTimes:
 
         See `advance` for the arguments and errors.
         """
-        before = np.full(self.num_ranks, ready, dtype=np.int64) if isinstance(ready, int) else ready
+        before = over_ranks(ready, self.num_ranks)
+        end = self.masked_ends(before, nbytes, busy_until)
+        return together(np.maximum(before, np.maximum(end, end[self.came_from])))
+
+    def masked_ends(self, before: Int64Array, nbytes: Sizes, busy_until: Int64Array) -> Int64Array:
+        """Return when each message of a permutation ends, 0 for those that are empty; see `advance`."""
         moves = of_each(nbytes, len(self)) > 0
         begin = np.maximum(before, before[self.destination])
 
@@ -150,8 +182,7 @@ class CoflowTimes:
             self._check_links(np.where(moves, begin + self.coflow.latency_ps, _LAST), busy_until)
         end: Int64Array = np.where(moves, begin + self._taken(nbytes), 0)
         self._ends = end if self._ends is None else np.maximum(self._ends, end)
-
-        return together(np.maximum(before, np.maximum(end, end[self.came_from])))
+        return end
 
     def _later(self, after: Int64Array, end: Int64Array) -> Int64Array:
         """Let the ends of messages be no earlier than *end* in *after*."""
@@ -247,37 +278,6 @@ class CoflowTimes:
         return together(self._later(np.zeros(self.num_ranks, dtype=np.int64), taken))
 
 
-class MaskedTimes:
-    """The times of *whole*, a permutation, with some messages empty; used as `CoflowTimes` is.
-
-    Args:
-        whole: all messages, so that those of each row need no coflow of their own.
-        nbytes: of each message.
-    """
-
-    def __init__(self, whole: CoflowTimes, nbytes: Sizes) -> None:
-        self._whole = whole
-        self._nbytes = nbytes
-
-    def __len__(self) -> int:
-        return len(self._whole)
-
-    @property
-    def longest_ps(self) -> int:
-        """The longest of all messages so far, from both ends being ready to their last byte."""
-        return self._whole.longest_ps
-
-    @property
-    def num_messages(self) -> Int64Array:
-        """How many each rank sends and receives, shape (num_ranks,)."""
-        sends = (of_each(self._nbytes, len(self)) > 0).astype(np.int64)
-        return sends + sends[self._whole.came_from]
-
-    def advance(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> Times:
-        """Return when each rank is through with its messages; see `CoflowTimes.advance`."""
-        return self._whole.advance_masked(ready, nbytes, busy_until)
-
-
 @dataclass(frozen=True)
 class _OneSize:
     """What messages of one size take.
@@ -301,6 +301,11 @@ def together(times: Any) -> Times:
         return times
     first = times[0]
     return times if (times != first).any() else int(first)
+
+
+def over_ranks(times: Times, num_ranks: int) -> Int64Array:
+    """Return *times* as one for each rank."""
+    return np.full(num_ranks, times, dtype=np.int64) if isinstance(times, int) else times
 
 
 def _is_unique(ranks: Int64Array) -> bool:

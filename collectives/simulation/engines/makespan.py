@@ -22,10 +22,13 @@ from functools import partial
 import numpy as np
 
 from collectives.errors import NotExactError
+from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.program.rows import Pattern, Rotating, Sizes, patterned_rows, reduced_nbytes, without_empty
-from collectives.simulation.engines.coflow_times import CoflowTimes, MaskedTimes, together
+from collectives.simulation.engines.coflow_times import CoflowTimes, over_ranks, together
+from collectives.simulation.engines.masked_times import MaskedTimes
+from collectives.simulation.engines.step_completion import StepCompletion
 from sim.errors import UnitError
 from sim.scenario.rank_overhead import RankOverhead
 from sim.scenario.step_overheads import StepOverheads
@@ -40,6 +43,7 @@ class Makespan:
         topology: the network.
         hosts: the place of each rank in the topology; by default rank r is at place r.
         rank_overhead: what ranks add to the time of the network.
+        transport_model: how a rank completes a step.
     """
 
     def __init__(
@@ -47,10 +51,12 @@ class Makespan:
         topology: Topology,
         hosts: Sequence[int] | Int64Array | None = None,
         rank_overhead: RankOverhead | None = None,
+        transport_model: TransportModel = IDEAL,
     ) -> None:
         self.topology = topology
         self.hosts = np.arange(topology.num_ranks) if hosts is None else np.asarray(hosts)
         self.rank_overhead = rank_overhead or RankOverhead()
+        self.transport_model = transport_model
         self._busy_until = np.zeros(topology.num_links + 1, dtype=np.int64)  # the last stands for no link
         self._num_run = 0
 
@@ -76,11 +82,15 @@ class Makespan:
         )
         self._num_run += 1
 
+        completion = self._completion(overheads)
         ready, latest = together(start_ps), int(start_ps.max(initial=0))
         row_times = _RowTimes(self.topology, self.hosts, self._busy_until)
         try:
             for row, pattern in patterned_rows(algorithm, num_ranks):
                 times, sizes = row_times.of(pattern, pattern.nbytes(row, chunking))
+
+                if completion is not None:
+                    completion.check(row, times.num_messages, ready)
 
                 pause = None if overheads is None else overheads.next_row(times.num_messages)
                 if pause is not None:
@@ -88,7 +98,11 @@ class Makespan:
                     latest += int(pause.max(initial=0))
 
                 if len(times):
-                    ready = times.advance(ready, sizes, self._busy_until)
+                    if completion is None:
+                        ready = times.advance(ready, sizes, self._busy_until)
+                    else:
+                        ready = completion.advance(row, times, ready, sizes, self._busy_until)
+                        latest += completion.longest_arrival_ps
                     latest += times.longest_ps
 
                 reduced = partial(reduced_nbytes, row, num_ranks, chunking)
@@ -103,7 +117,21 @@ class Makespan:
             raise NotExactError(f"{error}; use engine='events'") from error
 
         row_times.leave()
-        return np.full(num_ranks, ready, dtype=np.int64) if isinstance(ready, int) else ready
+        return over_ranks(ready if completion is None else completion.drained(ready), num_ranks)
+
+    def _completion(self, overheads: StepOverheads | None) -> StepCompletion | None:
+        """Return the rule by which steps are complete; None: all messages are awaited at once.
+
+        Raises:
+            NotExactError: it is one that is not followed here.
+        """
+        arrivals = None if overheads is None else overheads.arrivals_ps
+        model, reduces = self.transport_model, self.rank_overhead.reduction_bandwidth is not None
+        if reduces and model.reduces == "arriving":
+            raise NotExactError("bytes are reduced while they arrive; use engine='events'")
+        if arrivals is None and not model.late_sends:
+            return None
+        return StepCompletion(model, arrivals, len(self.hosts))
 
 
 class _RowTimes:

@@ -9,20 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import simpy
 
 from collectives.execution.blame import Report, judge, spell_ranks
 from collectives.execution.call import Call
-from collectives.execution.execute import land
 from collectives.execution.matching import Matching
-from collectives.program import Local, Send, Step
-from collectives.program.chunking import Buffer
-from collectives.program.render import spell_message, spell_operation
+from collectives.execution.transport_model import IDEAL, TransportModel
+from collectives.program import Send
+from collectives.simulation.engines.step_in_flight import StepInFlight
 from sim.network import Network
 from sim.scenario.rank_overhead import RankOverhead
-from sim.scenario.step_overheads import StepOverheads
 
 
 class Observer(Protocol):
@@ -52,6 +50,7 @@ class MeetingPoint:
         hosts: the place of each rank of the group in the topology; by default rank r is at r.
         rank_overhead: what ranks add to the time of the network in its collectives.
         delay_ps: how long the next message between two places waits before it sets out, in picoseconds.
+        transport_model: how a rank completes a step.
 
     Attributes:
         reports: the last call of each rank, for the error of a deadlock.
@@ -67,15 +66,17 @@ class MeetingPoint:
         hosts: Sequence[int] | None = None,
         rank_overhead: RankOverhead | None = None,
         delay_ps: Callable[[int, int], int] | None = None,
+        transport_model: TransportModel = IDEAL,
     ) -> None:
         self.network = network
         self.hosts = list(range(network.topology.num_ranks)) if hosts is None else list(hosts)
-        self.matching: Matching[tuple[_StepInFlight, int]] = Matching()
+        self.matching: Matching[tuple[StepInFlight, int]] = Matching()
         self.reports: dict[int, Report] = {}
         self.waiting: dict[int, Call] = {}
         self.observer: Observer | None = None
         self.rank_overhead = rank_overhead or RankOverhead()
         self.delay_ps = delay_ps
+        self.transport_model = transport_model
         self.dead: set[int] = set()
         self.is_calm = False
 
@@ -109,7 +110,7 @@ class MeetingPoint:
         self.waiting.pop(rank, None)
         self.matching.forget(rank)
 
-    def start_transfer(self, send: tuple[_StepInFlight, int], receive: tuple[_StepInFlight, int]) -> None:
+    def start_transfer(self, send: tuple[StepInFlight, int], receive: tuple[StepInFlight, int]) -> None:
         """Let a message set out of which both sides have been posted."""
         (sender, sent), (receiver, received) = send, receive
         source, destination = sender.rank, receiver.rank
@@ -129,149 +130,13 @@ class MeetingPoint:
                 self.observer.matched(
                     (source, destination), (sender.number, receiver.number), nbytes, arrival
                 )
-            arrival.callbacks.append(receiver.complete_one)
-            arrival.callbacks.append(sender.complete_one)
+            if self.transport_model.reduces == "arriving":
+                receiver.sets_out(received, self.network.latency_ps(*places))
+            arrival.callbacks.append(receiver.on_arrival())
+            arrival.callbacks.append(sender.on_taken(sent))
 
         delay_ps = 0 if self.delay_ps is None else self.delay_ps(*places)
         if delay_ps:
             self.network.env.timeout(delay_ps).callbacks.append(set_out)
         else:
             set_out()
-
-
-class SimulatedPort:
-    """One rank's side of a meeting point: enough to run a program.
-
-    Attributes:
-        progress: says what this rank waits for, where its steps are not posted here but carried out
-            together with those of all other ranks.
-    """
-
-    def __init__(self, meeting_point: MeetingPoint, rank: int) -> None:
-        self.meeting_point = meeting_point
-        self.rank = rank
-        self.world_size = len(meeting_point.hosts)
-        self.current: _StepInFlight | None = None
-        self.step = -1
-        self.overheads: StepOverheads | None = None
-        self.what = ""
-        self.progress: Callable[[], str] | None = None
-
-    def begin(self, what: str, overheads: StepOverheads | None = None) -> None:
-        """Number the steps of the next program from 0.
-
-        Args:
-            what: the collective and its algorithm, for errors.
-            overheads: what ranks add to their time.
-        """
-        self.current, self.step, self.progress = None, -1, None
-        self.what, self.overheads = what, overheads
-
-    def post(self, step: Step, buffer: Buffer, fingerprint: int) -> simpy.Event:
-        """Start all operations of *step*; the event fires when all are complete."""
-        self.step += 1
-        env = self.meeting_point.network.env
-        in_flight = self.current = _StepInFlight(env, self.what, self.rank, self.step, step, buffer)
-        pause_ps = 0
-        if self.overheads is not None:
-            pause_ps = self.overheads.before(self.rank, in_flight.remaining)
-            reduced = sum(buffer.nbytes(operation) for operation in step if operation.reduces)
-            in_flight.reducing_ps = self.overheads.reduction(self.rank, reduced)
-        if self.meeting_point.observer is not None:
-            self.meeting_point.observer.posted(
-                self.rank, self.step, pause_ps, in_flight.reducing_ps, in_flight.done
-            )
-        if pause_ps:
-            env.timeout(pause_ps).callbacks.append(lambda _: self._offer(in_flight, fingerprint))
-        else:
-            self._offer(in_flight, fingerprint)
-        return in_flight.done
-
-    def _offer(self, in_flight: _StepInFlight, fingerprint: int) -> None:
-        """Let peers find the messages of a step; without any, it is complete."""
-        if self.rank in self.meeting_point.dead:
-            return
-        if not in_flight.remaining:
-            in_flight.complete()
-        for position, operation in enumerate(in_flight.step):
-            if not isinstance(operation, Local):
-                met = self.meeting_point.matching.post(
-                    self.rank, operation, fingerprint, (in_flight, position)
-                )
-                if met is not None:
-                    self.meeting_point.start_transfer(*met)
-
-    def drain(self, fingerprint: int) -> None:
-        """Return None: a step is complete when its sends are."""
-
-    def doing(self) -> str:
-        """Return in words what the step in flight waits for."""
-        if self.progress is not None:
-            return self.progress()
-        if self.current is None:
-            return "not begun"
-        waiting = sorted(self.current.unmatched)
-        if not waiting:
-            return f"step {self.step}, messages under way"
-        operations = ", ".join(spell_operation(self.current.step[position]) for position in waiting)
-        return f"step {self.step}, {operations}"
-
-
-class _StepInFlight:
-    """A step that has been posted; ``done`` fires when all its operations are complete."""
-
-    __slots__ = (
-        "buffer",
-        "done",
-        "env",
-        "incoming",
-        "number",
-        "rank",
-        "reducing_ps",
-        "remaining",
-        "step",
-        "unmatched",
-        "what",
-    )
-
-    def __init__(
-        self, env: simpy.Environment, what: str, rank: int, number: int, step: Step, buffer: Buffer
-    ) -> None:
-        self.env = env
-        self.what = what
-        self.rank = rank
-        self.number = number
-        self.step = step
-        self.buffer = buffer
-        self.incoming: dict[int, Any] = {
-            n: buffer.source(operation, step)
-            for n, operation in enumerate(step)
-            if isinstance(operation, Local)
-        }
-        self.unmatched = {n for n in range(len(step)) if n not in self.incoming}
-        self.remaining = len(self.unmatched)
-        self.reducing_ps = 0
-        self.done = simpy.Event(env)
-
-    def describe(self, position: int) -> tuple[str, str]:
-        """Return the collective, and the message of the `Send` at *position*."""
-        send = self.step[position]
-        assert isinstance(send, Send)
-        return self.what, spell_message(self.number, self.rank, send.peer, self.buffer.nbytes(send))
-
-    def complete_one(self, _: simpy.Event) -> None:
-        self.remaining -= 1
-        if not self.remaining:
-            self.complete()
-
-    def complete(self) -> None:
-        """Reduce what has arrived, which may take time; then the step is done."""
-        if self.reducing_ps:
-            self.env.timeout(self.reducing_ps).callbacks.append(self.finish)
-        else:
-            self.finish()
-
-    def finish(self, _: simpy.Event | None = None) -> None:
-        if self.buffer.data is not None:
-            land(self.step, self.buffer, self.incoming)
-        self.done.succeed()

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 import simpy
 
-from collectives.errors import NotExactError, NotSupportedError, ProgramError
+from collectives.errors import NotExactError, ProgramError
 from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
@@ -88,15 +88,11 @@ def collective_queue(
             of its own.
         observer: for the same, is told of every step and message, rank by rank.
     """
-    if transport_model.late_sends or transport_model.reduces == "arriving":
-        raise NotSupportedError(f"transport_model={transport_model.name!r}: no engine follows it yet")
-    if rank_overhead is not None and rank_overhead.arrival_overhead_ps:
-        raise NotSupportedError("arrival_overhead: no engine follows it yet")
     if engine == "makespan":
-        return MakespanQueue(env, Makespan(topology, hosts, rank_overhead), itemsize)
+        return MakespanQueue(env, Makespan(topology, hosts, rank_overhead, transport_model), itemsize)
     rank_by_rank = engine == "ranks" or observer is not None
     network = network or Scenario(topology).network(env)
-    return EventQueue(network, itemsize, hosts, rank_overhead, observer, rank_by_rank)
+    return EventQueue(network, itemsize, hosts, rank_overhead, transport_model, observer, rank_by_rank)
 
 
 def run_until(env: simpy.Environment, event: simpy.Event, watch: Callable[[int], None] | None = None) -> Any:
@@ -149,16 +145,17 @@ class EventQueue:
         itemsize: int,
         hosts: Sequence[int] | Int64Array | None = None,
         rank_overhead: RankOverhead | None = None,
+        transport_model: TransportModel = IDEAL,
         observer: Observer | None = None,
         rank_by_rank: bool = False,
     ) -> None:
         self._network = network
         self._itemsize = itemsize
-        self._rank_by_rank = rank_by_rank
+        self._rank_by_rank = rank_by_rank or _needs_ranks(transport_model, rank_overhead)
         self._hosts = np.arange(network.topology.num_ranks) if hosts is None else np.asarray(hosts)
         self._rank_overhead = rank_overhead or RankOverhead()
         self._delays_ps = self._rank_overhead.delays_of(len(self._hosts))
-        self._meeting_point = MeetingPoint(network, self._hosts.tolist())
+        self._meeting_point = MeetingPoint(network, self._hosts.tolist(), transport_model=transport_model)
         self._meeting_point.observer = observer
         self._calls: list[_Call] = []
         self._num_done = np.zeros(len(self._hosts), dtype=np.int64)  # calls that each rank is through with
@@ -215,6 +212,13 @@ class _Call:
     submitted_ps: int
     start_ps: int | None = None
     num_done: int = 0
+
+
+def _needs_ranks(transport_model: TransportModel, rank_overhead: RankOverhead | None) -> bool:
+    """Return whether rows of arrays do not know the rule by which a step is complete."""
+    if transport_model.late_sends or transport_model.reduces == "arriving":
+        return True
+    return rank_overhead is not None and bool(rank_overhead.arrival_overhead_ps)
 
 
 def matches_by_rows(algorithm: Algorithm, num_ranks: int, chunking: Chunking) -> bool:

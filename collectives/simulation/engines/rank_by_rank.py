@@ -14,7 +14,8 @@ from collectives.execution.execute import execute
 from collectives.execution.transport import Execution
 from collectives.program import Algorithm
 from collectives.program.chunking import Buffer, Chunking
-from collectives.simulation.engines.meeting_point import MeetingPoint, SimulatedPort
+from collectives.simulation.engines.meeting_point import MeetingPoint
+from collectives.simulation.engines.simulated_port import SimulatedPort
 from sim.scenario.step_overheads import StepOverheads
 from sim.units import Int64Array
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from collectives import NotExactError, NotSupportedError, Recv, RecvReduce, Reduce, Send, resolve_algorithm
 from collectives.algorithms import ALGORITHMS
+from collectives.execution.transport_model import IDEAL, TRANSPORT_MODELS, TransportModel
 from collectives.program import Algorithm, algorithm
 from collectives.program.chunking import Chunking
 from collectives.program.contracts import CONTRACTS
@@ -37,6 +38,7 @@ def spans(
     *,
     hosts: Sequence[int] | None = None,
     rank_overhead: RankOverhead | None = None,
+    transport_model: TransportModel = IDEAL,
     min_messages: int | None = MIN_MESSAGES,
 ) -> list[CallSpan]:
     """Return the spans of *calls*, which are submitted together.
@@ -56,6 +58,7 @@ def spans(
         engine=engine,
         hosts=hosts,
         rank_overhead=rank_overhead,
+        transport_model=transport_model,
         network=network,
     )
     submitted = [queue.submit(bound, nbytes) for nbytes in calls]
@@ -64,6 +67,8 @@ def spans(
 
 
 Case: TypeAlias = tuple[Scenario, list[int], Algorithm, list[int], RankOverhead]
+
+MODELS = (*TRANSPORT_MODELS.values(), TransportModel("late, on arrival", late_sends=True, reduces="arriving"))
 
 
 @st.composite
@@ -98,15 +103,17 @@ def cases(draw: st.DrawFn, *, events_only: bool = False) -> Case:
         calls = [nbytes - nbytes % len(hosts) for nbytes in calls]
     scenario = Scenario.of(topology, draw(conditions(topology, events_only=events_only)))
     rank_overhead = RankOverhead.of(
-        draw(st.sampled_from([0, "1us"])), draw(st.sampled_from([None, 10**9, "100GB/s"]))
+        draw(st.sampled_from([0, "1us"])),
+        draw(st.sampled_from([None, 10**9, "100GB/s"])),
+        arrival_overhead=draw(st.sampled_from([0, 0, "7ns", "2us"])),
     )
     return scenario, hosts, chosen, calls, scenario.rank_overhead(rank_overhead, hosts)
 
 
-@given(cases())
-def test_all_engines_agree_to_the_picosecond(case: Case) -> None:
+@given(cases(), st.sampled_from(MODELS))
+def test_all_engines_agree_to_the_picosecond(case: Case, model: TransportModel) -> None:
     scenario, hosts, chosen, calls, rank_overhead = case
-    options: Any = {"hosts": hosts, "rank_overhead": rank_overhead}
+    options: Any = {"hosts": hosts, "rank_overhead": rank_overhead, "transport_model": model}
     try:
         expected = spans("ranks", scenario, chosen, calls, **options)
     except NotSupportedError:
@@ -122,12 +129,12 @@ def test_all_engines_agree_to_the_picosecond(case: Case) -> None:
     assert makespan == expected
 
 
-@given(cases(events_only=True))
-def test_rows_and_ranks_agree_whatever_happens_to_links(case: Case) -> None:
+@given(cases(events_only=True), st.sampled_from(MODELS))
+def test_rows_and_ranks_agree_whatever_happens_to_links(case: Case, model: TransportModel) -> None:
     scenario, hosts, chosen, calls, rank_overhead = case
 
     def outcome(engine: str, min_messages: int | None = None) -> Any:
-        options: Any = {"hosts": hosts, "rank_overhead": rank_overhead}
+        options: Any = {"hosts": hosts, "rank_overhead": rank_overhead, "transport_model": model}
         try:
             return spans(engine, scenario, chosen, calls, min_messages=min_messages, **options)
         except LinkFailedError as error:

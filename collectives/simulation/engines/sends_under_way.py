@@ -1,0 +1,65 @@
+"""Sends under way: what a rank has sent and peers have not yet taken, and who waits until they have.
+
+A transport that awaits sends late (`collectives.execution.transport_model`) lets a rank go on while peers
+still take what it has sent.  Two things wait: whatever writes to memory that a send reads, and the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Generic, TypeAlias, TypeVar
+
+Span: TypeAlias = tuple[int, int]
+"""Elements ``[start, stop)`` of a buffer and its scratch."""
+
+
+Send = TypeVar("Send")
+"""What a send is known by."""
+
+
+class SendsUnderWay(Generic[Send]):
+    """The sends of one execution on one rank that peers have not yet taken."""
+
+    def __init__(self) -> None:
+        self._spans: dict[Send, Span] = {}
+        self._waiting: list[tuple[set[Send], Callable[[], object]]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._spans)
+
+    @property
+    def awaited(self) -> list[Send]:
+        """The sends that something waits for."""
+        return [send for sends, _ in self._waiting for send in sends]
+
+    def add(self, send: Send, span: Span) -> None:
+        """Note that *send*, which is posted now, reads *span*."""
+        self._spans[send] = span
+
+    def end(self, send: Send) -> None:
+        """Note that *send* has been taken, and let go on what waits for it alone."""
+        del self._spans[send]
+        free = []
+        for sends, then in self._waiting:
+            sends.discard(send)
+            if not sends:
+                free.append(then)
+        if free:
+            self._waiting = [waiting for waiting in self._waiting if waiting[0]]
+        for then in free:
+            then()
+
+    def when_taken(self, written: Collection[Span] | None, then: Callable[[], object]) -> None:
+        """Call *then*, at once or later, when no send reads what is to be *written*.
+
+        None: when no send is left at all.
+        """
+        sends = {
+            send
+            for send, read in self._spans.items()
+            if written is None or any(start < read[1] and read[0] < stop for start, stop in written)
+        }
+        if sends:
+            self._waiting.append((sends, then))
+        else:
+            then()
