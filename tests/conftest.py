@@ -75,5 +75,5 @@ def _missing_for_gpu() -> str | None:
 def _missing_for_privileged() -> str | None:
     if os.geteuid() != 0:
         return "needs root to make network namespaces"
-    absent = [program for program in ("ip", "tc") if shutil.which(program) is None]
+    absent = [program for program in ("ip", "tc", "bridge") if shutil.which(program) is None]
     return f"needs iproute2; missing: {', '.join(absent)}" if absent else None
