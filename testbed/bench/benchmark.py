@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING
 
 from testbed.bench.candidates import Candidate, Refusal
@@ -48,6 +49,7 @@ class BenchRequest:
         iterations: timed calls of each algorithm and size.
         warmup: calls before them.
         timeout: seconds that a collective may wait for its peers.
+        transport_model: how a step is completed, where that is simulated.
     """
 
     transport: TransportName
@@ -59,6 +61,7 @@ class BenchRequest:
     iterations: int
     warmup: int
     timeout: float
+    transport_model: str = "ideal"
 
     @property
     def sizes(self) -> list[int]:
@@ -134,21 +137,24 @@ def _simulate(candidate: Candidate, request: BenchRequest, nbytes: int, topology
     """Return the run, or None if it would take too long for one that nobody has named."""
     from collectives import NotExactError, simulate
 
-    algorithm, itemsize = candidate.algorithm, ITEM_SIZES[request.dtype]
+    algorithm = candidate.algorithm
+    timed = partial(
+        simulate,
+        algorithm or candidate.name,
+        nbytes=nbytes,
+        topology=topology,
+        collective=request.collective,
+        itemsize=ITEM_SIZES[request.dtype],
+        transport_model=request.transport_model,
+    )
     if algorithm is None or candidate.asked_for:
-        return simulate(
-            algorithm or candidate.name,
-            nbytes=nbytes,
-            topology=topology,
-            collective=request.collective,
-            itemsize=itemsize,
-        )
+        return timed()
     try:
-        return simulate(algorithm, nbytes=nbytes, topology=topology, itemsize=itemsize, engine="makespan")
+        return timed(engine="makespan")
     except NotExactError:
         if _takes_long(algorithm, topology.num_ranks):
             return None
-    return simulate(algorithm, nbytes=nbytes, topology=topology, itemsize=itemsize, engine="events")
+    return timed(engine="events")
 
 
 def _takes_long(algorithm: Algorithm, world_size: int) -> bool:
@@ -199,7 +205,8 @@ def simulated(
     model = (
         f"Simulated: {_subject(request, rows)} on {topology.name}, {ranks}, "
         f"{'engine' if len(engines) == 1 else 'engines'} {' and '.join(engines)}; latency, then link "
-        f"bandwidth shared max-min; reduction costs no time; {carried}"
+        f"bandwidth shared max-min; transport model {request.transport_model}; reduction costs no time; "
+        f"{carried}"
     )
     return Result(rows, ["simulated"], [model], refusals, [topology])
 

@@ -25,6 +25,7 @@ from testbed.bench.measure import ITEM_SIZES, Row, count_of
 from testbed.bench.measured_run import measure_processes, measure_threads
 from testbed.errors import CheckError, UsageError, reporting_errors
 from testbed.options.arguments import parse_ranks, parse_sizes
+from testbed.options.software import TransportModel, TransportModelName
 from testbed.output.figure import check_plot
 from testbed.output.folder import check_writable, document, write_text
 from testbed.output.table import counted, print_json, progress, stdout_console
@@ -90,6 +91,7 @@ def bench(
             help="Simulated beside measured; without --network, on a switch fitted to this very run.",
         ),
     ] = False,
+    transport_model: TransportModel = None,
     payload: Annotated[
         bool,
         typer.Option("--payload", help="sim: carry real tensors too, and check them (takes memory for all)."),
@@ -124,6 +126,8 @@ def bench(
         raise UsageError(f"--timeout {timeout:g}: expected a number of seconds above 0")
     if compare and transport is TransportName.SIM:
         raise UsageError("--compare puts simulated beside measured: choose --transport threads, gloo or nccl")
+    if transport_model is not None and transport is not TransportName.SIM:
+        raise UsageError(f"--transport-model is for --transport sim; {transport} is a transport itself")
     if payload and transport is not TransportName.SIM:
         raise UsageError(f"--payload is for --transport sim; over {transport} the payload always travels")
     if compare and num_ranks == 1:
@@ -155,8 +159,9 @@ def bench(
     if save is not None:
         check_writable(save)
     request = BenchRequest(
-        transport, num_ranks, collective, tuple(candidates), counts, dtype, iterations, warmup, timeout
-    )
+        transport, num_ranks, collective, tuple(candidates), counts, dtype, iterations, warmup, timeout,
+        (transport_model or TransportModelName.IDEAL).value,
+    )  # fmt: skip
 
     if transport in (TransportName.GLOO, TransportName.NCCL) and not joined:
         _launch(num_ranks, port)
@@ -261,6 +266,7 @@ def _document(request: BenchRequest, result: Result) -> dict[str, Any]:
         model="; ".join(result.models),
         topologies={topology.name: topology.digest() for topology in result.topologies},
         transport=request.transport.value,
+        transport_model=request.transport_model if request.transport is TransportName.SIM else None,
         ranks=request.num_ranks,
         collective=request.collective,
         rows=[row.as_json() for row in result.rows],

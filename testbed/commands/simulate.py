@@ -14,6 +14,14 @@ from testbed.errors import UsageError, reporting_errors
 from testbed.options.annotations import DegradeLink, FailLink, Jitter, Reroute, TraceFile
 from testbed.options.arguments import MAX_RANKS, parse_placement, parse_sizes
 from testbed.options.conditions import parse_conditions
+from testbed.options.software import (
+    ArrivalOverhead,
+    Overhead,
+    Protocol,
+    ReductionBandwidth,
+    TransportModel,
+    TransportModelName,
+)
 from testbed.output.folder import check_writable, document
 from testbed.output.table import print_json, progress, seconds, spell_size, stdout_console
 
@@ -48,14 +56,6 @@ class Model(StrEnum):
 
     LINKS = "links"
     NCCL = "nccl"
-
-
-class NcclProtocol(StrEnum):
-    """NCCL's protocols."""
-
-    LL = "LL"
-    LL128 = "LL128"
-    SIMPLE = "Simple"
 
 
 @reporting_errors
@@ -102,18 +102,11 @@ def simulate(
     model: Annotated[
         Model, typer.Option(help="links: messages share links; nccl: what NCCL expects.")
     ] = Model.LINKS,
-    protocol: Annotated[
-        NcclProtocol | None,
-        typer.Option(help="NCCL protocol, which takes bandwidth from links and adds latency."),
-    ] = None,
-    overhead: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Software overhead of each message, on either side, such as 1us."),
-    ] = None,
-    reduction_bandwidth: Annotated[
-        str | None,
-        typer.Option(metavar="RATE", help="At which a rank reduces, such as 200GB/s; else at no cost."),
-    ] = None,
+    protocol: Protocol = None,
+    overhead: Overhead = None,
+    arrival_overhead: ArrivalOverhead = None,
+    reduction_bandwidth: ReductionBandwidth = None,
+    transport_model: TransportModel = TransportModelName.IDEAL,
     jitter: Jitter = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the jitter.")] = 0,
     straggler: Annotated[
@@ -167,7 +160,9 @@ def simulate(
         options={
             "protocol": None if protocol is None else protocol.value,
             "overhead": overhead or 0,
+            "arrival_overhead": arrival_overhead or 0,
             "reduction_bandwidth": reduction_bandwidth,
+            "transport_model": (transport_model or TransportModelName.IDEAL).value,
             "conditions": tuple(conditions),
         },
     )

@@ -178,13 +178,17 @@ def assumptions(request: SimulationRequest) -> str:
     floor = "Floor: what no algorithm goes below on these links."
     if request.model == "nccl":
         return f"Closed form: {MODELS['nccl']}. {floor}"
-    added = ["reducing costs no time"]
+    added = [f"transport model {options['transport_model']}"]
     if options["reduction_bandwidth"]:
-        added = [f"ranks reduce at {options['reduction_bandwidth']}"]
+        added.append(f"ranks reduce at {options['reduction_bandwidth']}")
+    else:
+        added.append("reducing costs no time")
     if options["protocol"]:
         added.append(f"protocol {options['protocol']}")
     if options["overhead"]:
         added.append(f"overhead of {options['overhead']} per message and side")
+    if options["arrival_overhead"]:
+        added.append(f"what arrives is known after {options['arrival_overhead']}")
     added += map(str, options["conditions"])
     if any(entry.name == "nvls" for entry in request.entries):
         added.append("nvls is a closed form")

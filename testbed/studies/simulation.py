@@ -98,6 +98,7 @@ class Simulated:
             "above_floor": self.above_floor,
             "engine": run.engine,
             "model": run.model,
+            "transport_model": run.transport_model,
             "conditions": list(run.conditions),
             "bottleneck": None if bottleneck is None else asdict(bottleneck),
             **({"links": run.links.rows() if self.has_links else None} if with_links else {}),

@@ -82,6 +82,14 @@ def test_a_simulated_payload_is_real_and_checked() -> None:
     assert [row["wrong"] for row in json.loads(result.stdout)["rows"]] == [0, 0]
 
 
+def test_the_transport_that_is_simulated_is_named() -> None:
+    arguments = ("--ranks", "4", "--sizes", "1M", "--algorithm", "tree")
+
+    ideal, gloo = run_bench(*arguments), run_bench(*arguments, "--transport-model", "gloo")
+    assert (ideal["transport_model"], gloo["transport_model"]) == ("ideal", "gloo")
+    assert gloo["rows"][0]["time_us"] > ideal["rows"][0]["time_us"]
+
+
 def test_threads_are_measured_checked_and_compared_with_a_fitted_model() -> None:
     arguments = ["bench", "--transport", "threads", "--ranks", "3", "--sizes", "1K-64K", "--factor", "8"]
 

@@ -45,8 +45,21 @@ def test_the_json_is_what_the_library_returns() -> None:
         "seconds": expected.seconds, "time_ps": expected.time_ps,
         "algbw": expected.algbw, "busbw": expected.busbw,
         "floor_seconds": expected.floor_seconds, "above_floor": expected.seconds / expected.floor_seconds,
-        "engine": "makespan", "model": "links", "conditions": [], "bottleneck": expected.links.rows()[0],
+        "engine": "makespan", "model": "links", "transport_model": "ideal", "conditions": [],
+        "bottleneck": expected.links.rows()[0],
     }  # fmt: skip
+
+
+def test_a_transport_is_modelled_and_named() -> None:
+    arguments = ("tree", "--ranks", "8", "--nbytes", "1M", "--transport-model", "gloo")
+
+    (row,) = rows_of(*arguments, "--arrival-overhead", "5us")
+    expected = simulate(
+        "tree", nbytes=2**20, topology=load_network("switch-100g").topology(8), transport_model="gloo",
+        arrival_overhead="5us",
+    )  # fmt: skip
+    assert (row["time_ps"], row["transport_model"]) == (expected.time_ps, "gloo")
+    assert "transport model gloo" in " ".join(run(*arguments).stdout.split())
 
 
 def test_one_run_is_told_in_full() -> None:
