@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from collectives.catalogue.native import by_itself, native_over
 from collectives.catalogue.resolve import resolve_algorithm
-from collectives.catalogue.selectors import parse_auto
+from collectives.catalogue.selectors import NATIVE, parse_auto
 from collectives.execution.transport_model import IDEAL, TransportModel, transport_model
 from collectives.models.cost import selector_on
 from collectives.program import Algorithm, Program
@@ -29,6 +30,7 @@ class Job:
         algorithm: a name, ``FILE.py:FUNCTION``, a program or an `Algorithm`; its parameter
             ``ranks_per_node``, if it has one that is not given, is that of the topology.  Or ``auto``:
             that which costs least there (see `collectives.models.cost`), or is fastest in a table.
+            Or ``native``: what the vendor runs (see `collectives.catalogue.native`).
         nbytes: size of the buffer, as nccl-tests counts it.
         collective: for names and bare programs.
         placement: ``packed``, ``round_robin``, or the place of each rank (see `sim.topology.placement`).
@@ -103,10 +105,12 @@ def plan(job: Job, scenario: Scenario) -> PlannedJob:
     Raises:
         TopologyError, UnitError: a placement or a quantity that cannot be.
         UnknownAlgorithmError, AlgorithmFileError: see `collectives.catalogue.resolve`.
+        NotSupportedError: what the vendor runs is not known for the transport model.
         ValueError: there is no such transport model.
     """
     hosts = places(job.placement, scenario.base)
     rank_overhead = scenario.rank_overhead(job.rank_overhead(), hosts)
+    model = transport_model(job.transport_model)
     return PlannedJob(
         algorithm=_algorithm_of(job, scenario, hosts, rank_overhead),
         nbytes=job.nbytes,
@@ -115,7 +119,7 @@ def plan(job: Job, scenario: Scenario) -> PlannedJob:
         rank_overhead=rank_overhead,
         start_ps=parse_time(job.start),
         scenario=scenario,
-        transport_model=transport_model(job.transport_model),
+        transport_model=by_itself(model) if job.algorithm == NATIVE else model,
     )
 
 
@@ -124,10 +128,13 @@ def _algorithm_of(
 ) -> Algorithm:
     """Return the program that *job* means for ranks at *hosts*; of ``auto``, that which is best there."""
     topology = scenario.base
+    if job.algorithm == NATIVE:
+        native = native_over(transport_model(job.transport_model), len(hosts), job.itemsize)
+        return native.select(job.collective, job.nbytes)
     if parse_auto(job.algorithm) is None:
         algorithm = resolve_algorithm(job.algorithm, job.collective)
         return on_nodes(algorithm, topology.ranks_per_node, hosts)
     assert isinstance(job.algorithm, str)
     selected = selector_on(topology, job.algorithm, hosts, rank_overhead).select(job.collective, job.nbytes)
-    assert selected is not None, "on a simulated network there is no native"
+    assert selected is not None, "native has been settled"
     return selected

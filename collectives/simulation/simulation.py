@@ -76,7 +76,8 @@ def simulate(
         algorithm: a name, ``FILE.py:FUNCTION``, a program or an `Algorithm`; its parameter
             ``ranks_per_node``, if it has one that is not given, is that of *topology*.  Or ``auto``:
             that which costs least on *topology* (see `collectives.models.cost`), or is fastest in a table.
-            Or ``nvls``: reduction in the switches, by a closed form.
+            Or ``nvls``: reduction in the switches, by a closed form.  Or ``native``: what the vendor runs,
+            known over Gloo (see `collectives.catalogue.native`), and of NCCL to ``model="nccl"``.
         nbytes: size of the buffer, as nccl-tests counts it.
         topology: the network.
         collective: for names and bare programs.

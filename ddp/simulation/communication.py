@@ -9,7 +9,9 @@ from typing import Any, Protocol
 
 import simpy
 
+from collectives.catalogue.native import native_over
 from collectives.catalogue.resolve import resolve_algorithm
+from collectives.catalogue.selectors import NATIVE
 from collectives.errors import NotSupportedError
 from collectives.models.cost import selector_on
 from collectives.program import Algorithm
@@ -58,7 +60,8 @@ def communication_on(scenario: Scenario, algorithm: Choice, model: StepModel) ->
 
     Raises:
         UnknownAlgorithmError, AlgorithmFileError: see `collectives.catalogue.selectors.fixed`.
-        NotSupportedError: the closed form knows no transport or software of which *model* speaks.
+        NotSupportedError: the closed form knows no transport or software of which *model* speaks, or what
+            the vendor runs is not known.
         UnitError, ValueError: a quantity, a transport model or a closed form that cannot be.
     """
     rank_overhead = model.rank_overhead()
@@ -71,11 +74,13 @@ def communication_on(scenario: Scenario, algorithm: Choice, model: StepModel) ->
         closed_form_of(algorithm, model.model)
         return ByFormula(scenario, algorithm, model)
 
+    if algorithm == NATIVE:
+        return ByPrograms(scenario, native_over(model.transport, scenario.base.num_ranks).select, model)
     selector = selector_on(scenario.base, algorithm, None, rank_overhead)
 
     def select(collective: str, nbytes: int) -> Algorithm:
         selected = selector.select(collective, nbytes)
-        assert selected is not None, "in virtual time there is no native"
+        assert selected is not None, "native has been settled"
         return selected
 
     return ByPrograms(scenario, select, model)

@@ -71,7 +71,8 @@ def simulate_step(
         strategy: an overlap strategy or its name, such as ``priority:credits=2``.
         bucket_cap_mb: see `ddp.reduction.bucketing.bucket_limits`; None is torch's default.
         bucket_cap_mb_list: of the first bucket, the second and so on; wins over *bucket_cap_mb*.
-        algorithm: of all-reduce; a name, a program, ``FILE.py:FUNCTION``, or ``auto`` for each bucket's size.
+        algorithm: of all-reduce; a name, a program, ``FILE.py:FUNCTION``, ``auto`` for each bucket's size,
+            or ``native`` for what the vendor runs (see `collectives.catalogue.native`).
         engine: see `collectives.simulation.simulation.simulate`.
         conditions: under which the cluster works (see `sim.scenario`).  A late rank begins its step, and
             all that is in it, so much later.
@@ -102,7 +103,8 @@ def simulate_step(
             "simulate_step: one reducer stands for all ranks, which must compute equally fast; leave out "
             f"the factor of {scenario.slowest}, or run a script with collectives.virtual.run"
         )
-    counted = StepModel(overhead, arrival_overhead, reduction_bandwidth, protocol, model, transport_model)
+    asked = StepModel(overhead, arrival_overhead, reduction_bandwidth, protocol, model, transport_model)
+    counted = asked.running(algorithm)
     transport = counted.transport.name
     communication, overlap = communication_on(scenario, algorithm, counted), resolve_strategy(strategy)
     name_of_algorithm = name_of(algorithm)

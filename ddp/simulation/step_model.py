@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from collectives.catalogue.native import by_itself
+from collectives.catalogue.selectors import NATIVE
 from collectives.execution.transport_model import TransportModel, transport_model
 from collectives.models.nccl.constants import NcclProtocol
 from collectives.simulation.closed_forms import Model
@@ -52,6 +54,12 @@ class StepModel:
         as_ideal = replace(self.transport, name=IDEAL.transport.name) == IDEAL.transport
         counts = self.protocol is not None or self.model != "links"
         return as_ideal and self.rank_overhead().is_free and not counts
+
+    def running(self, algorithm: object) -> StepModel:
+        """Return this model for *algorithm*: what is ``native`` goes on while its rank computes."""
+        if algorithm != NATIVE or self.model != "links":
+            return self
+        return replace(self, transport_model=by_itself(self.transport))
 
     def rank_overhead(self) -> RankOverhead:
         """Return what ranks add to the time of the network, where no condition holds.
