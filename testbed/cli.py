@@ -13,6 +13,7 @@ import typer
 from testbed import __version__
 from testbed.commands import (
     bench,
+    calibrate,
     demo,
     env,
     export,
@@ -45,6 +46,7 @@ app.command(epilog=profile.EXAMPLES, context_settings={"allow_interspersed_args"
 app.command(epilog=tune.EXAMPLES)(tune.tune)
 app.command(epilog=simulate.EXAMPLES)(simulate.simulate)
 app.command(epilog=network.EXAMPLES)(network.network)
+app.command(epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 app.command(epilog=env.EXAMPLES)(env.env)
 
 

@@ -1,4 +1,4 @@
-"""Times by a closed form: what NCCL itself expects, and reduction in the switches.
+"""Times by a closed form: what NCCL itself expects, what was measured, and reduction in the switches.
 
 No program is run and no message sent, so nothing is known of single links or of conditions.
 """
@@ -6,12 +6,13 @@ No program is run and no message sent, so nothing is known of single links or of
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from collectives.errors import NotSupportedError
 from collectives.execution.transport_model import transport_model
 from collectives.models.floor import floor_ps
 from collectives.models.in_network import in_network_ps
+from collectives.models.measured import measured_on
 from collectives.models.nccl.model import predict_on
 from collectives.simulation.job import Job
 from collectives.simulation.run import Run
@@ -19,7 +20,7 @@ from sim.scenario import Scenario
 from sim.topology.placement import places
 from sim.units import SECOND
 
-Model: TypeAlias = Literal["links", "nccl"]
+Model: TypeAlias = Literal["links", "nccl", "measured"]
 
 ClosedForm: TypeAlias = Callable[[Job, Scenario], Run]
 """Evaluates a job; what it cannot follow, it refuses."""
@@ -44,10 +45,12 @@ def closed_form_of(algorithm: object, model: Model) -> ClosedForm | None:
     Raises:
         ValueError: there is no such model.
     """
-    if model not in ("links", "nccl"):
-        raise ValueError(f"model must be 'links' or 'nccl', got {model!r}")
+    if model not in get_args(Model):
+        raise ValueError(f"model must be 'links', 'nccl' or 'measured', got {model!r}")
     if model == "nccl":
         return as_nccl_expects
+    if model == "measured":
+        return as_measured
     return in_the_switches if algorithm == NVLS else None
 
 
@@ -80,6 +83,45 @@ def as_nccl_expects(job: Job, scenario: Scenario) -> Run:
         )
     what = f"{best.algorithm}/{best.protocol}"
     return Run.by_formula(job, topology, len(hosts), time_ps, floor=floor, algorithm=what, model="nccl")
+
+
+def as_measured(job: Job, scenario: Scenario) -> Run:
+    """Return the time that measurements in the network's file say (see `collectives.models.measured`).
+
+    Raises:
+        NotSupportedError: nothing was measured from which the time follows, the algorithm is one of ours,
+            or a condition holds.
+    """
+    topology, hosts = scenario.base, places(job.placement, scenario.base)
+    _refuse_conditions(scenario, 'model="measured"')
+    if not job.rank_overhead().is_free:
+        raise NotSupportedError('model="measured" has the software in it; leave out overhead and reduction')
+    if job.algorithm not in ("auto", "native"):
+        raise NotSupportedError(
+            f'model="measured" is of the library\'s own algorithm, not of {job.algorithm}; '
+            "take native or auto"
+        )
+
+    expected = measured_on(topology, hosts, job.collective, job.nbytes)
+    time_ps = round(expected.seconds * SECOND)
+    floor = floor_ps(job.collective, job.nbytes, topology, 0, hosts, in_network=True)
+    if time_ps < floor:
+        raise NotSupportedError(
+            f"{topology.name}: {expected.seconds:.3g} s of {job.collective} follow from what was measured, "
+            f"less than the {floor / SECOND:.3g} s that its links allow: [[measured]] and the links of its "
+            "file do not describe one system; raise the bandwidth or lower the latency of the links"
+        )
+    return Run.by_formula(
+        job,
+        topology,
+        len(hosts),
+        time_ps,
+        floor=floor,
+        algorithm=f"native/{expected.protocol}",
+        model="measured",
+        interval=(expected.low, expected.high),
+        beyond=expected.carried,
+    )
 
 
 def in_the_switches(job: Job, scenario: Scenario) -> Run:

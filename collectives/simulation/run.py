@@ -25,7 +25,7 @@ class Run:
         seconds: from the start of its first rank until its last rank is done.
         floor_seconds: below which no algorithm can be on this network (see `collectives.models.floor`).
         engine: ``makespan``, ``events`` or ``ranks``, or ``closed form`` where a formula was evaluated.
-        model: of the time: ``links`` or ``nccl``.
+        model: of the time: ``links``, ``nccl`` or ``measured``.
         transport_model: how steps were completed (see `collectives.execution.transport_model`).
         algorithm: name and parameters; what ``auto`` has chosen.
         collective: what was computed.
@@ -35,6 +35,8 @@ class Run:
         time_ps: the exact result, of which *seconds* is the nearest float.
         topology: name of the network.
         conditions: that held, in words.
+        interval_seconds: within which nine of ten measurements are expected; None where the model has none.
+        beyond: how the time goes beyond what was measured, in words; only where a model of measurements does.
     """
 
     seconds: float
@@ -50,6 +52,8 @@ class Run:
     topology: str
     conditions: tuple[str, ...]
     transport_model: str = "ideal"
+    interval_seconds: tuple[float, float] | None = None
+    beyond: str = ""
     _planned: PlannedJob | None = field(default=None, repr=False, compare=False)
     _observation: Observation | None = field(default=None, repr=False, compare=False)
 
@@ -104,6 +108,8 @@ class Run:
         floor: int,
         algorithm: str,
         model: str,
+        interval: tuple[float, float] | None = None,
+        beyond: str = "",
     ) -> Run:
         """Return the result of *job*, all of whose ranks start together, by a closed form."""
         return cls(
@@ -120,6 +126,8 @@ class Run:
             topology=topology.name,
             conditions=(),
             transport_model=transport_model(job.transport_model).name,
+            interval_seconds=interval,
+            beyond=beyond,
         )
 
     @property

@@ -95,7 +95,8 @@ def simulate(
         conditions: under which the cluster works (see `sim.scenario`).  Ranks in them are places of
             *topology*; times count from the start of the collective.
         model: ``links``, or ``nccl`` for what NCCL expects, by a closed form: of its *algorithm* of that
-            name, or of what it would choose (``auto``).
+            name, or of what it would choose (``auto``); or ``measured`` for what the library's own collective
+            (``native``, ``auto``) takes by the measurements in the network's file.
         observe: record every message, for `Run.trace` and the times of `Run.links`; not with *makespan*,
             so *auto* takes *events*.
         watch: called again and again during *events* and *ranks* with the virtual time reached, in

@@ -29,11 +29,13 @@ from sim.errors import NetworkFileError, TopologyError
 from sim.files.fields import FieldError, Fields, nearest
 from sim.files.graph_tables import LinkClassTable, LinkTable, NodeTable, RouteTable
 from sim.files.hardware_table import ChannelsTable, HardwareTable
+from sim.files.measured_table import LineTable, MeasuredTable
 from sim.files.named import names_in, parse, read
 from sim.files.problems import fields_of, problems, spell, spell_place, where
 from sim.files.schema import KINDS, AnyNetwork
 from sim.files.toml_lines import Place, key_lines
 from sim.hardware import Hardware
+from sim.measured import MeasuredCurve
 
 MAX_RANKS = 1 << 20
 """The most ranks of a network in a file."""
@@ -45,6 +47,7 @@ TABLES: Mapping[str | int, type[Fields]] = {
     "class": LinkClassTable,
     "hardware": HardwareTable,
     "link": LinkTable,
+    "measured": MeasuredTable,
     "node": NodeTable,
     "route": RouteTable,
 }
@@ -75,6 +78,15 @@ class NetworkFile:
         """
         table = self.fields.hardware
         return None if table is None else table.hardware()
+
+    @property
+    def measured(self) -> tuple[MeasuredCurve, ...]:
+        """What collectives take on this network by measurement, as far as the file says.
+
+        Raises:
+            TopologyError: fields that contradict each other.
+        """
+        return tuple(table.curve() for table in self.fields.measured)
 
     def arguments(self, num_ranks: int | None = None) -> dict[str, Any]:
         """Return the arguments with which `Topology` makes this kind of network for *num_ranks* ranks.
@@ -172,4 +184,6 @@ def _known(place: Place, kind: str) -> list[str]:
     """Return the fields of the table in which the field *place* stands."""
     if len(place) == 1:
         return fields_of(KINDS[kind])
+    if place[0] == "measured" and len(place) > 3:
+        return fields_of(LineTable)
     return fields_of(ChannelsTable if place[0] == "hardware" and len(place) > 2 else TABLES[place[0]])

@@ -31,6 +31,7 @@ from sim.files.graph_tables import (
     static_routes,
 )
 from sim.files.hardware_table import HardwareTable
+from sim.files.measured_table import MeasuredTable
 
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 Paths: TypeAlias = Literal["static", "ecmp"]
@@ -44,6 +45,7 @@ class Common(Fields):
     source: str = ""
     in_network_reduction: bool = False
     hardware: HardwareTable | None = None
+    measured: list[MeasuredTable] = Field(default=[])
 
 
 class AnySize(Common):

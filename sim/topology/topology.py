@@ -36,6 +36,7 @@ from sim.units import Int64Array
 if TYPE_CHECKING:
     from sim.files.network_file import NetworkFile
     from sim.hardware import Hardware
+    from sim.measured import MeasuredCurve
 
 P = ParamSpec("P")
 
@@ -69,6 +70,7 @@ class Topology:
         routing: which links a message crosses.
         hardware: what the GPUs and network cards are, for NCCL's own model; None: unknown.
         in_network_reduction: whether the switches can reduce and multicast, as NVLink SHARP does.
+        measured: what collectives take by measurement, for ``model="measured"``.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Topology:
     routing: Routing
     hardware: Hardware | None = None
     in_network_reduction: bool = False
+    measured: tuple[MeasuredCurve, ...] = field(default=(), repr=False)
 
     switch = staticmethod(_made_by(kinds.switch))
     ring = staticmethod(_made_by(kinds.ring))
@@ -188,6 +191,7 @@ class Topology:
             self.routing,
             self.hardware,
             self.in_network_reduction,
+            *self.measured,
         )
         content = repr(parts).encode() + self.link_bandwidth.tobytes() + self.link_latency.tobytes()
         return hashlib.sha256(content).hexdigest()[:16]
@@ -202,7 +206,10 @@ def described(network: NetworkFile, num_ranks: int | None = None) -> Topology:
     make = kinds.KINDS[network.fields.kind]
     layout = make(**network.arguments(num_ranks), name=network.name)
     return Topology(
-        *layout, hardware=network.hardware, in_network_reduction=network.fields.in_network_reduction
+        *layout,
+        hardware=network.hardware,
+        in_network_reduction=network.fields.in_network_reduction,
+        measured=network.measured,
     )
 
 

@@ -56,6 +56,7 @@ class Model(StrEnum):
 
     LINKS = "links"
     NCCL = "nccl"
+    MEASURED = "measured"
 
 
 @reporting_errors
@@ -100,7 +101,11 @@ def simulate(
         ),
     ] = Engine.AUTO,
     model: Annotated[
-        Model, typer.Option(help="links: messages share links; nccl: what NCCL expects.")
+        Model,
+        typer.Option(
+            help="links: messages share links; nccl: what NCCL expects; measured: by the [[measured]] of the "
+            "network's file."
+        ),
     ] = Model.LINKS,
     protocol: Protocol = None,
     overhead: Overhead = None,
@@ -202,7 +207,7 @@ def _check_outputs(request: SimulationRequest, trace: Path | None, plot: Path | 
             "--plot with one size draws the load of one algorithm: name one, or give sizes such as "
             "--nbytes 4K-1G for time and bus bandwidth"
         )
-    if request.model == "nccl" or request.entries[0].algorithm == "nvls":
+    if request.model != "links" or request.entries[0].algorithm == "nvls":
         raise UsageError("--plot with one size draws the load of links, of which a closed form says nothing")
     from testbed.report.plots.network_plot import check_drawable
 
@@ -238,7 +243,7 @@ def _report(
 
         print_json(
             document(
-                method="closed form" if request.model == "nccl" else "simulated",
+                method="simulated" if request.model == "links" else "closed form",
                 model=MODELS[request.model],
                 seed=next((one.seed for one in request.options["conditions"] if hasattr(one, "seed")), None),
                 topologies={topology.name: topology.digest()},

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MODELS = {
     "links": "a message waits for the latency of its way, then shares its links max-min",
     "nccl": "what NCCL 2.30 itself expects, without the links",
+    "measured": "what was measured on the machine, by the tables of the network's file, without the links",
 }
 """What a time follows from, in words."""
 
@@ -37,6 +38,11 @@ def facts_of(own: Simulated) -> dict[str, str]:
         facts["chosen" if own.name.startswith("auto") else "in full"] = run.algorithm
     if own.above_floor is not None:
         facts["floor"] = f"{seconds(run.floor_seconds)}; the time is {own.above_floor:.2f} times that"
+    if run.interval_seconds is not None:
+        low, high = run.interval_seconds
+        facts["interval"] = f"{seconds(low)} to {seconds(high)}, nine of ten measurements"
+    if run.beyond:
+        facts["beyond"] = run.beyond
     facts["algbw"] = _bandwidth(run.algbw)
     facts["busbw"] = _bandwidth(run.busbw)
     facts["engine"] = run.engine
@@ -176,8 +182,8 @@ def assumptions(request: SimulationRequest) -> str:
     """Return what the figures assume."""
     options = request.options
     floor = "Floor: what no algorithm goes below on these links."
-    if request.model == "nccl":
-        return f"Closed form: {MODELS['nccl']}. {floor}"
+    if request.model != "links":
+        return f"Closed form: {MODELS[request.model]}. {floor}"
     added = [f"transport model {options['transport_model']}"]
     if options["reduction_bandwidth"]:
         added.append(f"ranks reduce at {options['reduction_bandwidth']}")

@@ -45,7 +45,7 @@ class SimulationRequest:
         topology: the network.
         placement: where the ranks are.
         engine: ``auto``, ``makespan``, ``events`` or ``ranks``.
-        model: ``links`` or ``nccl``.
+        model: ``links``, ``nccl`` or ``measured``.
         links: whether it matters how long links were saturated.
         observe: whether every message is to be recorded, for a trace.
         options: further arguments of `collectives.simulate`.
@@ -57,7 +57,7 @@ class SimulationRequest:
     topology: Topology
     placement: Placement
     engine: Literal["auto", "makespan", "events", "ranks"]
-    model: Literal["links", "nccl"]
+    model: Literal["links", "nccl", "measured"]
     links: bool
     observe: bool
     options: dict[str, Any] = field(default_factory=dict)
@@ -101,6 +101,11 @@ class Simulated:
             "transport_model": run.transport_model,
             "conditions": list(run.conditions),
             "bottleneck": None if bottleneck is None else asdict(bottleneck),
+            **(
+                {"interval_seconds": list(run.interval_seconds), "beyond": run.beyond or None}
+                if run.interval_seconds
+                else {}
+            ),
             **({"links": run.links.rows() if self.has_links else None} if with_links else {}),
         }
 
@@ -117,7 +122,7 @@ def entries_of(
     from collectives.simulation import NVLS
 
     names = list(dict.fromkeys(name for text in texts for name in split_names(text)))
-    if model == "nccl":
+    if model != "links":
         return tuple(Entry(name, name) for name in names)
     programs = [name for name in names if name != NVLS]
     found: dict[str, Entry] = {NVLS: Entry(NVLS, NVLS)}
@@ -181,7 +186,7 @@ def _can_observe(request: SimulationRequest, algorithm: str | Algorithm, nbytes:
     from collectives.simulation.observation import MAX_MESSAGES
     from sim.scenario import Scenario
 
-    if request.engine == "makespan" or request.model == "nccl" or algorithm == NVLS:
+    if request.engine == "makespan" or request.model != "links" or algorithm == NVLS:
         return False
     job = Job(algorithm, nbytes, collective=request.collective, placement=request.placement)
     return Traffic.of(plan(job, Scenario(request.topology))).num_messages <= MAX_MESSAGES

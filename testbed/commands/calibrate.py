@@ -1,0 +1,152 @@
+"""``testbed calibrate``: constants of a machine from measurements, as a file that predictions take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from testbed.errors import UsageError, reporting_errors
+from testbed.output.folder import check_writable, document, write_text
+from testbed.output.table import percent, print_json, progress, stdout_console, table
+
+if TYPE_CHECKING:
+    from testbed.truth.published.calibration import TableCalibration
+
+EXAMPLES = """\b
+Examples:
+  testbed calibrate --from nccl-tests.log --output mine.toml
+  testbed calibrate --from rows.csv --network dgx-h100 --output mine.toml
+  testbed simulate native --model measured --network mine.toml --ranks 16 --nbytes 1K-1G
+"""
+
+MODEL = (
+    "the least of three lines (latency + size / bandwidth) for each collective and number of nodes, times "
+    "what was measured beside it; errors are of sizes that were left out of the fit"
+)
+
+
+@reporting_errors
+def calibrate(
+    table_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="A table of measured collectives: a log of nccl-tests, bench --json, or CSV.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The network file to write; a folder for several machines."),
+    ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="Take links and hardware of this network over into the file."),
+    ] = None,
+    select: Annotated[
+        str | None,
+        typer.Option(metavar="PATTERNS", help="Only sets of the table with such names: 'ar_h100_*,ag_*'."),
+    ] = None,
+    collective: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What was measured, where the table does not say.")
+    ] = None,
+    ranks: Annotated[
+        int | None, typer.Option(min=1, help="On how many ranks, where the table does not say.")
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="On how many nodes, where the table does not say.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Find the constants of a machine, and write the file that predicts with them.
+
+    From a table: what the library's own collectives take, for --model measured.
+    """
+    if table_file is None:
+        raise UsageError("calibrate: name a table of measured collectives with --from")
+    from testbed.truth.published.calibration import calibrations_from
+    from testbed.truth.published.tables import Said, read_table
+
+    rows = read_table(table_file, Said(collective, ranks, nodes))
+    _check_output(output)
+    with progress() as advance:
+        found = calibrations_from(rows, table_file, select=select, network=network, advance=advance)
+    written = _write(found, output)
+
+    if as_json:
+        print_json(
+            document(
+                method="measured",
+                model=MODEL,
+                table=str(table_file),
+                written=[str(path) for path in written],
+                machines=[own.as_json() for own in found],
+            )
+        )
+        return
+    _print(found, written)
+
+
+def _check_output(output: Path | None) -> None:
+    if output is not None and not output.is_dir():
+        check_writable(output)
+
+
+def _write(found: list[TableCalibration], output: Path | None) -> list[Path]:
+    """Write each machine's network file; return where."""
+    if output is None:
+        return []
+    if output.is_dir():
+        paths = [output / f"{own.name}.toml" for own in found]
+    elif len(found) > 1:
+        names = "; ".join(f"{own.machine}: {', '.join(own.systems)}" for own in found)
+        raise UsageError(
+            f"--output {output}: the table is of {len(found)} machines: {names}. Name a folder, or choose "
+            "one with --select"
+        )
+    else:
+        paths = [output]
+    for own, path in zip(found, paths, strict=True):
+        write_text(path, own.text)
+    return paths
+
+
+def _print(found: list[TableCalibration], written: list[Path]) -> None:
+    console = stdout_console()
+    for own in found:
+        console.print(f"{own.machine}: {', '.join(own.systems)}", style="bold", markup=False, soft_wrap=True)
+        rows = [
+            (
+                fit.curve.collective,
+                f"{fit.curve.num_nodes} × {fit.curve.ranks_per_node}",
+                str(fit.num_rows),
+                "  ".join(
+                    f"{line.latency_ps / 1e6:.3g} µs + n / {line.bandwidth / 1e9:.3g} GB/s"
+                    for line in fit.curve.lines
+                ),
+                *(("–" if error is None else percent(error)) for error in own.left_out_errors(fit)),
+                f"{percent(fit.curve.spread)}, {percent(fit.curve.spread_large)}",
+            )
+            for fit in own.fits
+        ]
+        heads = (
+            "collective",
+            "nodes",
+            "rows",
+            "least of",
+            "error\n< 64 KiB",
+            "\n- 16 MiB",
+            "\n- 1 GiB",
+            "\nabove",
+            "spread",
+        )
+        console.print(table(heads, rows, text_columns=4))
+    console.print(
+        "Error: median of sizes that were left out. Spread: nine of ten lie within, below and from 16 MiB.",
+        style="dim",
+        markup=False,
+    )
+    for path in written:
+        console.print(f"Written: {path}", markup=False, soft_wrap=True)

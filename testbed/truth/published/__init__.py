@@ -1,0 +1,1 @@
+"""Published measurements of real machines, and constants fitted to such tables."""

@@ -1,0 +1,191 @@
+"""Tables of measured collectives: logs of nccl-tests, JSON of `testbed bench`, and CSV, as rows.
+
+A CSV has a line of column names.  It must have a size and a time; what else it does not say, options say,
+or a file of systems beside it (`testbed.truth.published.systems`):
+
+| column | other names | means |
+|---|---|---|
+| ``size_bytes`` | ``nbytes``, ``bytes``, ``size`` | of the buffer, as nccl-tests counts it |
+| ``time_us`` | ``time_ms``, ``seconds``, ``measured_seconds`` | of one call, out of place |
+| ``set`` | ``system``, ``name`` | the set of measurements that it belongs to; by default the file's name |
+| ``collective`` | | what was carried out |
+| ``ranks`` | ``num_ranks``, ``gpus`` | how many took part |
+| ``nodes`` | ``num_nodes`` | on how many nodes |
+| ``algorithm`` | | how; ``native``, the library's own, unless it says otherwise |
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.errors import UsageError
+from testbed.truth.published.measured_row import KNOWN, MeasuredRow, collective_named
+from testbed.truth.published.nccl_log import is_log, read_log
+from testbed.truth.published.systems import System, systems_beside
+
+_NAMES = {
+    "size_bytes": ("size_bytes", "nbytes", "bytes", "size"),
+    "time": ("time_us", "time_ms", "seconds", "measured_seconds"),
+    "set": ("set", "system", "name"),
+    "collective": ("collective",),
+    "ranks": ("ranks", "num_ranks", "gpus"),
+    "nodes": ("nodes", "num_nodes"),
+    "algorithm": ("algorithm",),
+}
+_UNITS = {"time_us": 1e-6, "time_ms": 1e-3, "seconds": 1.0, "measured_seconds": 1.0}
+
+
+@dataclass(frozen=True)
+class Said:
+    """What options say of a table that does not say it itself.
+
+    Attributes:
+        collective: what was carried out.
+        ranks: how many took part.
+        nodes: on how many nodes.
+    """
+
+    collective: str | None = None
+    ranks: int | None = None
+    nodes: int | None = None
+
+
+def read_table(path: Path, said: Said | None = None) -> list[MeasuredRow]:
+    """Return the rows of the table at *path*, whatever its format.
+
+    Raises:
+        UsageError: it is no such table, a value is wrong, or something is not said; names file and line.
+        OSError: it cannot be read.
+    """
+    said = said or Said()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: expected text in UTF-8: {error}") from None
+    if text.lstrip().startswith("{"):
+        return _bench(path, text, said)
+    if is_log(text):
+        return read_log(text, path.stem, collective=said.collective, ranks=said.ranks, nodes=said.nodes)
+    return _csv(path, text, said)
+
+
+def _csv(path: Path, text: str, said: Said) -> list[MeasuredRow]:
+    reader = csv.DictReader(text.splitlines())
+    columns = {
+        what: next((name for name in names if name in (reader.fieldnames or ())), None)
+        for what, names in _NAMES.items()
+    }
+    for what in ("size_bytes", "time"):
+        if columns[what] is None:
+            raise UsageError(
+                f"{path}: line 1: expected a column {' or '.join(_NAMES[what])}, got "
+                f"{', '.join(reader.fieldnames or ('nothing',))}"
+            )
+
+    systems = systems_beside(path)
+    rows = []
+    for cells in reader:
+        found = {what: (cells.get(name) or "").strip() for what, name in columns.items() if name}
+        where = f"{path}: line {reader.line_num}"
+        if found["time"]:
+            unit = _UNITS[columns["time"] or "time_us"]
+            rows.append(_row(where, reader.line_num, path.stem, found, unit, systems, said))
+    if not rows:
+        raise UsageError(f"{path}: expected rows below the names of the columns, found none")
+    return rows
+
+
+def _row(
+    where: str,
+    line: int,
+    stem: str,
+    found: Mapping[str, str],
+    unit: float,
+    systems: Mapping[str, System],
+    said: Said,
+) -> MeasuredRow:
+    """Return a row; what its cells leave open, its system says, else the options."""
+    name = found.get("set") or stem
+    system = systems.get(name)
+    named = found.get("collective") or (system.collective if system else said.collective)
+    ranks = found.get("ranks") or (system.num_ranks if system else said.ranks)
+    nodes = found.get("nodes") or (system.num_nodes if system else said.nodes) or 1
+    if named is None or ranks is None:
+        missing, option = ("collective", "--collective") if named is None else ("ranks", "--ranks")
+        raise UsageError(
+            f"{where}: nothing says the {missing} of {name}: no column, no option {option}, and no file of "
+            "systems beside the table knows it"
+        )
+    collective = collective_named(str(named))
+    if collective is None:
+        raise UsageError(f"{where}: collective: expected one of {', '.join(KNOWN)}, got {named!r}")
+
+    values: dict[str, float] = {}
+    for what, text in (
+        ("size_bytes", found["size_bytes"]),
+        ("time", found["time"]),
+        ("ranks", ranks),
+        ("nodes", nodes),
+    ):
+        try:
+            values[what] = float(text)
+        except ValueError:
+            raise UsageError(f"{where}: {what}: expected a number, got {text!r}") from None
+    num_ranks, num_nodes = int(values["ranks"]), int(values["nodes"])
+    if (
+        values["time"] <= 0
+        or values["size_bytes"] < 0
+        or num_nodes < 1
+        or num_ranks < 1
+        or num_ranks % num_nodes
+    ):
+        raise UsageError(
+            f"{where}: expected a time above 0, a size from 0 on, and ranks in equal numbers on the nodes; "
+            f"got time {values['time']:g}, size {values['size_bytes']:g}, {num_ranks} ranks on {num_nodes} "
+            "nodes"
+        )
+    return MeasuredRow(
+        name,
+        collective,
+        int(values["size_bytes"]),
+        num_nodes,
+        num_ranks,
+        values["time"] * unit,
+        found.get("algorithm") or "native",
+        line,
+    )
+
+
+def _bench(path: Path, text: str, said: Said) -> list[MeasuredRow]:
+    """Return the rows of a document of `testbed bench --json`."""
+    try:
+        content: Any = json.loads(text)
+        ranks = int(content["ranks"])
+        nodes = said.nodes or 1
+        if content.get("transport") == "sim":
+            raise UsageError(f"{path}: its times are simulated; expected those of a real transport")
+        rows = [
+            MeasuredRow(
+                path.stem,
+                str(row["collective"]),
+                int(row["size_bytes"]),
+                nodes,
+                ranks,
+                float(row["time_us"]) * 1e-6,
+                str(row["algorithm"]),
+                number,
+            )
+            for number, row in enumerate(content["rows"], start=1)
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{path}: expected what testbed bench --json prints, with transport, ranks and rows: {error!r}"
+        ) from None
+    if ranks % nodes:
+        raise UsageError(f"{path}: {ranks} ranks on {nodes} nodes; expected equally many on each: --nodes")
+    return rows
