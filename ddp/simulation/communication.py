@@ -17,6 +17,7 @@ from collectives.models.cost import selector_on
 from collectives.program import Algorithm
 from collectives.simulation import Job, network_for
 from collectives.simulation.closed_forms import closed_form_of
+from collectives.simulation.engines.attention import Attention
 from collectives.simulation.engines.queues import (
     CallSpan,
     CollectiveQueue,
@@ -48,8 +49,10 @@ class Communication(Protocol):
     def in_switches(self) -> bool:
         """Whether switches may reduce, so that the floor is lower."""
 
-    def queue(self, env: simpy.Environment, engine: EngineName, itemsize: int) -> StepQueue:
-        """Return a queue on a network of its own."""
+    def queue(
+        self, env: simpy.Environment, engine: EngineName, itemsize: int, attention: Attention | None = None
+    ) -> StepQueue:
+        """Return a queue on a network of its own, of ranks that pay it such *attention*; None: always."""
 
     def alone_ps(self, nbytes: int, engine: EngineName, itemsize: int) -> int:
         """Return what an all-reduce takes that has the network for itself."""
@@ -95,8 +98,10 @@ class ByPrograms:
     model: StepModel
     in_switches: bool = False
 
-    def queue(self, env: simpy.Environment, engine: EngineName, itemsize: int) -> StepQueue:
-        """Return a queue on a network of its own."""
+    def queue(
+        self, env: simpy.Environment, engine: EngineName, itemsize: int, attention: Attention | None = None
+    ) -> StepQueue:
+        """Return a queue on a network of its own, of ranks that pay it such *attention*; None: always."""
         scenario = self.scenario
         places = range(scenario.base.num_ranks)
         queue = collective_queue(
@@ -106,6 +111,7 @@ class ByPrograms:
             itemsize=itemsize,
             rank_overhead=scenario.rank_overhead(self.model.rank_overhead(), places),
             transport_model=self.model.transport,
+            attention=attention,
             network=network_for(engine, env, scenario),
         )
         return _ProgramQueue(queue, self.select)
@@ -143,7 +149,9 @@ class ByFormula:
     model: StepModel
     in_switches: bool = True
 
-    def queue(self, env: simpy.Environment, engine: EngineName, itemsize: int) -> StepQueue:
+    def queue(
+        self, env: simpy.Environment, engine: EngineName, itemsize: int, attention: Attention | None = None
+    ) -> StepQueue:
         """Return a queue in which a collective takes what the formula says."""
         return _FormulaQueue(env, lru_cache(maxsize=None)(self.time_ps))
 

@@ -64,7 +64,14 @@ def needs(profile: Profile) -> list[tuple[int, int]]:
 
 
 class Replay:
-    """One step in virtual time: feeds the reducer and obeys it."""
+    """One step in virtual time: feeds the reducer and obeys it.
+
+    Attributes:
+        runs: the collectives, in the order of launch.
+        time_ps: length of the step, once it is done.
+        calls: when the rank was about its collectives: at each hook, and from the beginning of each wait
+            to its end, in picoseconds.
+    """
 
     def __init__(
         self,
@@ -87,6 +94,7 @@ class Replay:
         self.trace = Trace()
         self.backward_ps = 0
         self.time_ps = 0
+        self.calls: list[tuple[int, int]] = []
 
     def step(self, order: list[int]) -> SimProcess:
         """Compute the step, gradient by gradient, and what of the next one belongs to it."""
@@ -128,6 +136,8 @@ class Replay:
 
     def feed(self, event: Event) -> SimProcess:
         """Tell the reducer and obey its commands."""
+        now_ps = int(self.env.now)
+        self.calls.append((now_ps, now_ps))
         for command in self.reducer.handle(event):
             match command:
                 case LaunchBucket(bucket, collective):
@@ -142,6 +152,7 @@ class Replay:
         since_ps = int(self.env.now)
         place = yield self.in_flight[bucket]
         now_ps = int(self.env.now)
+        self.calls.append((since_ps, now_ps))
         run = self.runs[place]
         self.runs[place] = replace(run, exposed_ps=run.exposed_ps + now_ps - since_ps)
         if now_ps > since_ps:

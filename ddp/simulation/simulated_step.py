@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import simpy
@@ -26,6 +27,7 @@ from collectives.models.nccl.protocol import with_protocol
 from collectives.program import Algorithm
 from collectives.simulation import Engine, with_engine
 from collectives.simulation.closed_forms import Model
+from collectives.simulation.engines.attention import Attention
 from collectives.simulation.engines.queues import EngineName, run_until
 from ddp.profiles import Profile
 from ddp.reduction.bucketing import bucket_limits
@@ -34,6 +36,7 @@ from ddp.reduction.strategies.plan import Layout, LinearCost, PassTiming, calibr
 from ddp.reduction.strategies.strategy import Barrier
 from ddp.reduction.timings import BucketRun
 from ddp.simulation.communication import Communication, communication_on, name_of
+from ddp.simulation.progress import on_calls
 from ddp.simulation.replay import Replay, needs
 from ddp.simulation.step_model import StepModel
 from ddp.simulation.step_run import StepRun
@@ -106,20 +109,32 @@ def simulate_step(
     asked = StepModel(overhead, arrival_overhead, reduction_bandwidth, protocol, model, transport_model)
     counted = asked.running(algorithm)
     transport = counted.transport.name
+    on_call = counted.transport.progress == "calls"
+    if on_call and scenario.delays_ps:
+        raise NotSupportedError(
+            f"simulate_step: with transport_model={transport!r} collectives go on when their rank calls, and "
+            "one reducer stands for all ranks, which must call at the same times; leave out the late ranks, "
+            "or run a script with collectives.virtual.run"
+        )
     communication, overlap = communication_on(scenario, algorithm, counted), resolve_strategy(strategy)
     name_of_algorithm = name_of(algorithm)
     order = profile.ready_order()
     itemsize = math.gcd(*(g.nbytes // g.numel for g in profile.gradients if g.numel)) or 1
     limits = bucket_limits(bucket_cap_mb, bucket_cap_mb_list)
 
-    def attempt(name: EngineName) -> Replay:
+    def replayed(name: EngineName, attention: Attention | None) -> Replay:
         env = simpy.Environment(initial_time=0)
         cost = _cost(communication, topology.num_ranks, name, itemsize) if overlap.needs_timing else None
         plan = overlap.plan(_layout(profile, limits, order, cost))
-        queue = communication.queue(env, name, itemsize)
+        queue = communication.queue(env, name, itemsize, attention)
         replay = Replay(env, profile, plan, overlap, queue, topology.num_ranks)
         run_until(env, env.process(replay.step(order)))
         return replay
+
+    def attempt(name: EngineName) -> Replay:
+        if on_call:
+            return on_calls(partial(replayed, name))
+        return replayed(name, None)
 
     replay, name = with_engine(engine, attempt)
     used = name if model == "links" else CLOSED_FORM

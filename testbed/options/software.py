@@ -94,8 +94,6 @@ def as_a_real_run(model: StepModel) -> Callable[[Topology], StepModel]:
 
     def on(topology: Topology) -> StepModel:
         default = default_transport_model(topology) if model.model == "links" else "nccl"
-        if default == "gloo":
-            default = "ideal"
         return replace(model, transport_model=default)
 
     return on

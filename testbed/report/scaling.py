@@ -106,9 +106,12 @@ def _long_tables(points: Sequence[Point], only_ranks: Sequence[int] | None) -> I
 
 
 def expectations(points: Sequence[Point]) -> Iterator[str]:
-    """Yield what *expected* means, a line for the networks on which it means the same."""
-    alike: dict[str, dict[str, None]] = {}
+    """Yield what *expected* means, a line for the networks and world sizes for which it means the same."""
+    alike: dict[str, list[Point]] = {}
     for point in points:
-        alike.setdefault(point.expected, {})[point.network] = None
-    for what, networks in alike.items():
-        yield f"Expected on {', '.join(networks)}: {what}."
+        alike.setdefault(point.expected, []).append(point)
+    for what, own in alike.items():
+        networks = ", ".join(dict.fromkeys(point.network for point in own))
+        low, high = min(point.ranks for point in own), max(point.ranks for point in own)
+        sizes = f"{low} to {high} ranks" if low < high else counted(low, "rank")
+        yield f"Expected on {networks}, {sizes}: {what}."

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from sim.topology.description import NetworkDescription
 
 
+MAX_MESSAGES = 10_000
+"""Messages of a step beyond which late sends, which as a rule only rank by rank can follow, are awaited."""
+
+
 @dataclass(frozen=True)
 class Point:
     """One simulated step: *ideal*, where nothing but the network is counted, and as expected of a real run.
@@ -34,7 +38,7 @@ class Point:
         step_seconds_expected: of one iteration, with all that *expected* names.
         exposed_seconds_expected: of it, in which communication keeps the compute waiting.
         efficiency_expected: compute over the iteration that is expected.
-        transport_model: of what is expected.
+        transport_model: of what is expected: the transport that a real run would use, or that was asked for.
         expected: what is counted in what is expected, in words.
     """
 
@@ -67,9 +71,10 @@ class Point:
         ranks: int,
         ideal: StepRun,
         real: StepRun,
+        asked: StepModel,
         model: StepModel,
     ) -> Point:
-        """Return the point of a step, *ideal* and as it is expected to be with *model*."""
+        """Return the point of a step, *ideal* and by *model*, which comes nearest to what is *asked*."""
         return cls(
             profile=profile,
             network=network,
@@ -83,7 +88,7 @@ class Point:
             step_seconds_expected=real.seconds,
             exposed_seconds_expected=real.exposed_seconds,
             efficiency_expected=real.efficiency,
-            transport_model=model.transport.name,
+            transport_model=asked.transport.name,
             expected=str(model),
         )
 
@@ -147,11 +152,14 @@ def predict(
             algorithm=algorithm,
         )
 
-        model = IDEAL if expected is None else expected(topology)
+        asked = model = IDEAL if expected is None else expected(topology)
         ideal = step()
+        if asked.transport.late_sends:
+            num_messages = len(ideal.buckets) * messages_of(algorithm, topology)
+            model = asked if num_messages <= MAX_MESSAGES else sends_awaited(asked)
         real = ideal if model.is_ideal else step(**model.options())
 
-        points.append(Point.of(profile.name, network.name, strategy, num_ranks, ideal, real, model))
+        points.append(Point.of(profile.name, network.name, strategy, num_ranks, ideal, real, asked, model))
         advance(f"{profile.name} on {network.name}, {num_ranks} ranks")
 
     model_in_words = (
@@ -160,3 +168,22 @@ def predict(
         "bandwidth max-min; no protocol overhead, no cost of the reduction, no stragglers"
     )
     return Scaling(tuple(points), topologies, model_in_words)
+
+
+def messages_of(algorithm: str, topology: Topology) -> int:
+    """Return the messages of an all-reduce by *algorithm*, of a bucket of torch's size where it matters."""
+    from collectives.models.cost import selector_on
+    from collectives.program.rows import patterned_rows
+
+    chosen = selector_on(topology, algorithm).select("all_reduce", 25 * 2**20)
+    assert chosen is not None, "in virtual time there is no native"
+    return sum(len(pattern.source) for _, pattern in patterned_rows(chosen, topology.num_ranks))
+
+
+def sends_awaited(model: StepModel) -> StepModel:
+    """Return *model* with a transport that awaits each step's sends, which all ranks at once can follow."""
+    from dataclasses import replace
+
+    transport = model.transport
+    name = f"{transport.name} with each step's sends awaited"
+    return replace(model, transport_model=replace(transport, name=name, late_sends=False))

@@ -26,6 +26,7 @@ from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.program.rows import Pattern, Rotating, Sizes, patterned_rows, reduced_nbytes, without_empty
+from collectives.simulation.engines.attention import Attention
 from collectives.simulation.engines.coflow_times import CoflowTimes, over_ranks, together
 from collectives.simulation.engines.masked_times import MaskedTimes
 from collectives.simulation.engines.step_completion import StepCompletion
@@ -44,6 +45,7 @@ class Makespan:
         hosts: the place of each rank in the topology; by default rank r is at place r.
         rank_overhead: what ranks add to the time of the network.
         transport_model: how a rank completes a step.
+        attention: when ranks notice that a step is complete; None: at once.
     """
 
     def __init__(
@@ -52,11 +54,13 @@ class Makespan:
         hosts: Sequence[int] | Int64Array | None = None,
         rank_overhead: RankOverhead | None = None,
         transport_model: TransportModel = IDEAL,
+        attention: Attention | None = None,
     ) -> None:
         self.topology = topology
         self.hosts = np.arange(topology.num_ranks) if hosts is None else np.asarray(hosts)
         self.rank_overhead = rank_overhead or RankOverhead()
         self.transport_model = transport_model
+        self.attention = attention
         self._busy_until = np.zeros(topology.num_links + 1, dtype=np.int64)  # the last stands for no link
         self._num_run = 0
 
@@ -111,13 +115,19 @@ class Makespan:
                     ready = together(ready + reducing)
                     latest += int(reducing.max(initial=0))
 
+                if self.attention is not None:
+                    ready = self.attention.noticed(ready)
                 if latest > MAX_PS:
                     raise NotExactError("a time beyond 2^62 ps does not fit; use engine='events'")
         except UnitError as error:
             raise NotExactError(f"{error}; use engine='events'") from error
 
         row_times.leave()
-        return over_ranks(ready if completion is None else completion.drained(ready), num_ranks)
+        if completion is not None:
+            ready = completion.drained(ready)
+        if self.attention is not None:
+            ready = self.attention.noticed(ready)
+        return over_ranks(ready, num_ranks)
 
     def _completion(self, overheads: StepOverheads | None) -> StepCompletion | None:
         """Return the rule by which steps are complete; None: all messages are awaited at once.

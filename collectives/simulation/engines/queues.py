@@ -23,6 +23,7 @@ from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.program.rows import patterned_rows
+from collectives.simulation.engines.attention import Attention
 from collectives.simulation.engines.makespan import Makespan
 from collectives.simulation.engines.meeting_point import MeetingPoint, Observer
 from collectives.simulation.engines.rank_by_rank import RankByRank
@@ -71,6 +72,7 @@ def collective_queue(
     hosts: Sequence[int] | Int64Array | None = None,
     rank_overhead: RankOverhead | None = None,
     transport_model: TransportModel = IDEAL,
+    attention: Attention | None = None,
     network: Network | None = None,
     observer: Observer | None = None,
 ) -> CollectiveQueue:
@@ -84,15 +86,19 @@ def collective_queue(
         hosts: the place of each rank in the topology.
         rank_overhead: what ranks add to the time of the network.
         transport_model: how a rank completes a step.
+        attention: when ranks notice that a step is complete; None: at once.
         network: for *events* and *ranks*, that of *topology* which other queues use too; by default one
             of its own.
         observer: for the same, is told of every step and message, rank by rank.
     """
     if engine == "makespan":
-        return MakespanQueue(env, Makespan(topology, hosts, rank_overhead, transport_model), itemsize)
+        makespan = Makespan(topology, hosts, rank_overhead, transport_model, attention)
+        return MakespanQueue(env, makespan, itemsize)
     rank_by_rank = engine == "ranks" or observer is not None
     network = network or Scenario(topology).network(env)
-    return EventQueue(network, itemsize, hosts, rank_overhead, transport_model, observer, rank_by_rank)
+    return EventQueue(
+        network, itemsize, hosts, rank_overhead, transport_model, observer, rank_by_rank, attention
+    )
 
 
 def run_until(env: simpy.Environment, event: simpy.Event, watch: Callable[[int], None] | None = None) -> Any:
@@ -148,10 +154,13 @@ class EventQueue:
         transport_model: TransportModel = IDEAL,
         observer: Observer | None = None,
         rank_by_rank: bool = False,
+        attention: Attention | None = None,
     ) -> None:
         self._network = network
         self._itemsize = itemsize
-        self._rank_by_rank = rank_by_rank or _needs_ranks(transport_model, rank_overhead)
+        by_rule = attention is not None or _needs_ranks(transport_model, rank_overhead)
+        self._rank_by_rank = rank_by_rank or by_rule
+        self._attention = attention
         self._hosts = np.arange(network.topology.num_ranks) if hosts is None else np.asarray(hosts)
         self._rank_overhead = rank_overhead or RankOverhead()
         self._delays_ps = self._rank_overhead.delays_of(len(self._hosts))
@@ -171,7 +180,9 @@ class EventQueue:
 
         execution: Execution
         if self._rank_by_rank or not matches_by_rows(algorithm, num_ranks, chunking):
-            execution = RankByRank(self._meeting_point, algorithm, chunking, overheads, number, finished)
+            execution = RankByRank(
+                self._meeting_point, algorithm, chunking, overheads, number, finished, self._attention
+            )
         else:
             execution = RowExecution(self._network, self._hosts, algorithm, chunking, overheads, finished)
 

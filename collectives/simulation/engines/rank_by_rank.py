@@ -14,6 +14,7 @@ from collectives.execution.execute import execute
 from collectives.execution.transport import Execution
 from collectives.program import Algorithm
 from collectives.program.chunking import Buffer, Chunking
+from collectives.simulation.engines.attention import Attention
 from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.simulation.engines.simulated_port import SimulatedPort
 from sim.scenario.step_overheads import StepOverheads
@@ -30,6 +31,7 @@ class RankByRank:
         overheads: what ranks add to the time of the network, if anything.
         fingerprint: keeps the messages of this collective apart from those of others.
         finished: called with ranks that are done, once for each.
+        attention: when a rank notices that a step is complete; None: at once.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class RankByRank:
         overheads: StepOverheads | None,
         fingerprint: int,
         finished: Callable[[Int64Array], None],
+        attention: Attention | None = None,
     ) -> None:
         self._meeting_point = meeting_point
         self._algorithm = algorithm
@@ -47,6 +50,7 @@ class RankByRank:
         self._overheads = overheads
         self._fingerprint = fingerprint
         self._finished = finished
+        self._attention = attention
 
     def begin(self, ranks: Int64Array) -> None:
         """Let *ranks* start now."""
@@ -56,5 +60,14 @@ class RankByRank:
     def _run(self, rank: int) -> Execution:
         port = SimulatedPort(self._meeting_point, rank)
         port.begin(f"{self._algorithm.collective} by {self._algorithm}", self._overheads)
-        yield from execute(self._algorithm, self._buffer, port, self._fingerprint)
+        execution = execute(self._algorithm, self._buffer, port, self._fingerprint)
+        yield from execution if self._attention is None else self._when_noticed(execution, self._attention)
         self._finished(np.array([rank]))
+
+    def _when_noticed(self, execution: Execution, attention: Attention) -> Execution:
+        """Go on after each step when the rank has noticed that it is complete."""
+        env = self._meeting_point.network.env
+        for handle in execution:
+            yield handle
+            now_ps = int(env.now)
+            yield env.timeout(attention.next_ps(now_ps) - now_ps)

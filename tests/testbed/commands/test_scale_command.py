@@ -135,3 +135,21 @@ def test_nccls_own_times_are_expected_where_they_are_asked_for(uniform: Path) ->
     }
     assert unknown.exit_code == 2
     assert "the network says nothing of its hardware" in " ".join(unknown.stderr.split())
+
+
+def test_where_no_gpu_is_named_a_real_run_is_expected_to_go_over_gloo(uniform: Path) -> None:
+    arguments = ["scale", "--profile", str(uniform), "--network", "ethernet-25g", "--ranks", "4,64"]
+
+    default = CliRunner().invoke(app, [*arguments, "--json"])
+    ideal = CliRunner().invoke(app, [*arguments, "--transport-model", "ideal", "--json"])
+    table = CliRunner().invoke(app, arguments)
+
+    rows = json.loads(default.stdout)["rows"]
+    assert {row["transport_model"] for row in rows} == {"gloo"}
+    overlapped = [row for row in rows if row["strategy"] == "wait_free"]
+    assert all(row["efficiency_expected"] < row["efficiency"] for row in overlapped)
+    assert "each step's sends awaited" in overlapped[1]["expected"]
+    without = json.loads(ideal.stdout)["rows"]
+    assert [row["efficiency"] for row in without] == [row["efficiency_expected"] for row in without]
+    assert [row["efficiency"] for row in without] == [row["efficiency"] for row in rows]
+    assert "Expected on ethernet-25g, 4 ranks: transport model gloo." in " ".join(table.stdout.split())

@@ -1,0 +1,133 @@
+"""Over a transport that makes progress on calls, buckets advance at hooks, launches and waits alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives import NotExactError, NotSupportedError
+from collectives.execution.transport_model import TransportModel
+from collectives.simulation import simulate
+from collectives.simulation.engines.attention import Attention
+from ddp import Profile, StepRun, simulate_step
+from ddp.profiles import Gradient
+from ddp.reduction.bucketing import MIB
+from sim import Straggler
+from sim.topology import Topology
+
+MS = 10**9
+ON_CALLS = TransportModel("each step's sends awaited, progress on calls", progress="calls")
+
+
+def switch(num_ranks: int) -> Topology:
+    return Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
+
+
+def profile_of(ready_ms: list[int], nbytes: int = MIB) -> Profile:
+    """Gradients that are ready at these milliseconds, the last registered first."""
+    gradients = tuple(
+        Gradient(name=f"p{i}", numel=nbytes // 4, dtype="float32", nbytes=nbytes, ready_seconds=ms / 1000)
+        for i, ms in enumerate(reversed(ready_ms))
+    )
+    return Profile(
+        name="layers",
+        source="test",
+        device="none",
+        forward_seconds=0.001,
+        backward_seconds=max(ready_ms) / 1000,
+        gradients=gradients,
+    )
+
+
+def test_the_second_step_of_a_ring_is_posted_at_the_next_hook() -> None:
+    step_ps = simulate("ring", nbytes=MIB, topology=switch(2)).time_ps // 2
+
+    step = simulate_step(profile_of([1, 3]), topology=switch(2), bucket_cap_mb=1, transport_model="gloo")
+
+    first, second = step.buckets
+    assert (first.start_ps, first.end_ps) == (2 * MS, 4 * MS + step_ps)
+    assert (second.start_ps, second.end_ps) == (first.end_ps, first.end_ps + 2 * step_ps)
+    assert step.time_ps == second.end_ps
+
+
+def test_the_end_of_a_collective_is_noticed_at_a_hook() -> None:
+    step_ps = simulate("ring", nbytes=MIB, topology=switch(2)).time_ps // 2
+    profile = profile_of([1, 2, 3, 9])
+
+    step = simulate_step(profile, topology=switch(2), bucket_cap_mb=1, transport_model="gloo")
+
+    assert [run.end_ps for run in step.buckets[:2]] == [4 * MS, 10 * MS + step_ps]
+
+
+def test_while_a_rank_waits_everything_goes_on() -> None:
+    profile = profile_of([1, 2, 3])
+    alike = {"topology": switch(4), "bucket_cap_mb": 1, "strategy": "after_backward"}
+
+    waiting = simulate_step(profile, transport_model=ON_CALLS, **alike)
+    ideal = simulate_step(profile, **alike)
+
+    assert waiting.buckets == ideal.buckets
+    assert waiting.time_ps == ideal.time_ps
+
+
+@given(
+    ready_ms=st.lists(st.integers(0, 4), min_size=1, max_size=5),
+    nbytes=st.integers(1, 300).map(lambda count: 4 * 1009 * count),
+    num_ranks=st.integers(2, 5),
+    algorithm=st.sampled_from(["ring", "tree", "halving_doubling"]),
+    strategy=st.sampled_from(["wait_free", "dear", "priority", "zero1", "mg_wfbp"]),
+    transport=st.sampled_from(["gloo", ON_CALLS]),
+)
+@settings(max_examples=40, deadline=None)
+def test_all_engines_notice_what_is_complete_at_the_same_times(
+    ready_ms: list[int],
+    nbytes: int,
+    num_ranks: int,
+    algorithm: str,
+    strategy: str,
+    transport: str | TransportModel,
+) -> None:
+    def step(engine: str) -> StepRun:
+        return simulate_step(
+            profile_of(sorted(ready_ms), nbytes),
+            topology=switch(num_ranks),
+            bucket_cap_mb=0.5,
+            strategy=strategy,
+            algorithm=algorithm,
+            transport_model=transport,
+            engine=engine,  # type: ignore[arg-type]
+        )
+
+    ranks = step("ranks")
+
+    assert (step("events").time_ps, step("events").buckets) == (ranks.time_ps, ranks.buckets)
+    try:
+        makespan = step("makespan")
+    except NotExactError:
+        return
+    assert (makespan.time_ps, makespan.buckets) == (ranks.time_ps, ranks.buckets)
+
+
+def test_calls_that_touch_are_one_period_and_the_last_does_not_end() -> None:
+    attention = Attention.of([(1, 1), (3, 5), (5, 7), (9, 12)], 12)
+
+    assert attention == Attention(((1, 1), (3, 7)), 9)
+    assert [attention.next_ps(now) for now in (0, 1, 2, 3, 6, 7, 8, 9, 100)] == [1, 1, 3, 3, 6, 7, 9, 9, 100]
+
+
+@pytest.mark.parametrize("transport", ["gloo", "ideal"])
+def test_on_one_rank_calls_change_nothing(transport: str) -> None:
+    step = simulate_step(profile_of([1, 2]), topology=switch(1), transport_model=transport)
+
+    assert step.time_ps == 3 * MS
+
+
+def test_late_ranks_call_at_other_times_and_are_refused() -> None:
+    with pytest.raises(NotSupportedError, match="must call at the same times"):
+        simulate_step(
+            profile_of([1, 2]),
+            topology=switch(2),
+            transport_model="gloo",
+            conditions=[Straggler(rank=0, delay="1ms")],
+        )
