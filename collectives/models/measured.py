@@ -9,8 +9,10 @@ where the factor is what was measured beside the lines, interpolated over the lo
 
 Other counts are carried on from the two measured counts nearest to them, line by line:
 
-* latency runs in proportion to log2 of the number of nodes (of ranks, inside a node), as that of trees does,
-  never downwards, and for each line by at least as much as for the one before it;
+* latency rises with log2 of the number of nodes (of ranks, inside a node), as that of trees does, or in
+  proportion to that number, as that of rings does: of collectives that libraries carry out by rings or pair
+  by pair, and of others where between two counts of several nodes the least latency has itself risen in
+  proportion (by 0.9 of it); never downwards, and for each line by at least as much as for the one before it;
 * the time of a byte keeps its bus bandwidth from the largest count on, between two counts it runs like the
   latency; but an all-reduce of which two nodes are the most that was measured takes at least what a ring
   needs, 2(p-1)/p of the bytes through the links of a node.  On exactly two nodes NCCL takes a tree, which
@@ -18,8 +20,8 @@ Other counts are carried on from the two measured counts nearest to them, line b
 * the factors stay behind, as protocols change at other sizes there.
 
 Every time has an interval in which nine of ten measurements are expected: the spread that the table states;
-twice that beyond the sizes that were measured; where a count is carried on, also everything between a
-latency that stays as it is and one in proportion to the number of nodes, as that of rings is.
+twice that beyond the sizes that were measured and where a count is carried on, and then also everything
+between a latency that stays as it is and one that rises in proportion.
 
 Assumed: the machine, its library and its settings are those measured; one call at a time; all ranks of
 equally many nodes.  No link of the network is looked at, but for the ring's bound.
@@ -44,6 +46,10 @@ from collectives.models.bandwidth import busbw
 from sim.measured import PROTOCOLS, MeasuredCurve
 from sim.topology import Topology
 from sim.units import SECOND
+
+IN_PROPORTION = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+"""Collectives whose number of steps, or of messages of a rank, is in proportion to the number of ranks."""
+RISEN = 0.9
 
 LARGE = 2**24
 """Bytes from which on a curve's ``spread_large`` holds."""
@@ -188,9 +194,11 @@ def _carried(
         linear.append((max(base + proportion * rise, 0.0), per_byte))
         steady.append((high if part > 1 else low, per_byte))
 
-    seconds, protocol = least_of(logarithmic, nbytes)
-    others = [least_of(lines, nbytes)[0] for lines in ((linear,) if inside else (linear, steady))]
-    within = 1 + _spread((first, last), nbytes)
+    ring = _rises_in_proportion(first, last)
+    seconds, protocol = least_of(linear if ring else logarithmic, nbytes)
+    bounds = (linear, logarithmic) if inside else (linear, steady)
+    others = [least_of(lines, nbytes)[0] for lines in bounds]
+    within = 1 + 2 * _spread((first, last), nbytes)
     counts = f"{first.num_nodes} × {first.ranks_per_node} and {last.num_nodes} × {last.ranks_per_node} ranks"
     return Expected(
         seconds,
@@ -199,6 +207,13 @@ def _carried(
         protocol,
         "; ".join(filter(None, (f"carried on from {counts}", _beyond((first, last), nbytes)))),
     )
+
+
+def _rises_in_proportion(first: MeasuredCurve, last: MeasuredCurve) -> bool:
+    """Return whether latency rises with the number of ranks, not with its logarithm."""
+    risen = last.lines[0].latency_ps / max(first.lines[0].latency_ps, 1)
+    proportional = first.num_nodes > 1 and risen >= RISEN * last.num_ranks / first.num_ranks
+    return first.collective in IN_PROPORTION or proportional
 
 
 def _per_byte(

@@ -107,7 +107,7 @@ def fit_curve(rows: Sequence[MeasuredRow], source: str = "") -> FittedCurve:
     errors = [*held, *across]
     small = [own.error for own in errors if own.nbytes < LARGE]
     large = [own.error for own in errors if own.nbytes >= LARGE]
-    curve = replace(curve, spread=_spread(small or large), spread_large=_spread(large or small))
+    curve = replace(curve, spread=spread_of(small or large), spread_large=spread_of(large or small))
     return FittedCurve(curve, len(rows), held, across)
 
 
@@ -146,7 +146,7 @@ def _across(systems: dict[str, Points]) -> Iterable[Held]:
                 yield Held(size, _predicted(others, size) / seconds - 1)
 
 
-def _spread(errors: Sequence[float]) -> float:
+def spread_of(errors: Sequence[float]) -> float:
     """Return s such that nine of ten errors lie between 1/(1+s) and 1+s; of few, a bit beyond the worst."""
     logs = sorted(abs(math.log1p(error)) for error in errors)
     if not logs:

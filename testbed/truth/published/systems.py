@@ -115,6 +115,8 @@ def _content(path: Path) -> Any:
 def _system(name: str, collective: str, fields: Mapping[str, Any]) -> System:
     hardware = fields.get("hardware", {})
     num_ranks, num_nodes = int(fields["ranks"]), int(hardware.get("nodes", 1))
+    if hardware.get("nics_per_node") == 0:
+        num_nodes = 1  # trays of one NVLink domain, joined by its switches: one node to a collective
     if num_nodes < 1 or num_ranks % num_nodes:
         raise ValueError(f"{num_ranks} ranks on {num_nodes} nodes")
     return System(
