@@ -14,6 +14,7 @@ from testbed import __version__
 from testbed.commands import (
     bench,
     calibrate,
+    claims,
     demo,
     env,
     export,
@@ -47,6 +48,7 @@ app.command(epilog=tune.EXAMPLES)(tune.tune)
 app.command(epilog=simulate.EXAMPLES)(simulate.simulate)
 app.command(epilog=network.EXAMPLES)(network.network)
 app.command(epilog=calibrate.EXAMPLES)(calibrate.calibrate)
+app.command(epilog=claims.EXAMPLES)(claims.claims)
 app.command(epilog=env.EXAMPLES)(env.env)
 
 

@@ -1,0 +1,77 @@
+"""``testbed claims``: what texts on data-parallel training claim, put to the test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from testbed.errors import reporting_errors
+from testbed.output.folder import check_writable, document, versions, write_text
+from testbed.output.table import print_json, progress, stdout_console, table
+
+EXAMPLES = """\b
+Examples:
+  testbed claims
+  testbed claims C5 C7 C13
+  testbed claims --document docs/claims.md --json
+"""
+
+MODEL = (
+    "simulated steps are profiles replayed through the reducer that trains, by NCCL's model where a "
+    "preset has one, else by rings on its links; computation is not slowed down by communication; "
+    "measured figures are those of processes of this machine over Gloo"
+)
+
+
+@reporting_errors
+def claims(
+    only: Annotated[
+        list[str] | None, typer.Argument(metavar="[CLAIM]…", help="C1 to C14; all by default.")
+    ] = None,
+    page_file: Annotated[
+        Path | None,
+        typer.Option("--document", metavar="FILE", help="Write the findings as a page of Markdown."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Put claims about data-parallel training to the test.
+
+    Fourteen figures that introductory texts pass on: each is simulated or measured in several
+    set-ups, and holds, holds only in some, or does not. A claim that does not hold is a finding, not a
+    failure.
+    """
+    from testbed.truth.claims.catalogue import TRIALS, chosen
+    from testbed.truth.claims.page import page
+
+    names = chosen(only or [])
+    if page_file is not None:
+        check_writable(page_file)
+    rows = []
+    with progress(len(names)) as advance:
+        for done, name in enumerate(names):
+            claim, trial = TRIALS[name]
+            advance(f"{name}: {claim.text[:60]}", completed=done)
+            rows.append(trial().row())
+    if page_file is not None:
+        write_text(page_file, page(rows, versions()))
+    if as_json:
+        print_json(document(method=["simulated", "measured", "closed form"], model=MODEL, rows=rows))
+        return
+    console = stdout_console()
+    for row in rows:
+        console.print(f"[bold]{row['id']}[/bold]  {row['claim']}")
+        console.print(f"    [bold]{row['verdict']}[/bold]")
+        cases = [
+            (", ".join(case["where"].values()), case["says"], "yes" if case["holds"] else "no")
+            for case in row["cases"]
+        ]
+        console.print(table(("set-up", "found", "holds"), cases, text_columns=3))
+        console.print(f"Rule: {row['rule']}.", style="dim")
+        console.print(f"Set-up: {row['setup']}.", style="dim")
+        if row["note"]:
+            console.print(row["note"], style="dim")
+        console.print()
+    if page_file is not None:
+        console.print(f"Page: {page_file}")
