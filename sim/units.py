@@ -189,6 +189,11 @@ def format_bandwidth(bandwidth: int) -> str:
     )
 
 
+def effective(bandwidth: int, efficiency: float) -> int:
+    """Return *bandwidth* × *efficiency*, exactly and then rounded down, but at least 1; of rates, too."""
+    return max(1, math.floor(bandwidth * Fraction(repr(efficiency))))
+
+
 def _split(value: Quantity, what: str, expected: str) -> tuple[Fraction, str]:
     """Return the exact number in *value* and the unit behind it."""
     if isinstance(value, str):

@@ -199,6 +199,9 @@ class _Crowd:
             return
         self._links = topology.routes(places[pattern.source], places[pattern.destination])
         self._used = self._links >= 0
+        if topology.sharing is not None:
+            flows = np.bincount(self._links[self._used], minlength=topology.num_links)
+            self._bandwidth = topology.sharing.bandwidths(topology.link_bandwidth, flows)
         self.latency_ps = int(np.where(self._used, topology.link_latency[self._links], 0).sum(axis=1).max())
         self.most_messages = int(np.bincount(np.concatenate([pattern.source, pattern.destination])).max())
         self._busiest = self._load(np.ones(len(pattern.source)))

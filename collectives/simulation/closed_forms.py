@@ -64,6 +64,7 @@ def as_nccl_expects(job: Job, scenario: Scenario) -> Run:
     topology, hosts = scenario.base, places(job.placement, scenario.base)
     job.rank_overhead()  # is not part of the model, but what cannot be read is refused
     _refuse_conditions(scenario, 'model="nccl"')
+    _refuse_sharing(scenario, 'model="nccl"')
     _refuse_other_transports(job, 'model="nccl"')
     name = str(job.algorithm)
     if not isinstance(job.algorithm, str) or name not in _NCCL_NAMES:
@@ -132,6 +133,7 @@ def in_the_switches(job: Job, scenario: Scenario) -> Run:
     """
     topology, hosts = scenario.base, places(job.placement, scenario.base)
     _refuse_conditions(scenario, NVLS)
+    _refuse_sharing(scenario, NVLS)
     _refuse_other_transports(job, NVLS)
     if not job.rank_overhead().is_free:
         raise NotSupportedError("nvls is a closed form without overhead and reduction; leave them out")
@@ -154,3 +156,11 @@ def _refuse_conditions(scenario: Scenario, what: str) -> None:
     if scenario.conditions:
         held = ", ".join(map(str, scenario.conditions))
         raise NotSupportedError(f"{what} is a closed form that knows no conditions; leave out {held}")
+
+
+def _refuse_sharing(scenario: Scenario, what: str) -> None:
+    if scenario.base.sharing is not None:
+        raise NotSupportedError(
+            f"{what} is a closed form that knows no sharing tables; {scenario.base.name} has some: "
+            'leave them out, or take model="links"'
+        )

@@ -32,11 +32,12 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, ValidationError
 
 from sim.errors import DeviceFileError
-from sim.files.fields import Bandwidth, Count, Efficiency, FieldError, Fields, Rate, Time, effective
+from sim.files.fields import Bandwidth, Count, Efficiency, FieldError, Fields, Rate, Time
 from sim.files.named import names_in, parse, read
 from sim.files.problems import fields_of, problems, spell_place, where
 from sim.files.toml_lines import Place, key_lines
 from sim.hardware import Device, KernelTable
+from sim.units import effective
 
 TYPES = ("float64", "float32", "tfloat32", "bfloat16", "float16", "float8")
 """Types that a device may have a rate for."""

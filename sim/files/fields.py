@@ -5,10 +5,8 @@ Errors of `sim.units` become errors of the field, so that whoever reads the file
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
-from fractions import Fraction
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -44,6 +42,8 @@ def _read(parse: Callable[[Any, str], int]) -> BeforeValidator:
     return BeforeValidator(validate)
 
 
+_MOST_PARTS = 1024
+
 _EXAMPLES = {
     "bandwidth": "100Gbps, 300GB/s, or bytes per second",
     "rate": "989.4TFLOP/s, or operations per second",
@@ -66,9 +66,20 @@ Efficiency: TypeAlias = Annotated[float, Field(gt=0, le=1)]
 Count: TypeAlias = Annotated[int, Field(ge=1, lt=2**63)]
 
 
-def effective(bandwidth: int, efficiency: float) -> int:
-    """Return *bandwidth* × *efficiency*, exactly and then rounded down, but at least 1; of rates, too."""
-    return max(1, math.floor(bandwidth * Fraction(repr(efficiency))))
+class SharingTable(Fields):
+    """What flows get of a link together: of one flow, of two, …; see `sim.topology.sharing_table`."""
+
+    one_way: list[Efficiency] = Field(default=[1.0], min_length=1, max_length=_MOST_PARTS)
+    both_ways: list[Efficiency] | None = Field(default=None, min_length=1, max_length=_MOST_PARTS)
+
+
+Parts: TypeAlias = dict[str, list[float]] | None
+"""A sharing table as the constructors of `Topology` read it."""
+
+
+def parts(table: SharingTable | None) -> Parts:
+    """Return *table* as the constructors of `Topology` read it."""
+    return None if table is None else table.model_dump(exclude_none=True)
 
 
 def quantity(latency_ps: int) -> str:

@@ -4,6 +4,7 @@
     bandwidth = "450GB/s"
     latency = "300ns"
     efficiency = 0.79
+    sharing = { one_way = [1.0, 0.98], both_ways = [0.96] }
 
     [[node]]
     name = "gpu[0-7]"       # a rank each, in this order
@@ -32,7 +33,18 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
-from sim.files.fields import Bandwidth, Efficiency, FieldError, Fields, Time, effective, nearest
+from sim.files.fields import (
+    Bandwidth,
+    Efficiency,
+    FieldError,
+    Fields,
+    Parts,
+    SharingTable,
+    Time,
+    nearest,
+    parts,
+)
+from sim.units import effective
 
 MAX_NODES = 1 << 21
 """The most ranks and switches."""
@@ -46,8 +58,8 @@ def _check_names(names: str) -> str:
     return names
 
 
-NamedLink: TypeAlias = tuple[str, str, int, int]
-"""A directed link: the names of its ends, bytes per second, picoseconds."""
+NamedLink: TypeAlias = tuple[str, str, int, int, Parts]
+"""A directed link: the names of its ends, bytes per second, picoseconds, and what flows get of it."""
 
 Names: TypeAlias = Annotated[str, AfterValidator(_check_names)]
 """A name, in which ``[0-7]`` stands for eight numbers."""
@@ -59,6 +71,7 @@ class LinkClassTable(Fields):
     bandwidth: Bandwidth | None = None
     latency: Time | None = None
     efficiency: Efficiency | None = None
+    sharing: SharingTable | None = None
 
 
 class NodeTable(Fields):
@@ -169,36 +182,37 @@ def named_links(
     names = frozenset(known)
     for number, link in enumerate(links):
         place = ("link", number)
-        bandwidth, latency = _properties(link, classes, place)
+        properties = _properties(link, classes, place)
         for tail, head in _pairs(link, place):
             for end, name in (("from", tail), ("to", head)):
                 if name not in names:
                     raise FieldError((*place, end), f"unknown node {name!r}{nearest(name, known)}")
             if tail == head:
                 raise FieldError((*place, "to"), f"a link from {tail!r} to itself")
-            yield tail, head, bandwidth, latency
+            yield tail, head, *properties
             if link.duplex:
-                yield head, tail, bandwidth, latency
+                yield head, tail, *properties
 
 
 def _properties(
     link: LinkTable, classes: Mapping[str, LinkClassTable], place: tuple[str | int, ...]
-) -> tuple[int, int]:
-    """Return bandwidth and latency: of the link itself, or else of its class."""
+) -> tuple[int, int, Parts]:
+    """Return bandwidth, latency and sharing: of the link itself, or else of its class."""
     if link.link_class is not None and link.link_class not in classes:
         raise FieldError(
             (*place, "class"),
             f"unknown class {link.link_class!r}{nearest(link.link_class, classes)}; "
             f"expected one of the tables [class.NAME]: {', '.join(classes) or 'there are none'}",
         )
-    shared = LinkClassTable() if link.link_class is None else classes[link.link_class]
-    bandwidth = shared.bandwidth if link.bandwidth is None else link.bandwidth
-    latency = shared.latency if link.latency is None else link.latency
-    efficiency = shared.efficiency if link.efficiency is None else link.efficiency
+    common = LinkClassTable() if link.link_class is None else classes[link.link_class]
+    bandwidth = common.bandwidth if link.bandwidth is None else link.bandwidth
+    latency = common.latency if link.latency is None else link.latency
+    efficiency = common.efficiency if link.efficiency is None else link.efficiency
+    sharing = parts(common.sharing if link.sharing is None else link.sharing)
     if bandwidth is None or latency is None:
         missing = "bandwidth" if bandwidth is None else "latency"
         raise FieldError((*place, missing), "this field is missing; give it here or in the link's class")
-    return effective(bandwidth, 1.0 if efficiency is None else efficiency), latency
+    return effective(bandwidth, 1.0 if efficiency is None else efficiency), latency, sharing
 
 
 def _pairs(link: LinkTable, place: tuple[str | int, ...]) -> Iterator[tuple[str, str]]:
@@ -230,7 +244,7 @@ def static_routes(
         FieldError: ends that are no two ranks, a pair that has a route already, an unknown node on the
             way, or no link between two that follow each other.
     """
-    ranks, joined = frozenset(vertices.ranks), {(tail, head) for tail, head, _, _ in links}
+    ranks, joined = frozenset(vertices.ranks), {(tail, head) for tail, head, *_ in links}
     known = [*vertices.ranks, *vertices.switches]
     found: dict[tuple[str, str], list[str]] = {}
     for number, route in enumerate(routes):

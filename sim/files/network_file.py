@@ -6,6 +6,7 @@
     source = "where the numbers are from"    # optional
     bandwidth = "100Gbps"                    # of each link
     efficiency = 0.95                        # optional: the part of it that carries payload
+    sharing = { one_way = [1.0, 0.98] }      # optional: the part of that which one flow, two, … get
     latency = "2us"
 
 Quantities are as in `sim.units`; bare numbers are bytes per second and seconds.  The fields of each kind
@@ -26,7 +27,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from sim.errors import NetworkFileError, TopologyError
-from sim.files.fields import FieldError, Fields, nearest
+from sim.files.fields import FieldError, Fields, SharingTable, nearest
 from sim.files.graph_tables import LinkClassTable, LinkTable, NodeTable, RouteTable
 from sim.files.hardware_table import ChannelsTable, HardwareTable
 from sim.files.measured_table import LineTable, MeasuredTable
@@ -186,4 +187,6 @@ def _known(place: Place, kind: str) -> list[str]:
         return fields_of(KINDS[kind])
     if place[0] == "measured" and len(place) > 3:
         return fields_of(LineTable)
+    if place[0] not in TABLES or (len(place) > 3 and place[-2] == "sharing"):
+        return fields_of(SharingTable)
     return fields_of(ChannelsTable if place[0] == "hardware" and len(place) > 2 else TABLES[place[0]])

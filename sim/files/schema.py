@@ -2,7 +2,8 @@
 
 A model holds what is written, in the units of `sim.units`: bandwidths in bytes per second, latencies in
 picoseconds.  Beside each bandwidth stands an efficiency: the part of the line rate that is left for
-payload (headers, flow control, protocol), 1 unless the file says otherwise; links get the product.
+payload (headers, flow control, protocol), 1 unless the file says otherwise; links get the product.  A
+sharing table beside it says what several flows, and flows both ways, leave of that product.
 
 Every kind says how many ranks it has (``size``, None for any number), about how many links it would
 need (so that what is too large is refused before it is built), and the arguments of the constructor of
@@ -18,7 +19,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from sim.files.fields import Bandwidth, Count, Efficiency, Fields, Time, effective, quantity
+from sim.files.fields import Bandwidth, Count, Efficiency, Fields, SharingTable, Time, parts, quantity
 from sim.files.graph_tables import (
     LinkClassTable,
     LinkTable,
@@ -32,6 +33,7 @@ from sim.files.graph_tables import (
 )
 from sim.files.hardware_table import HardwareTable
 from sim.files.measured_table import MeasuredTable
+from sim.units import effective
 
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 Paths: TypeAlias = Literal["static", "ecmp"]
@@ -65,6 +67,7 @@ class Switch(AnySize):
     kind: Literal["switch"]
     bandwidth: Bandwidth
     efficiency: Efficiency = 1.0
+    sharing: SharingTable | None = None
     latency: Time
 
     def num_links(self, num_ranks: int) -> int:
@@ -76,6 +79,7 @@ class Switch(AnySize):
         return {
             "num_ranks": num_ranks,
             "bandwidth": effective(self.bandwidth, self.efficiency),
+            "sharing": parts(self.sharing),
             "latency": quantity(self.latency),
         }
 
@@ -86,6 +90,7 @@ class Ring(AnySize):
     kind: Literal["ring"]
     bandwidth: Bandwidth
     efficiency: Efficiency = 1.0
+    sharing: SharingTable | None = None
     latency: Time
 
     def num_links(self, num_ranks: int) -> int:
@@ -97,6 +102,7 @@ class Ring(AnySize):
         return {
             "num_ranks": num_ranks,
             "bandwidth": effective(self.bandwidth, self.efficiency),
+            "sharing": parts(self.sharing),
             "latency": quantity(self.latency),
         }
 
@@ -108,10 +114,12 @@ class Nodes(AnySize):
     ranks_per_node: Count
     intra_bandwidth: Bandwidth
     intra_efficiency: Efficiency = 1.0
+    intra_sharing: SharingTable | None = None
     intra_latency: Time
     nics_per_node: Count
     nic_bandwidth: Bandwidth
     nic_efficiency: Efficiency = 1.0
+    nic_sharing: SharingTable | None = None
     nic_latency: Time
 
     def num_links(self, num_ranks: int) -> int:
@@ -124,9 +132,11 @@ class Nodes(AnySize):
             "num_nodes": max(1, -(-num_ranks // self.ranks_per_node)),
             "ranks_per_node": self.ranks_per_node,
             "intra_bandwidth": effective(self.intra_bandwidth, self.intra_efficiency),
+            "intra_sharing": parts(self.intra_sharing),
             "intra_latency": quantity(self.intra_latency),
             "nics_per_node": self.nics_per_node,
             "nic_bandwidth": effective(self.nic_bandwidth, self.nic_efficiency),
+            "nic_sharing": parts(self.nic_sharing),
             "nic_latency": quantity(self.nic_latency),
             "num_ranks": num_ranks,
         }
@@ -139,10 +149,12 @@ class LeafSpine(AnySize):
     hosts_per_leaf: Count
     bandwidth: Bandwidth
     efficiency: Efficiency = 1.0
+    sharing: SharingTable | None = None
     latency: Time
     num_spines: Count = 1
     uplink_bandwidth: Bandwidth
     uplink_efficiency: Efficiency = 1.0
+    uplink_sharing: SharingTable | None = None
     uplink_latency: Time | None = None
     routing: Paths = "static"
     seed: Seed = 0
@@ -157,9 +169,11 @@ class LeafSpine(AnySize):
             "num_ranks": num_ranks,
             "hosts_per_leaf": self.hosts_per_leaf,
             "bandwidth": effective(self.bandwidth, self.efficiency),
+            "sharing": parts(self.sharing),
             "latency": quantity(self.latency),
             "num_spines": self.num_spines,
             "uplink_bandwidth": effective(self.uplink_bandwidth, self.uplink_efficiency),
+            "uplink_sharing": parts(self.uplink_sharing),
             "uplink_latency": quantity(self.latency if self.uplink_latency is None else self.uplink_latency),
             "routing": self.routing,
             "seed": self.seed,
@@ -173,6 +187,7 @@ class Torus(Common):
     shape: list[Count] = Field(min_length=1, max_length=16)
     bandwidth: Bandwidth
     efficiency: Efficiency = 1.0
+    sharing: SharingTable | None = None
     latency: Time
 
     @property
@@ -189,6 +204,7 @@ class Torus(Common):
         return {
             "shape": tuple(self.shape),
             "bandwidth": effective(self.bandwidth, self.efficiency),
+            "sharing": parts(self.sharing),
             "latency": quantity(self.latency),
         }
 
@@ -201,6 +217,7 @@ class FatTree(Common):
     num_ranks: Count | None = None
     bandwidth: Bandwidth
     efficiency: Efficiency = 1.0
+    sharing: SharingTable | None = None
     latency: Time
     oversubscription: Annotated[float, Field(gt=0, le=1e9)] = 1.0
     routing: Paths = "static"
@@ -221,6 +238,7 @@ class FatTree(Common):
             "k": self.k,
             "num_ranks": num_ranks,
             "bandwidth": effective(self.bandwidth, self.efficiency),
+            "sharing": parts(self.sharing),
             "latency": quantity(self.latency),
             "oversubscription": self.oversubscription,
             "routing": self.routing,

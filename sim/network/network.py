@@ -181,6 +181,10 @@ class Network:
 
         for flow, rate in self.links.shares():
             self._set_rate(flow, rate, now)
+        if self.recorder is not None:
+            for link in self.links.resized:
+                self.recorder.limit(link, self.links.capacity[link], now)
+            self.links.resized.clear()
         self._schedule.await_next_end()
 
         for sender, numbers in arrived.items():

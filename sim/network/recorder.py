@@ -3,8 +3,9 @@
 A network that has a recorder tells it of every change of a flow's rate, and of what the flow has carried
 at the rate before.  Nothing is sampled: between two changes a link's load is constant.
 
-A link is *saturated* while flows take all that it carries.  Rates are rounded down (see [Note: fixed
-point] in `sim.network.network`), so each flow may leave less than one unit of 2**-256 bytes/s.
+A link is *saturated* while flows take all that it carries, which with a sharing table is less than its
+bandwidth; loads are parts of the bandwidth.  Rates are rounded down (see [Note: fixed point] in
+`sim.network.network`), so each flow may leave less than one unit of 2**-256 bytes/s.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from itertools import pairwise
 
 import numpy as np
 
+from sim.network.capacity import Capacities
 from sim.network.flow import amount, rate_of
 from sim.topology import Topology
 from sim.units import Int64Array
 
 WHOLE = 10**8
-"""The load of a saturated link in `Recorder.timeline`: 100 % with six decimals."""
+"""The load of a link whose bandwidth is all taken in `Recorder.timeline`: 100 % with six decimals."""
 
 
 class Recorder:
@@ -27,7 +29,11 @@ class Recorder:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
-        self._links = [_Link(rate_of(bandwidth)) for bandwidth in topology.link_bandwidth.tolist()]
+        capacities = Capacities(topology)
+        self._links = [
+            _Link(rate_of(bandwidth), capacities.of(link, 0, False))
+            for link, bandwidth in enumerate(capacities.bandwidth)
+        ]
 
     def note(self, links: Sequence[int], carried: int, before: int, after: int, now_ps: int) -> None:
         """Note that a flow over *links* goes on at another rate; of rate 0 is one that is not there.
@@ -49,12 +55,17 @@ class Recorder:
 
     def add_link(self, bandwidth: int) -> None:
         """Record a further link, which the topology does not have."""
-        self._links.append(_Link(rate_of(bandwidth)))
+        self._links.append(_Link(rate_of(bandwidth), rate_of(bandwidth)))
 
     def change(self, link: int, bandwidth: int, now_ps: int) -> None:
         """Note that *link* carries *bandwidth* bytes/s from now on."""
         self._links[link].to(now_ps)
         self._links[link].capacity = rate_of(bandwidth)
+
+    def limit(self, link: int, rate: int, now_ps: int) -> None:
+        """Note that flows get no more than *rate* of *link* from now on, in units of 2**-256 bytes/s."""
+        self._links[link].to(now_ps)
+        self._links[link].limit = rate
 
     @property
     def link_bytes(self) -> Int64Array:
@@ -64,7 +75,7 @@ class Recorder:
     @property
     def saturated_ps(self) -> Int64Array:
         """How long each link was saturated, in picoseconds."""
-        return np.array([link.saturated_ps() for link in self._links], dtype=np.int64)
+        return np.array([link.saturated_ps for link in self._links], dtype=np.int64)
 
     def timeline(self, link: int) -> list[tuple[int, int]]:
         """Return the load of *link* over time: from when on (picoseconds), and how much of `WHOLE`.
@@ -75,28 +86,26 @@ class Recorder:
 
 
 class _Link:
-    __slots__ = ("capacity", "carried", "load", "num_flows", "points", "since_ps")
+    __slots__ = ("capacity", "carried", "limit", "load", "num_flows", "points", "saturated_ps", "since_ps")
 
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.carried = self.load = self.num_flows = self.since_ps = 0
+    def __init__(self, capacity: int, limit: int) -> None:
+        self.capacity, self.limit = capacity, limit
+        self.carried = self.load = self.num_flows = self.since_ps = self.saturated_ps = 0
         self.points: list[tuple[int, int]] = []
 
     def to(self, now_ps: int) -> None:
         """Keep the load that the link had from the last change until now."""
         if now_ps > self.since_ps:
             self.points.append((self.since_ps, self._filled()))
+            self.saturated_ps += (now_ps - self.since_ps) * self._takes_all_of(self.limit)
             self.since_ps = now_ps
 
+    def _takes_all_of(self, rate: int) -> bool:
+        return self.num_flows > 0 and rate - self.load < self.num_flows
+
     def _filled(self) -> int:
-        if self.num_flows and self.capacity - self.load < self.num_flows:
-            return WHOLE
-        return self.load * WHOLE // self.capacity
+        return WHOLE if self._takes_all_of(self.capacity) else self.load * WHOLE // self.capacity
 
     def timeline(self) -> list[tuple[int, int]]:
         points = [*self.points, (self.since_ps, self._filled())]
         return points[:1] + [new for old, new in pairwise(points) if new[1] != old[1]]
-
-    def saturated_ps(self) -> int:
-        points = [*self.points, (self.since_ps, 0)]
-        return sum(end - start for (start, filled), (end, _) in pairwise(points) if filled == WHOLE)

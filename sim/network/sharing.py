@@ -15,11 +15,13 @@ Source: Bertsekas and Gallager, "Data Networks", 2nd edition, section 6.5.2.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 
-def max_min_rates(routes: Sequence[tuple[int, ...]], capacity: Sequence[int]) -> list[int]:
+def max_min_rates(
+    routes: Sequence[tuple[int, ...]], capacity: Sequence[int] | Mapping[int, int]
+) -> list[int]:
     """Return the max-min fair rate of each flow, in the unit of *capacity*.
 
     Each flow has a link on which no other is faster and less than one unit per flow is free.

@@ -146,9 +146,13 @@ class Scenario:
         routing = self._private(self.base.routing)
         bandwidth, latency = self.base.link_bandwidth, self.base.link_latency
         slow = [_part(int(bandwidth[link]), 1 / self.factors[rank]) for rank, link, _ in routing.ways]
+        sharing = self.base.sharing
+        if sharing is not None:
+            sharing = sharing.with_private([(rank, link) for rank, link, _ in routing.ways])
         return replace(
             self.base,
             routing=routing,
+            sharing=sharing,
             link_bandwidth=np.append(bandwidth, np.array(slow, dtype=np.int64)),
             link_latency=np.append(latency, np.zeros(len(slow), dtype=np.int64)),
         )

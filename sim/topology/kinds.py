@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from sim.errors import TopologyError
+from sim.topology.link_sharing import LinkSharing
 from sim.topology.routing import (
     FatTreeRouting,
     GraphRouting,
@@ -30,6 +31,7 @@ from sim.topology.routing import (
     SwitchRouting,
     TorusRouting,
 )
+from sim.topology.sharing_table import Sharing, SharingArgument
 from sim.units import Int64Array, Quantity, parse_bandwidth, parse_count, parse_time
 
 Spreading: TypeAlias = Literal["static", "ecmp"]
@@ -44,27 +46,44 @@ class NetworkLayout(NamedTuple):
     link_bandwidth: Int64Array
     link_latency: Int64Array
     routing: Routing
+    sharing: LinkSharing | None = None
 
 
-def switch(*, num_ranks: int, bandwidth: Quantity, latency: Quantity, name: str = "switch") -> NetworkLayout:
+def switch(
+    *,
+    num_ranks: int,
+    bandwidth: Quantity,
+    latency: Quantity,
+    sharing: SharingArgument = None,
+    name: str = "switch",
+) -> NetworkLayout:
     """Return ranks on one non-blocking switch; a path has two links, up and down.
 
     Args:
         num_ranks: number of ranks, at least 1.
         bandwidth: of each link and direction, ``"100Gbps"`` or a number of bytes/s.
         latency: of each link, ``"2us"`` or a number of seconds.
+        sharing: what flows get of each link, such as ``{"one_way": [1.0, 0.98], "both_ways": [0.95]}``;
+            see `sim.topology.sharing_table`.
         name: for people.
 
     Raises:
-        TopologyError: an impossible number of ranks.
+        TopologyError: an impossible number of ranks, or parts.
         UnitError: a bandwidth or latency that is out of range or cannot be read.
     """
     ranks = parse_count(num_ranks, "num_ranks")
     kinds = [(2 * ranks, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
-    return NetworkLayout(name, ranks, 1, *_link_arrays(kinds), SwitchRouting(ranks))
+    return _layout(name, ranks, 1, kinds, SwitchRouting(ranks), sharing)
 
 
-def ring(*, num_ranks: int, bandwidth: Quantity, latency: Quantity, name: str = "ring") -> NetworkLayout:
+def ring(
+    *,
+    num_ranks: int,
+    bandwidth: Quantity,
+    latency: Quantity,
+    sharing: SharingArgument = None,
+    name: str = "ring",
+) -> NetworkLayout:
     """Return ranks with a link to each neighbour; messages go the shorter way round.
 
     On a tie they go towards the next higher rank.  Arguments and errors as for `switch`.
@@ -72,7 +91,7 @@ def ring(*, num_ranks: int, bandwidth: Quantity, latency: Quantity, name: str = 
     ranks = parse_count(num_ranks, "num_ranks")
     routing = TorusRouting((ranks,))
     kinds = [(routing.num_links, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
-    return NetworkLayout(name, ranks, 1, *_link_arrays(kinds), routing)
+    return _layout(name, ranks, 1, kinds, routing, sharing)
 
 
 def nodes(
@@ -85,6 +104,8 @@ def nodes(
     nic_bandwidth: Quantity,
     nic_latency: Quantity,
     num_ranks: int | None = None,
+    intra_sharing: SharingArgument = None,
+    nic_sharing: SharingArgument = None,
     name: str = "nodes",
 ) -> NetworkLayout:
     """Return nodes of several ranks, a switch inside each and NICs on a switch between them.
@@ -102,6 +123,8 @@ def nodes(
         nic_bandwidth: of each card and direction.
         nic_latency: of each link between a card and the switch.
         num_ranks: number of ranks, which fill the nodes in order; by default all places.
+        intra_sharing: what flows get of each link inside a node, as for `switch`.
+        nic_sharing: of each link between a card and the switch.
         name: for people.
 
     Raises:
@@ -127,11 +150,16 @@ def nodes(
     )
     nic = parse_bandwidth(nic_bandwidth, "nic_bandwidth"), parse_time(nic_latency, "nic_latency")
     kinds = [(2 * ranks, *intra), (2 * routing.num_nics, *nic)]
-    return NetworkLayout(name, ranks, min(ranks, ranks_per_node), *_link_arrays(kinds), routing)
+    return _layout(name, ranks, min(ranks, ranks_per_node), kinds, routing, intra_sharing, nic_sharing)
 
 
 def torus(
-    *, shape: Sequence[int], bandwidth: Quantity, latency: Quantity, name: str = "torus"
+    *,
+    shape: Sequence[int],
+    bandwidth: Quantity,
+    latency: Quantity,
+    sharing: SharingArgument = None,
+    name: str = "torus",
 ) -> NetworkLayout:
     """Return a grid of ranks that is closed to a ring in each dimension.
 
@@ -139,6 +167,7 @@ def torus(
         shape: sizes of the dimensions, any number of them; ranks are numbered row by row.
         bandwidth: of each link and direction.
         latency: of each link.
+        sharing: what flows get of each link, as for `switch`.
         name: for people.
 
     Messages go along the first dimension, then the second, and so on; see `TorusRouting`.
@@ -148,7 +177,7 @@ def torus(
         raise TopologyError(f"shape: expected the sizes of the dimensions, such as (4, 4, 4), got {shape!r}")
     routing = TorusRouting(tuple(parse_count(size, "shape") for size in shape))
     kinds = [(routing.num_links, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
-    return NetworkLayout(name, routing.num_ranks, 1, *_link_arrays(kinds), routing)
+    return _layout(name, routing.num_ranks, 1, kinds, routing, sharing)
 
 
 def leaf_spine(
@@ -162,6 +191,8 @@ def leaf_spine(
     uplink_latency: Quantity | None = None,
     routing: Spreading = "static",
     seed: int = 0,
+    sharing: SharingArgument = None,
+    uplink_sharing: SharingArgument = None,
     name: str = "leaf_spine",
 ) -> NetworkLayout:
     """Return a tree of two levels: every leaf switch is linked to every spine.
@@ -178,6 +209,8 @@ def leaf_spine(
         uplink_latency: of the links between leaves and spines; by default *latency*.
         routing: which spine a message takes: ``static`` by its destination, ``ecmp`` by hash.
         seed: of the hash.
+        sharing: what flows get of each rank's link, as for `switch`.
+        uplink_sharing: of each link between a leaf and a spine.
         name: for people.
 
     Raises:
@@ -200,7 +233,7 @@ def leaf_spine(
             parse_time(up, "uplink_latency"),
         ),
     ]
-    return NetworkLayout(name, tree.num_ranks, 1, *_link_arrays(kinds), tree)
+    return _layout(name, tree.num_ranks, 1, kinds, tree, sharing, uplink_sharing)
 
 
 def fat_tree(
@@ -212,6 +245,7 @@ def fat_tree(
     num_ranks: int | None = None,
     routing: Spreading = "static",
     seed: int = 0,
+    sharing: SharingArgument = None,
     name: str = "fat_tree",
 ) -> NetworkLayout:
     """Return a k-ary fat tree: three levels of switches with k ports, k³/4 ranks.
@@ -228,6 +262,7 @@ def fat_tree(
         num_ranks: number of ranks, which fill the edge switches in order; by default all places.
         routing: the way up: ``static`` by destination (d-mod-k), ``ecmp`` by hash.
         seed: of the hash.
+        sharing: what flows get of each link, as for `switch`.
         name: for people.
 
     Raises:
@@ -245,7 +280,7 @@ def fat_tree(
     tree = FatTreeRouting(ranks, int(k), _ecmp_seed(routing, "static", seed))
     rate, delay = parse_bandwidth(bandwidth), parse_time(latency, "latency")
     kinds = [(2 * ranks, rate, delay), (4 * places, _thinned(rate, oversubscription), delay)]
-    return NetworkLayout(name, ranks, 1, *_link_arrays(kinds), tree)
+    return _layout(name, ranks, 1, kinds, tree, sharing, sharing)
 
 
 def graph(
@@ -291,7 +326,8 @@ def graph(
     graph = GraphRouting.of(ranks, switches, specs, routes or {}, metric == "latency", seed_or_none)
     kinds = [(0, 1, 0), *((1, spec.bandwidth, spec.latency) for spec in specs)]
     per_node = min(parse_count(ranks_per_node, "ranks_per_node"), num_ranks)
-    return NetworkLayout(name, num_ranks, per_node, *_link_arrays(kinds), graph)
+    sharings = [None, *(spec.sharing for spec in specs)]
+    return _layout(name, num_ranks, per_node, kinds, graph, *sharings)
 
 
 KINDS: Mapping[str, Callable[..., NetworkLayout]] = {
@@ -333,6 +369,21 @@ def _thinned(bandwidth: int, oversubscription: float | Fraction) -> int:
             f"got {oversubscription!r}"
         )
     return rate
+
+
+def _layout(
+    name: str,
+    num_ranks: int,
+    ranks_per_node: int,
+    kinds: Sequence[tuple[int, int, int]],
+    routing: Routing,
+    *sharing: SharingArgument,
+) -> NetworkLayout:
+    """Return the layout of links given as (count, bandwidth, latency), each kind with its sharing."""
+    counts = [count for count, _, _ in kinds]
+    tables = [Sharing.of(one) for one in sharing]
+    shares = LinkSharing.of(zip(counts, tables, strict=True), routing)
+    return NetworkLayout(name, num_ranks, ranks_per_node, *_link_arrays(kinds), routing, shares)
 
 
 def _link_arrays(kinds: Iterable[tuple[int, int, int]]) -> tuple[Int64Array, Int64Array]:

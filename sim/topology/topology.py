@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from sim.errors import TopologyError
 from sim.topology import kinds
+from sim.topology.link_sharing import LinkSharing
 from sim.topology.routing import DetourRouting, Routing
 from sim.topology.routing.table import route_table
 from sim.units import Int64Array
@@ -68,6 +69,7 @@ class Topology:
         link_bandwidth: bytes per second of each directed link, int64.
         link_latency: picoseconds of each directed link, int64.
         routing: which links a message crosses.
+        sharing: what flows get of a link, by how many they are and in which directions; None: all of it.
         hardware: what the GPUs and network cards are, for NCCL's own model; None: unknown.
         in_network_reduction: whether the switches can reduce and multicast, as NVLink SHARP does.
         measured: what collectives take by measurement, for ``model="measured"``.
@@ -79,6 +81,7 @@ class Topology:
     link_bandwidth: Int64Array = field(repr=False)
     link_latency: Int64Array = field(repr=False)
     routing: Routing
+    sharing: LinkSharing | None = None
     hardware: Hardware | None = None
     in_network_reduction: bool = False
     measured: tuple[MeasuredCurve, ...] = field(default=(), repr=False)
@@ -185,7 +188,7 @@ class Topology:
 
     def digest(self) -> str:
         """Return 16 hexadecimal digits that two networks share only if they behave alike."""
-        parts = (
+        parts: tuple[object, ...] = (
             self.num_ranks,
             self.ranks_per_node,
             self.routing,
@@ -193,6 +196,8 @@ class Topology:
             self.in_network_reduction,
             *self.measured,
         )
+        if self.sharing is not None:
+            parts = (*parts, self.sharing.described())
         content = repr(parts).encode() + self.link_bandwidth.tobytes() + self.link_latency.tobytes()
         return hashlib.sha256(content).hexdigest()[:16]
 

@@ -88,7 +88,7 @@ def fluid(
             if flow.stop is not None and flow.stop <= now and flow.end is None:
                 flow.end = flow.stop
         active = [flow for flow in [*flows, *others] if flow.end is None and flow.route and flow.start <= now]
-        rates = _max_min(active, capacity)
+        rates = _max_min(active, _shared(topology, capacity, active))
         ends = {id(flow): now + math.ceil(flow.rest / rates[id(flow)]) for flow in active if flow.rest}
         times = [
             *ends.values(),
@@ -107,6 +107,22 @@ def fluid(
                     flow.end = later
         now = later
     return [flow.end if flow.end is not None else -1 for flow in flows]
+
+
+def _shared(topology: Topology, capacity: list[Fraction], active: list[_Flow]) -> list[Fraction]:
+    """Return what is left of each capacity by the sharing tables, in whole bytes/s."""
+    if topology.sharing is None:
+        return capacity
+    left = list(capacity)
+    for link in range(topology.num_links):
+        flows = sum(link in flow.route for flow in active)
+        back = any(int(topology.sharing.opposite[link]) in flow.route for flow in active)
+        table = topology.sharing.tables[int(topology.sharing.table[link])]
+        parts = table.both_ways if back else table.one_way
+        if flows:
+            part = Fraction(str(parts[min(flows, len(parts)) - 1]))
+            left[link] = Fraction(max(1, math.floor(capacity[link] * part)))
+    return left
 
 
 def _max_min(active: list[_Flow], capacity: list[Fraction]) -> dict[int, Fraction]:

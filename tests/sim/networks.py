@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from typing import Any
@@ -11,6 +12,8 @@ from hypothesis import strategies as st
 
 from sim.errors import TopologyError
 from sim.topology import Topology
+from sim.topology.link_sharing import LinkSharing
+from sim.topology.sharing_table import Sharing
 
 LATENCIES = st.sampled_from(["0s", "1ps", "500ns", "2us"])
 KINDS = ("switch", "ring", "torus", "nodes", "leaf_spine", "fat_tree", "graph")
@@ -83,6 +86,30 @@ def _graph(draw: st.DrawFn, bandwidth: st.SearchStrategy[int], max_ranks: int) -
         routing=draw(st.sampled_from(["shortest", "ecmp"])),
         seed=draw(st.integers(0, 9)),
     )
+
+
+@st.composite
+def sharing_networks(
+    draw: st.DrawFn, bandwidth: st.SearchStrategy[int] | None = None, max_ranks: int = 12
+) -> Topology:
+    """Draw a network as `networks` does, half of them with sharing tables, one or two for all links."""
+    topology = draw(networks(bandwidth, max_ranks))
+    if not topology.num_links or draw(st.booleans()):
+        return topology
+    tables = draw(st.lists(sharing_tables(), min_size=1, max_size=2))
+    if draw(st.booleans()):  # one kind of links after the other, as regular networks number them
+        counts = [topology.num_links] if len(tables) == 1 else [1, topology.num_links - 1]
+        classes = list(zip(counts, tables, strict=True))
+    else:
+        classes = [(1, draw(st.sampled_from(tables))) for _ in range(topology.num_links)]
+    return replace(topology, sharing=LinkSharing.of(classes, topology.routing))
+
+
+@st.composite
+def sharing_tables(draw: st.DrawFn) -> Sharing:
+    """Draw a table of up to three parts each way."""
+    parts = st.lists(st.sampled_from([1.0, 0.95, 0.9, 0.625, 0.5]), min_size=1, max_size=3)
+    return Sharing(tuple(draw(parts)), tuple(draw(parts)))
 
 
 @st.composite

@@ -210,7 +210,7 @@ class CoflowTimes:
     def _check_links(self, begin: Int64Array, busy_until: Int64Array) -> None:
         if self.coflow.shares and not self.coflow.is_together(begin):
             raise NotExactError(_ONE_AFTER_ANOTHER)
-        if any((begin < busy_until[links]).any() for links in self.coflow.links.T):
+        if any((begin < busy_until[links]).any() for links in self.coflow.reach.T):
             raise NotExactError(MEETS_EARLIER)
 
     def _completion(self, nbytes: Sizes) -> Times:

@@ -2,7 +2,8 @@
 
 While an active coflow has its links to itself, all its ends are known.  One that comes to links of others
 at one instant becomes one with them, as long as the whole has symmetry enough.  Where it has not, and where
-a flow comes to its links, it dissolves into flows.  No link ever has both.
+a flow comes to its links, it dissolves into flows.  No link ever has both, and where sharing tables tell
+directions apart, no cable (`sim.network.coflow.coflow.Coflow.reach`).
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class CoflowAccelerator:
         begun: set[int] = set()
         for active in departing:
             now = active.start_ps
-            there = self._on_link[active.coflow.links]
+            there = self._on_link[active.coflow.reach]
             met = [number for number in np.unique(there).tolist() if number] if there.any() else []
             begun.difference_update(met)
 
@@ -171,7 +172,7 @@ class CoflowAccelerator:
     def _meets_flows(self, coflow: Coflow) -> bool:
         """Return whether flows are on links of *coflow*."""
         links = self._network.links
-        return links.num_flows > 0 and not links.are_free(coflow.crossings.links.tolist())
+        return links.num_flows > 0 and not links.are_free(coflow.reached)
 
     def _one_of(self, first: ActiveCoflow, second: ActiveCoflow, now: int) -> ActiveCoflow | None:
         """Return two as one that begins *now*; None where too little symmetry is left."""
@@ -195,20 +196,20 @@ class CoflowAccelerator:
     def _put(self, active: ActiveCoflow) -> int:
         self._num_begun += 1
         self._active[self._num_begun] = active
-        self._on_link[active.coflow.links] = self._num_begun
+        self._on_link[active.coflow.reach] = self._num_begun
         self._on_link[-1] = 0
         return self._num_begun
 
     def _take_off(self, number: int) -> ActiveCoflow:
         active = self._active.pop(number)
-        self._on_link[active.coflow.links] = 0
+        self._on_link[active.coflow.reach] = 0
         return active
 
     def _dissolve(self, number: int, now: int) -> Iterator[Remainder]:
         return self._remainders(self._take_off(number), now)
 
     def _remainders(self, active: ActiveCoflow, now: int) -> Iterator[Remainder]:
-        return active.remainders(now, self._network.links.capacity)
+        return active.remainders(now, self._network.links.capacities)
 
     def _resume(self, remainders: Iterable[Remainder], start_ps: int) -> None:
         """Let messages go on as flows, once all of them are known: a flow may disturb other coflows."""

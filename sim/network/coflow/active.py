@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sim.errors import UnitError
+from sim.network.capacity import Capacities
 from sim.network.coflow.classes import Classes, Left, class_durations_ps, class_left
 from sim.network.coflow.coflow import Coflow
 from sim.network.coflow.launch import CoflowLaunch
@@ -179,16 +180,16 @@ class ActiveCoflow:
         coflow = self.coflow.joined(other.coflow)
         return ActiveCoflow(coflow, slices, self.start_ps, None, np.concatenate(labels), amounts)
 
-    def remainders(self, now_ps: int, capacity: list[int]) -> Iterator[Remainder]:
+    def remainders(self, now_ps: int, capacities: Capacities) -> Iterator[Remainder]:
         """Yield what is left of each message that has not ended at *now_ps*."""
-        left = self._left(now_ps, capacity)
+        left = self._left(now_ps, capacities)
         for one in self.slices:
             for place in range(one.first, one.last):
                 if place in left:
                     ends = self.coflow.ends[place]
                     yield Remainder(one.launch, one.number(place), ends, left[place])
 
-    def _left(self, now_ps: int, capacity: list[int]) -> dict[int, int]:
+    def _left(self, now_ps: int, capacities: Capacities) -> dict[int, int]:
         """Return what is left at *now_ps* of each message that has not ended, message by message."""
         if self.nbytes is None:
             amounts = [self.amounts[label] for label in self.labels.tolist()]
@@ -201,7 +202,8 @@ class ActiveCoflow:
         no_link = self.coflow.no_link
         routes = [tuple(link for link in links if link != no_link) for links in self.coflow.links.tolist()]
         while rest:
-            rates = max_min_rates([routes[message] for message in rest], capacity)
+            taken = [routes[message] for message in rest]
+            rates = max_min_rates(taken, capacities.among(taken))
             left = {
                 message: Left(what, rate, since)
                 for (message, what), rate in zip(rest.items(), rates, strict=True)

@@ -2,7 +2,8 @@
 
 Flows and links are divided into classes such that all flows of a class cross equally many links of
 each class, and all links of a class are crossed by equally many flows of each class (an equitable
-partition).  Max-min fairness then gives all flows of a class one rate, and they end together, so a
+partition).  With sharing tables, links of a class have one table, and opposites of one class.  Max-min
+fairness then gives all flows of a class one rate, and they end together, so a
 problem with a million flows is as small as its number of classes.
 """
 
@@ -14,7 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sim.network.flow import end_ps, rate_of
+from sim.network.capacity import shared_rate
+from sim.network.coflow.capacities import LinkCapacities
+from sim.network.flow import end_ps
+from sim.topology.sharing_table import Sharing
 from sim.units import Int64Array
 
 
@@ -67,12 +71,16 @@ class Classes:
         class_of: the class of each flow, shape (m,).
         amounts: what is left of a flow of each class, as `sim.network.flow.amount` counts.
         bandwidth: bytes/s of a link of each class.
+        tables: the sharing table of each class of links.
+        opposite: the class of the links opposite to each class of links; -1: none that matters is crossed.
         flows_on_link: for each class of links, how many flows of each class one of them carries.
     """
 
     class_of: Int64Array
     amounts: Sequence[int]
     bandwidth: Sequence[int]
+    tables: Sequence[Sharing]
+    opposite: Sequence[int]
     flows_on_link: Sequence[dict[int, int]]
 
     @classmethod
@@ -80,7 +88,7 @@ class Classes:
         cls,
         links: Int64Array,
         crossings: Crossings,
-        bandwidth: Int64Array,
+        capacities: LinkCapacities,
         labels: Int64Array,
         amounts: Sequence[int],
         max_classes: int,
@@ -88,18 +96,21 @@ class Classes:
         """Return the coarsest classes of flows over *links*, or None if they are more than *max_classes*.
 
         Args:
-            links: of each flow, shape (m, h), padded with ``len(bandwidth) - 1``.
+            links: of each flow, shape (m, h), padded with ``capacities.num_links``.
             crossings: of links by flows.
-            bandwidth: of each link, and of no link.
+            capacities: of all links.
             labels: which of *amounts* is left of each flow, shape (m,).
             amounts: different numbers.
             max_classes: of flows.
         """
         names, starts = crossings.links, crossings.starts
-        local = np.full(len(bandwidth), len(names), dtype=np.int64)
+        local = np.full(capacities.num_links + 1, len(names), dtype=np.int64)
         local[names] = np.arange(len(names))
         ways = local[links]
-        link_class = np.unique(bandwidth[names], return_inverse=True)[1]
+        back = None if capacities.opposite is None else local[capacities.opposite[names]]
+        link_class = np.unique(capacities.bandwidth[names], return_inverse=True)[1]
+        if capacities.table is not None:
+            link_class = _refined(link_class, _mixed(capacities.table[names]))
         flow_class = labels
         found = (0, 0)
         while found != (found := (int(flow_class.max()) + 1, int(link_class.max()) + 1)):
@@ -108,6 +119,8 @@ class Classes:
             of_links = np.append(_mixed(link_class), np.uint64(0))
             flow_class = _refined(flow_class, of_links[ways].sum(axis=1, dtype=np.uint64))
             of_flows = np.add.reduceat(_mixed(flow_class)[crossings.flows], starts)
+            if back is not None:
+                of_flows += _mix(np.append(_mixed(link_class), np.uint64(0)))[back]
             link_class = _refined(link_class, of_flows)
 
         first_flow = np.unique(flow_class, return_index=True)[1]
@@ -121,10 +134,15 @@ class Classes:
         classes = cls(
             flow_class,
             [amounts[label] for label in labels[first_flow].tolist()],
-            bandwidth[names[first_link]].tolist(),
+            capacities.bandwidth[names[first_link]].tolist(),
+            capacities.tables_of(names[first_link]),
+            [-1] * len(first_link) if back is None else np.append(link_class, -1)[back[first_link]].tolist(),
             flows_on_link,
         )
         classes._check(ways[first_flow], link_class)
+        if back is not None:
+            of_class = np.array(classes.opposite, dtype=np.int64)[link_class]
+            assert (np.append(link_class, -1)[back] == of_class).all(), "classes have several opposites"
         return classes
 
     def _check(self, ways: Int64Array, link_class: Int64Array) -> None:
@@ -185,8 +203,15 @@ def _phases(classes: Classes) -> Iterator[tuple[dict[int, Left], dict[int, int]]
 def _max_min(classes: Classes, active: dict[int, int]) -> dict[int, int]:
     """Return the rate of each class of *active* flows, as `sim.network.sharing.max_min_rates` would."""
     rates: dict[int, int] = {}
-    free = [rate_of(bandwidth) for bandwidth in classes.bandwidth]
     carried = [{flow: n for flow, n in flows.items() if flow in active} for flows in classes.flows_on_link]
+    num_flows = [sum(flows.values()) for flows in carried]
+    free = [
+        shared_rate(table, bandwidth, flows, opposite >= 0 and num_flows[opposite] > 0)
+        for table, bandwidth, flows, opposite in zip(
+            classes.tables, classes.bandwidth, num_flows, classes.opposite, strict=True
+        )
+    ]
+
     while len(rates) < len(active):
         rising = [sum(n for flow, n in flows.items() if flow not in rates) for flows in carried]
         level = min(free[link] // n for link, n in enumerate(rising) if n)

@@ -9,6 +9,8 @@ else does, their ends follow from the sizes alone, however often the step is rep
                (colour refinement); the fluid problem is solved for the classes
 
 Both are exact and give, to the picosecond, what `sim.network.network` gives for the same messages one by one.
+Where the network has sharing tables, messages that meet on the two directions of a cable share it, too, as
+each changes what the other gets.
 Where more than `MAX_CLASSES` classes are left, there is no symmetry to use, and no answer.
 
 Sources: Chowdhury and Stoica, "Coflow: a networking abstraction for cluster applications", HotNets 2012,
@@ -25,6 +27,7 @@ from functools import cached_property
 import numpy as np
 
 from sim.errors import UnitError
+from sim.network.coflow.capacities import LinkCapacities
 from sim.network.coflow.classes import Classes, Crossings, class_durations_ps
 from sim.network.flow import amount
 from sim.topology import Topology
@@ -44,7 +47,7 @@ class Coflow:
         destination: int64 of shape (m,).
         links: the links of each message in order, shape (m, h), padded with ``num_links``.
         latency_ps: the sum of the latencies of its links, shape (m,).
-        shares: whether two of the messages share a link.
+        shares: whether two of the messages share a link, or a cable whose directions mind each other.
     """
 
     def __init__(
@@ -53,14 +56,14 @@ class Coflow:
         destination: Int64Array,
         links: Int64Array,
         latency_ps: Int64Array,
-        bandwidth: Int64Array,
+        capacities: LinkCapacities,
         shares: bool = True,
     ) -> None:
         self.source, self.destination = source, destination
         self.links = links
         self.latency_ps = latency_ps
-        self._bandwidth = bandwidth  # of each link; the last stands for no link, and is unlimited
-        self.shares = shares and bool((np.bincount(links[links < len(bandwidth) - 1]) > 1).any())
+        self._capacities = capacities
+        self.shares = shares and capacities.are_shared(links)
         self._known: OrderedDict[bytes, Int64Array | None] = OrderedDict()
         self._alone = (-1, np.zeros(0, dtype=np.int64))
 
@@ -74,8 +77,8 @@ class Coflow:
         routes = topology.routes(source, destination)
         used = routes >= 0
         latency_ps: Int64Array = np.where(used, topology.link_latency[routes], 0).sum(axis=1)
-        bandwidth = np.append(topology.link_bandwidth, np.iinfo(np.int64).max)
-        return cls(source, destination, np.where(used, routes, topology.num_links), latency_ps, bandwidth)
+        links = np.where(used, routes, topology.num_links)
+        return cls(source, destination, links, latency_ps, LinkCapacities.of(topology))
 
     def select(self, messages: Int64Array) -> Coflow:
         """Return the coflow of some of the *messages*."""
@@ -84,7 +87,7 @@ class Coflow:
             self.destination[messages],
             self.links[messages],
             self.latency_ps[messages],
-            self._bandwidth,
+            self._capacities,
             self.shares,
         )
 
@@ -110,7 +113,18 @@ class Coflow:
     @property
     def no_link(self) -> int:
         """What stands in `links` for no link."""
-        return len(self._bandwidth) - 1
+        return self._capacities.num_links
+
+    @cached_property
+    def reach(self) -> Int64Array:
+        """The links of each message and those on which others would change its rate, padded as `links`."""
+        return self._capacities.with_opposites(self.links)
+
+    @cached_property
+    def reached(self) -> list[int]:
+        """All links of `reach`."""
+        links: list[int] = np.unique(self.reach).tolist()
+        return links[:-1] if links and links[-1] == self.no_link else links
 
     @cached_property
     def crossings(self) -> Crossings:
@@ -119,13 +133,22 @@ class Coflow:
 
     @cached_property
     def narrowest(self) -> Int64Array:
-        """The bandwidth of the slowest link of each message, shape (m,)."""
-        slowest: Int64Array = self._bandwidth[self.links].min(axis=1, initial=self._bandwidth[-1])
+        """What a message alone gets of its slowest link, in bytes/s, shape (m,)."""
+        alone = self._capacities.alone
+        slowest: Int64Array = alone[self.links].min(axis=1, initial=alone[-1])
         return slowest
 
     def is_together(self, begin: Int64Array) -> bool:
         """Return whether messages that share a link take to it at one time, if they do at *begin*."""
-        return not self.shares or bool((begin == begin[0]).all() or self.crossings.equal(begin).all())
+        if not self.shares or (begin == begin[0]).all():
+            return True
+        return bool(self._on_cables.equal(begin).all())
+
+    @cached_property
+    def _on_cables(self) -> Crossings:
+        """Which messages cross which link, the two directions of a cable taken as one where that matters."""
+        cables = self._capacities.cables
+        return self.crossings if cables is None else Crossings.of(cables[self.links], self.no_link)
 
     def durations_ps(self, nbytes: int | Int64Array) -> Int64Array | None:
         """Return how long each message occupies its links, if those that share links begin together.
@@ -191,7 +214,7 @@ class Coflow:
             labels: which of the amounts is left of each message, shape (m,).
             amounts: as `sim.network.flow.amount` counts.
         """
-        return Classes.of(self.links, self.crossings, self._bandwidth, labels, amounts, MAX_CLASSES)
+        return Classes.of(self.links, self.crossings, self._capacities, labels, amounts, MAX_CLASSES)
 
     def joined(self, other: Coflow) -> Coflow:
         """Return the coflow of these messages and, numbered on, those of *other* on the same network."""
@@ -201,7 +224,7 @@ class Coflow:
             np.concatenate([self.destination, other.destination]),
             np.concatenate([_padded(coflow.links, longest, self.no_link) for coflow in (self, other)]),
             np.concatenate([self.latency_ps, other.latency_ps]),
-            self._bandwidth,
+            self._capacities,
         )
 
 

@@ -14,16 +14,18 @@ import numpy as np
 from sim.errors import TopologyError
 from sim.topology.routing.paths import UNREACHABLE, ShortestPaths
 from sim.topology.routing.protocol import Cut, Ranks, Wiring, one_pair
+from sim.topology.sharing_table import SharingArgument
 from sim.units import Int64Array
 
 
 class LinkSpec(NamedTuple):
-    """A directed link: the names of its ends, bytes per second, picoseconds."""
+    """A directed link: the names of its ends, bytes per second, picoseconds, what flows get of it."""
 
     tail: str
     head: str
     bandwidth: int
     latency: int
+    sharing: SharingArgument = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 from sim.errors import TopologyError, UnitError
 from sim.network import Network
 from sim.topology import Topology
+from sim.topology.link_sharing import LinkSharing
 from sim.units import SECOND, transfer_ps
 from tests.sim.fluid import fluid
+from tests.sim.networks import sharing_tables
 
 MIB = 2**20
 HOP = 2_000_000  # ps: the 2 us of `switch_100g`
@@ -70,6 +72,9 @@ def traffic(draw: st.DrawFn) -> tuple[Topology, list[tuple[int, int, int, int]]]
     if draw(st.booleans()):
         each = [draw(bandwidth) for _ in range(topology.num_links)]
         topology = replace(topology, link_bandwidth=np.array(each))
+    if draw(st.booleans()):
+        classes = [(1, draw(sharing_tables())) for _ in range(topology.num_links)]
+        topology = replace(topology, sharing=LinkSharing.of(classes, topology.routing))
     sent = st.integers(0, 4).map(lambda s: s * SECOND) if slow else st.integers(0, 10**9)
     nbytes = st.integers(0, 100 if slow else 2**26)
     pairs = st.tuples(st.integers(0, topology.num_ranks - 1), st.integers(1, topology.num_ranks - 1)).map(

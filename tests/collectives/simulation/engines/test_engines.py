@@ -27,7 +27,7 @@ from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.units import parse_time, transfer_ps
-from tests.sim.networks import networks
+from tests.sim.networks import sharing_networks
 
 
 def spans(
@@ -93,7 +93,7 @@ def conditions(draw: st.DrawFn, topology: Topology, *, events_only: bool) -> lis
 
 @st.composite
 def cases(draw: st.DrawFn, *, events_only: bool = False) -> Case:
-    topology = draw(networks(max_ranks=20))
+    topology = draw(sharing_networks(max_ranks=20))
     places = draw(st.permutations(range(topology.num_ranks)))
     hosts = places[: draw(st.integers(1, len(places)))] if draw(st.booleans()) else sorted(places)
     chosen = draw(st.sampled_from(ALGORITHMS))

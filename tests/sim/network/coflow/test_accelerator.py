@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sim.network import Network
 from sim.network.coflow import Coflow, CoflowAccelerator, CoflowLaunch
 from sim.topology import Topology
-from tests.sim.networks import networks
+from tests.sim.networks import sharing_networks
 
 Launch = tuple[int, list[tuple[int, int]], list[int], bool]
 """When (ps), the pairs, their sizes, and whether only every other message is sent."""
@@ -21,7 +21,7 @@ Launch = tuple[int, list[tuple[int, int]], list[int], bool]
 @st.composite
 def traffic(draw: st.DrawFn) -> tuple[Topology, list[Launch]]:
     bandwidth = st.sampled_from([10**9, 3 * 10**9]) | st.integers(10**9, 10**12)
-    topology = draw(networks(bandwidth, max_ranks=20).filter(lambda topology: topology.num_ranks > 1))
+    topology = draw(sharing_networks(bandwidth, max_ranks=20).filter(lambda topology: topology.num_ranks > 1))
     p = topology.num_ranks
     launches = []
     for _ in range(draw(st.integers(1, 4))):

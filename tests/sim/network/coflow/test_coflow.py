@@ -12,7 +12,7 @@ from sim.network import Network
 from sim.network.coflow import MAX_CLASSES, Coflow
 from sim.topology import Topology
 from sim.units import transfer_ps
-from tests.sim.networks import networks
+from tests.sim.networks import sharing_networks
 
 
 def ends_one_by_one(topology: Topology, coflow: Coflow, sizes: list[int]) -> list[int]:
@@ -35,7 +35,9 @@ def ends_one_by_one(topology: Topology, coflow: Coflow, sizes: list[int]) -> lis
 
 @st.composite
 def coflows(draw: st.DrawFn) -> tuple[Topology, Coflow, list[int]]:
-    topology = draw(networks().filter(lambda topology: topology.num_ranks > 1))
+    topology = draw(
+        sharing_networks(st.integers(100, 10**12)).filter(lambda topology: topology.num_ranks > 1)
+    )
     p = topology.num_ranks
     shifts = st.lists(st.integers(1, p - 1), min_size=1, max_size=3)
     if draw(st.booleans()):
