@@ -4,11 +4,15 @@ A dispatch mode on the rank's thread sees what reaches the kernels, in forward a
 optimizers and in hooks, and charges each operation when it is called: the longer of its arithmetic and its
 bytes, and the launch (`sim.hardware.Device`, `collectives.virtual.computation.operations`).
 
+Where the device's file has rates of measured kernels, an operation whose kind is among them
+(`collectives.virtual.computation.kernels`) takes what its table says for its shape.  Which operations have no
+table there, and which lie outside of the measured shapes, the run says in its notices.
+
 What is assumed: one operation at a time, in the order of the program, as on one stream whose launches the
 host waits for.  What collectives do within belongs to the network
 (`collectives.communicators.dispatch_modes`); they run beside the computation, and waiting for one holds up
 the rank.  Nothing is fused, and no cache helps: an operation's operands come from memory and its results go
-there.  The types are those of the tensors.
+there, unless measured rates say otherwise.  The types are those of the tensors.
 """
 
 from __future__ import annotations
@@ -30,8 +34,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.hooks import RemovableHandle
 
 from collectives.errors import NotSupportedError
+from collectives.virtual.computation.kernels import axes_of, kernel_of
 from collectives.virtual.computation.operations import Operation
 from collectives.virtual.computation.rank_hooks import RankHooks
+from collectives.virtual.notices import Notices
 from sim.cluster import RankThread
 from sim.files.device_file import load_device
 from sim.hardware import Device
@@ -69,7 +75,8 @@ class Roofline:
 
     Raises:
         DeviceFileError: there is no such device.
-        NotSupportedError: tfloat32 is wanted of a device that has none.
+        NotSupportedError: tfloat32 is wanted of a device that has none, or rates are of other shapes than
+            operations have.
     """
 
     repeats = True
@@ -78,6 +85,12 @@ class Roofline:
         self.device = device if isinstance(device, Device) else load_device(device)
         if tf32 and "tfloat32" not in self.device.rates:
             raise NotSupportedError(f"the device {self.device.name} has no tfloat32; leave tf32 out")
+        for table in self.device.kernels.values():
+            if set(table.axes) != set(axes_of(table.operation)):
+                raise NotSupportedError(
+                    f"the device {self.device.name} has kernels of {table.operation} by "
+                    f"{', '.join(table.axes)}; expected {', '.join(axes_of(table.operation))}"
+                )
         self.name = f"roofline of {self.device.name}{' with tf32' if tf32 else ''}"
         self.tf32 = tf32
         self.totals: dict[int, Totals] = {}
@@ -159,7 +172,9 @@ class _Charging(TorchDispatchMode):
 
         dtype = self._rate_name(tensor.dtype, operation.convolves)
         try:
-            duration_ps = self.device.duration_ps(flops, nbytes, dtype)
+            duration_ps = self._measured_ps(func, args, kwargs, result, dtype, flops, nbytes)
+            if duration_ps is None:
+                duration_ps = self.device.duration_ps(flops, nbytes, dtype)
         except KeyError:
             raise NotSupportedError(
                 f"the device {self.device.name} has no rate for {dtype}, in which {func} computes; "
@@ -174,6 +189,36 @@ class _Charging(TorchDispatchMode):
         self.rank_thread.compute(duration_ps)
         if self.rank_thread.cluster.trace is not None:
             self._extend(self._pass(), began_ps, self.rank_thread.now_ps())
+
+    def _measured_ps(
+        self,
+        func: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        dtype: str,
+        flops: int,
+        nbytes: int,
+    ) -> int | None:
+        """Return what a kernel takes by the device's measured rates, or None if it has none for its kind."""
+        if not self.device.kernels:
+            return None
+        kernel = kernel_of(func, args, kwargs, result, nbytes)
+        tables = (self.device.kernels.get((operation, dtype)) for operation in kernel.operations)
+        table = next((table for table in tables if table is not None), None)
+        work = 0 if table is None else flops if table.work == "arithmetic" else nbytes
+        if table is None or not work:
+            self._say("were not measured, and take what its peaks say", f"{kernel.operations[0]} in {dtype}")
+            return None
+
+        if not table.covers(kernel.shape):
+            self._say(
+                "lie outside of the measured shapes, and go at the rate of the nearest", table.operation
+            )
+        return table.duration_ps(work, kernel.shape)
+
+    def _say(self, what: str, operation: str) -> None:
+        Notices.of(self.rank_thread.cluster).add(f"{self.device.name}: kernels that {what}", operation)
 
     def _count(
         self,

@@ -1,0 +1,126 @@
+"""Kinds and shapes of kernels, under which the tables of a device (`sim.hardware.kernels`) list operations.
+
+| kind | shape | operations |
+|---|---|---|
+| ``product`` | ``m``, ``n``, ``k`` | of two matrices: ``mm``, ``addmm`` |
+| ``batched_product`` | ``m``, ``n``, ``k``, of one of the batch | ``bmm``, ``baddbmm`` |
+| ``convolution`` | ``pixels`` of results, ``depth`` (inputs × elements of a kernel), ``outputs`` | one group |
+| ``pointwise_convolution`` | the same | those whose kernel is one element |
+| ``depthwise_convolution`` | ``pixels``, ``channels`` | those with one input channel for each group |
+| ``attention``, ``causal_attention`` | ``keys`` of a sequence, ``head`` (its dimension) | the fused ones |
+| ``column_sum`` | ``bytes`` | sums that keep the last dimension, as gradients of biases are |
+| ``strided_copy`` | ``bytes`` | copies of what is not contiguous |
+| every other operation, by torch's name | ``bytes`` read and written | |
+
+Behind ``_backward`` stand the backward passes of convolutions and attention.  Where torch's name has no
+table, that of the operation in place or not in place stands for it, and then ``add`` for whatever works
+element by element.  Transposed and grouped convolutions have kinds of their own, which nothing stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+
+_ATTENTION = (
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+)
+_COPIES = {"clone", "copy_", "_to_copy"}
+_PRODUCT = ("m", "n", "k")
+_CONVOLUTION = ("pixels", "depth", "outputs")
+_AXES = {
+    "product": _PRODUCT,
+    "batched_product": _PRODUCT,
+    "convolution": _CONVOLUTION,
+    "pointwise_convolution": _CONVOLUTION,
+    "depthwise_convolution": ("pixels", "channels"),
+    "attention": ("keys", "head"),
+    "causal_attention": ("keys", "head"),
+}
+
+
+def axes_of(operation: str) -> tuple[str, ...]:
+    """Return what makes up the shape of a kernel of this kind."""
+    return _AXES.get(operation.removesuffix("_backward"), ("bytes",))
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel as device files list it.
+
+    Attributes:
+        operations: kinds under which it may stand, the best first.
+        shape: the sizes that its rate depends on.
+    """
+
+    operations: Sequence[str]
+    shape: Mapping[str, int]
+
+
+def kernel_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, nbytes: int) -> Kernel:
+    """Return under what a call of the overload *func* stands, which reads and writes *nbytes*."""
+    name: str = func.overloadpacket.__name__
+    if name in ("mm", "addmm"):
+        left, right = args[-2:] if name == "mm" else args[1:3]
+        return Kernel(["product"], {"m": left.shape[0], "n": right.shape[1], "k": left.shape[1]})
+    if name in ("bmm", "baddbmm"):
+        left, right = args[-2:] if name == "bmm" else args[1:3]
+        return Kernel(["batched_product"], {"m": left.shape[1], "n": right.shape[2], "k": left.shape[2]})
+    if name in ("convolution", "convolution_backward"):
+        return _convolution(name, _named(func, args, kwargs), result)
+    if name.startswith(_ATTENTION):
+        return _attention(name, _named(func, args, kwargs))
+    return Kernel(list(_names(func, name, args, result)), {"bytes": nbytes})
+
+
+def _named(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments of a call by name, with the defaults of those that are left out."""
+    schema = func._schema.arguments
+    values = {argument.name: argument.default_value for argument in schema}
+    return {
+        **values,
+        **{argument.name: value for argument, value in zip(schema, args, strict=False)},
+        **kwargs,
+    }
+
+
+def _convolution(name: str, named: Mapping[str, Any], result: Any) -> Kernel:
+    weight, groups = named["weight"], named["groups"]
+    pixels = named.get("grad_output", result).numel() // max(1, weight.shape[0])
+    elements = prod(weight.shape[2:])
+    if named["transposed"]:
+        return Kernel([f"transposed_{name}"], {})
+    if groups == 1:
+        kind = name if elements > 1 else f"pointwise_{name}"
+        depth = weight.shape[1] * elements
+        return Kernel([kind], {"pixels": pixels, "depth": depth, "outputs": weight.shape[0]})
+    if weight.shape[1] == 1:
+        return Kernel([f"depthwise_{name}"], {"pixels": pixels, "channels": groups})
+    return Kernel([f"grouped_{name}"], {})
+
+
+def _attention(name: str, named: Mapping[str, Any]) -> Kernel:
+    kind = "causal_attention" if named.get("is_causal") else "attention"
+    shape = {"keys": named["key"].shape[-2], "head": named["query"].shape[-1]}
+    return Kernel([f"{kind}_backward" if "backward" in name else kind], shape)
+
+
+def _names(func: Any, name: str, args: Sequence[Any], result: Any) -> Iterator[str]:
+    """Yield under which names an operation may stand that memory bounds, the best first."""
+    if name == "sum" and result.dim() and result.shape[-1] == args[0].shape[-1]:
+        yield "column_sum"
+    source = args[1] if name == "copy_" else args[0] if args else None
+    if name in _COPIES and isinstance(source, torch.Tensor) and not source.is_contiguous():
+        yield "strided_copy"
+
+    in_place = name.endswith("_")
+    yield name
+    yield name.removesuffix("_") if in_place else f"{name}_"
+    if torch.Tag.pointwise in func.tags:
+        yield "add_" if in_place else "add"
