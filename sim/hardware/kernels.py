@@ -74,13 +74,13 @@ class KernelTable:
         return 2.0 ** sum(weight * math.log2(self.rates[position]) for position, weight in corners)
 
     def duration_ps(self, work: int, shape: Mapping[str, int]) -> int:
-        """Return how long a kernel takes, in picoseconds.
+        """Return how long a kernel takes, to the nearest picosecond.
 
         Args:
             work: operations of arithmetic or bytes, whichever the rates count.
             shape: a size for each axis.
         """
-        return math.ceil(work * SECOND / self.rate(shape)) + self.launch_ps
+        return round(work * SECOND / self.rate(shape)) + self.launch_ps
 
 
 def _between(sizes: tuple[int, ...], size: int) -> tuple[int, float]:

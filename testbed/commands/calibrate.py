@@ -18,12 +18,18 @@ EXAMPLES = """\b
 Examples:
   testbed calibrate --from nccl-tests.log --output mine.toml
   testbed calibrate --from rows.csv --network dgx-h100 --output mine.toml
+  testbed calibrate --device --output my_cpu.toml
   testbed simulate native --model measured --network mine.toml --ranks 16 --nbytes 1K-1G
 """
 
 MODEL = (
     "the least of three lines (latency + size / bandwidth) for each collective and number of nodes, times "
     "what was measured beside it; errors are of sizes that were left out of the fit"
+)
+
+DEVICE_MODEL = (
+    "a kernel takes a launch and then its arithmetic or bytes at a rate that depends on its kind, type and "
+    "shape; each time is the fastest of several rounds"
 )
 
 
@@ -58,12 +64,29 @@ def calibrate(
     nodes: Annotated[
         int | None, typer.Option(min=1, help="On how many nodes, where the table does not say.")
     ] = None,
+    device: Annotated[
+        bool,
+        typer.Option("--device", help="Measure kernels on this machine's GPU or processor: a device file."),
+    ] = False,
+    types: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="With --device: float32,bfloat16,float16,float64,tfloat32."),
+    ] = None,
+    threads: Annotated[
+        int, typer.Option(min=1, help="With --device: threads of the processor that a kernel may use.")
+    ] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Find the constants of a machine, and write the file that predicts with them.
 
-    From a table: what the library's own collectives take, for --model measured.
+    From a table: what the library's own collectives take, for --model measured. With --device: what
+    kernels take by kind, type and shape, for run --compute FILE; about a minute for each type.
     """
+    if device:
+        if table_file is not None:
+            raise UsageError("calibrate: --device measures this machine, and --from reads a table: name one")
+        _calibrate_device(types, threads, output, as_json=as_json)
+        return
     if table_file is None:
         raise UsageError("calibrate: name a table of measured collectives with --from")
     from testbed.truth.published.calibration import calibrations_from
@@ -87,6 +110,33 @@ def calibrate(
         )
         return
     _print(found, written)
+
+
+def _calibrate_device(types: str | None, threads: int, output: Path | None, *, as_json: bool) -> None:
+    """Measure this machine's device, and write its file."""
+    from testbed.truth.calibration.device.calibration import (
+        calibrated,
+        calls_of,
+        checked_types,
+        this_device,
+    )
+
+    if output is not None:
+        check_writable(output)
+    device = this_device()
+    wanted = checked_types(None if types is None else [name.strip() for name in types.split(",")], device)
+    with progress(calls_of(device, wanted)) as advance:
+        found = calibrated(device, wanted, threads, advance)
+    if output is not None:
+        write_text(output, found.text)
+
+    if as_json:
+        written = [] if output is None else [str(output)]
+        print_json(document(method="measured", model=DEVICE_MODEL, written=written, **found.as_json()))
+        return
+    from testbed.report.device import print_device
+
+    print_device(found, output)
 
 
 def _check_output(output: Path | None) -> None:

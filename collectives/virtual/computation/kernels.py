@@ -4,15 +4,18 @@
 |---|---|---|
 | ``product`` | ``m``, ``n``, ``k`` | of two matrices: ``mm``, ``addmm`` |
 | ``batched_product`` | ``m``, ``n``, ``k``, of one of the batch | ``bmm``, ``baddbmm`` |
-| ``convolution`` | ``pixels`` of results, ``depth`` (inputs × elements of a kernel), ``outputs`` | one group |
+| ``convolution`` | ``samples``, ``edge`` (of results), ``depth`` (inputs × kernel), ``outputs`` | one group |
 | ``pointwise_convolution`` | the same | those whose kernel is one element |
-| ``depthwise_convolution`` | ``pixels``, ``channels`` | those with one input channel for each group |
+| ``depthwise_convolution`` | ``samples``, ``edge``, ``channels`` | one input channel for each group |
 | ``attention``, ``causal_attention`` | ``keys`` of a sequence, ``head`` (its dimension) | the fused ones |
 | ``column_sum`` | ``bytes`` | sums that keep the last dimension, as gradients of biases are |
-| ``strided_copy`` | ``bytes`` | copies of what is not contiguous |
+| ``strided_copy`` | ``bytes`` | copies of what is not contiguous, with rows that are |
+| ``transposed_copy`` | ``bytes`` | copies of what has not even contiguous rows |
+| norms and pools of pictures, ``picture_mean`` | ``edge``, ``bytes`` of the pictures | |
 | every other operation, by torch's name | ``bytes`` read and written | |
 
-Behind ``_backward`` stand the backward passes of convolutions and attention.  Where torch's name has no
+The edge of a picture is the root of its pixels, rounded.  Before the kinds of convolutions that leave out
+pixels stands ``strided_``, behind those of backward passes ``_backward``.  Where torch's name has no
 table, that of the operation in place or not in place stands for it, and then ``add`` for whatever works
 element by element.  Transposed and grouped convolutions have kinds of their own, which nothing stands for.
 """
@@ -21,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import prod, sqrt
 from typing import Any
 
 import torch
@@ -32,14 +35,22 @@ _ATTENTION = (
     "_scaled_dot_product_cudnn_attention",
 )
 _COPIES = {"clone", "copy_", "_to_copy"}
+_SAME = {"_native_batch_norm_legit": "native_batch_norm"}
+"""Operations that others consist of, and in whose place they are measured."""
 _PRODUCT = ("m", "n", "k")
-_CONVOLUTION = ("pixels", "depth", "outputs")
+_CONVOLUTION = ("samples", "edge", "depth", "outputs")
+_PICTURES = {
+    "native_batch_norm",
+    "native_batch_norm_backward",
+    "max_pool2d_with_indices",
+    "max_pool2d_with_indices_backward",
+}
 _AXES = {
     "product": _PRODUCT,
     "batched_product": _PRODUCT,
     "convolution": _CONVOLUTION,
     "pointwise_convolution": _CONVOLUTION,
-    "depthwise_convolution": ("pixels", "channels"),
+    "depthwise_convolution": ("samples", "edge", "channels"),
     "attention": ("keys", "head"),
     "causal_attention": ("keys", "head"),
 }
@@ -47,7 +58,9 @@ _AXES = {
 
 def axes_of(operation: str) -> tuple[str, ...]:
     """Return what makes up the shape of a kernel of this kind."""
-    return _AXES.get(operation.removesuffix("_backward"), ("bytes",))
+    if operation in _PICTURES or operation == "picture_mean":
+        return ("edge", "bytes")
+    return _AXES.get(operation.removesuffix("_backward").removeprefix("strided_"), ("bytes",))
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,7 @@ class Kernel:
 def kernel_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, nbytes: int) -> Kernel:
     """Return under what a call of the overload *func* stands, which reads and writes *nbytes*."""
     name: str = func.overloadpacket.__name__
+    name = _SAME.get(name, name)
     if name in ("mm", "addmm"):
         left, right = args[-2:] if name == "mm" else args[1:3]
         return Kernel(["product"], {"m": left.shape[0], "n": right.shape[1], "k": left.shape[1]})
@@ -76,7 +90,21 @@ def kernel_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result:
         return _convolution(name, _named(func, args, kwargs), result)
     if name.startswith(_ATTENTION):
         return _attention(name, _named(func, args, kwargs))
+    if name in _PICTURES:
+        pictures = args[1] if name.endswith("_backward") else args[0]
+        return Kernel([name], {"edge": _edge(pictures), "bytes": _bytes(pictures)})
+    if name == "mean" and args[0].dim() == 4 and result.numel() == args[0].shape[0] * args[0].shape[1]:
+        return Kernel(["picture_mean"], {"edge": _edge(args[0]), "bytes": _bytes(args[0])})
     return Kernel(list(_names(func, name, args, result)), {"bytes": nbytes})
+
+
+def _edge(pictures: torch.Tensor) -> int:
+    """Return the edge of a picture: samples and channels are the first two dimensions."""
+    return max(1, round(sqrt(prod(pictures.shape[2:]))))
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return int(tensor.numel() * tensor.element_size())
 
 
 def _named(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -92,17 +120,18 @@ def _named(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping
 
 def _convolution(name: str, named: Mapping[str, Any], result: Any) -> Kernel:
     weight, groups = named["weight"], named["groups"]
-    pixels = named.get("grad_output", result).numel() // max(1, weight.shape[0])
-    elements = prod(weight.shape[2:])
+    pictures = named.get("grad_output", result)
+    shape = {"samples": pictures.shape[0], "edge": _edge(pictures)}
     if named["transposed"]:
-        return Kernel([f"transposed_{name}"], {})
+        return Kernel([f"transposed_{name}"], shape)
+    elements = prod(weight.shape[2:])
+    prefix = "strided_" if max(named["stride"]) > 1 else ""
     if groups == 1:
-        kind = name if elements > 1 else f"pointwise_{name}"
-        depth = weight.shape[1] * elements
-        return Kernel([kind], {"pixels": pixels, "depth": depth, "outputs": weight.shape[0]})
+        kind = f"{prefix}{name}" if elements > 1 else f"{prefix}pointwise_{name}"
+        return Kernel([kind], {**shape, "depth": weight.shape[1] * elements, "outputs": weight.shape[0]})
     if weight.shape[1] == 1:
-        return Kernel([f"depthwise_{name}"], {"pixels": pixels, "channels": groups})
-    return Kernel([f"grouped_{name}"], {})
+        return Kernel([f"{prefix}depthwise_{name}"], {**shape, "channels": groups})
+    return Kernel([f"grouped_{name}"], shape)
 
 
 def _attention(name: str, named: Mapping[str, Any]) -> Kernel:
@@ -117,7 +146,7 @@ def _names(func: Any, name: str, args: Sequence[Any], result: Any) -> Iterator[s
         yield "column_sum"
     source = args[1] if name == "copy_" else args[0] if args else None
     if name in _COPIES and isinstance(source, torch.Tensor) and not source.is_contiguous():
-        yield "strided_copy"
+        yield "strided_copy" if source.stride(-1) == 1 else "transposed_copy"
 
     in_place = name.endswith("_")
     yield name

@@ -1,0 +1,1 @@
+"""Computation held against measurements: training steps of models on one rank."""
