@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from math import pi, sqrt
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives import NotSupportedError
+from collectives.simulation.closed_forms import Model
 from ddp import Profile, simulate_step
 from ddp.errors import UnknownLossError
 from ddp.reduction.bucketing import MIB
@@ -96,11 +98,19 @@ def test_a_step_ends_no_sooner_than_the_next_batches_are_ready() -> None:
     assert idle.time_ps == simulate_step(PROFILE, topology=DGX).time_ps
 
 
-def test_a_bucket_takes_what_nccl_expects_of_its_size() -> None:
-    step = simulate_step(PROFILE, topology=DGX, losses=["rate"])
+@pytest.mark.parametrize(
+    ("topology", "model", "algorithm"),
+    [(DGX, "measured", "auto"), (replace(DGX, measured=()), "nccl", "ring")],
+    ids=["measured", "nccl"],
+)
+def test_a_bucket_takes_what_was_measured_of_its_size_or_else_what_nccl_expects(
+    topology: Topology, model: Model, algorithm: str
+) -> None:
+    step = simulate_step(PROFILE, topology=topology, losses=["rate"])
 
-    assert step.buckets == simulate_step(PROFILE, topology=DGX, model="nccl").buckets
-    assert (step.model, step.engine) == ("nccl", "closed form")
+    alone = simulate_step(PROFILE, topology=topology, model=model, algorithm=algorithm)
+    assert step.buckets == alone.buckets
+    assert (step.model, step.engine) == (model, "closed form")
 
 
 def test_a_collective_begins_when_its_kernel_has_been_launched() -> None:
