@@ -25,6 +25,7 @@ from testbed.commands import (
     show,
     simulate,
     tune,
+    validate,
     verify,
 )
 
@@ -48,6 +49,7 @@ app.command(epilog=tune.EXAMPLES)(tune.tune)
 app.command(epilog=simulate.EXAMPLES)(simulate.simulate)
 app.command(epilog=network.EXAMPLES)(network.network)
 app.command(epilog=calibrate.EXAMPLES)(calibrate.calibrate)
+app.command(epilog=validate.EXAMPLES)(validate.validate)
 app.command(epilog=claims.EXAMPLES)(claims.claims)
 app.command(epilog=env.EXAMPLES)(env.env)
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from collectives.algorithms.direct import direct_gather, direct_scatter
-from collectives.algorithms.gloo.all_to_all import gloo_all_to_all
+from collectives.algorithms.direct import direct_all_to_all, direct_gather, direct_scatter
 from collectives.algorithms.gloo.ring import (
     IN_FLIGHT,
     gloo_ring,
@@ -41,7 +40,7 @@ _GLOO = {
         gloo_tree_broadcast,
         direct_gather,
         direct_scatter,
-        gloo_all_to_all,
+        direct_all_to_all,
     )
 }
 

@@ -67,6 +67,7 @@ class Expected:
         low: nine of ten measurements are expected to lie from here, in seconds, …
         high: … to here.
         protocol: the line that gave the time.
+        latency_part: the part of that line's time that is latency.
         carried: how the time goes beyond what was measured, in words; empty where it does not.
     """
 
@@ -74,6 +75,7 @@ class Expected:
     low: float
     high: float
     protocol: str
+    latency_part: float
     carried: str = ""
 
 
@@ -101,7 +103,7 @@ def measured_on(topology: Topology, hosts: Sequence[int], collective: str, nbyte
             f"{what}: expected equally many ranks on each node, one node after another (placement 'packed')"
         )
     if len(hosts) == 1:
-        return Expected(0.0, 0.0, 0.0, PROTOCOLS[-1])
+        return Expected(0.0, 0.0, 0.0, PROTOCOLS[-1], 0.0)
 
     num_nodes, ranks_per_node = len(sizes), len(nodes) // len(sizes)
     curves = [own for own in topology.measured if own.collective == collective]
@@ -144,9 +146,23 @@ def measured_at(curve: MeasuredCurve, nbytes: int) -> float:
 
 
 def _on_measured_count(curve: MeasuredCurve, nbytes: int) -> Expected:
-    seconds, (_, protocol) = measured_at(curve, nbytes), least_of(lines_of(curve), nbytes)
+    lines = lines_of(curve)
+    seconds, (_, protocol) = measured_at(curve, nbytes), least_of(lines, nbytes)
     within = 1 + _spread((curve,), nbytes)
-    return Expected(seconds, seconds / within, seconds * within, protocol, _beyond((curve,), nbytes))
+    return Expected(
+        seconds,
+        seconds / within,
+        seconds * within,
+        protocol,
+        _latency_part(lines, protocol, nbytes),
+        _beyond((curve,), nbytes),
+    )
+
+
+def _latency_part(lines: Lines, protocol: str, nbytes: int) -> float:
+    latency, per_byte = lines[PROTOCOLS.index(protocol)]
+    total = latency + nbytes * per_byte
+    return latency / total if total else 0.0
 
 
 def _to_carry_from(
@@ -194,10 +210,10 @@ def _carried(
         linear.append((max(base + proportion * rise, 0.0), per_byte))
         steady.append((high if part > 1 else low, per_byte))
 
-    ring = _rises_in_proportion(first, last)
-    seconds, protocol = least_of(linear if ring else logarithmic, nbytes)
+    lines = linear if _rises_in_proportion(first, last) else logarithmic
+    seconds, protocol = least_of(lines, nbytes)
     bounds = (linear, logarithmic) if inside else (linear, steady)
-    others = [least_of(lines, nbytes)[0] for lines in bounds]
+    others = [least_of(bound, nbytes)[0] for bound in bounds]
     within = 1 + 2 * _spread((first, last), nbytes)
     counts = f"{first.num_nodes} × {first.ranks_per_node} and {last.num_nodes} × {last.ranks_per_node} ranks"
     return Expected(
@@ -205,6 +221,7 @@ def _carried(
         min(seconds, *others) / within,
         max(seconds, *others) * within,
         protocol,
+        _latency_part(lines, protocol, nbytes),
         "; ".join(filter(None, (f"carried on from {counts}", _beyond((first, last), nbytes)))),
     )
 

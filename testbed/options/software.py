@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -14,15 +13,11 @@ if TYPE_CHECKING:
     from sim.topology import Topology
 
 
-ALL, NONE = "all", "none"
-
-
 class ModelName(StrEnum):
     """What a time follows from."""
 
     LINKS = "links"
     NCCL = "nccl"
-    MEASURED = "measured"
 
 
 class ProtocolName(StrEnum):
@@ -60,66 +55,13 @@ Protocol: TypeAlias = Annotated[
 StepModelName: TypeAlias = Annotated[
     ModelName,
     typer.Option(
-        "--model",
-        help="links: messages share links; nccl: each bucket takes what NCCL expects of it; measured: what "
-        "tables in the network's file say.",
-    ),
-]
-Losses: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        metavar="LIST",
-        help="What a step loses besides, separated by commas: contention, late, launches, copies, optimizer, "
-        "rate, input:time=80ms; all: those that apply; none.",
-    ),
-]
-OnDevice: TypeAlias = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        metavar="NAME|FILE",
-        help="On which a rank computes, for --losses; by default that of the network's hardware.",
+        "--model", help="links: messages share links; nccl: each bucket takes what NCCL expects of it."
     ),
 ]
 TransportModel: TypeAlias = Annotated[
     TransportModelName | None,
     typer.Option(help="How a step of a collective is completed; see docs/modelling.md."),
 ]
-
-
-@dataclass(frozen=True)
-class SoftwareOptions:
-    """Options for what software adds to the network, and for the transport that it uses."""
-
-    overhead: Overhead = None
-    arrival_overhead: ArrivalOverhead = None
-    reduction_bandwidth: ReductionBandwidth = None
-    protocol: Protocol = None
-    transport_model: Annotated[
-        TransportModelName | None,
-        typer.Option(
-            help="How steps of collectives are completed, and when they go on; by default as over what "
-            "would really run: nccl where the network names its hardware, else gloo."
-        ),
-    ] = None
-
-    @property
-    def is_given(self) -> bool:
-        """Whether one of them was."""
-        return any(vars(self).values())
-
-    def arguments(self, topology: Topology) -> dict[str, Any]:
-        """Return them as arguments of `collectives.virtual.run` on *topology*."""
-        from collectives.simulation import default_transport_model
-
-        chosen = self.transport_model
-        return {
-            "overhead": self.overhead or 0,
-            "arrival_overhead": self.arrival_overhead or 0,
-            "reduction_bandwidth": self.reduction_bandwidth,
-            "protocol": None if self.protocol is None else self.protocol.value,
-            "transport_model": default_transport_model(topology) if chosen is None else chosen.value,
-        }
 
 
 def step_model(
@@ -130,8 +72,6 @@ def step_model(
     protocol: ProtocolName | None,
     model: ModelName,
     transport_model: TransportModelName | None,
-    losses: str,
-    device: str | None,
 ) -> StepModel:
     """Return what the options ask to be counted; a transport that is not named is ideal."""
     from ddp.simulation.step_model import StepModel
@@ -143,8 +83,6 @@ def step_model(
         protocol=None if protocol is None else protocol.value,
         model=model.value,
         transport_model=(transport_model or TransportModelName.IDEAL).value,
-        losses=tuple(name for name in losses.split(",") if name not in ("", NONE)),
-        device=device,
     )
 
 

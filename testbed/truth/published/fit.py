@@ -49,10 +49,12 @@ class Held:
     Attributes:
         nbytes: its size.
         error: predicted over measured - 1.
+        system: of the row, where the system was left out whole.
     """
 
     nbytes: int
     error: float
+    system: str = ""
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def _across(systems: dict[str, Points]) -> Iterable[Held]:
         others = _pooled(own for other, own in systems.items() if other != name)
         for size, seconds in points.items():
             if min(others) <= size <= max(others):
-                yield Held(size, _predicted(others, size) / seconds - 1)
+                yield Held(size, _predicted(others, size) / seconds - 1, name)
 
 
 def spread_of(errors: Sequence[float]) -> float:

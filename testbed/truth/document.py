@@ -1,0 +1,61 @@
+"""A document of sections, each of which is written by the command that has its figures.
+
+A section stands between two comments that name it; a command renews its own and leaves the others alone.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.output.folder import write_text
+
+OPENING = """# How true the predictions are
+
+What was predicted, what was measured, and where the models fail and why. Each section is written by the
+command that is named in it.
+"""
+
+ORDER = ("shaped", "published", "devices", "training")
+"""Of the sections; others follow by name."""
+
+_SECTION = re.compile(r"<!-- section (?P<name>[\w-]+) -->\n(?P<content>.*?)<!-- end of \1 -->\n", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a document.
+
+    Attributes:
+        name: a word, by which it is found again.
+        heading: of it.
+        body: Markdown, with headings of the third level and below.
+    """
+
+    name: str
+    heading: str
+    body: str
+
+
+def renew(path: Path, section: Section, opening: str = OPENING) -> None:
+    """Write *section* to the document at *path*, in the place of an older one of its name.
+
+    Args:
+        path: of the document; where there is none, one is begun.
+        section: to be written.
+        opening: of a document that is begun.
+    """
+    text = path.read_text(encoding="utf-8") if path.exists() else opening
+    kept = {found["name"]: found["content"] for found in _SECTION.finditer(text)}
+    kept[section.name] = f"## {section.heading}\n\n{section.body.strip()}\n"
+    head = _SECTION.split(text)[0].rstrip() + "\n"
+    write_text(path, head + "".join(f"\n{_spell(name, kept[name])}" for name in sorted(kept, key=_place)))
+
+
+def _spell(name: str, content: str) -> str:
+    return f"<!-- section {name} -->\n{content}<!-- end of {name} -->\n"
+
+
+def _place(name: str) -> tuple[int, str]:
+    return (ORDER.index(name) if name in ORDER else len(ORDER), name)
