@@ -48,6 +48,7 @@ class Common(Fields):
     in_network_reduction: bool = False
     hardware: HardwareTable | None = None
     measured: list[MeasuredTable] = Field(default=[])
+    calibration: dict[str, Any] = Field(default={}, description="what testbed calibrate found")
 
 
 class AnySize(Common):

@@ -46,8 +46,9 @@ class Panel:
         quantity: what the vertical axis shows, and its unit.
         lines: in the order of the legend.
         levels: values without an x.
-        log: whether the vertical axis is logarithmic; else it begins at 0.
+        log: whether the vertical axis is logarithmic; else it begins at *bottom*.
         top: where the vertical axis ends; None: where the lines do.
+        bottom: where a vertical axis begins that is not logarithmic.
         spell: how a value of the vertical axis is written.
         heading: above the panel.
     """
@@ -57,6 +58,7 @@ class Panel:
     levels: Sequence[Level] = ()
     log: bool = False
     top: float | None = None
+    bottom: float = 0.0
     spell: Callable[[float], str] = "{:g}".format
     heading: str = ""
 
@@ -169,7 +171,7 @@ def _draw(panel: Panel, axis: CommonAxis, place: Any) -> None:
         if high < 100 * low:  # powers of ten alone would be too few
             place.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     else:
-        place.set_ylim(0, panel.top)
+        place.set_ylim(panel.bottom, panel.top)
     place.yaxis.set_major_formatter(FuncFormatter(lambda value, _: panel.spell(value)))
 
     if panel.heading:

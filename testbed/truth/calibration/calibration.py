@@ -13,74 +13,24 @@ on the rates and the wiring of a network that nobody has measured.
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from testbed.errors import UsageError
+from testbed.truth.calibration.application import applied
+from testbed.truth.calibration.quantities import STRICT, Estimate, LinkClass, LinkShares, SoftwareCosts
+
+if TYPE_CHECKING:
+    from sim import Topology
+
+__all__ = ["Calibration", "Estimate", "Fit", "LinkClass", "LinkShares", "Origin", "SoftwareCosts"]
 
 SCHEMA = 1
-
-LinkClass: TypeAlias = Literal["inside_node", "between_nodes", "trunk"]
-"""Of a link: between ranks of a node, between a node and its switch, between switches."""
-
-_STRICT = ConfigDict(extra="forbid")
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A constant and the interval in which it lies with 95 % confidence (bootstrap)."""
-
-    __pydantic_config__ = _STRICT
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def exactly(cls, value: float) -> Estimate:
-        """Return a constant that is known, not found."""
-        return cls(value, value, value)
-
-
-@dataclass(frozen=True)
-class LinkShares:
-    """What flows get of the links of a class.
-
-    Attributes:
-        rate: bytes/s of a link and direction, of which the shares are parts.
-        latency: seconds of a whole path of this class, without software.
-        one_way: the part of *rate* that one flow, two flows, … get together while no flow goes the other
-            way; the last entry goes on.
-        both_ways: the same while flows go the other way too.
-    """
-
-    __pydantic_config__ = _STRICT
-
-    rate: Estimate
-    latency: Estimate
-    one_way: tuple[Estimate, ...]
-    both_ways: tuple[Estimate, ...]
-
-
-@dataclass(frozen=True)
-class SoftwareCosts:
-    """What ranks add to the time of the network.
-
-    Attributes:
-        overhead: seconds of each message, on either side, before it starts.
-        arrival_overhead: seconds from the arrival of a message's last byte until its receiver knows.
-        reduction_bandwidth: bytes/s at which a rank reduces; None: nothing was found to be lost by it.
-    """
-
-    __pydantic_config__ = _STRICT
-
-    overhead: Estimate
-    arrival_overhead: Estimate
-    reduction_bandwidth: Estimate | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +45,7 @@ class Fit:
         spread: median of the measurements' own relative spread.
     """
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     nbytes: int
     num_rows: int
@@ -113,6 +63,7 @@ class Origin:
         transport: what moved the bytes.
         num_ranks: how many ranks took part.
         ranks_per_node: how many of them shared a node.
+        ranks_per_rack: how many of them shared a switch with a trunk behind it; None: all, and no trunk.
         network: what was measured, in words; its rates if they were known beforehand.
         num_rows: measurements in the fit.
         smallest: bytes of the smallest buffer; beneath it the constants are carried on.
@@ -121,7 +72,7 @@ class Origin:
         versions: of what was measured with.
     """
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     measured: str
     transport: str
@@ -133,6 +84,7 @@ class Origin:
     largest: int
     seconds: float
     versions: Mapping[str, str | None]
+    ranks_per_rack: int | None = None
 
     def holds_for(self, nbytes: int) -> bool:
         """Return whether *nbytes* lies within what was measured."""
@@ -152,7 +104,7 @@ class Calibration:
         origin: what the constants are from.
     """
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = STRICT
 
     name: str
     classes: Mapping[LinkClass, LinkShares]
@@ -164,6 +116,10 @@ class Calibration:
     def software(self, algorithm: str) -> SoftwareCosts:
         """Return what ranks add when they run *algorithm*; ``native`` is the vendor's own."""
         return self.native if algorithm == "native" else self.programs
+
+    def applied_to(self, topology: Topology) -> Topology:
+        """Return *topology* with these shares and latencies; see `testbed.truth.calibration.application`."""
+        return applied(self.name, self.classes, topology)
 
     def as_json(self) -> dict[str, Any]:
         """Return the calibration as JSON types; `from_json` reads them."""
@@ -189,16 +145,17 @@ class Calibration:
 
     @classmethod
     def read(cls, path: Path) -> Calibration:
-        """Return the calibration in the JSON file at *path*, which `testbed calibrate` has written.
+        """Return the calibration in the file at *path*: a network file or JSON by `testbed calibrate`.
 
         Raises:
             UsageError: it holds none; names the file and the field.
             OSError: it cannot be read.
         """
+        form, load = ("TOML", tomllib.loads) if path.suffix == ".toml" else ("JSON", json.loads)
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = load(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise UsageError(f"{path}: no JSON: {error}") from None
+            raise UsageError(f"{path}: no {form}: {error}") from None
         found = content.get("calibration", content) if isinstance(content, dict) else None
         if found is None:
             raise UsageError(f"{path}: expected a calibration, written by testbed calibrate")

@@ -1,0 +1,275 @@
+"""Fit of a calibration: the constants with which the simulator answers what was measured.
+
+Gauss-Newton on the simulation itself.  The residual of a row is the error of the predicted time, over the
+measured time plus what 64 KiB take on the wire: an error counts by the part of the time that it is, but
+below that size, where a network is judged by latency alone, no more than it would there.  A row counts the
+less the more its repetitions differ, and one that the rest contradict the less the more they do (Huber).
+No time and no rate may come out negative.
+
+The interval of a constant is that in which it lies in 95 of 100 bootstraps: rows drawn again with
+replacement, and fitted to the simulation linearised where the fit has ended.
+
+Source: Huber, "Robust statistics", 1981, chapter 7; Efron and Tibshirani, "An introduction to the bootstrap",
+1993, chapter 9 (bootstrapping pairs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from collectives.errors import NotSupportedError
+from testbed.truth.calibration.constants import (
+    MOST_FLOWS,
+    Constants,
+    constants_of,
+    names_of,
+    network,
+    predicted,
+)
+from testbed.truth.calibration.plan import LARGE, Wiring
+from testbed.truth.calibration.quantities import LinkClass
+from testbed.truth.calibration.rows import Pattern, Row, received_by_a_rank
+
+Floats = npt.NDArray[np.float64]
+
+ITERATIONS = 5
+NEW_SLOPES = 2
+BOOTSTRAPS = 200
+CONFIDENCE = 0.95
+SEED = 0
+LEAST_SPREAD = 0.01
+"""Taken for a row whose repetitions differ less: what no model of a network does better than."""
+_HUBER = 1.5
+_TIME_STEP = 5e-6
+_RELATIVE_STEP = 0.02
+_ENOUGH = 1e-3
+_FASTEST = 10.0
+"""Times the rate of the largest rows that a link of unknown rate is taken to reach at most."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a fit has found.
+
+    Attributes:
+        names: of the constants.
+        values: of them, shape (constants,).
+        low: end of each interval.
+        high: the other end.
+        rows: that were fitted.
+        predicted: seconds of each row with the constants found.
+    """
+
+    names: tuple[str, ...]
+    values: Floats
+    low: Floats
+    high: Floats
+    rows: tuple[Row, ...]
+    predicted: Floats
+
+    @property
+    def errors(self) -> Floats:
+        """Predicted over measured, less 1, of each row."""
+        measured: Floats = np.array([row.median for row in self.rows])
+        return self.predicted / measured - 1
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """Return what was measured and what is predicted of each row, as JSON types."""
+        return [
+            {
+                "collective": row.pattern.collective,
+                "algorithm": row.pattern.algorithm,
+                "nbytes": row.pattern.nbytes,
+                "groups": [list(members) for members in row.pattern.groups],
+                "measured_seconds": row.median,
+                "spread": row.spread,
+                "predicted_seconds": seconds,
+                "error": error,
+            }
+            for row, seconds, error in zip(
+                self.rows, self.predicted.tolist(), self.errors.tolist(), strict=True
+            )
+        ]
+
+
+def fit(rows: Sequence[Row], wiring: Wiring, rates: Mapping[LinkClass, float] | None = None) -> Fitted:
+    """Return the constants that answer *rows* best.
+
+    Args:
+        rows: what was measured, of at least one large size.
+        wiring: who shares what.
+        rates: bytes/s of links whose rates are known, which nothing then exceeds; others are found.
+
+    Raises:
+        NotSupportedError: too little was measured to find as many constants.
+    """
+    problem = _Problem.of(rows, wiring, rates)
+    if len(rows) < len(problem.names):
+        raise NotSupportedError(
+            f"calibration: {len(rows)} rows are too few for {len(problem.names)} constants; measure longer"
+        )
+    values = problem.start()
+    times = problem.times(values)
+    for iteration in range(ITERATIONS):
+        if iteration < NEW_SLOPES:  # times are nearly linear in the constants, so these soon hold
+            jacobian = problem.jacobian(values, times)
+        proposed = problem.solve(values, times, jacobian, np.ones(len(rows)))
+        better = problem.times(proposed)
+        moved = np.abs(better - times) / problem.scale
+        values, times = proposed, better
+        if moved.max() < _ENOUGH:
+            break
+
+    drawn = np.random.default_rng(SEED)
+    again = [
+        problem.solve(values, times, jacobian, np.bincount(chosen, minlength=len(rows)).astype(float))
+        for chosen in drawn.integers(len(rows), size=(BOOTSTRAPS, len(rows)))
+    ]
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = np.percentile(again, [tail, 100 - tail], axis=0)
+    ends = np.minimum(low, values), np.maximum(high, values)
+    return Fitted(tuple(problem.names), values, *ends, tuple(rows), times)
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """The least squares.
+
+    Attributes:
+        rows: what was measured.
+        wiring: who shares what.
+        rates: that are known.
+        flows: entries of the sharing tables.
+        names: of the constants.
+        measured: seconds of each row.
+        scale: seconds over which an error of each row counts.
+        weight: of each row, before the rest contradict it.
+        least: below which no constant may come.
+    """
+
+    rows: Sequence[Row]
+    wiring: Wiring
+    rates: Mapping[LinkClass, float] | None
+    flows: int
+    names: list[str]
+    measured: Floats
+    scale: Floats
+    weight: Floats
+    least: Floats
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], wiring: Wiring, rates: Mapping[LinkClass, float] | None) -> _Problem:
+        flows = min(MOST_FLOWS, max(1, wiring.num_ranks - 1))
+        names = names_of(wiring, flows)
+        byte = _byte_seconds(rows)
+        measured = np.array([row.median for row in rows])
+        scale = measured + LARGE * byte
+        spread = np.array([row.spread for row in rows]) * measured / scale
+        weight = 1 / np.hypot(spread, LEAST_SPREAD)
+        least = np.array([_least(name, rates or {}, byte) for name in names])
+        return cls(rows, wiring, rates, flows, names, measured, scale, weight, least)
+
+    def start(self) -> Floats:
+        """Return where to begin: what the largest rows take for a byte, and some microseconds."""
+        byte = _byte_seconds(self.rows)
+        first = [byte if _is_of_bytes(name) else 0.0 if "reduced" in name else 2e-5 for name in self.names]
+        started: Floats = np.maximum(np.array(first), self.least)
+        return started
+
+    def constants(self, values: Floats) -> Constants:
+        return constants_of(values.tolist(), self.wiring, self.flows)
+
+    def times(self, values: Floats, of: Sequence[int] | None = None) -> Floats:
+        """Return what the simulator says of each row, or of those with the numbers *of*."""
+        constants = self.constants(values)
+        topology = network(self.wiring, constants, self.rates)
+        rows = self.rows if of is None else [self.rows[number] for number in of]
+        return np.array([predicted(row.pattern, topology, constants) for row in rows])
+
+    def jacobian(self, values: Floats, times: Floats) -> Floats:
+        """Return how the time of each row grows with each constant, shape (rows, constants)."""
+        found = np.zeros((len(self.rows), len(self.names)))
+        for number, name in enumerate(self.names):
+            step = _step_of(name, float(values[number]), _byte_seconds(self.rows))
+            moved = values.copy()
+            moved[number] += step
+            concerned = [place for place, row in enumerate(self.rows) if _concerns(name, row.pattern)]
+            found[concerned, number] = (self.times(moved, concerned) - times[concerned]) / step
+        return found
+
+    def solve(self, values: Floats, times: Floats, jacobian: Floats, counts: Floats) -> Floats:
+        """Return the constants at which the linearised residuals are least, each row counting so often."""
+        matrix, target = jacobian / self.scale[:, None], (self.measured - times) / self.scale
+        found, weight = values, self.weight
+        for _ in range(3):
+            rooted = np.sqrt(counts) * np.sqrt(weight * self.weight)
+            shift = _bounded(matrix * rooted[:, None], target * rooted, self.least - values)
+            found = values + shift
+            rest = np.abs(target - matrix @ shift) * self.weight
+            weight = self.weight * np.minimum(1, _HUBER / np.maximum(rest, 1e-12))
+        return found
+
+
+def _bounded(matrix: Floats, target: Floats, least: Floats) -> Floats:
+    """Return x >= *least* for which ``|matrix x - target|²`` is least, by fixing what falls below.
+
+    What the rows say nothing of stays where it is: a small ridge pulls it to 0.
+    """
+    size = matrix.shape[1]
+    norms = np.maximum(np.linalg.norm(matrix, axis=0), 1e-30)
+    scaled, ridge = matrix / norms, 1e-4 * np.eye(size)
+    fixed = np.zeros(size, dtype=bool)
+    x = np.zeros(size)
+    for _ in range(size + 1):
+        free = ~fixed
+        x = np.where(fixed, least, 0.0)
+        rest = target - matrix[:, fixed] @ x[fixed]
+        stacked = np.concatenate([scaled[:, free], ridge[:, free]])
+        solution = np.linalg.lstsq(stacked, np.append(rest, np.zeros(size)), rcond=None)[0]
+        x[free] = solution / norms[free]
+        below = free & (x < least)
+        if not below.any():
+            break
+        fixed |= below
+    return np.maximum(x, least)
+
+
+def _byte_seconds(rows: Sequence[Row]) -> float:
+    """Return what a byte takes in the largest rows, roughly."""
+    largest = max(row.pattern.nbytes for row in rows)
+    each = [row.median / received_by_a_rank(row.pattern) for row in rows if row.pattern.nbytes > largest // 2]
+    return median(each)
+
+
+def _is_of_bytes(name: str) -> bool:
+    return "_way" in name
+
+
+def _concerns(name: str, pattern: Pattern) -> bool:
+    """Return whether the time of *pattern* may depend on the constant of that name."""
+    by, _, what = name.partition(" ")
+    if by not in ("programs", "native"):
+        return True
+    reduces = what != "reduced" or pattern.collective == "all_reduce"
+    return reduces and pattern.is_native == (by == "native")
+
+
+def _least(name: str, rates: Mapping[Any, float], byte_seconds: float) -> float:
+    """Return below which a constant cannot be: a time below 0, a link above its rate."""
+    if not _is_of_bytes(name):
+        return 0.0
+    kind = name.partition(" ")[0]
+    return 1 / rates[kind] if kind in rates else byte_seconds / _FASTEST
+
+
+def _step_of(name: str, value: float, byte_seconds: float) -> float:
+    """Return by how much to move a constant to see what follows."""
+    if _is_of_bytes(name):
+        return value * _RELATIVE_STEP
+    return byte_seconds * _RELATIVE_STEP if "reduced" in name else _TIME_STEP

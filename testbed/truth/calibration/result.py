@@ -1,0 +1,129 @@
+"""Result of a live calibration: the constants that a fit has found, with intervals and how well they hold."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from statistics import median
+from typing import TYPE_CHECKING
+
+from testbed.output.folder import versions
+from testbed.truth.calibration.calibration import (
+    Calibration,
+    Estimate,
+    Fit,
+    LinkClass,
+    LinkShares,
+    Origin,
+    SoftwareCosts,
+)
+from testbed.truth.calibration.constants import MOST_FLOWS, classes_of
+from testbed.truth.calibration.fit import Fitted, fit
+
+if TYPE_CHECKING:
+    from testbed.truth.calibration.measurement import Measured
+
+MOST_REDUCTION = 1e15
+"""Bytes/s above which reducing counts as free."""
+
+
+def calibration_of(
+    measured: Measured,
+    *,
+    name: str = "calibrated",
+    network: str = "a network of unknown rates",
+    rates: Mapping[LinkClass, float] | None = None,
+) -> tuple[Calibration, Fitted]:
+    """Return the calibration that a measurement comes to, and the fit behind it.
+
+    Args:
+        measured: by `testbed.truth.calibration.measurement.measure`.
+        name: for people.
+        network: what was measured, in words.
+        rates: bytes/s of links whose rates are known; of others the most that flows were found to get.
+
+    Raises:
+        NotSupportedError: too little was measured.
+    """
+    fitted = fit(measured.rows, measured.wiring, rates)
+    found = {
+        constant: Estimate(float(value), float(low), float(high))
+        for constant, value, low, high in zip(
+            fitted.names, fitted.values, fitted.low, fitted.high, strict=True
+        )
+    }
+    sizes = [row.pattern.nbytes for row in measured.rows]
+    origin = Origin(
+        measured=datetime.now(UTC).isoformat(timespec="seconds"),
+        transport="gloo",
+        num_ranks=measured.wiring.num_ranks,
+        ranks_per_node=measured.wiring.ranks_per_node,
+        network=network,
+        num_rows=len(measured.rows),
+        smallest=min(sizes),
+        largest=max(sizes),
+        seconds=round(measured.seconds, 1),
+        versions=versions(),
+        ranks_per_rack=measured.wiring.ranks_per_rack,
+    )
+    calibration = Calibration(
+        name,
+        {kind: _shares(found, kind, (rates or {}).get(kind)) for kind in classes_of(measured.wiring)},
+        _costs(found, "programs"),
+        _costs(found, "native"),
+        _fits(fitted),
+        origin,
+    )
+    return calibration, fitted
+
+
+def _shares(found: Mapping[str, Estimate], kind: LinkClass, known: float | None) -> LinkShares:
+    ways = {
+        way: [found[f"{kind} {way} {k}"] for k in range(1, MOST_FLOWS + 1) if f"{kind} {way} {k}" in found]
+        for way in ("one_way", "both_ways")
+    }
+    if known is not None:
+        rate = Estimate.exactly(known)
+    else:
+        fastest = min((own for each in ways.values() for own in each), key=lambda own: own.value)
+        rate = _inverse(fastest, 1.0)
+    one_way, both_ways = (tuple(_inverse(own, rate.value) for own in each) for each in ways.values())
+    return LinkShares(rate, found[f"{kind} latency"], one_way, both_ways)
+
+
+def _inverse(seconds: Estimate, rate: float) -> Estimate:
+    """Return the part of *rate* at which a byte takes so many *seconds*."""
+    return Estimate(1 / seconds.value / rate, 1 / seconds.high / rate, 1 / seconds.low / rate)
+
+
+def _costs(found: Mapping[str, Estimate], by: str) -> SoftwareCosts:
+    reduced = found[f"{by} reduced"]
+    if reduced.value * MOST_REDUCTION < 1:
+        rate = None
+    else:
+        rate = Estimate(1 / reduced.value, 1 / reduced.high, 1 / max(reduced.low, 1 / MOST_REDUCTION))
+    return SoftwareCosts(found[f"{by} overhead"], found[f"{by} arrival"], rate)
+
+
+def _fits(fitted: Fitted) -> tuple[Fit, ...]:
+    """Return how well the model holds, by sizes that are alike up to rounding."""
+    by_size: defaultdict[int, list[tuple[float, float]]] = defaultdict(list)
+    for row, error in zip(fitted.rows, fitted.errors.tolist(), strict=True):
+        by_size[size_class(row.pattern.nbytes)].append((abs(error), row.spread))
+    return tuple(
+        Fit(
+            nbytes,
+            len(held),
+            round(median(error for error, _ in held), 4),
+            round(max(error for error, _ in held), 4),
+            round(median(spread for _, spread in held), 4),
+        )
+        for nbytes, held in sorted(by_size.items())
+    )
+
+
+def size_class(nbytes: int) -> int:
+    """Return the power of two nearest to *nbytes*, at least 4."""
+    return max(4, 1 << round(math.log2(max(nbytes, 1))))

@@ -1,0 +1,110 @@
+import numpy as np
+import pytest
+
+from collectives import NotSupportedError
+from testbed.truth.calibration.constants import (
+    Constants,
+    Costs,
+    Links,
+    constants_of,
+    names_of,
+    network,
+    predicted,
+)
+from testbed.truth.calibration.fit import fit
+from testbed.truth.calibration.measurement import Measured
+from testbed.truth.calibration.plan import Wiring, patterns_of
+from testbed.truth.calibration.result import calibration_of, size_class
+from testbed.truth.calibration.rows import Pattern, Row
+
+RATE = 25e6
+THREE = Wiring(3)
+TRUE = Constants(
+    {"between_nodes": Links(80e-6, (1 / 0.95 / RATE, 1 / 0.96 / RATE), (1 / 0.92 / RATE, 1 / 0.9 / RATE))},
+    programs=Costs(overhead=60e-6, arrival=30e-6, reduced=1 / 2e9),
+    native=Costs(overhead=15e-6, arrival=0.0, reduced=1 / 4e9),
+)
+
+
+def rows_of(wiring, constants, largest=1 << 19, noise=0.003, seed=0):
+    drawn = np.random.default_rng(seed)
+    topology = network(wiring, constants)
+    rows = []
+    for pattern in patterns_of(wiring, largest):
+        seconds = predicted(pattern, topology, constants)
+        rows.append(Row(pattern, tuple(seconds * (1 + noise * drawn.standard_normal(5)))))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return fit(rows_of(THREE, TRUE), THREE, {"between_nodes": RATE})
+
+
+def test_constants_that_rows_follow_are_found_again(fitted):
+    found = dict(zip(fitted.names, fitted.values.tolist(), strict=True))
+
+    for way, seconds in (("one_way", TRUE.links["between_nodes"].one_way),):
+        for k, true in enumerate(seconds, 1):
+            assert found[f"between_nodes {way} {k}"] == pytest.approx(true, rel=0.01)
+    assert found["between_nodes both_ways 1"] == pytest.approx(1 / 0.92 / RATE, rel=0.02)
+    one_way = found["between_nodes latency"] + found["programs overhead"] + found["programs arrival"]
+    assert one_way == pytest.approx(170e-6, abs=15e-6)
+    assert np.median(np.abs(fitted.errors)) < 0.01
+
+
+def test_an_interval_holds_the_constant_that_it_belongs_to(fitted):
+    assert np.all(fitted.low <= fitted.values)
+    assert np.all(fitted.values <= fitted.high)
+    number = fitted.names.index("between_nodes one_way 1")
+    assert fitted.low[number] <= 1.005 / 0.95 / RATE
+    assert fitted.high[number] >= 0.995 / 0.95 / RATE
+
+
+def test_a_row_that_all_others_contradict_changes_little(fitted):
+    rows = rows_of(THREE, TRUE)
+    rows[-1] = Row(rows[-1].pattern, tuple(3 * own for own in rows[-1].seconds))
+
+    values = fit(rows, THREE, {"between_nodes": RATE}).values
+
+    number = fitted.names.index("between_nodes one_way 1")
+    assert values[number] == pytest.approx(fitted.values[number], rel=0.01)
+
+
+def test_too_few_rows_are_refused():
+    with pytest.raises(NotSupportedError, match="2 rows are too few for"):
+        fit(rows_of(THREE, TRUE)[-2:], THREE)
+
+
+@pytest.mark.parametrize("wiring", [Wiring(2), Wiring(4, 2), Wiring(4, 4), Wiring(4, 1, 2)])
+def test_a_vector_names_the_constants_of_every_wiring(wiring):
+    names = names_of(wiring, 2)
+    constants = constants_of([(number + 1) * 1e-6 for number in range(len(names))], wiring, 2)
+
+    topology = network(wiring, constants)
+    times = [predicted(pattern, topology, constants) for pattern in patterns_of(wiring, 1 << 16)]
+
+    assert min(times) > 0
+    assert constants.native.reduced == pytest.approx(len(names) * 1e-6)
+
+
+def test_rates_that_nobody_states_are_the_most_that_flows_get():
+    calibration, _ = calibration_of(Measured(tuple(rows_of(THREE, TRUE)), THREE, 3.0))
+    shares = calibration.classes["between_nodes"]
+
+    assert shares.rate.value == pytest.approx(0.96 * RATE, rel=0.01)
+    assert max(own.value for own in (*shares.one_way, *shares.both_ways)) == pytest.approx(1)
+    assert calibration.origin.largest >= 1 << 19
+    assert [own.nbytes for own in calibration.fits] == sorted(own.nbytes for own in calibration.fits)
+
+
+def test_rows_of_about_one_size_are_judged_together():
+    assert size_class(65532) == size_class(65536) == 65536
+    assert size_class(1) == 4
+
+
+def test_a_row_says_its_median_and_its_spread():
+    row = Row(Pattern("broadcast", "native", 4, ((0, 1),)), (1.0, 2.0, 3.0, 4.0, 100.0))
+
+    assert row.median == 3.0
+    assert row.spread == pytest.approx(1 / 3)

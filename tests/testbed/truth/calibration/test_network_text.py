@@ -1,0 +1,76 @@
+import pytest
+
+from sim.topology.description import parse_network
+from testbed.truth.calibration.calibration import (
+    Calibration,
+    Estimate,
+    Fit,
+    LinkShares,
+    Origin,
+    SoftwareCosts,
+)
+from testbed.truth.calibration.network_text import network_toml
+
+
+def estimate(value):
+    return Estimate(value, 0.9 * value, 1.1 * value)
+
+
+SHARES = LinkShares(estimate(25e6), estimate(100e-6), (estimate(0.95),), (estimate(0.9), estimate(0.8)))
+TRUNK = LinkShares(estimate(50e6), estimate(120e-6), (estimate(0.9),), (estimate(0.9),))
+OURS = SoftwareCosts(estimate(60e-6), estimate(10e-6), estimate(4e9))
+NATIVE = SoftwareCosts(estimate(2e-6), estimate(0.0))
+
+
+def calibration(ranks_per_node=1, ranks_per_rack=None, **classes):
+    origin = Origin(
+        measured="2026-01-01T00:00:00+00:00",
+        transport="gloo",
+        num_ranks=8,
+        ranks_per_node=ranks_per_node,
+        network='four "hosts"',
+        num_rows=70,
+        smallest=4,
+        largest=1 << 21,
+        seconds=60.0,
+        versions={"torch": "2.13.0", "numpy": None},
+        ranks_per_rack=ranks_per_rack,
+    )
+    return Calibration("mine", classes, OURS, NATIVE, (Fit(65536, 9, 0.02, 0.1, 0.01),), origin)
+
+
+CASES = {
+    "switch": calibration(between_nodes=SHARES),
+    "nodes": calibration(ranks_per_node=4, inside_node=SHARES, between_nodes=TRUNK),
+    "leaf_spine": calibration(ranks_per_rack=4, between_nodes=SHARES, trunk=TRUNK),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_network_file_holds_the_links_and_the_calibration(kind, tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(network_toml(CASES[kind]))
+
+    read = Calibration.read(file)
+    network = parse_network(file.read_text(), "mine", str(file))
+
+    assert network.kind == kind
+    assert read.classes == CASES[kind].classes
+    assert (read.programs, read.native, read.fits) == (OURS, NATIVE, CASES[kind].fits)
+    assert read.origin.versions == {"torch": "2.13.0"}
+
+
+def test_the_file_makes_the_network_that_the_calibration_describes():
+    text = network_toml(CASES["leaf_spine"])
+
+    made = parse_network(text, "mine", "mine.toml").topology(8)
+
+    applied = CASES["leaf_spine"].applied_to(made)
+    assert made.digest() == applied.digest()
+
+
+def test_the_file_says_with_which_options_software_is_counted():
+    text = network_toml(CASES["switch"])
+
+    assert "--overhead 60000ns --arrival-overhead 10000ns --reduction-bandwidth 4000000000" in text
+    assert "Nothing was measured of buffers below 4 B or above 2097152 B" in text
