@@ -1,4 +1,4 @@
-"""Published data-parallel trainings, each beside the row of one GPU from which its loss of efficiency follows."""
+"""Published data-parallel trainings, each beside the row of one GPU that tells its loss of efficiency."""
 
 from __future__ import annotations
 
