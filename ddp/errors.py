@@ -4,6 +4,7 @@ DDPError
 ├── ReducerError          an event that the reducer cannot accept; holds the event history
 ├── BucketingError        sizes, limits or an order that bucketing cannot accept
 ├── UnknownStrategyError  no overlap strategy has that name
+├── UnknownLossError      no loss of a training step has that name
 ├── ProfileError          a profile that cannot be read, or does not hold together
 ├── ModelMismatchError    the ranks wrapped different models
 ├── CommHookError         a communication hook did not do what hooks do
@@ -31,6 +32,10 @@ class BucketingError(DDPError, ValueError):
 
 class UnknownStrategyError(DDPError, ValueError):
     """No overlap strategy has that name."""
+
+
+class UnknownLossError(DDPError, ValueError):
+    """No loss of a training step has that name, or it has no such parameter."""
 
 
 class ProfileError(DDPError, ValueError):

@@ -28,7 +28,7 @@ ClosedForm: TypeAlias = Callable[[Job, Scenario], Run]
 NVLS = "nvls"
 """The algorithm that is no program: switches reduce and multicast."""
 
-_NCCL_NAMES = {
+NCCL_NAMES = {
     "ring": "Ring",
     "tree": "Tree",
     "double_binary_tree": "Tree",
@@ -37,6 +37,7 @@ _NCCL_NAMES = {
     "auto": None,
     "native": None,
 }
+"""NCCL's algorithm for each of our names; none: whatever it would choose."""
 
 
 def closed_form_of(algorithm: object, model: Model) -> ClosedForm | None:
@@ -67,11 +68,11 @@ def as_nccl_expects(job: Job, scenario: Scenario) -> Run:
     _refuse_sharing(scenario, 'model="nccl"')
     _refuse_other_transports(job, 'model="nccl"')
     name = str(job.algorithm)
-    if not isinstance(job.algorithm, str) or name not in _NCCL_NAMES:
-        known = ", ".join(_NCCL_NAMES)
+    if not isinstance(job.algorithm, str) or name not in NCCL_NAMES:
+        known = ", ".join(NCCL_NAMES)
         raise NotSupportedError(f'model="nccl" knows of no algorithm {name}; expected one of {known}')
 
-    wanted: Any = _NCCL_NAMES[name]
+    wanted: Any = NCCL_NAMES[name]
     best = predict_on(topology, hosts, job.collective, job.nbytes, wanted)
     time_ps = round(best.seconds * SECOND)
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Mapping
+from fractions import Fraction
 from importlib import resources
 from os import PathLike
 from pathlib import Path
@@ -125,6 +126,25 @@ class Profile(_Strict):
         """
         indices = reversed(range(len(self.gradients)))
         return sorted(indices, key=lambda index: self.gradients[index].ready_ps)
+
+    def slowed(self, factor: Fraction) -> Profile:
+        """Return this profile with all its times *factor* times as long."""
+        if factor == 1:
+            return self
+
+        def longer(seconds: float) -> float:
+            return float(factor * Fraction(seconds))
+
+        gradients = tuple(
+            own.model_copy(update={"ready_seconds": longer(own.ready_seconds)}) for own in self.gradients
+        )
+        return self.model_copy(
+            update={
+                "forward_seconds": longer(self.forward_seconds),
+                "backward_seconds": longer(self.backward_seconds),
+                "gradients": gradients,
+            }
+        )
 
     def compute_charges(self) -> Mapping[str, int]:
         """Return what each piece of the step costs, in picoseconds, for `sim.Cluster`.

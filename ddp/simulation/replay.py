@@ -10,7 +10,7 @@
     reducer                                        virtual time
     LaunchBucket                               →   the collective joins the communicator's queue
     AwaitBucket                                →   the step waits for it
-    UpdateBucket                               →   nothing: the optimizer costs no time
+    UpdateBucket                               →   nothing: what an optimizer takes is counted at the end
     FinishBackward                             →   nothing is in flight any more
 
 What a step is, and what is assumed: `ddp.simulation.simulated_step`.
@@ -44,6 +44,7 @@ from ddp.reduction.strategies.plan import ALL_GATHER, REDUCE_SCATTER, Plan
 from ddp.reduction.strategies.strategy import Barrier, Strategy
 from ddp.reduction.timings import BucketRun
 from ddp.simulation.communication import StepQueue
+from ddp.simulation.losses import NO_LOSSES, Losses
 from sim.trace import Trace
 
 SimProcess = Generator[simpy.Event, Any, None]
@@ -81,6 +82,7 @@ class Replay:
         strategy: Strategy,
         queue: StepQueue,
         num_ranks: int,
+        losses: Losses = NO_LOSSES,
     ) -> None:
         self.env = env
         self.profile = profile
@@ -88,6 +90,8 @@ class Replay:
         self.strategy = strategy
         self.queue = queue
         self.num_ranks = num_ranks
+        self.losses = losses
+        self.lag_ps = 0  # by which this backward pass is behind the profile
         self.reducer = Reducer(plan, strategy, [gradient.name for gradient in profile.gradients])
         self.in_flight: dict[int, simpy.Process] = {}
         self.runs: list[BucketRun] = []
@@ -104,15 +108,19 @@ class Replay:
             yield from self.compute("backward", int(self.env.now) + profile.backward_ps)
         yield from self.compute("forward", int(self.env.now) + profile.forward_ps)
         began_ps = self.backward_ps = int(self.env.now)
+        self.lag_ps = 0
         yield from self.feed(BackwardBegan())
         for index in order:
             gradient = profile.gradients[index]
-            yield from self.compute(f"gradient:{gradient.name}", began_ps + gradient.ready_ps)
+            yield from self.compute(f"gradient:{gradient.name}", began_ps + self.lag_ps + gradient.ready_ps)
+            yield from self.copy(f"copy:{gradient.name}", gradient.nbytes)
             yield from self.feed(GradReady(index))
-        yield from self.compute("backward", began_ps + profile.backward_ps)
-        yield from self.feed(BackwardEnded())
+        yield from self.compute("backward", began_ps + self.lag_ps + profile.backward_ps)
+        yield from self.end_backward()
         if self.reducer.phase is Phase.HOLDING:
             yield from self.feed(OptimizerStepped())
+        shards = self.num_ranks if self.strategy.shards_update else 1
+        yield from self.compute("optimizer", int(self.env.now) + self.losses.optimizer_ps // shards)
         self.time_ps = int(self.env.now)
         if self.strategy.barrier is Barrier.USE:
             yield from self.next_forward()
@@ -128,11 +136,40 @@ class Replay:
         yield from self.compute("forward", int(self.env.now) + self.profile.forward_ps - done_ps)
 
     def compute(self, name: str, until_ps: int) -> SimProcess:
-        """Let the time until *until_ps* pass with computation."""
+        """Let the time until *until_ps* pass with computation, and longer if communication slows it down."""
         start_ps = int(self.env.now)
         if until_ps > start_ps:
-            yield self.env.timeout(until_ps - start_ps)
-            self.trace.span(0, "compute", name, start_ps, until_ps)
+            yield from self.spend(until_ps - start_ps)
+            self.trace.span(0, "compute", name, start_ps, int(self.env.now))
+
+    def spend(self, work_ps: int) -> SimProcess:
+        """Let *work_ps* of computation pass, which takes longer while a collective is under way."""
+        start_ps, slower, left_ps = int(self.env.now), self.losses.contention, work_ps
+        while slower > 1 and left_ps and (under_way := self.under_way()):
+            since_ps = int(self.env.now)
+            done = self.env.timeout(-(-left_ps * slower.numerator // slower.denominator))
+            yield done | self.env.any_of(under_way)
+            passed_ps = int(self.env.now) - since_ps
+            left_ps = 0 if done.processed else left_ps - passed_ps * slower.denominator // slower.numerator
+        if left_ps:
+            yield self.env.timeout(left_ps)
+        self.lag_ps += int(self.env.now) - start_ps - work_ps
+
+    def under_way(self) -> list[simpy.Process]:
+        """Return the collectives that have been launched and are not done."""
+        return [process for process in self.in_flight.values() if process.is_alive]
+
+    def copy(self, name: str, nbytes: int) -> SimProcess:
+        """Copy gradients into a bucket or out of it, if that is counted."""
+        copy_ps = self.losses.copy_ps(nbytes)
+        self.lag_ps += copy_ps
+        yield from self.compute(name, int(self.env.now) + copy_ps)
+
+    def end_backward(self) -> SimProcess:
+        """Hand back what has arrived, and obey the reducer, which as a rule waits for what has not."""
+        arrived = [run for run in self.runs if not self.in_flight[run.bucket].is_alive]
+        yield from self.copy("copy back", sum(run.nbytes for run in arrived))
+        yield from self.feed(BackwardEnded())
 
     def feed(self, event: Event) -> SimProcess:
         """Tell the reducer and obey its commands."""
@@ -157,6 +194,7 @@ class Replay:
         self.runs[place] = replace(run, exposed_ps=run.exposed_ps + now_ps - since_ps)
         if now_ps > since_ps:
             self.note(f"wait for {run.collective}", "wait", run, since_ps, now_ps)
+        yield from self.copy(f"copy back:{bucket}", 0 if self.strategy.updates_parameters else run.nbytes)
 
     def carry(self, bucket: int, collective: str) -> Generator[simpy.Event, Any, int]:
         """Take a bucket through the queue, report that it has arrived, and return the place of its record."""
@@ -166,6 +204,8 @@ class Replay:
         place = len(self.runs)
         self.runs.append(run)
 
+        if self.losses.launch_ps:
+            yield self.env.timeout(self.losses.launch_ps)
         span: CallSpan = yield self.queue.launch(collective, run.nbytes)
         self.runs[place] = replace(run, start_ps=span.start_ps, end_ps=span.end_ps)
         self.note(collective, "communication", run, span.start_ps, span.end_ps)

@@ -6,14 +6,16 @@ from there on everything repeats: the step is the time from the end of one forwa
 
 Assumptions: every rank computes exactly as the profile says, so one reducer stands for all and the
 ranks launch together, but for late ones, which do everything so much later; buckets are those of a
-steady state, in ready order; communication and computation do not slow each other down; the optimizer
-costs nothing; a forward pass mirrors the backward pass (`ddp.simulation.replay.needs`).
+steady state, in ready order; a forward pass mirrors the backward pass (`ddp.simulation.replay.needs`).
+Unless losses are asked for (`ddp.simulation.losses`), communication and computation do not slow each other
+down, and the optimizer costs nothing.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -36,10 +38,12 @@ from ddp.reduction.strategies.plan import Layout, LinearCost, PassTiming, calibr
 from ddp.reduction.strategies.strategy import Barrier
 from ddp.reduction.timings import BucketRun
 from ddp.simulation.communication import Communication, communication_on, name_of
+from ddp.simulation.losses import losses_on
 from ddp.simulation.progress import on_calls
 from ddp.simulation.replay import Replay, needs
 from ddp.simulation.step_model import StepModel
 from ddp.simulation.step_run import StepRun
+from sim.hardware import Device
 from sim.scenario import Scenario
 from sim.scenario.conditions import Condition
 from sim.topology import Topology
@@ -65,6 +69,8 @@ def simulate_step(
     protocol: NcclProtocol | None = None,
     model: Model = "links",
     transport_model: str | TransportModel = "ideal",
+    losses: str | Sequence[str] = (),
+    device: str | Device | None = None,
 ) -> StepRun:
     """Predict one data-parallel training step on all ranks of *topology*.
 
@@ -88,6 +94,10 @@ def simulate_step(
             expects of its *algorithm* of that name, or of what it would choose (``auto``).
         transport_model: how a step of a program is completed, ``ideal``, ``gloo`` or ``nccl`` (see
             `collectives.execution.transport_model`).
+        losses: what a step loses besides the time of its messages, by the names of its terms, or ``all``
+            (see `ddp.simulation.losses`).
+        device: on which a rank computes, for *losses*: a name, a file or a `sim.Device`; by default what the
+            network's hardware says.
 
     Raises:
         NotSupportedError: a rank is slow, so that one reducer cannot stand for all; or the model does not
@@ -96,7 +106,7 @@ def simulate_step(
         ConditionError: a condition that cannot be on *topology*.
         LinkFailedError: a message was lost with a link; names the messages.
         ReducerError: the strategy broke a rule.
-        BucketingError, UnknownStrategyError, UnknownAlgorithmError: an argument is wrong.
+        BucketingError, UnknownStrategyError, UnknownLossError, UnknownAlgorithmError: an argument is wrong.
     """
     if protocol is not None:
         topology = with_protocol(topology, protocol)
@@ -106,7 +116,20 @@ def simulate_step(
             "simulate_step: one reducer stands for all ranks, which must compute equally fast; leave out "
             f"the factor of {scenario.slowest}, or run a script with collectives.virtual.run"
         )
-    asked = StepModel(overhead, arrival_overhead, reduction_bandwidth, protocol, model, transport_model)
+    asked = StepModel(
+        overhead,
+        arrival_overhead,
+        reduction_bandwidth,
+        protocol,
+        model,
+        transport_model,
+        (losses,) if isinstance(losses, str) else tuple(losses),
+        device,
+    )
+    lost = losses_on(asked, topology, profile, algorithm)
+    if lost.model is not None:
+        algorithm = "auto" if lost.model == "measured" else algorithm
+        asked = replace(asked, model=lost.model)
     counted = asked.running(algorithm)
     transport = counted.transport.name
     on_call = counted.transport.progress == "calls"
@@ -118,6 +141,9 @@ def simulate_step(
         )
     communication, overlap = communication_on(scenario, algorithm, counted), resolve_strategy(strategy)
     name_of_algorithm = name_of(algorithm)
+    compute_ps = profile.compute_ps * overlap.num_passes
+    alone_ps = max(compute_ps + lost.optimizer_ps, lost.input_alone_ps)
+    profile = profile.slowed(lost.late)
     order = profile.ready_order()
     itemsize = math.gcd(*(g.nbytes // g.numel for g in profile.gradients if g.numel)) or 1
     limits = bucket_limits(bucket_cap_mb, bucket_cap_mb_list)
@@ -127,7 +153,7 @@ def simulate_step(
         cost = _cost(communication, topology.num_ranks, name, itemsize) if overlap.needs_timing else None
         plan = overlap.plan(_layout(profile, limits, order, cost))
         queue = communication.queue(env, name, itemsize, attention)
-        replay = Replay(env, profile, plan, overlap, queue, topology.num_ranks)
+        replay = Replay(env, profile, plan, overlap, queue, topology.num_ranks, lost)
         run_until(env, env.process(replay.step(order)))
         return replay
 
@@ -137,11 +163,11 @@ def simulate_step(
         return replayed(name, None)
 
     replay, name = with_engine(engine, attempt)
-    used = name if model == "links" else CLOSED_FORM
+    used = name if counted.model == "links" else CLOSED_FORM
     runs = tuple(replay.runs)
-    compute_ps = profile.compute_ps * overlap.num_passes
     floor = _floor_ps(profile, compute_ps, runs, overlap, scenario.at_best, communication.in_switches)
-    time_ps = max(replay.time_ps, compute_ps + max(scenario.delays_ps.values(), default=0))
+    late_ps = max(scenario.delays_ps.values(), default=0)
+    time_ps = max(replay.time_ps, compute_ps + late_ps, lost.input_ps)
     check_floor(time_ps, floor, f"a step of {profile.name} with {name_of_algorithm} on {topology.name}")
     replay.trace.metadata.update(
         profile=profile.name,
@@ -152,7 +178,18 @@ def simulate_step(
         model=str(counted),
         note="rank 0 stands for all",
     )
-    return StepRun(time_ps, compute_ps, floor, runs, used, replay.trace, model, transport)
+    return StepRun(
+        time_ps,
+        compute_ps,
+        floor,
+        runs,
+        used,
+        replay.trace,
+        counted.model,
+        transport,
+        alone_ps=alone_ps,
+        losses=lost.terms,
+    )
 
 
 def compute_charges(profile: Profile, strategy: str | Strategy) -> dict[str, int]:

@@ -6,7 +6,8 @@ closed forms hold exactly.  Whatever else is counted is asked for by name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from collectives.catalogue.native import by_itself
@@ -14,6 +15,7 @@ from collectives.catalogue.selectors import NATIVE
 from collectives.execution.transport_model import TransportModel, transport_model
 from collectives.models.nccl.constants import NcclProtocol
 from collectives.simulation.closed_forms import Model
+from sim.hardware import Device
 from sim.scenario.rank_overhead import RankOverhead
 from sim.units import Quantity
 
@@ -30,6 +32,8 @@ class StepModel:
         model: ``links``, where programs run on the links; or a closed form (see
             `collectives.simulation.closed_forms`), by which each bucket takes its time, one after another.
         transport_model: how a step of a program is completed (see `collectives.execution.transport_model`).
+        losses: terms of what a step loses besides the time of its messages (see `ddp.simulation.losses`).
+        device: on which a rank computes, for *losses*; None: what the network's hardware says.
     """
 
     overhead: Quantity = 0
@@ -38,6 +42,8 @@ class StepModel:
     protocol: NcclProtocol | None = None
     model: Model = "links"
     transport_model: str | TransportModel = "ideal"
+    losses: tuple[str, ...] = ()
+    device: str | Device | None = None
 
     @property
     def transport(self) -> TransportModel:
@@ -52,7 +58,7 @@ class StepModel:
     def is_ideal(self) -> bool:
         """Whether nothing but the network is counted, so that figures are those of `IDEAL`."""
         as_ideal = replace(self.transport, name=IDEAL.transport.name) == IDEAL.transport
-        counts = self.protocol is not None or self.model != "links"
+        counts = self.protocol is not None or self.model != "links" or bool(self.losses)
         return as_ideal and self.rank_overhead().is_free and not counts
 
     def running(self, algorithm: object) -> StepModel:
@@ -73,12 +79,19 @@ class StepModel:
 
     def options(self) -> dict[str, Any]:
         """Return the same as keyword arguments of `ddp.simulation.simulated_step.simulate_step`."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {own.name: getattr(self, own.name) for own in fields(self)}
 
-    def __str__(self) -> str:
-        """Return in words what is counted, for reports."""
+    def of_a_collective(self) -> dict[str, Any]:
+        """Return what of it a collective has, as arguments of `collectives.simulation.simulate`."""
+        options = self.options()
+        del options["losses"], options["device"]
+        return options
+
+    def in_words(self, losses: Sequence[str]) -> str:
+        """Return what is counted, for reports; *losses* are the terms that ``all`` has come to."""
+        lost = [f"losses: {', '.join(losses)}"] if losses else []
         if self.model != "links":
-            return f"each bucket by the closed form {self.model}"
+            return "; ".join([f"each bucket by the closed form {self.model}", *lost])
         parts = [f"transport model {self.transport.name}"]
         if self.overhead:
             parts.append(f"{self.overhead} of overhead for each message on either side")
@@ -88,7 +101,11 @@ class StepModel:
             parts.append(f"reduction at {self.reduction_bandwidth}")
         if self.protocol is not None:
             parts.append(f"protocol {self.protocol}")
-        return ", ".join(parts)
+        return "; ".join([", ".join(parts), *lost])
+
+    def __str__(self) -> str:
+        """Return what is counted, as it was asked for."""
+        return self.in_words(self.losses)
 
 
 IDEAL = StepModel()

@@ -24,6 +24,8 @@ class StepRun:
         trace: compute and communication; rank 0 stands for all.
         model: of the communication: ``links``, or the name of a closed form.
         transport_model: how steps of programs were completed.
+        alone_ps: what the step takes on one rank that trains alone, by the same terms; None: *compute_ps*.
+        losses: terms that were counted besides the time of the messages.
     """
 
     time_ps: int
@@ -34,6 +36,8 @@ class StepRun:
     trace: Trace
     model: str = "links"
     transport_model: str = "ideal"
+    alone_ps: int | None = None
+    losses: tuple[str, ...] = ()
 
     @property
     def seconds(self) -> float:
@@ -52,7 +56,7 @@ class StepRun:
 
     @property
     def exposed_seconds(self) -> float:
-        """Communication that is not hidden behind computation."""
+        """Length of the step beyond that of its computation: communication that is not hidden, and losses."""
         return to_seconds(self.time_ps - self.compute_ps)
 
     @property
@@ -62,8 +66,9 @@ class StepRun:
 
     @property
     def efficiency(self) -> float:
-        """Compute over length of the step: 1 where adding ranks costs nothing (weak scaling)."""
-        return self.compute_ps / self.time_ps if self.time_ps else 1.0
+        """The step of one rank alone over this one: 1 where adding ranks costs nothing (weak scaling)."""
+        alone_ps = self.compute_ps if self.alone_ps is None else self.alone_ps
+        return alone_ps / self.time_ps if self.time_ps else 1.0
 
     @property
     def num_buckets(self) -> int:

@@ -253,7 +253,7 @@ class Search:
                 topology=self._topology,
                 nbytes=nbytes,
                 engine=self._engine,
-                **self._model.options(),
+                **self._model.of_a_collective(),
             )
             points.append((nbytes, run.time_ps))
         cost = LinearCost.through(*points) if points[0][0] < points[1][0] else LinearCost(points[1][1], 0)

@@ -10,8 +10,13 @@ import typer
 from testbed.errors import UsageError, reporting_errors
 from testbed.options.arguments import parse_rank_powers
 from testbed.options.software import (
+    ALL as ALL_LOSSES,
+)
+from testbed.options.software import (
     ArrivalOverhead,
+    Losses,
     ModelName,
+    OnDevice,
     Overhead,
     Protocol,
     ReductionBandwidth,
@@ -72,6 +77,8 @@ def scale(
     protocol: Protocol = None,
     model: StepModelName = ModelName.LINKS,
     transport_model: TransportModel = None,
+    losses: Losses = ALL_LOSSES,
+    device: OnDevice = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it too: .png, .svg or .pdf.")
     ] = None,
@@ -81,7 +88,7 @@ def scale(
 
     The reducer that trains is replayed in virtual time, with the compute times of a profile: ideally, with
     nothing but the network, and as a real run is expected to be, over the transport that it would use (nccl
-    where the network names GPUs, else gloo) and with what the options count.
+    where the network names GPUs, else gloo), with what it loses besides and what the options count.
     """
     from collectives.catalogue.selectors import check_choice
     from ddp.profiles import load_profile
@@ -105,6 +112,8 @@ def scale(
         protocol=protocol,
         model=model,
         transport_model=transport_model,
+        losses=losses,
+        device=device,
     )
     if plot is not None:
         from testbed.output.figure import check_plot

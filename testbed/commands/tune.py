@@ -9,8 +9,11 @@ import typer
 
 from testbed.errors import UsageError, reporting_errors
 from testbed.options.software import (
+    NONE,
     ArrivalOverhead,
+    Losses,
     ModelName,
+    OnDevice,
     Overhead,
     Protocol,
     ReductionBandwidth,
@@ -59,6 +62,8 @@ def tune(
     protocol: Protocol = None,
     model: StepModelName = ModelName.LINKS,
     transport_model: TransportModel = None,
+    losses: Losses = NONE,
+    device: OnDevice = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the curve too: .png, .svg or .pdf.")
     ] = None,
@@ -96,6 +101,8 @@ def tune(
         protocol=protocol,
         model=model,
         transport_model=transport_model,
+        losses=losses,
+        device=device,
     )
     search: Search
     with progress() as advance:

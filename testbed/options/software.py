@@ -13,11 +13,15 @@ if TYPE_CHECKING:
     from sim.topology import Topology
 
 
+ALL, NONE = "all", "none"
+
+
 class ModelName(StrEnum):
     """What a time follows from."""
 
     LINKS = "links"
     NCCL = "nccl"
+    MEASURED = "measured"
 
 
 class ProtocolName(StrEnum):
@@ -55,7 +59,25 @@ Protocol: TypeAlias = Annotated[
 StepModelName: TypeAlias = Annotated[
     ModelName,
     typer.Option(
-        "--model", help="links: messages share links; nccl: each bucket takes what NCCL expects of it."
+        "--model",
+        help="links: messages share links; nccl: each bucket takes what NCCL expects of it; measured: what "
+        "tables in the network's file say.",
+    ),
+]
+Losses: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="LIST",
+        help="What a step loses besides, separated by commas: contention, late, launches, copies, optimizer, "
+        "rate, input:time=80ms; all: those that apply; none.",
+    ),
+]
+OnDevice: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME|FILE",
+        help="On which a rank computes, for --losses; by default that of the network's hardware.",
     ),
 ]
 TransportModel: TypeAlias = Annotated[
@@ -72,6 +94,8 @@ def step_model(
     protocol: ProtocolName | None,
     model: ModelName,
     transport_model: TransportModelName | None,
+    losses: str,
+    device: str | None,
 ) -> StepModel:
     """Return what the options ask to be counted; a transport that is not named is ideal."""
     from ddp.simulation.step_model import StepModel
@@ -83,6 +107,8 @@ def step_model(
         protocol=None if protocol is None else protocol.value,
         model=model.value,
         transport_model=(transport_model or TransportModelName.IDEAL).value,
+        losses=tuple(name for name in losses.split(",") if name not in ("", NONE)),
+        device=device,
     )
 
 

@@ -39,7 +39,9 @@ class Point:
         exposed_seconds_expected: of it, in which communication keeps the compute waiting.
         efficiency_expected: compute over the iteration that is expected.
         transport_model: of what is expected: the transport that a real run would use, or that was asked for.
-        expected: what is counted in what is expected, in words.
+        model: by which buckets are timed in what is expected: ``links`` or the name of a closed form.
+        losses: terms that are counted in it besides (see `ddp.simulation.losses`).
+        expected: all that is counted in it, in words.
     """
 
     profile: str
@@ -55,6 +57,8 @@ class Point:
     exposed_seconds_expected: float
     efficiency_expected: float
     transport_model: str
+    model: str
+    losses: tuple[str, ...]
     expected: str
 
     @property
@@ -89,7 +93,9 @@ class Point:
             exposed_seconds_expected=real.exposed_seconds,
             efficiency_expected=real.efficiency,
             transport_model=asked.transport.name,
-            expected=str(model),
+            model=real.model,
+            losses=real.losses,
+            expected=model.in_words(real.losses),
         )
 
 

@@ -107,9 +107,9 @@ def test_what_is_expected_stands_beside_what_is_ideal(uniform: Path) -> None:
     arguments = ["scale", "--profile", str(uniform), "--network", "dgx-a100", "--ranks", "64"]
     counting = ["--overhead", "20us", "--reduction-bandwidth", "100GB/s"]
 
-    plain = CliRunner().invoke(app, [*arguments, "--json"])
-    counted = CliRunner().invoke(app, [*arguments, *counting, "--json"])
-    table = CliRunner().invoke(app, [*arguments, *counting])
+    plain = CliRunner().invoke(app, [*arguments, "--losses", "none", "--json"])
+    counted = CliRunner().invoke(app, [*arguments, "--losses", "none", *counting, "--json"])
+    table = CliRunner().invoke(app, [*arguments, "--losses", "none", *counting])
 
     assert plain.exit_code == counted.exit_code == table.exit_code == 0, plain.stderr + counted.stderr
     before, after = (json.loads(result.stdout)["rows"] for result in (plain, counted))
@@ -125,6 +125,7 @@ def test_what_is_expected_stands_beside_what_is_ideal(uniform: Path) -> None:
 
 def test_nccls_own_times_are_expected_where_they_are_asked_for(uniform: Path) -> None:
     arguments = ["scale", "--profile", str(uniform), "--ranks", "16", "--model", "nccl", "--json"]
+    arguments += ["--losses", "none"]
 
     known = CliRunner().invoke(app, [*arguments, "--network", "dgx-h100"])
     unknown = CliRunner().invoke(app, [*arguments, "--network", "switch-100g"])
@@ -141,7 +142,8 @@ def test_where_no_gpu_is_named_a_real_run_is_expected_to_go_over_gloo(uniform: P
     arguments = ["scale", "--profile", str(uniform), "--network", "ethernet-25g", "--ranks", "4,64"]
 
     default = CliRunner().invoke(app, [*arguments, "--json"])
-    ideal = CliRunner().invoke(app, [*arguments, "--transport-model", "ideal", "--json"])
+    nothing = ["--transport-model", "ideal", "--losses", "none"]
+    ideal = CliRunner().invoke(app, [*arguments, *nothing, "--json"])
     table = CliRunner().invoke(app, arguments)
 
     rows = json.loads(default.stdout)["rows"]
@@ -152,4 +154,20 @@ def test_where_no_gpu_is_named_a_real_run_is_expected_to_go_over_gloo(uniform: P
     without = json.loads(ideal.stdout)["rows"]
     assert [row["efficiency"] for row in without] == [row["efficiency_expected"] for row in without]
     assert [row["efficiency"] for row in without] == [row["efficiency"] for row in rows]
-    assert "Expected on ethernet-25g, 4 ranks: transport model gloo." in " ".join(table.stdout.split())
+    assert "Expected on ethernet-25g, 4 ranks: transport model gloo; losses: late." in " ".join(
+        table.stdout.split()
+    )
+
+
+def test_all_losses_that_apply_are_expected_unless_others_are_named(uniform: Path) -> None:
+    arguments = ["scale", "--profile", str(uniform), "--network", "dgx-h100", "--ranks", "16", "--json"]
+
+    default = json.loads(CliRunner().invoke(app, arguments).stdout)["rows"]
+    late = json.loads(CliRunner().invoke(app, [*arguments, "--losses", "late,copies"]).stdout)["rows"]
+    wrong = CliRunner().invoke(app, [*arguments, "--losses", "lateness"])
+
+    assert default[0]["losses"] == ["rate", "contention", "late", "copies", "optimizer"]
+    assert late[0]["losses"] == ["late", "copies"]
+    assert [row["efficiency"] for row in default] == [row["efficiency"] for row in late]
+    assert wrong.exit_code == 2
+    assert "expected all or one of" in wrong.stderr

@@ -1,0 +1,263 @@
+"""Losses of a training step besides the time of its messages, each a term that is counted by name.
+
+    contention   while a collective is under way, computation takes longer (SMs, memory bandwidth)
+    late         the slowest of p ranks computes longer than the mean by the expected maximum of p normal
+                 deviations (`expected_maximum`)
+    launches     each collective begins when NCCL has launched its kernel
+    copies       gradients are copied into their buckets and back, at the memory's bandwidth
+    optimizer    parameters are updated after the last wait, at the memory's bandwidth
+    input        the host prepares the next batches beside the step, which ends no sooner:
+                 ``input:time=80ms``, for all ranks of a full node
+    rate         a bucket takes what was measured of its size, where the network's file says that, else what
+                 NCCL expects of its algorithm of that name (ring, tree, auto, native)
+
+The constants are those of `sim.files.loss_table`, with their sources; launches takes NCCL's own (``baseLat``
+in ``src/graph/tuning.cc``), and the memory's bandwidth is that of the device.  A term that does not apply is
+refused with the reason; ``all`` takes those that do.
+
+Assumed: contention is the same for every kernel; the ranks' deviations are independent, normal, and last a
+step or longer; an optimizer of a sharded strategy updates its part at the end, as all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from statistics import NormalDist
+from types import MappingProxyType
+
+import numpy as np
+
+from collectives.errors import NotSupportedError
+from collectives.models.nccl.constants import NCCL_2_30
+from collectives.simulation.closed_forms import NCCL_NAMES, Model
+from ddp.errors import UnknownLossError
+from ddp.profiles import Profile
+from ddp.simulation.step_model import StepModel
+from sim.files.device_file import load_device
+from sim.files.loss_table import loss_table
+from sim.hardware import Device
+from sim.topology import Topology
+from sim.units import SECOND, parse_time
+
+ALL = "all"
+DEVICES = MappingProxyType({"volta": "v100", "ampere": "a100", "hopper": "h100"})
+"""The device file of a generation of GPUs."""
+
+_US = 10**6
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What a step loses, settled for a network and a profile; the default is nothing.
+
+    Attributes:
+        terms: that are counted.
+        contention: how many times as long computation takes while a collective is under way.
+        late: how many times as long the slowest rank computes as the mean.
+        launch_ps: from a collective's launch until it begins.
+        copy_bandwidth: bytes of gradients that are copied a second, one way; None: copying takes no time.
+        optimizer_ps: what the optimizer takes for all parameters.
+        input_ps: below which no step is, for the host prepares the next batches meanwhile.
+        input_alone_ps: the same where one rank has its node for itself.
+        model: the closed form by which the library's own choice is timed; None: as was asked for.
+    """
+
+    terms: tuple[str, ...] = ()
+    contention: Fraction = Fraction(1)
+    late: Fraction = Fraction(1)
+    launch_ps: int = 0
+    copy_bandwidth: int | None = None
+    optimizer_ps: int = 0
+    input_ps: int = 0
+    input_alone_ps: int = 0
+    model: Model | None = None
+
+    def copy_ps(self, nbytes: int) -> int:
+        """Return what copying so many bytes of gradients takes, one way."""
+        return 0 if self.copy_bandwidth is None else -(-nbytes * SECOND // self.copy_bandwidth)
+
+
+NO_LOSSES = Losses()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a term is settled for.
+
+    Attributes:
+        topology: the network, of at least two ranks.
+        profile: what a rank computes.
+        model: what is counted of the communication otherwise.
+        given_device: what a rank computes on; None: what the network's hardware says.
+        algorithm: of all-reduce.
+        parameters: of the term, by name, as they are written.
+    """
+
+    topology: Topology
+    profile: Profile
+    model: StepModel
+    given_device: Device | None
+    algorithm: object
+    parameters: Mapping[str, str]
+
+    @property
+    def device(self) -> Device:
+        """What a rank computes on.
+
+        Raises:
+            NotSupportedError: nobody says.
+        """
+        if self.given_device is not None:
+            return self.given_device
+        hardware = self.topology.hardware
+        name = None if hardware is None else DEVICES.get(hardware.generation)
+        if name is None:
+            raise NotSupportedError(
+                f"{self.topology.name} does not say on what its ranks compute; name a device, such as a100"
+            )
+        return load_device(name)
+
+
+def _contention(losses: Losses, setting: Setting) -> Losses:
+    if setting.model.transport.progress == "calls":
+        raise NotSupportedError(
+            "its constant is of collectives that go on by themselves on a GPU; over gloo they go on when "
+            "their rank calls"
+        )
+    return replace(losses, contention=loss_table().contention)
+
+
+def _late(losses: Losses, setting: Setting) -> Losses:
+    deviations = Fraction(round(expected_maximum(setting.topology.num_ranks) * 10**6), 10**6)
+    return replace(losses, late=1 + deviations * loss_table().late_deviation)
+
+
+def _launches(losses: Losses, setting: Setting) -> Losses:
+    if setting.model.transport.progress == "calls":
+        raise NotSupportedError("its constant is NCCL's; over gloo take overhead= of each message")
+    if setting.model.model != "links" or losses.model is not None:
+        raise NotSupportedError("the closed form of a bucket's time has its launch in it")
+    return replace(losses, launch_ps=round(NCCL_2_30.base_latency["Ring"]["Simple"] * _US))
+
+
+def _copies(losses: Losses, setting: Setting) -> Losses:
+    each_way = Fraction(loss_table().copy_accesses, 2)
+    return replace(losses, copy_bandwidth=int(setting.device.memory_bandwidth / each_way))
+
+
+def _optimizer(losses: Losses, setting: Setting) -> Losses:
+    nbytes = sum(4 * gradient.numel for gradient in setting.profile.gradients)  # states are kept in float32
+    moved = nbytes * loss_table().optimizer_accesses
+    return replace(losses, optimizer_ps=-(-moved * SECOND // setting.device.memory_bandwidth))
+
+
+def _input(losses: Losses, setting: Setting) -> Losses:
+    if "time" not in setting.parameters:
+        raise NotSupportedError("it needs the time in which a node prepares its batches: input:time=80ms")
+    time_ps = parse_time(setting.parameters["time"], "losses: input: time")
+    per_node = setting.topology.ranks_per_node
+    busy = min(per_node, setting.topology.num_ranks)
+    return replace(losses, input_ps=time_ps * busy // per_node, input_alone_ps=time_ps // per_node)
+
+
+def _rate(losses: Losses, setting: Setting) -> Losses:
+    if setting.model.model != "links":
+        raise NotSupportedError(f"model={setting.model.model!r} has the rate of a bucket's size in it")
+    if setting.model.transport.progress == "calls":
+        raise NotSupportedError("it is of the vendor's library on GPUs; over gloo the programs are simulated")
+    if setting.algorithm not in NCCL_NAMES:
+        raise NotSupportedError(
+            f"it is of what NCCL runs, not of {setting.algorithm}; take one of {', '.join(NCCL_NAMES)}"
+        )
+    if setting.topology.measured:
+        return replace(losses, model="measured")
+    if setting.topology.hardware is None:
+        raise NotSupportedError(
+            f"{setting.topology.name} has neither [[measured]] tables nor a [hardware] table in its file"
+        )
+    return replace(losses, model="nccl")
+
+
+TERMS: Mapping[str, Callable[[Losses, Setting], Losses]] = MappingProxyType(
+    {
+        "rate": _rate,
+        "contention": _contention,
+        "late": _late,
+        "launches": _launches,
+        "copies": _copies,
+        "optimizer": _optimizer,
+        "input": _input,
+    }
+)
+"""The terms by name, in the order in which they are settled."""
+
+
+def losses_on(model: StepModel, topology: Topology, profile: Profile, algorithm: object) -> Losses:
+    """Return what a step of *profile* on *topology* loses by the terms that *model* names.
+
+    Args:
+        model: the terms, such as ``late`` or ``input:time=80ms``, where ``all`` is those that apply; and what
+            is counted of the communication otherwise.
+        topology: the network.
+        profile: what a rank computes.
+        algorithm: of all-reduce.
+
+    Raises:
+        UnknownLossError: there is no such term, or it has no such parameter.
+        NotSupportedError: a term that was named does not apply; says why.
+        DeviceFileError: there is no such device.
+    """
+    wanted = dict(_parsed(name) for name in model.losses)
+    if not wanted:
+        return NO_LOSSES
+    own = load_device(model.device) if isinstance(model.device, str) else model.device
+    losses = NO_LOSSES
+    for name, term in TERMS.items():
+        if name not in wanted and ALL not in wanted:
+            continue
+        setting = Setting(topology, profile, model, own, algorithm, wanted.get(name, {}))
+        try:
+            losses = term(losses, setting)
+        except NotSupportedError as error:
+            if name in wanted:
+                raise NotSupportedError(f"losses: {name}: {error}") from None
+            continue
+        losses = replace(losses, terms=(*losses.terms, name))
+    return losses if topology.num_ranks > 1 else _alone(losses)
+
+
+def _alone(losses: Losses) -> Losses:
+    """Return what of *losses* one rank has that trains without others."""
+    return Losses(losses.terms, optimizer_ps=losses.optimizer_ps, input_ps=losses.input_alone_ps)
+
+
+def _parsed(text: str) -> tuple[str, dict[str, str]]:
+    name, _, given = text.partition(":")
+    parameters = dict(item.partition("=")[::2] for item in given.split(",") if item)
+    if name != ALL and name not in TERMS:
+        raise UnknownLossError(f"losses: unknown term {name!r}; expected all or one of {', '.join(TERMS)}")
+    own = ("time",) if name == "input" else ()
+    for parameter in parameters:
+        if parameter not in own:
+            has = f"it has {', '.join(own)}" if own else "it has none"
+            raise UnknownLossError(f"losses: {name} has no parameter {parameter!r}; {has}")
+    return name, parameters
+
+
+@cache
+def expected_maximum(count: int) -> float:
+    """Return the expected maximum of *count* independent standard normal variables.
+
+    Source: E[max] is the integral of 1 - F(x)^n over x > 0 less that of F(x)^n over x < 0; David and
+    Nagaraja, "Order Statistics", 3rd edition, section 3.1.
+    """
+    grid = np.linspace(0.0, 10.0, 4001)
+    normal = NormalDist()
+    above = 1 - np.array([normal.cdf(x) for x in grid]) ** count
+    below = np.array([normal.cdf(-x) for x in grid]) ** count
+    width = float(grid[1])
+    inner = above - below
+    return width * float(inner.sum() - (inner[0] + inner[-1]) / 2)

@@ -1,0 +1,51 @@
+"""Constants of what training loses besides the time of its messages, in ``losses.toml`` beside this file.
+
+They are facts about devices and software, not about one model or network, so whatever predicts a step or a
+device's kernels beside communication takes them from here.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from importlib import resources
+
+
+@dataclass(frozen=True)
+class LossTable:
+    """The constants, and where each is from.
+
+    Attributes:
+        contention: how many times as long a computation takes while a collective is under way.
+        late_deviation: standard deviation of a rank's computing time, relative to its mean.
+        copy_accesses: how often a gradient's bytes are read or written on the way to its bucket and back.
+        optimizer_accesses: how often a parameter's bytes are read or written by an optimizer.
+        sources: of each, by the name of its table.
+    """
+
+    contention: Fraction
+    late_deviation: Fraction
+    copy_accesses: int
+    optimizer_accesses: int
+    sources: Mapping[str, str]
+
+
+@cache
+def loss_table() -> LossTable:
+    """Return the constants that ship."""
+    text = resources.files("sim").joinpath("files", "losses.toml").read_text("utf-8")
+    tables = tomllib.loads(text, parse_float=Fraction)
+    return LossTable(
+        contention=Fraction(tables["contention"]["slowdown"]),
+        late_deviation=Fraction(tables["late"]["deviation"]),
+        copy_accesses=tables["copies"]["accesses"],
+        optimizer_accesses=tables["optimizer"]["accesses"],
+        sources={
+            name: " ".join(table["source"].split())
+            for name, table in tables.items()
+            if isinstance(table, dict)
+        },
+    )

@@ -1,0 +1,175 @@
+"""What a step loses besides the time of its messages: each term equals its closed form."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise
+from math import pi, sqrt
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives import NotSupportedError
+from ddp import Profile, simulate_step
+from ddp.errors import UnknownLossError
+from ddp.reduction.bucketing import MIB
+from ddp.simulation.losses import TERMS, expected_maximum
+from sim import Device, load_device, load_network
+from sim.files.loss_table import loss_table
+from sim.topology import Topology
+
+MS = 10**9
+SWITCH = Topology.switch(num_ranks=8, bandwidth="100Gbps", latency="2us")
+DGX = load_network("dgx-h100").topology(16)
+PROFILE = Profile.uniform(num_buckets=4, bucket_bytes=MIB, seconds_per_bucket=0.001)
+DEVICE = Device("test", {}, memory_bandwidth=MIB * 1000)
+
+
+def test_without_losses_a_step_is_what_it_was() -> None:
+    step = simulate_step(PROFILE, topology=SWITCH)
+
+    assert step.losses == ()
+    assert step.efficiency == PROFILE.compute_ps / step.time_ps
+
+
+def test_computation_beside_communication_takes_longer_by_the_table() -> None:
+    slower = loss_table().contention
+    profile = Profile.uniform(num_buckets=2, bucket_bytes=100 * MIB, seconds_per_bucket=0.001)
+
+    step = simulate_step(
+        profile, topology=SWITCH, bucket_cap_mb=100, losses=["contention"], transport_model="nccl"
+    )
+
+    first, second = step.buckets  # the first is under way until after the second is complete
+    assert second.launched_ps - first.launched_ps == -(-MS * slower.numerator // slower.denominator)
+
+
+def test_what_is_computed_before_or_after_communication_is_not_slowed_down() -> None:
+    with_it = simulate_step(PROFILE, topology=SWITCH, strategy="after_backward", losses=["contention"])
+    without = simulate_step(PROFILE, topology=SWITCH, strategy="after_backward")
+
+    assert with_it.time_ps == without.time_ps
+
+
+def test_the_slowest_of_p_ranks_sets_the_pace() -> None:
+    step = simulate_step(PROFILE, topology=SWITCH, strategy="after_backward", losses=["late"])
+    ideal = simulate_step(PROFILE, topology=SWITCH, strategy="after_backward")
+
+    deviations = Fraction(round(expected_maximum(8) * 10**6), 10**6)
+    late_ps = PROFILE.compute_ps * deviations * loss_table().late_deviation
+    assert abs(step.time_ps - ideal.time_ps - late_ps) < 10
+    assert step.efficiency == PROFILE.compute_ps / step.time_ps
+
+
+def test_gradients_are_copied_into_buckets_and_back() -> None:
+    step = simulate_step(
+        PROFILE, topology=SWITCH, strategy="after_backward", losses=["copies"], device=DEVICE
+    )
+    ideal = simulate_step(PROFILE, topology=SWITCH, strategy="after_backward")
+
+    each_way_ps = 4 * 2 * MS  # of four MiB, read and written at 1000 MiB/s
+    assert step.time_ps - ideal.time_ps == 2 * each_way_ps
+
+
+def test_an_optimizer_follows_the_last_bucket_on_one_rank_and_on_many() -> None:
+    alone = simulate_step(
+        PROFILE,
+        topology=Topology.switch(num_ranks=1, bandwidth="1Gbps", latency="1us"),
+        losses=["optimizer"],
+        device=DEVICE,
+    )
+    step = simulate_step(PROFILE, topology=SWITCH, losses=["optimizer"], device=DEVICE)
+    ideal = simulate_step(PROFILE, topology=SWITCH)
+
+    assert alone.time_ps - PROFILE.compute_ps == step.time_ps - ideal.time_ps == 7 * 4 * MS
+    assert alone.efficiency == 1
+    assert step.efficiency == alone.time_ps / step.time_ps
+
+
+def test_a_step_ends_no_sooner_than_the_next_batches_are_ready() -> None:
+    busy = simulate_step(PROFILE, topology=DGX, losses=["input:time=80ms"])
+    idle = simulate_step(PROFILE, topology=DGX, losses=["input:time=1us"])
+
+    assert busy.time_ps == 80 * MS
+    assert busy.efficiency == pytest.approx(10 / 80)  # one of eight ranks of a node waits 10 ms
+    assert idle.time_ps == simulate_step(PROFILE, topology=DGX).time_ps
+
+
+def test_a_bucket_takes_what_nccl_expects_of_its_size() -> None:
+    step = simulate_step(PROFILE, topology=DGX, losses=["rate"])
+
+    assert step.buckets == simulate_step(PROFILE, topology=DGX, model="nccl").buckets
+    assert (step.model, step.engine) == ("nccl", "closed form")
+
+
+def test_a_collective_begins_when_its_kernel_has_been_launched() -> None:
+    step = simulate_step(PROFILE, topology=DGX, strategy="after_backward", losses=["launches"])
+
+    assert step.buckets[0].start_ps - step.buckets[0].launched_ps == 8_400_000
+
+
+@given(
+    st.lists(st.sampled_from([name for name in TERMS if name != "input"]), unique=True),
+    st.sampled_from(["wait_free", "after_backward", "dear", "zero1", "priority", "accumulate:k=2"]),
+    st.sampled_from([1, 8, 16]),
+)
+@settings(max_examples=30, deadline=None)
+def test_a_loss_never_shortens_a_step_of_programs(names: list[str], strategy: str, num_ranks: int) -> None:
+    names = [name for name in names if name != "rate"]
+    topology = load_network("dgx-h100").topology(num_ranks)
+
+    lost = simulate_step(PROFILE, topology=topology, strategy=strategy, losses=names, bucket_cap_mb=1)
+    ideal = simulate_step(PROFILE, topology=topology, strategy=strategy, bucket_cap_mb=1)
+
+    assert lost.time_ps >= ideal.time_ps
+    assert set(lost.losses) == set(names)
+    if num_ranks == 1:
+        assert lost.efficiency == 1
+
+
+def test_all_is_what_applies() -> None:
+    on_gpus = simulate_step(PROFILE, topology=DGX, losses="all")
+    over_gloo = simulate_step(PROFILE, topology=SWITCH, losses="all", transport_model="gloo")
+    by_ours = simulate_step(PROFILE, topology=DGX, losses="all", algorithm="hierarchical")
+
+    assert on_gpus.losses == ("rate", "contention", "late", "copies", "optimizer")
+    assert over_gloo.losses == ("late",)
+    assert by_ours.losses == ("contention", "late", "launches", "copies", "optimizer")
+
+
+@pytest.mark.parametrize(
+    ("losses", "options", "message"),
+    [
+        ("copies", {}, "switch does not say on what its ranks compute"),
+        ("input", {}, "input:time=80ms"),
+        ("rate", {}, "neither .* nor a .hardware. table"),
+        ("contention", {"transport_model": "gloo"}, "go on when their rank calls"),
+    ],
+)
+def test_a_term_that_was_named_and_does_not_apply_is_refused(
+    losses: str, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(NotSupportedError, match=f"losses: .*{message}"):
+        simulate_step(PROFILE, topology=SWITCH, losses=losses, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("losses", ["lat", "late:sigma=2", "input:seconds=1"])
+def test_unknown_terms_and_parameters_are_named(losses: str) -> None:
+    with pytest.raises(UnknownLossError, match=f"losses: .*{losses.partition(':')[0]}"):
+        simulate_step(PROFILE, topology=SWITCH, losses=losses)
+
+
+def test_the_expected_maximum_is_that_of_the_textbook() -> None:
+    assert expected_maximum(1) == pytest.approx(0, abs=1e-9)
+    assert expected_maximum(2) == pytest.approx(1 / sqrt(pi), abs=1e-6)
+    assert expected_maximum(3) == pytest.approx(3 / (2 * sqrt(pi)), abs=1e-6)
+    assert all(a < b for a, b in pairwise(map(expected_maximum, (4, 8, 64, 1024))))
+
+
+def test_every_constant_has_a_source() -> None:
+    table = loss_table()
+
+    assert table.sources.keys() == {"contention", "late", "copies", "optimizer"}
+    assert all(len(source) > 40 for source in table.sources.values())
+    assert load_device("h100").memory_bandwidth > 0
