@@ -8,8 +8,8 @@
     optimizer    parameters are updated after the last wait, at the memory's bandwidth
     input        the host prepares the next batches beside the step, which ends no sooner:
                  ``input:time=80ms``, for all ranks of a full node
-    rate         a bucket takes what was measured of its size, where the network's file says that, else what
-                 NCCL expects of its algorithm of that name (ring, tree, auto, native)
+    rate         a bucket takes what was measured of its size, where the network's file says that of every
+                 collective in use, else what NCCL expects of its algorithm of that name (ring, tree, auto)
 
 The constants are those of `sim.files.loss_table`, with their sources; launches takes NCCL's own (``baseLat``
 in ``src/graph/tuning.cc``), and the memory's bandwidth is that of the device.  A term that does not apply is
@@ -21,7 +21,7 @@ step or longer; an optimizer of a sharded strategy updates its part at the end, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -35,10 +35,13 @@ from collectives.models.nccl.constants import NCCL_2_30
 from collectives.simulation.closed_forms import NCCL_NAMES, Model
 from ddp.errors import UnknownLossError
 from ddp.profiles import Profile
+from ddp.reduction.strategies.plan import ALL_REDUCE
+from ddp.simulation.communication import ByFormula, Choice
 from ddp.simulation.step_model import StepModel
 from sim.files.device_file import load_device
 from sim.files.loss_table import loss_table
 from sim.hardware import Device
+from sim.scenario import Scenario
 from sim.topology import Topology
 from sim.units import SECOND, parse_time
 
@@ -88,20 +91,27 @@ class Setting:
     """What a term is settled for.
 
     Attributes:
-        topology: the network, of at least two ranks.
+        scenario: the network, and what holds on it.
         profile: what a rank computes.
         model: what is counted of the communication otherwise.
         given_device: what a rank computes on; None: what the network's hardware says.
         algorithm: of all-reduce.
+        collectives: by which buckets travel.
         parameters: of the term, by name, as they are written.
     """
 
-    topology: Topology
+    scenario: Scenario
     profile: Profile
     model: StepModel
     given_device: Device | None
-    algorithm: object
+    algorithm: Choice
+    collectives: frozenset[str]
     parameters: Mapping[str, str]
+
+    @property
+    def topology(self) -> Topology:
+        """The network."""
+        return self.scenario.base
 
     @property
     def device(self) -> Device:
@@ -119,6 +129,25 @@ class Setting:
                 f"{self.topology.name} does not say on what its ranks compute; name a device, such as a100"
             )
         return load_device(name)
+
+    def check(self, model: Model) -> None:
+        """Check that a closed form knows every collective by which buckets travel, on this network.
+
+        Raises:
+            NotSupportedError: it does not; says which.
+        """
+        algorithm = "auto" if model == "measured" else self.algorithm
+        form = ByFormula(self.scenario, algorithm, replace(self.model, model=model))
+        for collective in sorted(self.collectives):
+            form.time_ps(collective, self.profile.nbytes)
+
+    def knows(self, model: Model) -> bool:
+        """Return whether a closed form knows every collective by which buckets travel."""
+        try:
+            self.check(model)
+        except NotSupportedError:
+            return False
+        return True
 
 
 def _contention(losses: Losses, setting: Setting) -> Losses:
@@ -172,12 +201,13 @@ def _rate(losses: Losses, setting: Setting) -> Losses:
         raise NotSupportedError(
             f"it is of what NCCL runs, not of {setting.algorithm}; take one of {', '.join(NCCL_NAMES)}"
         )
-    if setting.topology.measured:
-        return replace(losses, model="measured")
-    if setting.topology.hardware is None:
+    if not setting.topology.measured and setting.topology.hardware is None:
         raise NotSupportedError(
             f"{setting.topology.name} has neither [[measured]] tables nor a [hardware] table in its file"
         )
+    if setting.topology.measured and setting.knows("measured"):
+        return replace(losses, model="measured")
+    setting.check("nccl")
     return replace(losses, model="nccl")
 
 
@@ -195,15 +225,22 @@ TERMS: Mapping[str, Callable[[Losses, Setting], Losses]] = MappingProxyType(
 """The terms by name, in the order in which they are settled."""
 
 
-def losses_on(model: StepModel, topology: Topology, profile: Profile, algorithm: object) -> Losses:
-    """Return what a step of *profile* on *topology* loses by the terms that *model* names.
+def losses_on(
+    model: StepModel,
+    scenario: Scenario,
+    profile: Profile,
+    algorithm: Choice,
+    collectives: Iterable[str] = (ALL_REDUCE,),
+) -> Losses:
+    """Return what a step of *profile* in *scenario* loses by the terms that *model* names.
 
     Args:
         model: the terms, such as ``late`` or ``input:time=80ms``, where ``all`` is those that apply; and what
             is counted of the communication otherwise.
-        topology: the network.
+        scenario: the network, and what holds on it.
         profile: what a rank computes.
         algorithm: of all-reduce.
+        collectives: by which buckets travel.
 
     Raises:
         UnknownLossError: there is no such term, or it has no such parameter.
@@ -218,7 +255,8 @@ def losses_on(model: StepModel, topology: Topology, profile: Profile, algorithm:
     for name, term in TERMS.items():
         if name not in wanted and ALL not in wanted:
             continue
-        setting = Setting(topology, profile, model, own, algorithm, wanted.get(name, {}))
+        parameters = wanted.get(name, {})
+        setting = Setting(scenario, profile, model, own, algorithm, frozenset(collectives), parameters)
         try:
             losses = term(losses, setting)
         except NotSupportedError as error:
@@ -226,7 +264,7 @@ def losses_on(model: StepModel, topology: Topology, profile: Profile, algorithm:
                 raise NotSupportedError(f"losses: {name}: {error}") from None
             continue
         losses = replace(losses, terms=(*losses.terms, name))
-    return losses if topology.num_ranks > 1 else _alone(losses)
+    return losses if scenario.base.num_ranks > 1 else _alone(losses)
 
 
 def _alone(losses: Losses) -> Losses:

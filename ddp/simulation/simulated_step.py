@@ -126,7 +126,11 @@ def simulate_step(
         (losses,) if isinstance(losses, str) else tuple(losses),
         device,
     )
-    lost = losses_on(asked, topology, profile, algorithm)
+    overlap, order = resolve_strategy(strategy), profile.ready_order()
+    limits = bucket_limits(bucket_cap_mb, bucket_cap_mb_list)
+    sketch = overlap.plan(_layout(profile, limits, order, LinearCost(1, 1))) if asked.losses else None
+    travels = {launch.collective for launch in sketch.launches} if sketch is not None else ()
+    lost = losses_on(asked, scenario, profile, algorithm, travels)
     if lost.model is not None:
         algorithm = "auto" if lost.model == "measured" else algorithm
         asked = replace(asked, model=lost.model)
@@ -139,14 +143,12 @@ def simulate_step(
             "one reducer stands for all ranks, which must call at the same times; leave out the late ranks, "
             "or run a script with collectives.virtual.run"
         )
-    communication, overlap = communication_on(scenario, algorithm, counted), resolve_strategy(strategy)
+    communication = communication_on(scenario, algorithm, counted)
     name_of_algorithm = name_of(algorithm)
     compute_ps = profile.compute_ps * overlap.num_passes
     alone_ps = max(compute_ps + lost.optimizer_ps, lost.input_alone_ps)
     profile = profile.slowed(lost.late)
-    order = profile.ready_order()
     itemsize = math.gcd(*(g.nbytes // g.numel for g in profile.gradients if g.numel)) or 1
-    limits = bucket_limits(bucket_cap_mb, bucket_cap_mb_list)
 
     def replayed(name: EngineName, attention: Attention | None) -> Replay:
         env = simpy.Environment(initial_time=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from math import pi, sqrt
@@ -14,8 +15,9 @@ from collectives import NotSupportedError
 from ddp import Profile, simulate_step
 from ddp.errors import UnknownLossError
 from ddp.reduction.bucketing import MIB
+from ddp.reduction.overlap import STRATEGIES
 from ddp.simulation.losses import TERMS, expected_maximum
-from sim import Device, load_device, load_network
+from sim import Device, Straggler, load_device, load_network
 from sim.files.loss_table import loss_table
 from sim.topology import Topology
 
@@ -96,11 +98,26 @@ def test_a_step_ends_no_sooner_than_the_next_batches_are_ready() -> None:
     assert idle.time_ps == simulate_step(PROFILE, topology=DGX).time_ps
 
 
-def test_a_bucket_takes_what_nccl_expects_of_its_size() -> None:
-    step = simulate_step(PROFILE, topology=DGX, losses=["rate"])
+def test_a_bucket_takes_what_was_measured_of_its_size_or_else_what_nccl_expects() -> None:
+    unmeasured = replace(DGX, measured=())
 
-    assert step.buckets == simulate_step(PROFILE, topology=DGX, model="nccl").buckets
-    assert (step.model, step.engine) == ("nccl", "closed form")
+    by_table = simulate_step(PROFILE, topology=DGX, losses=["rate"])
+    by_nccl = simulate_step(PROFILE, topology=unmeasured, losses=["rate"])
+
+    measured = simulate_step(PROFILE, topology=DGX, model="measured", algorithm="auto")
+    assert (by_table.model, by_table.buckets) == ("measured", measured.buckets)
+    assert by_nccl.buckets == simulate_step(PROFILE, topology=DGX, model="nccl").buckets
+    assert (by_nccl.model, by_nccl.engine) == ("nccl", "closed form")
+
+
+@pytest.mark.parametrize("strategy", [*STRATEGIES])
+@pytest.mark.parametrize("network", ["dgx-h100", "aws-p3dn", "ethernet-10g"])
+def test_all_losses_are_counted_whatever_the_strategy(network: str, strategy: str) -> None:
+    topology = load_network(network).topology(16)
+
+    step = simulate_step(PROFILE, topology=topology, strategy=strategy, losses="all")
+
+    assert "late" in step.losses
 
 
 def test_a_collective_begins_when_its_kernel_has_been_launched() -> None:
@@ -131,10 +148,14 @@ def test_a_loss_never_shortens_a_step_of_programs(names: list[str], strategy: st
 def test_all_is_what_applies() -> None:
     on_gpus = simulate_step(PROFILE, topology=DGX, losses="all")
     over_gloo = simulate_step(PROFILE, topology=SWITCH, losses="all", transport_model="gloo")
+    with_a_late_rank = simulate_step(
+        PROFILE, topology=DGX, losses="all", conditions=[Straggler(rank=0, delay="1us")]
+    )
     by_ours = simulate_step(PROFILE, topology=DGX, losses="all", algorithm="hierarchical")
 
     assert on_gpus.losses == ("rate", "contention", "late", "copies", "optimizer")
     assert over_gloo.losses == ("late",)
+    assert with_a_late_rank.losses == ("contention", "late", "launches", "copies", "optimizer")
     assert by_ours.losses == ("contention", "late", "launches", "copies", "optimizer")
 
 
