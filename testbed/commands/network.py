@@ -152,11 +152,24 @@ def _print(console: Console, topology: Topology, found: dict[str, Any]) -> None:
     ]
     console.print(table(("links, one way", "count", "bandwidth", "latency"), rows))
     console.print()
-    for fact, text in _lines(found).items():
+    for fact, text in (_lines(found) | _sharing(found)).items():
         console.print(f"{fact:16}  {text}", markup=False, soft_wrap=True)
     console.print(f"\n{sketch(topology)}", markup=False, soft_wrap=True)
     if found["source"]:
         console.print(f"\n{found['source']}", style="dim", markup=False, soft_wrap=True)
+
+
+def _sharing(found: dict[str, Any]) -> dict[str, str]:
+    """Return which parts of links flows get, for links of which they do not always get all."""
+    return {
+        f"sharing, {own['ends']}": "; ".join(
+            f"{way} {', '.join(f'{part:g}' for part in own['sharing'][name])}"
+            for way, name in (("one way", "one_way"), ("both ways", "both_ways"))
+        )
+        + " of the bandwidth, for 1, 2, … flows"
+        for own in found["links"]
+        if own["sharing"]
+    }
 
 
 def _lines(found: dict[str, Any]) -> dict[str, str]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from sim.topology import Topology
 from sim.topology.routing import DetourRouting, GraphRouting
+from sim.topology.sharing_table import Sharing
 from sim.units import Int64Array
 
 MAX_PAIRS = 1 << 18
@@ -38,12 +39,15 @@ class LinkClass:
         count: number of directed links.
         bandwidth: of each, bytes per second.
         latency_ps: of each.
+        sharing: which parts of the bandwidth one flow, two, … get together, one way and both ways; None:
+            all of it.
     """
 
     ends: str
     count: int
     bandwidth: int
     latency_ps: int
+    sharing: Sharing | None = None
 
 
 @dataclass(frozen=True)
@@ -94,20 +98,28 @@ def kind_of(name: str) -> str:
 
 
 def link_classes(topology: Topology) -> list[LinkClass]:
-    """Return the classes of links: alike in bandwidth, latency and the kinds of their ends."""
+    """Return the classes of links: alike in bandwidth, latency, sharing and the kinds of their ends."""
     wiring = topology.routing.wiring()
     kinds = [kind_of(name) for name in wiring.names]
     known = sorted(set(kinds))
     number = {kind: place for place, kind in enumerate(known)}
     of = np.array([number[kind] for kind in kinds], dtype=np.int64)
+    sharing = topology.sharing
+    table = np.zeros(topology.num_links, dtype=np.int64) if sharing is None else sharing.table
     alike = np.stack(
-        [of[wiring.tail], of[wiring.head], topology.link_bandwidth, topology.link_latency], axis=1
+        [of[wiring.tail], of[wiring.head], topology.link_bandwidth, topology.link_latency, table], axis=1
     )
     _, first, counts = np.unique(alike, axis=0, return_index=True, return_counts=True)
     return [
-        LinkClass(f"{known[tail]} to {known[head]}", int(counts[place]), bandwidth, latency)
+        LinkClass(
+            f"{known[tail]} to {known[head]}",
+            int(counts[place]),
+            bandwidth,
+            latency,
+            None if sharing is None or sharing.tables[number].is_whole else sharing.tables[number],
+        )
         for place in np.argsort(first)
-        for tail, head, bandwidth, latency in [alike[first[place]].tolist()]
+        for tail, head, bandwidth, latency, number in [alike[first[place]].tolist()]
     ]
 
 

@@ -18,7 +18,7 @@ from collectives.program.contracts import CONTRACTS
 from collectives.simulation.engines.makespan import Makespan
 from sim import Topology
 from sim.units import SECOND
-from tests.sim.networks import networks
+from tests.sim.networks import networks, sharing_networks
 
 LINKS = {"bandwidth": "100Gbps", "latency": "2us"}
 ROOTED = ("broadcast", "reduce", "gather", "scatter")
@@ -92,7 +92,7 @@ def counted_floor(
 
 
 @given(
-    topology=networks(max_ranks=10),
+    topology=sharing_networks(max_ranks=10),
     collective=st.sampled_from(COLLECTIVES),
     nbytes=st.integers(1, 2**40),
     in_network=st.booleans(),

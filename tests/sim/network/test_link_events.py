@@ -21,7 +21,7 @@ from sim.scenario.conditions import Background
 from sim.topology import Topology
 from sim.units import SECOND, transfer_ps
 from tests.sim.fluid import Change, Message, fluid
-from tests.sim.networks import networks
+from tests.sim.networks import sharing_networks
 
 Case = tuple[Topology, list[Message], list[Change], list[Background]]
 
@@ -89,7 +89,7 @@ def launch(network: Network, messages: list[Message]) -> list[int]:
 def cases(draw: st.DrawFn) -> Case:
     slow = draw(st.booleans())
     bandwidth = st.integers(1, 30) if slow else st.integers(10**9, 10**12)
-    topology = draw(networks(bandwidth, max_ranks=8).filter(lambda topology: topology.num_ranks > 1))
+    topology = draw(sharing_networks(bandwidth, max_ranks=8).filter(lambda topology: topology.num_ranks > 1))
     each = [draw(bandwidth) for _ in range(topology.num_links)]
     topology = replace(topology, link_bandwidth=np.array(each))
     times = st.integers(0, 6).map(lambda s: s * SECOND) if slow else st.integers(0, 10**8)
