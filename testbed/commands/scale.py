@@ -71,6 +71,13 @@ def scale(
             metavar="NAME", help="Algorithm of the all-reduce: a name, name:key=value, or FILE.py:FUNCTION."
         ),
     ] = "ring",
+    strong: Annotated[
+        bool,
+        typer.Option(
+            "--strong",
+            help="Keep the batch that the fewest ranks have together; else each has that of the profile.",
+        ),
+    ] = False,
     overhead: Overhead = None,
     arrival_overhead: ArrivalOverhead = None,
     reduction_bandwidth: ReductionBandwidth = None,
@@ -128,6 +135,7 @@ def scale(
             bucket_cap_mb=bucket_cap_mb,
             algorithm=algorithm,
             advance=advance,
+            strong=strong,
             expected=as_a_real_run(counted) if transport_model is None else lambda _: counted,
         )
     if plot is not None:

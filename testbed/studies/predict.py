@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from sim.units import to_seconds
 from testbed.output.table import Advance
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ class Point:
         model: by which buckets are timed in what is expected: ``links`` or the name of a closed form.
         losses: terms that are counted in it besides (see `ddp.simulation.losses`).
         expected: all that is counted in it, in words.
+        scaling: ``weak``, where every rank computes what the profile says; or ``strong``, where all together
+            compute what the fewest ranks do, and efficiency is against one rank that does it all.
     """
 
     profile: str
@@ -60,11 +64,21 @@ class Point:
     model: str
     losses: tuple[str, ...]
     expected: str
+    scaling: str = "weak"
 
     @property
     def counts(self) -> bool:
         """Whether anything besides the network is expected of a real run."""
         return self.transport_model != "ideal" or self.step_seconds_expected != self.step_seconds
+
+    def against(self, ideal_ps: int, expected_ps: int) -> Point:
+        """Return the point of strong scaling, where one rank that computes it all takes so long."""
+        return replace(
+            self,
+            efficiency=to_seconds(ideal_ps) / (self.ranks * self.step_seconds),
+            efficiency_expected=to_seconds(expected_ps) / (self.ranks * self.step_seconds_expected),
+            scaling="strong",
+        )
 
     @classmethod
     def of(
@@ -128,6 +142,7 @@ def predict(
     algorithm: str,
     advance: Advance,
     expected: Callable[[Topology], StepModel] | None = None,
+    strong: bool = False,
 ) -> Scaling:
     """Simulate a training step of each profile on each network, for each number of ranks.
 
@@ -140,18 +155,22 @@ def predict(
         algorithm: of the all-reduce.
         advance: is told of every step.
         expected: what is counted on a topology besides the network; by default nothing.
+        strong: whether the global batch is that of the fewest ranks, so that more of them compute less each;
+            otherwise every rank computes what the profile says.
     """
     from ddp import simulate_step
     from ddp.simulation.step_model import IDEAL
 
     points: list[Point] = []
     topologies: dict[str, str] = {}
+    fewest = min(ranks, default=1)
     for profile, network, strategy, num_ranks in product(profiles, networks, strategies, ranks):
         topology = network.topology(num_ranks)
+        share = Fraction(fewest, num_ranks) if strong else Fraction(1)
         topologies[f"{network.name} x {num_ranks}"] = topology.digest()
         step = partial(
             simulate_step,
-            profile,
+            profile.slowed(share),
             topology=topology,
             strategy=strategy,
             bucket_cap_mb=bucket_cap_mb,
@@ -165,12 +184,21 @@ def predict(
             model = asked if num_messages <= MAX_MESSAGES else sends_awaited(asked)
         real = ideal if model.is_ideal else step(**model.options())
 
-        points.append(Point.of(profile.name, network.name, strategy, num_ranks, ideal, real, asked, model))
+        point = Point.of(profile.name, network.name, strategy, num_ranks, ideal, real, asked, model)
+        if strong:
+            whole = partial(simulate_step, profile.slowed(Fraction(fewest)), topology=network.topology(1))
+            alone = [whole(strategy=strategy, **own.options()).time_ps for own in (IDEAL, model)]
+            point = point.against(*alone)
+        points.append(point)
         advance(f"{profile.name} on {network.name}, {num_ranks} ranks")
 
+    scaled = (
+        f"strong scaling of the batch that {fewest} of the profile's ranks have" if strong else "weak scaling"
+    )
+    computes = f"every rank computes {'its share of what' if strong else 'as'} the profile says"
     model_in_words = (
-        f"weak scaling; {algorithm} all-reduce of {bucket_cap_mb:g} MiB buckets, launched by the reducer "
-        "that trains; every rank computes as the profile says; messages wait for latency, then share link "
+        f"{scaled}; {algorithm} all-reduce of {bucket_cap_mb:g} MiB buckets, launched by the reducer "
+        f"that trains; {computes}; messages wait for latency, then share link "
         "bandwidth max-min; no protocol overhead, no cost of the reduction, no stragglers"
     )
     return Scaling(tuple(points), topologies, model_in_words)
@@ -188,8 +216,6 @@ def messages_of(algorithm: str, topology: Topology) -> int:
 
 def sends_awaited(model: StepModel) -> StepModel:
     """Return *model* with a transport that awaits each step's sends, which all ranks at once can follow."""
-    from dataclasses import replace
-
     transport = model.transport
     name = f"{transport.name} with each step's sends awaited"
     return replace(model, transport_model=replace(transport, name=name, late_sends=False))

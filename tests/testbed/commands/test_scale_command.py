@@ -171,3 +171,32 @@ def test_all_losses_that_apply_are_expected_unless_others_are_named(uniform: Pat
     assert [row["efficiency"] for row in default] == [row["efficiency"] for row in late]
     assert wrong.exit_code == 2
     assert "expected all or one of" in wrong.stderr
+
+
+def test_strong_scaling_keeps_the_batch_of_the_fewest_ranks(uniform: Path) -> None:
+    arguments = ["scale", "--profile", str(uniform), "--network", "switch-100g", "--ranks", "4,16", "--json"]
+    arguments += ["--transport-model", "ideal", "--losses", "none", "--strategy", "after_backward"]
+
+    weak = json.loads(CliRunner().invoke(app, arguments).stdout)["rows"]
+    document = json.loads(CliRunner().invoke(app, [*arguments, "--strong"]).stdout)
+
+    few, many = document["rows"]
+    assert few["step_seconds"] == weak[0]["step_seconds"]
+    assert few["efficiency"] == pytest.approx(weak[0]["efficiency"])
+    computing = 8 * 5e-3 * 4 / 16
+    assert many["step_seconds"] == pytest.approx(weak[1]["step_seconds"] - 8 * 5e-3 + computing)
+    assert many["efficiency"] == pytest.approx(computing / many["step_seconds"])
+    assert {row["scaling"] for row in document["rows"]} == {"strong"}
+    assert document["model"].startswith("strong scaling of the batch that 4 of the profile's ranks have")
+
+
+def test_in_strong_scaling_an_optimizer_is_not_divided(uniform: Path) -> None:
+    arguments = ["scale", "--profile", str(uniform), "--network", "dgx-a100", "--ranks", "1,8", "--json"]
+
+    run = CliRunner().invoke(app, [*arguments, "--strong", "--losses", "optimizer"])
+
+    rows = [row for row in json.loads(run.stdout)["rows"] if row["strategy"] == "wait_free"]
+    assert rows[0]["efficiency_expected"] == pytest.approx(1)
+    optimizer = rows[0]["step_seconds_expected"] - rows[0]["step_seconds"]
+    assert rows[1]["step_seconds_expected"] - rows[1]["step_seconds"] == pytest.approx(optimizer)
+    assert rows[1]["efficiency_expected"] < rows[1]["efficiency"]
