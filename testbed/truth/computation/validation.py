@@ -1,0 +1,159 @@
+"""Validation of a device file: steps of models, predicted first and then measured on this processor.
+
+Steps are measured twice: as the C library hands out memory by default, and with memory kept by the process,
+as kernels are measured for a device file.  The second is what the prediction is of; the first says what is
+left out.  A product is timed beside each model, as its file should know how long that takes: what it takes
+longer is this machine's, not the model's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sim.hardware import Device
+from sim.units import SECOND
+from testbed.output.folder import write_text
+from testbed.output.table import Advance
+from testbed.truth.computation.memory import keep_memory
+from testbed.truth.computation.models import MODELS
+from testbed.truth.computation.steps import PredictedStep, measured_step, middle, predicted_step
+
+REFERENCE = 1024
+"""Edge of the square matrices of the product that is timed beside."""
+REFERENCE_CALLS = 9
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """A step of training, predicted and measured.
+
+    Attributes:
+        case: the model.
+        description: of it, its batch and its optimizer.
+        predicted_seconds: from the device file.
+        measured_seconds: the median, with memory kept by the process.
+        spread: how far the middle half of the steps lies apart, as a part of the median.
+        default_seconds: the median as the C library hands out memory by default.
+        reference: how many times as long as the file says a product took beside, the median of calls.
+        notices: what the prediction could not take from measured shapes.
+    """
+
+    case: str
+    description: str
+    predicted_seconds: float
+    measured_seconds: float
+    spread: float
+    default_seconds: float
+    reference: float
+    notices: tuple[str, ...]
+
+    @property
+    def error(self) -> float:
+        """Predicted over measured, less one."""
+        return self.predicted_seconds / self.measured_seconds - 1
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the row for a result document."""
+        return {**asdict(self), "error": self.error}
+
+
+@dataclass(frozen=True)
+class ValidatedDevice:
+    """Rows of a device, and the file in which predictions stood before anything was measured.
+
+    Attributes:
+        device: its name.
+        description: of it.
+        threads: of the processor that measured.
+        digest: SHA-256 of the file of predictions.
+        rows: of each model.
+    """
+
+    device: str
+    description: str
+    threads: int
+    digest: str
+    rows: Sequence[StepRow]
+
+    @property
+    def median_error(self) -> float:
+        """Median over the rows of the absolute error."""
+        return statistics.median(abs(row.error) for row in self.rows)
+
+    @property
+    def worst_error(self) -> float:
+        """The largest absolute error."""
+        return max(abs(row.error) for row in self.rows)
+
+
+def validate_device(device: Device, threads: int, predictions: Path, advance: Advance) -> ValidatedDevice:
+    """Return steps of all models, predicted on *device* and measured on this processor.
+
+    Args:
+        device: that describes this processor with as many *threads*.
+        threads: that a step may use.
+        predictions: the file to which predictions are written before measuring.
+        advance: is told what is being done, three times for each model.
+    """
+    predicted: dict[str, PredictedStep] = {}
+    for model in MODELS.values():
+        advance(f"predicting a step of {model.name}")
+        predicted[model.name] = predicted_step(model, device)
+    text = json.dumps({name: asdict(step) for name, step in predicted.items()}, indent=2) + "\n"
+    write_text(predictions, text)
+
+    default: dict[str, float] = {}
+    for model in MODELS.values():
+        advance(f"measuring {model.name}")
+        default[model.name], _ = middle(measured_step(model, threads))
+
+    keep_memory()
+    rows = []
+    for model in MODELS.values():
+        advance(f"measuring {model.name} with memory kept")
+        before = _reference(device, threads)
+        seconds, spread = middle(measured_step(model, threads))
+        rows.append(
+            StepRow(
+                case=model.name,
+                description=model.description,
+                predicted_seconds=predicted[model.name].seconds,
+                measured_seconds=seconds,
+                spread=spread,
+                default_seconds=default[model.name],
+                reference=statistics.mean((before, _reference(device, threads))),
+                notices=predicted[model.name].notices,
+            )
+        )
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return ValidatedDevice(device.name, device.description, threads, digest, rows)
+
+
+def _reference(device: Device, threads: int) -> float:
+    """Return how many times as long as *device* says a product takes now."""
+    x, y = torch.rand(REFERENCE, REFERENCE), torch.rand(REFERENCE, REFERENCE)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    seconds = []
+    for _ in range(REFERENCE_CALLS):
+        began = time.perf_counter()
+        torch.mm(x, y)
+        seconds.append(time.perf_counter() - began)
+    torch.set_num_threads(before)
+
+    operations, nbytes = 2 * REFERENCE**3, 3 * 4 * REFERENCE**2
+    table = device.kernels.get(("product", "float32"))
+    if table is None:
+        expected = device.duration_ps(operations, nbytes, "float32")
+    else:
+        expected = table.duration_ps(operations, dict.fromkeys("mnk", REFERENCE))
+    return statistics.median(seconds) * SECOND / expected
