@@ -16,6 +16,7 @@ Examples:
   testbed validate
   testbed validate --table rows.csv --network dgx-h100
   testbed validate --table nccl-tests.log --network mine.toml --json
+  testbed calibrate --device --output my_cpu.toml && testbed validate --device my_cpu.toml
 """
 
 
@@ -41,6 +42,18 @@ def validate(
     nodes: Annotated[
         int | None, typer.Option(min=1, help="--table: on how many nodes, where it does not say.")
     ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE", help="Predict steps of three models on this device, and measure them here."
+        ),
+    ] = None,
+    threads: Annotated[
+        int, typer.Option(min=1, help="--device: threads of the processor that the file is of.")
+    ] = 1,
+    predictions: Annotated[
+        Path, typer.Option(metavar="FILE", help="--device: where predictions stand before measuring.")
+    ] = Path("predictions.json"),
     into: Annotated[
         Path | None,
         typer.Option("--document", metavar="FILE", help="Renew this command's section in a Markdown file."),
@@ -51,8 +64,13 @@ def validate(
 
     Alone: the networks that ship, against the published measurements that ship and that no calibration has
     seen, and against themselves; it ends with 1 where one contradicts itself. --table: a network against a
-    table of yours.
+    table of yours. --device: training steps on this machine's processor against its device file.
     """
+    if device is not None:
+        if table_file is not None or network is not None:
+            raise UsageError("--device judges a device file, and --table a network: name one of them")
+        _validate_device(device, threads, predictions, into, as_json=as_json)
+        return
     if (table_file is None) != (network is None):
         raise UsageError("--table FILE and --network NAME|FILE go together: what is judged, and by what")
     if table_file is not None and network is not None:
@@ -79,6 +97,26 @@ def _validate_table(
         print_json(table_document(judged, refused, network.name, str(path)))
         return
     print_table(stdout_console(), judged, refused)
+
+
+def _validate_device(name: str, threads: int, predictions: Path, into: Path | None, *, as_json: bool) -> None:
+    from sim import load_device
+    from testbed.report.device import print_validated, validated_document, validated_section
+    from testbed.truth.computation.validation import number_of_tasks, validate_device
+    from testbed.truth.document import renew
+
+    described = load_device(name)
+    for path in (predictions, into):
+        if path is not None:
+            check_writable(path)
+    with progress(number_of_tasks()) as advance:
+        found = validate_device(described, threads, predictions, advance)
+    if into is not None:
+        renew(into, validated_section(found))
+    if as_json:
+        print_json(validated_document(found, predictions))
+        return
+    print_validated(found, predictions)
 
 
 def _validate_presets(into: Path | None, *, as_json: bool) -> None:

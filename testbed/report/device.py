@@ -1,15 +1,31 @@
-"""Reports of a calibrated device: what its kernels reach, by kind and type."""
+"""Reports of a device: what its kernels reach, by kind and type, and what steps were predicted from them."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
 
 from sim.units import SECOND
+from testbed.output.folder import document
 from testbed.output.table import percent, seconds, stdout_console, table
+from testbed.truth.document import Section
 
 if TYPE_CHECKING:
     from testbed.truth.calibration.device.calibration import DeviceCalibration
+    from testbed.truth.computation.validation import StepRow, ValidatedDevice
+
+MODEL = (
+    "the roofline of a device file: each operation at the rate of its kind, type and shape; measured with "
+    "freed memory kept by the process"
+)
+_HEADS = ("step of", "predicted", "measured", "spread", "error", "memory by default", "product beside")
+_EXPLAINED = (
+    "Measured: the median step, with freed memory kept by the process; spread: of its middle half. Memory by "
+    "default: the median where the C library hands memory back, which no prediction has. Product beside: how "
+    "many times as long as the file says a product of 1024³ took between the steps; what is above 1 was this "
+    "machine, which others shared."
+)
 
 
 def print_device(found: DeviceCalibration, written: Path | None) -> None:
@@ -42,3 +58,76 @@ def print_device(found: DeviceCalibration, written: Path | None) -> None:
     )
     if written is not None:
         console.print(f"Written: {written}", markup=False, soft_wrap=True)
+
+
+def print_validated(found: ValidatedDevice, predictions: Path) -> None:
+    """Print predicted beside measured steps."""
+    console = stdout_console()
+    console.print(f"{found.device}: {found.description}", style="bold", markup=False, soft_wrap=True)
+    console.print(table(_HEADS, map(_cells, found.rows)))
+    console.print(_summary(found), markup=False)
+    console.print(_EXPLAINED, style="dim", markup=False)
+    for notice in dict.fromkeys(notice for row in found.rows for notice in row.notices):
+        console.print(notice, style="dim", markup=False)
+    console.print(
+        f"Predicted beforehand: {predictions}, SHA-256 {found.digest}", markup=False, soft_wrap=True
+    )
+
+
+def validated_document(found: ValidatedDevice, predictions: Path) -> dict[str, Any]:
+    """Return the result document of predicted beside measured steps."""
+    return document(
+        method=["simulated", "measured"],
+        model=MODEL,
+        device=found.device,
+        description=found.description,
+        threads=found.threads,
+        predictions={"file": str(predictions), "sha256": found.digest},
+        median_error=found.median_error,
+        worst_error=found.worst_error,
+        rows=[row.as_json() for row in found.rows],
+    )
+
+
+def validated_section(found: ValidatedDevice) -> Section:
+    """Return the section of predicted beside measured steps."""
+    lines = [
+        "Written by `testbed validate --device FILE`, with a file that `testbed calibrate --device` had",
+        f"written on the same machine: {found.description}. Predictions were written down before",
+        f"measuring (SHA-256 `{found.digest[:16]}…`); nothing is fitted to these models.",
+        "",
+        f"| {' | '.join(_HEADS)} |",
+        f"|---{'|--:' * (len(_HEADS) - 1)}|",
+        *(f"| {row.case}: {row.description} | {' | '.join(_cells(row)[1:])} |" for row in found.rows),
+        "",
+        _summary(found),
+        "",
+        *wrap(_EXPLAINED, 116),
+        "",
+        "Where and why it fails:",
+        *(f"* {line}" for line in _FAILS),
+    ]
+    return Section("devices", "Training steps on a processor", "\n".join(lines))
+
+
+_FAILS = (
+    "Operations are charged with operands out of memory; what the one before left in a cache is read faster.",
+    "Pages that the system maps anew are not in it: compare the two measured columns.",
+    "Kernels outside of the measured shapes go at the rate of the nearest; a notice of the run names them.",
+)
+
+
+def _cells(row: StepRow) -> tuple[str, ...]:
+    return (
+        row.case,
+        seconds(row.predicted_seconds),
+        seconds(row.measured_seconds),
+        percent(row.spread),
+        f"{100 * row.error:+.1f} %",
+        seconds(row.default_seconds),
+        f"{row.reference:.2f}",
+    )
+
+
+def _summary(found: ValidatedDevice) -> str:
+    return f"Error: median {percent(found.median_error)}, worst {percent(found.worst_error)}."

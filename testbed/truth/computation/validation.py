@@ -95,6 +95,11 @@ class ValidatedDevice:
         return max(abs(row.error) for row in self.rows)
 
 
+def number_of_tasks() -> int:
+    """Return how often `validate_device` tells what it is doing."""
+    return 3 * len(MODELS)
+
+
 def validate_device(device: Device, threads: int, predictions: Path, advance: Advance) -> ValidatedDevice:
     """Return steps of all models, predicted on *device* and measured on this processor.
 
@@ -102,7 +107,7 @@ def validate_device(device: Device, threads: int, predictions: Path, advance: Ad
         device: that describes this processor with as many *threads*.
         threads: that a step may use.
         predictions: the file to which predictions are written before measuring.
-        advance: is told what is being done, three times for each model.
+        advance: is told what is being done.
     """
     predicted: dict[str, PredictedStep] = {}
     for model in MODELS.values():
