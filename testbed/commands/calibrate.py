@@ -10,12 +10,16 @@ import typer
 from testbed.errors import UsageError, reporting_errors
 from testbed.output.folder import check_writable, document, write_text
 from testbed.output.table import percent, print_json, progress, stdout_console, table
+from testbed.report.calibration import calibrate_network
+from testbed.truth.calibration.live import DEFAULT_SECONDS, LiveRequest
 
 if TYPE_CHECKING:
     from testbed.truth.published.calibration import TableCalibration
 
 EXAMPLES = """\b
 Examples:
+  testbed calibrate --ranks 4 --output mine.toml --plot mine.png
+  torchrun --nnodes 2 --nproc-per-node 2 … --no-python testbed calibrate --output mine.toml
   testbed calibrate --from nccl-tests.log --output mine.toml
   testbed calibrate --from rows.csv --network dgx-h100 --output mine.toml
   testbed calibrate --device --output my_cpu.toml
@@ -59,7 +63,8 @@ def calibrate(
         str | None, typer.Option(metavar="NAME", help="What was measured, where the table does not say.")
     ] = None,
     ranks: Annotated[
-        int | None, typer.Option(min=1, help="On how many ranks, where the table does not say.")
+        int | None,
+        typer.Option(min=1, help="Ranks to measure, 4 by default; with --from: where it does not say."),
     ] = None,
     nodes: Annotated[
         int | None, typer.Option(min=1, help="On how many nodes, where the table does not say.")
@@ -75,20 +80,40 @@ def calibrate(
     threads: Annotated[
         int, typer.Option(min=1, help="With --device: threads of the processor that a kernel may use.")
     ] = 1,
+    seconds: Annotated[
+        float | None,
+        typer.Option(metavar="S", help="How long to measure a network, about: 75 s by default."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw a measured network's fit and residuals: .png, .svg or .pdf."),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(metavar="PORT", help="Where the ranks meet; by default one that is free.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Find the constants of a machine, and write the file that predicts with them.
 
+    By default: measures the network between processes over Gloo, its own on this machine or those of
+    torchrun, and finds what flows get of links, latencies, and what software takes of each message.
+
     From a table: what the library's own collectives take, for --model measured. With --device: what
     kernels take by kind, type and shape, for run --compute FILE; about a minute for each type.
     """
+    if device or table_file is not None:
+        _refuse("of a network that is measured", seconds=seconds, plot=plot, port=port)
     if device:
         if table_file is not None:
             raise UsageError("calibrate: --device measures this machine, and --from reads a table: name one")
         _calibrate_device(types, threads, output, as_json=as_json)
         return
     if table_file is None:
-        raise UsageError("calibrate: name a table of measured collectives with --from")
+        of_tables = {"network": network, "select": select, "collective": collective, "nodes": nodes}
+        _refuse("of a table, which --from names", **of_tables)
+        _refuse("of --device", types=types)
+        calibrate_network(LiveRequest(ranks, seconds or DEFAULT_SECONDS, port), output, plot, as_json=as_json)
+        return
     from testbed.truth.published.calibration import calibrations_from
     from testbed.truth.published.tables import Said, read_table
 
@@ -110,6 +135,13 @@ def calibrate(
         )
         return
     _print(found, written)
+
+
+def _refuse(whose: str, **options: object) -> None:
+    """Refuse *options* that are given and belong to another way to calibrate."""
+    for name, value in options.items():
+        if value is not None:
+            raise UsageError(f"--{name} is {whose}; leave it out")
 
 
 def _calibrate_device(types: str | None, threads: int, output: Path | None, *, as_json: bool) -> None:

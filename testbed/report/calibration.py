@@ -1,14 +1,92 @@
-"""Report of a live calibration: its constants with their intervals, and how well they hold by size."""
+"""Report of a live calibration: measured, found, written, and printed with how well it holds by size."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from testbed.output.table import counted, percent, seconds, spell_size, stdout_console, table
-from testbed.truth.calibration.calibration import Calibration, Estimate, SoftwareCosts
+from testbed.output.figure import check_plot
+from testbed.output.folder import check_writable, document, write_text
+from testbed.output.table import (
+    counted,
+    percent,
+    print_json,
+    progress,
+    seconds,
+    spell_size,
+    stdout_console,
+    table,
+)
+from testbed.truth.calibration.live import LiveRequest, described_here, joined, measured_here, start_ranks
+from testbed.truth.calibration.quantities import MOST_REDUCTION
+
+if TYPE_CHECKING:
+    from testbed.truth.calibration.calibration import Calibration
+    from testbed.truth.calibration.fit import Fitted
+    from testbed.truth.calibration.quantities import Estimate, SoftwareCosts
 
 INTERVAL = "95 % interval"
+
+MODEL = (
+    "the constants with which the simulator, by the transport model of Gloo, answers what was measured; "
+    "intervals hold 95 of 100 bootstraps, errors are those of the fit"
+)
+
+
+def calibrate_network(request: LiveRequest, output: Path | None, plot: Path | None, *, as_json: bool) -> None:
+    """Measure the network between processes, find its constants, write and print them.
+
+    Raises:
+        UsageError: what was asked for cannot be measured, or a file cannot be written.
+        LaunchError: a rank failed.
+    """
+    request.check()
+    if output is not None:
+        check_writable(output)
+    if plot is not None:
+        check_plot(plot)
+    if not joined():
+        start_ranks(request)
+        return
+    measured = measured_here(request.seconds)
+    if measured is None:
+        return
+
+    from testbed.report.plots.calibration_plot import plot_calibration
+    from testbed.truth.calibration.network_text import network_toml
+    from testbed.truth.calibration.result import calibration_of
+
+    name = output.stem if output is not None else "calibration"
+    with progress() as advance:
+        advance("finding the constants")
+        calibration, fitted = calibration_of(measured, name=name, network=described_here(request.num_ranks))
+    if output is not None:
+        write_text(output, network_toml(calibration))
+    if plot is not None:
+        plot_calibration(fitted, plot, title=f"Calibration of {calibration.origin.network}", note=MODEL)
+    if as_json:
+        _print_document(calibration, fitted, output)
+        return
+    print_calibration(calibration)
+    for what, path in (("Written", output), ("Plot", plot)):
+        if path is not None:
+            print(f"{what}: {path}")
+
+
+def _print_document(calibration: Calibration, fitted: Fitted, output: Path | None) -> None:
+    from testbed.truth.calibration.fit import SEED
+
+    print_json(
+        document(
+            method=["measured", "simulated"],
+            model=MODEL,
+            seed=SEED,
+            calibration=calibration.as_json(),
+            rows=fitted.as_json(),
+            written=[] if output is None else [str(output)],
+        )
+    )
 
 
 def print_calibration(calibration: Calibration) -> None:
@@ -79,7 +157,7 @@ def _shown(estimate: Estimate, spell: Callable[[float], Any]) -> tuple[str, str]
 
 
 def _rate(value: float) -> str:
-    return f"{value / 1e9:.3g} GB/s"
+    return "free" if value >= MOST_REDUCTION else f"{value / 1e9:.3g} GB/s"
 
 
 def _part(value: float) -> str:

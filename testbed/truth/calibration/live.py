@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,39 @@ if TYPE_CHECKING:
 DEFAULT_RANKS = 4
 DEFAULT_SECONDS = 75.0
 LEAST_SECONDS = 5.0
+TIMEOUT = 120.0
+"""Seconds that a collective may take."""
+
+
+@dataclass(frozen=True)
+class LiveRequest:
+    """What is to be measured.
+
+    Attributes:
+        ranks: how many; None: as torchrun has started, or else `DEFAULT_RANKS`.
+        seconds: that it may take, about.
+        port: where the ranks meet; None: one that is free.
+    """
+
+    ranks: int | None
+    seconds: float
+    port: int | None
+
+    @property
+    def num_ranks(self) -> int:
+        """How many ranks measure.
+
+        Raises:
+            UsageError: another number than torchrun has started, or too few for any traffic.
+        """
+        return num_ranks_of(self.ranks)
+
+    def check(self) -> None:
+        """Raise a `UsageError` if this cannot be measured."""
+        if self.seconds < LEAST_SECONDS:
+            raise UsageError(f"--seconds {self.seconds:g}: expected {LEAST_SECONDS:g} at least")
+        if self.num_ranks < 2:
+            raise UsageError("--ranks 1: one rank sends nothing; calibrate at least 2")
 
 
 def joined() -> bool:
@@ -29,18 +63,15 @@ def num_ranks_of(ranks: int | None) -> int:
     """Return how many ranks measure.
 
     Raises:
-        UsageError: *ranks* contradicts torchrun, or is too small for any traffic.
+        UsageError: *ranks* contradicts torchrun.
     """
     world_size = int(os.environ["WORLD_SIZE"]) if joined() else None
     if world_size is not None and ranks not in (None, world_size):
         raise UsageError(f"--ranks {ranks}, but torchrun has started {world_size}; leave --ranks out")
-    num_ranks = world_size or ranks or DEFAULT_RANKS
-    if num_ranks < 2:
-        raise UsageError("--ranks 1: one rank sends nothing; calibrate at least 2")
-    return num_ranks
+    return world_size or ranks or DEFAULT_RANKS
 
 
-def start_ranks(num_ranks: int, port: int | None) -> None:
+def start_ranks(request: LiveRequest) -> None:
     """Run this very command once per rank, as torchrun would; rank 0 prints.
 
     Raises:
@@ -48,14 +79,14 @@ def start_ranks(num_ranks: int, port: int | None) -> None:
         SystemExit: a rank failed and has said why.
     """
     try:
-        launch([sys.executable, "-m", "testbed", *sys.argv[1:]], num_ranks, port=port)
+        launch([sys.executable, "-m", "testbed", *sys.argv[1:]], request.num_ranks, port=request.port)
     except RankExitError as error:
         if not error.said:
             raise
         raise SystemExit(error.exit_code) from None
 
 
-def measured_here(seconds: float, timeout: float) -> Measured | None:
+def measured_here(seconds: float) -> Measured | None:
     """Measure as one of several processes; return what was found on rank 0, None elsewhere."""
     import torch
     import torch.distributed as dist
@@ -63,7 +94,7 @@ def measured_here(seconds: float, timeout: float) -> Measured | None:
     from testbed.truth.calibration.measurement import measure
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=timeout))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT))
     try:
         with progress(100, show=dist.get_rank() == 0) as advance:
             found = measure(

@@ -23,7 +23,7 @@ from testbed.truth.calibration.rows import ITEM_SIZE, NATIVE, Pattern, Row, patt
 
 LARGEST = 1 << 26
 """Bytes of the largest buffer."""
-MOST_REPETITIONS, LEAST_REPETITIONS = 12, 4
+MOST_REPETITIONS, LEAST_REPETITIONS = 30, 4
 _LEAD_SECONDS = 2e-3
 _ROUND_TRIPS = 20
 _PROBED = 1 << 18

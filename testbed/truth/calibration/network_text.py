@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from textwrap import wrap
 from typing import Any
 
 from testbed.truth.calibration.application import sharing_of
@@ -23,10 +24,14 @@ def network_toml(calibration: Calibration) -> str:
     """Return a network file for any number of ranks, with *calibration* as its table ``[calibration]``."""
     origin = calibration.origin
     kind = wiring_of(calibration).kind
-    held = ", ".join(f"{_size(fit.nbytes)} {100 * fit.median_error:.1f} %" for fit in calibration.fits)
+    held = "median of " + ", ".join(
+        f"{_size(fit.nbytes)}: {100 * fit.median_error:.1f} %" for fit in calibration.fits
+    )
     lines = [
-        "# Written by testbed calibrate.  Median error of the fit, by size of the buffer:",
-        f"# {held}.",
+        *(
+            f"# {line}"
+            for line in wrap(f"Written by testbed calibrate.  Median error of the fit: {held}.", 100)
+        ),
         f"# Nothing was measured of buffers below {origin.smallest} B or above {origin.largest} B.",
         "#",
         "# Software is no part of a network; what it adds is stated where something is simulated:",
@@ -99,13 +104,15 @@ def _size(nbytes: int) -> str:
 
 def _table(name: str, content: Mapping[str, Any]) -> list[str]:
     """Return a TOML table; the tables in it that are flat are written in a line."""
-    lines, below = [f"[{name}]"], []
+    own, below = [], []
     for key, value in content.items():
         if isinstance(value, Mapping) and not _is_flat(value):
             below += ["", *_table(f"{name}.{key}", value)]
+        elif isinstance(value, list) and len(value) > 1:
+            own += [f"{key} = [", *(f"  {_value(one)}," for one in value), "]"]
         else:
-            lines.append(f"{key} = {_value(value)}")
-    return [*lines, *below]
+            own.append(f"{key} = {_value(value)}")
+    return [f"[{name}]", *own, *below] if own else below[1:]
 
 
 def _is_flat(content: Mapping[str, Any]) -> bool:
@@ -114,10 +121,14 @@ def _is_flat(content: Mapping[str, Any]) -> bool:
 
 def _value(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{json.dumps(key)} = {_value(own)}" for key, own in value.items()) + " }"
+        return "{ " + ", ".join(f"{_key(key)} = {_value(own)}" for key, own in value.items()) + " }"
     if isinstance(value, list):
         return "[" + ", ".join(map(_value, value)) + "]"
     return json.dumps(value)  # strings, numbers and truth values are written as in JSON
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").isalnum() else json.dumps(name)
 
 
 def _without_nothing(content: Any) -> Any:

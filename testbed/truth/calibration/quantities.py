@@ -13,6 +13,9 @@ LinkClass: TypeAlias = Literal["inside_node", "between_nodes", "trunk"]
 STRICT = ConfigDict(extra="forbid")
 """No unknown fields where such a thing is read."""
 
+MOST_REDUCTION = 1e12
+"""Bytes/s from which on reducing counts as free."""
+
 
 @dataclass(frozen=True)
 class Estimate:

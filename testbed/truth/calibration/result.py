@@ -21,12 +21,13 @@ from testbed.truth.calibration.calibration import (
 )
 from testbed.truth.calibration.constants import MOST_FLOWS, classes_of
 from testbed.truth.calibration.fit import Fitted, fit
+from testbed.truth.calibration.quantities import MOST_REDUCTION
 
 if TYPE_CHECKING:
     from testbed.truth.calibration.measurement import Measured
 
-MOST_REDUCTION = 1e15
-"""Bytes/s above which reducing counts as free."""
+_SMALL = 256
+"""Bytes below which buffers are of one element for each rank."""
 
 
 def calibration_of(
@@ -49,7 +50,7 @@ def calibration_of(
     """
     fitted = fit(measured.rows, measured.wiring, rates)
     found = {
-        constant: Estimate(float(value), float(low), float(high))
+        constant: Estimate(_digits(value), _digits(low), _digits(high))
         for constant, value, low, high in zip(
             fitted.names, fitted.values, fitted.low, fitted.high, strict=True
         )
@@ -79,6 +80,11 @@ def calibration_of(
     return calibration, fitted
 
 
+def _digits(value: float) -> float:
+    """Return *value* to as many digits as mean anything."""
+    return float(f"{value:.5g}")
+
+
 def _shares(found: Mapping[str, Estimate], kind: LinkClass, known: float | None) -> LinkShares:
     ways = {
         way: [found[f"{kind} {way} {k}"] for k in range(1, MOST_FLOWS + 1) if f"{kind} {way} {k}" in found]
@@ -95,7 +101,8 @@ def _shares(found: Mapping[str, Estimate], kind: LinkClass, known: float | None)
 
 def _inverse(seconds: Estimate, rate: float) -> Estimate:
     """Return the part of *rate* at which a byte takes so many *seconds*."""
-    return Estimate(1 / seconds.value / rate, 1 / seconds.high / rate, 1 / seconds.low / rate)
+    value, low, high = (_digits(1 / own / rate) for own in (seconds.value, seconds.high, seconds.low))
+    return Estimate(value, low, high)
 
 
 def _costs(found: Mapping[str, Estimate], by: str) -> SoftwareCosts:
@@ -103,7 +110,8 @@ def _costs(found: Mapping[str, Estimate], by: str) -> SoftwareCosts:
     if reduced.value * MOST_REDUCTION < 1:
         rate = None
     else:
-        rate = Estimate(1 / reduced.value, 1 / reduced.high, 1 / max(reduced.low, 1 / MOST_REDUCTION))
+        ends = (1 / max(own, 1 / MOST_REDUCTION) for own in (reduced.value, reduced.high, reduced.low))
+        rate = Estimate(*map(_digits, ends))
     return SoftwareCosts(found[f"{by} overhead"], found[f"{by} arrival"], rate)
 
 
@@ -125,5 +133,5 @@ def _fits(fitted: Fitted) -> tuple[Fit, ...]:
 
 
 def size_class(nbytes: int) -> int:
-    """Return the power of two nearest to *nbytes*, at least 4."""
-    return max(4, 1 << round(math.log2(max(nbytes, 1))))
+    """Return the power of two nearest to *nbytes*; one element for each rank is about 4 bytes."""
+    return 4 if nbytes < _SMALL else 1 << round(math.log2(nbytes))
