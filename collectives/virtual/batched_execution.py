@@ -11,7 +11,8 @@ Both give what rank by rank gives, the times to the picosecond and the results t
 It is used where no rank is through before all have begun, so that all buffers are there when the first needs
 its result: collectives after which every rank has something of every other.  Ranks come to it one by one,
 each at its time.  Programs whose sends and receives do not match row by row, buffers that are large
-(then copying is what costs), and runs in which ranks die, links change or messages are late go rank by rank.
+(then copying is what costs), runs in which ranks die, links change or messages are late, and transports that
+go on only when a rank calls or await sends late go rank by rank.
 """
 
 from __future__ import annotations
@@ -33,16 +34,11 @@ from collectives.program import Algorithm, Local, Send, Step
 from collectives.program.chunking import Buffer, Chunking
 from collectives.program.rows import Pattern, over_ranks, patterned_rows
 from collectives.simulation.engines.meeting_point import MeetingPoint
-from collectives.simulation.engines.row_execution import RowExecution
+from collectives.simulation.engines.row_execution import RowExecution, rows_follow
 from collectives.simulation.engines.simulated_port import SimulatedPort
+from collectives.virtual.progress import MIN_RANKS, TOGETHER
 from collectives.virtual.transport import SimulatedTransport
 from sim.units import Int64Array
-
-COLLECTIVES = {"all_gather", "all_reduce", "all_to_all", "barrier", "reduce_scatter"}
-"""After which every rank has something of every other."""
-
-MIN_RANKS = 3
-"""Ranks from which on it is used; those that wait are then told whose call they wait for."""
 
 MAX_NBYTES = 1 << 28
 """Of all ranks' buffers together."""
@@ -194,7 +190,9 @@ def _moves_of(
     num_ranks, chunking = len(meeting_point.hosts), buffer.chunking
     if (
         not meeting_point.is_calm
-        or algorithm.collective not in COLLECTIVES
+        or meeting_point.transport_model.progress == "calls"
+        or not rows_follow(meeting_point.transport_model, meeting_point.rank_overhead)
+        or algorithm.collective not in TOGETHER
         or num_ranks < MIN_RANKS
         or not isinstance(chunking, Chunking)
         or chunking.count % chunking.num_parts

@@ -12,10 +12,10 @@ from collectives.communicators.programs import ProgramLauncher
 from collectives.models.cost import selector_on
 from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.virtual.batched_execution import BatchedExecutions
+from collectives.virtual.progress import RankProgress
 from collectives.virtual.transport import SimulatedTransport
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import RankThread
-from sim.scenario.rank_overhead import RankOverhead
 
 
 class RankThreads:
@@ -41,16 +41,22 @@ class RankThreads:
         key = (self.key, self.world.count((self.key, self.rank)))
         if key not in self.world.meeting_points:
             cluster = self.rank_thread.cluster
-            rank_overhead = cluster.scenario.rank_overhead(RankOverhead(), self.hosts)
-            delay_ps = self.world.delay_ps
-            meeting_point = MeetingPoint(cluster.network, self.hosts, rank_overhead, delay_ps)
+            meeting_point = MeetingPoint(
+                cluster.network,
+                self.hosts,
+                cluster.scenario.rank_overhead(self.world.rank_overhead, self.hosts),
+                self.world.delay_ps,
+                self.world.transport_model,
+            )
             meeting_point.is_calm = self.world.is_calm
             self.world.meeting_points[key] = meeting_point
             self.world.batched[key] = BatchedExecutions(meeting_point)
         meeting_point = self.world.meeting_points[key]
-        transport = SimulatedTransport(meeting_point, self.rank, self.rank_thread, self.world.trace)
-        topology = self.rank_thread.cluster.topology
-        selector = selector_on(topology, algorithm or self.algorithm, self.hosts)
+        rank_thread, world = self.rank_thread, self.world
+        progress = world.progress.setdefault(rank_thread.rank, RankProgress(rank_thread))
+        transport = SimulatedTransport(meeting_point, self.rank, rank_thread, world.trace, progress)
+        topology = rank_thread.cluster.topology
+        selector = selector_on(topology, algorithm or self.algorithm, self.hosts, world.rank_overhead)
         return Communicator(ProgramLauncher(transport, selector, device, self.world.batched[key].carry_out))
 
     def shutdown(self) -> None:

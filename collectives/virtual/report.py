@@ -17,7 +17,9 @@ from collectives.virtual.computation import ComputeModel
 from collectives.virtual.faults import VirtualCondition
 from collectives.virtual.iterations import End, Iterations
 from collectives.virtual.notices import Notices
+from collectives.virtual.world import VirtualWorld
 from sim.cluster import Cluster
+from sim.scenario.rank_overhead import RankOverhead
 from sim.units import to_seconds
 
 
@@ -54,6 +56,8 @@ class VirtualReport:
         links: bytes over each link, and how full it was.
         network: name of the topology.
         algorithm: of the collectives, in words.
+        transport_model: how their steps were completed (see `collectives.execution.transport_model`).
+        rank_overhead: what ranks added to the time of the network, where no condition held.
         compute: how computation was charged, in words.
         repeats: whether the run takes the same time again.
         conditions: that held, in words.
@@ -66,6 +70,8 @@ class VirtualReport:
     links: Links
     network: str
     algorithm: str
+    transport_model: str
+    rank_overhead: RankOverhead
     compute: str
     repeats: bool
     conditions: tuple[str, ...]
@@ -94,6 +100,8 @@ class VirtualReport:
             ),
             network=cluster.topology.name,
             algorithm=_spell(algorithm),
+            transport_model=VirtualWorld.of(cluster).transport_model.name,
+            rank_overhead=VirtualWorld.of(cluster).rank_overhead,
             compute=model.name,
             repeats=model.repeats,
             conditions=tuple(map(str, conditions)),
@@ -139,6 +147,10 @@ class VirtualReport:
             "links": [asdict(self.links[link]) for link in self.links.busiest],
             "network": self.network,
             "algorithm": self.algorithm,
+            "transport_model": self.transport_model,
+            "overhead_seconds": to_seconds(self.rank_overhead.overhead_ps),
+            "arrival_overhead_seconds": to_seconds(self.rank_overhead.arrival_overhead_ps),
+            "reduction_bandwidth": self.rank_overhead.reduction_bandwidth,
             "compute": self.compute,
             "repeats": self.repeats,
             "conditions": list(self.conditions),

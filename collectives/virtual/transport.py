@@ -7,6 +7,7 @@ travel.  A handle is a SimPy event, so an execution is a SimPy process.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import simpy
@@ -14,10 +15,12 @@ import simpy
 from collectives.execution.blame import Report
 from collectives.execution.call import Call, Lane, RecentCalls
 from collectives.execution.transport import Execution
+from collectives.execution.work import Work
 from collectives.program import Step
 from collectives.program.chunking import Buffer
 from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.simulation.engines.simulated_port import SimulatedPort
+from collectives.virtual.progress import CalledExecution, RankProgress
 from sim.cluster import RankThread
 from sim.network.stream import Stream
 from sim.scenario.step_overheads import StepOverheads
@@ -33,13 +36,17 @@ class _Lane:
 
 
 class SimulatedTransport:
-    """The transport of a rank thread: what is in one lane of its group runs one after another.
+    """The transport of a rank thread.
+
+    What is in one lane of its group runs one after another, by itself; or where the transport model says so,
+    goes on when the rank calls (`collectives.virtual.progress`).
 
     Args:
         meeting_point: shared by all ranks of the group.
         rank: this rank within the group.
         rank_thread: the thread on which it runs.
         trace: gets a span for every collective, if given.
+        progress: what the rank has in flight in all its groups; needed where it goes on when the rank calls.
     """
 
     def __init__(
@@ -48,6 +55,7 @@ class SimulatedTransport:
         rank: int,
         rank_thread: RankThread,
         trace: Trace | None = None,
+        progress: RankProgress | None = None,
     ) -> None:
         self.meeting_point = meeting_point
         self.rank = rank
@@ -56,49 +64,83 @@ class SimulatedTransport:
         self.trace = trace
         self.recent = RecentCalls()
         self.lanes: dict[Lane, _Lane] = {}
+        self.progress: RankProgress | None = None
+        if meeting_point.transport_model.progress == "calls":
+            self.progress = progress or RankProgress(rank_thread)
         self._ports: dict[int, SimulatedPort] = {}
+        self._tracks: set[str] = set()  # those on which something is shown now
         rank_thread.on_death.append(partial(meeting_point.remove, rank))
 
     def post(self, step: Step, buffer: Buffer, fingerprint: int) -> simpy.Event:
-        """Start all operations of *step*; the event fires when all are complete."""
+        """Start all operations of *step*; the event fires when it is complete."""
         return self._ports[fingerprint].post(step, buffer, fingerprint)
 
-    def drain(self, fingerprint: int) -> None:
-        """Return None: a step is complete when its sends are."""
+    def drain(self, fingerprint: int) -> simpy.Event | None:
+        """Return an event that fires when peers have taken all that was sent; None if they have."""
+        return self._ports[fingerprint].drain(fingerprint)
 
     def port(self, fingerprint: int) -> SimulatedPort:
         """Return this rank's side of the meeting point for the execution under *fingerprint*."""
         return self._ports[fingerprint]
 
-    def start(self, execution: Execution, call: Call) -> SimulatedWork:
+    def start(self, execution: Execution, call: Call) -> Work:
         """Start *execution* at the rank's local time, after those started before it in its lane."""
         self.clock.check_thread()
         self.recent.append(call)
         self.meeting_point.reports[self.rank] = Report(call, "posted", tuple(self.recent))
+        if self.progress is not None:
+            return self._start_on_call(self.progress, execution, call)
+
         if call.lane not in self.lanes:
             self.lanes[call.lane] = _Lane(self.meeting_point, self.rank)
         lane = self.lanes[call.lane]
-        observed = partial(self._observe, execution, call, lane.port)
-        done = lane.stream.submit(observed, not_before_ps=self.clock.now_ps())
+
+        def carried_out() -> Execution:
+            lane.port.begin(str(call), self._overheads(call))
+            return self._observe(execution, call, lane.port)
+
+        done = lane.stream.submit(carried_out, not_before_ps=self.clock.now_ps())
         return SimulatedWork(self.clock, done, call, lane.port)
+
+    def _start_on_call(self, progress: RankProgress, execution: Execution, call: Call) -> Work:
+        called = CalledExecution(progress, self.meeting_point, self.rank, call, self._overheads(call))
+        progress.start(called, self._observe(execution, call, called.port))
+        return CalledWork(progress, called)
+
+    def _overheads(self, call: Call) -> StepOverheads | None:
+        """Return what ranks add to the time of *call*; jitter is for collectives alone."""
+        rank_overhead = self.meeting_point.rank_overhead
+        if call.lane is not None:
+            rank_overhead = replace(rank_overhead, jitter=None)
+        if rank_overhead.is_free:
+            return None
+        return StepOverheads(rank_overhead, self.world_size, call.sequence)
 
     def _observe(self, execution: Execution, call: Call, port: SimulatedPort) -> Execution:
         env = self.meeting_point.network.env
         began_ps, fingerprint = int(env.now), call.fingerprint()
-        rank_overhead = self.meeting_point.rank_overhead
-        overheads = None
-        if call.lane is None and not rank_overhead.is_free:
-            overheads = StepOverheads(rank_overhead, self.world_size, call.sequence)
-        port.begin(str(call), overheads)
         self._ports[fingerprint] = port
+        track = self._track(call)
         yield from execution
         del self._ports[fingerprint]
+        self._tracks.discard(track)
         if self.trace is not None:
-            shown_on = "communication" if call.lane is None else "messages {} > {}".format(*call.lane)
-            self.trace.span(self.clock.rank, shown_on, str(call), began_ps, int(env.now))
+            self.trace.span(self.clock.rank, track, str(call), began_ps, int(env.now))
+
+    def _track(self, call: Call) -> str:
+        """Return a track on which nothing else is shown now."""
+        name = "communication" if call.lane is None else "messages {} > {}".format(*call.lane)
+        number, track = 1, name
+        while track in self._tracks:
+            number += 1
+            track = f"{name} {number}"
+        self._tracks.add(track)
+        return track
 
     def poll(self) -> None:
-        """Do nothing: in virtual time everything in flight advances by itself."""
+        """Advance what goes on when the rank calls; nothing else needs it."""
+        if self.progress is not None:
+            self.progress.poll()
 
 
 class SimulatedWork:
@@ -121,13 +163,8 @@ class SimulatedWork:
         """Wait in virtual time; *timeout* is not needed, as a deadlock is found at once."""
         meeting_point, rank = self.port.meeting_point, self.port.rank
         meeting_point.waiting[rank] = self.call
-        self.rank_thread.wait(self.done, self._describe)
+        self.rank_thread.wait(self.done, partial(describe, self.call, self.port))
         del meeting_point.waiting[rank]
-
-    def _describe(self) -> str:
-        group = self.port.meeting_point.group
-        numbered = f", {group}, numbered from 0" if group else ""
-        return f"{self.call}{numbered}: {self.port.doing()}"
 
     def is_completed(self) -> bool:
         """Return whether the result is in place at this rank's local time."""
@@ -136,3 +173,35 @@ class SimulatedWork:
     def interrupt(self, handler: Callable[[], None]) -> None:
         """Call *handler* in the rank's thread once the result is in place, should the rank compute then."""
         self.rank_thread.interrupt(self.done, handler)
+
+
+class CalledWork:
+    """A collective in flight that goes on when its rank calls; a `collectives.execution.work.Work`."""
+
+    def __init__(self, progress: RankProgress, execution: CalledExecution) -> None:
+        self._progress = progress
+        self._execution = execution
+
+    @property
+    def completed_ps(self) -> int | None:
+        """When the result was in place; None as long as it is not."""
+        return self._execution.completed_ps
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait in virtual time; *timeout* is not needed, as a deadlock is found at once."""
+        call, port = self._execution.call, self._execution.port
+        port.meeting_point.waiting[port.rank] = call
+        self._progress.wait(self._execution, partial(describe, call, port))
+        del port.meeting_point.waiting[port.rank]
+
+    def is_completed(self) -> bool:
+        """Advance what can be advanced; return whether the result is in place at this rank's local time."""
+        self._progress.poll(observing=True)
+        return self._execution.is_over
+
+
+def describe(call: Call, port: SimulatedPort) -> str:
+    """Return what *call* waits for, in words."""
+    group = port.meeting_point.group
+    numbered = f", {group}, numbered from 0" if group else ""
+    return f"{call}{numbered}: {port.doing()}"

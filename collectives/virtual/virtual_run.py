@@ -21,6 +21,10 @@ from typing import Any
 import torch
 
 from collectives.catalogue.selectors import Choice, check_choice
+from collectives.execution.transport_model import TransportModel
+from collectives.execution.transport_model import transport_model as named_transport_model
+from collectives.models.nccl.constants import NcclProtocol
+from collectives.models.nccl.protocol import with_protocol
 from collectives.virtual.computation import Charges, ComputeModel
 from collectives.virtual.devices.mapping import Devices
 from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
@@ -34,10 +38,11 @@ from collectives.virtual.task import FunctionOrScript, Task
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import Cluster, RankThread
 from sim.errors import TopologyError
+from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.topology.description import load_network
 from sim.trace import Trace
-from sim.units import SECOND
+from sim.units import SECOND, Quantity
 
 _c10d_core: Any = torch._C._distributed_c10d
 
@@ -72,6 +77,11 @@ def run(
     compute: ComputeModel | Mapping[str, int] | None = None,
     conditions: Sequence[VirtualCondition] = (),
     algorithm: Choice = "ring",
+    overhead: Quantity = 0,
+    arrival_overhead: Quantity = 0,
+    reduction_bandwidth: Quantity | None = None,
+    protocol: NcclProtocol | None = None,
+    transport_model: str | TransportModel = "ideal",
     argv: Sequence[str] = (),
     trace: Trace | None = None,
     streams: Callable[[int], Streams] | None = None,
@@ -91,6 +101,14 @@ def run(
             computations of a straggler take longer, too; jitter is for collectives, not for messages from
             one rank to another.
         algorithm: in process groups that do not choose one; see `collectives.catalogue.selectors`.
+        overhead: of each message, on either side (see `sim.scenario.rank_overhead`).
+        arrival_overhead: from the last byte of a message until its receiver knows.
+        reduction_bandwidth: at which a rank reduces; None: reducing takes no time.
+        protocol: of NCCL, for what it leaves of a link and its latency (see
+            `collectives.models.nccl.protocol`).
+        transport_model: how steps of collectives are completed and when they go on, ``ideal``, ``gloo`` or
+            ``nccl`` (see `collectives.execution.transport_model`); what a real run would follow is said by
+            `collectives.simulation.default_transport_model`.
         argv: the script's arguments, without its name.
         trace: gets a span for every computation charged and every collective carried out.
         streams: returns the standard output and error of a rank; by default all share the process's.
@@ -106,10 +124,16 @@ def run(
         RankError: a rank raised, or a script ended with another exit code than 0.
         DeadlockError: ranks wait for what no rank will do; found at once, it says what each does, in
             which collective, and which rank has called something else or nothing.
+        UnitError: a quantity that cannot be read.
+        ValueError: there is no such transport model.
         OSError, ModuleNotFoundError, SyntaxError: the script cannot be read, or is no Python.
     """
     check_choice(algorithm)
     topology = topology_of(network, ranks)
+    transport = named_transport_model(transport_model)
+    rank_overhead = RankOverhead.of(overhead, reduction_bandwidth, arrival_overhead=arrival_overhead)
+    if protocol is not None:
+        topology = with_protocol(topology, protocol)
     conditions = (*conditions, *faults)
     checked = Faults.of(conditions, topology)
     model = compute if isinstance(compute, ComputeModel) else _charges(compute)
@@ -125,7 +149,12 @@ def run(
         conditions=checked.conditions,
     )
     cluster.shared[VirtualWorld] = VirtualWorld(
-        algorithm, trace=trace, delay_ps=checked.delay_ps, is_calm=checked.are_calm
+        algorithm,
+        trace=trace,
+        delay_ps=checked.delay_ps,
+        is_calm=checked.are_calm,
+        transport_model=transport,
+        rank_overhead=rank_overhead,
     )
     iterations = cluster.shared[Iterations] = Iterations(topology.num_ranks)
     if watch is not None:

@@ -10,9 +10,12 @@ import simpy
 from torch._C._distributed_c10d import Store
 
 from collectives.catalogue.selectors import Choice
+from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.virtual.batched_execution import BatchedExecutions
+from collectives.virtual.progress import RankProgress
 from sim.cluster import Surroundings
+from sim.scenario.rank_overhead import RankOverhead
 from sim.trace import Trace
 
 
@@ -31,6 +34,9 @@ class VirtualWorld:
         stores: the store of each rank; torch keeps only the half of it that is in C++.
         delay_ps: how late the next message between two ranks sets out, if messages are late.
         is_calm: no link changes, no message is late and no rank dies.
+        transport_model: how ranks complete the steps of collectives.
+        rank_overhead: what ranks add to the time of the network, where no condition holds.
+        progress: what each rank has in flight, where that goes on when the rank calls.
     """
 
     algorithm: Choice
@@ -43,6 +49,9 @@ class VirtualWorld:
     stores: dict[int, Store] = field(default_factory=dict)
     delay_ps: Callable[[int, int], int] | None = None
     is_calm: bool = False
+    transport_model: TransportModel = IDEAL
+    rank_overhead: RankOverhead = field(default_factory=RankOverhead)
+    progress: dict[int, RankProgress] = field(default_factory=dict)
 
     @staticmethod
     def of(cluster: Surroundings) -> VirtualWorld:

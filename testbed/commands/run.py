@@ -15,6 +15,7 @@ from testbed.options.annotations import TraceFile
 from testbed.options.arguments import parse_algorithm
 from testbed.options.conditions import ConditionOptions, FaultOptions
 from testbed.options.groups import grouped
+from testbed.options.software import SoftwareOptions
 from testbed.output.figure import check_plot
 from testbed.output.folder import check_writable, document
 from testbed.output.table import print_json, stderr_console
@@ -123,6 +124,7 @@ def run(
     cluster: ClusterOptions,
     conditions: ConditionOptions,
     faults: FaultOptions,
+    software: SoftwareOptions,
     outputs: OutputOptions,
     module: Annotated[
         bool, typer.Option("--module", "-m", help="SCRIPT is the name of a module, as for python -m.")
@@ -145,7 +147,7 @@ def run(
     """
     held = (*conditions.parse(), *faults.parse(conditions.seed))
     if processes is not None:
-        _refuse_options_of_virtual_runs(cluster, held, outputs, as_json)
+        _refuse_options_of_virtual_runs(cluster, held, software, outputs, as_json)
         from testbed.scripts.script_processes import run_processes
 
         run_processes(script, arguments or [], processes, module=module, algorithm=cluster.algorithm)
@@ -167,6 +169,7 @@ def run(
             compute=cluster.compute,
             algorithm=parse_algorithm(cluster.algorithm),
             conditions=held,
+            software=software.arguments(topology),
             heard=outputs.output,
             trace=recorded,
             as_json=as_json,
@@ -185,7 +188,11 @@ def run(
 
 
 def _refuse_options_of_virtual_runs(
-    cluster: ClusterOptions, conditions: Sequence[VirtualCondition], outputs: OutputOptions, as_json: bool
+    cluster: ClusterOptions,
+    conditions: Sequence[VirtualCondition],
+    software: SoftwareOptions,
+    outputs: OutputOptions,
+    as_json: bool,
 ) -> None:
     """Refuse, beside ``--processes``, what only a virtual run knows.
 
@@ -200,6 +207,7 @@ def _refuse_options_of_virtual_runs(
         "--timeline": outputs.timeline,
         "--compute": cluster.compute != "none",
         "the conditions": conditions,
+        "what software costs": software.is_given,
     }
     for option, value in given.items():
         if value:

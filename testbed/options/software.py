@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -84,6 +85,41 @@ TransportModel: TypeAlias = Annotated[
     TransportModelName | None,
     typer.Option(help="How a step of a collective is completed; see docs/modelling.md."),
 ]
+
+
+@dataclass(frozen=True)
+class SoftwareOptions:
+    """Options for what software adds to the network, and for the transport that it uses."""
+
+    overhead: Overhead = None
+    arrival_overhead: ArrivalOverhead = None
+    reduction_bandwidth: ReductionBandwidth = None
+    protocol: Protocol = None
+    transport_model: Annotated[
+        TransportModelName | None,
+        typer.Option(
+            help="How steps of collectives are completed, and when they go on; by default as over what "
+            "would really run: nccl where the network names its hardware, else gloo."
+        ),
+    ] = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether one of them was."""
+        return any(vars(self).values())
+
+    def arguments(self, topology: Topology) -> dict[str, Any]:
+        """Return them as arguments of `collectives.virtual.run` on *topology*."""
+        from collectives.simulation import default_transport_model
+
+        chosen = self.transport_model
+        return {
+            "overhead": self.overhead or 0,
+            "arrival_overhead": self.arrival_overhead or 0,
+            "reduction_bandwidth": self.reduction_bandwidth,
+            "protocol": None if self.protocol is None else self.protocol.value,
+            "transport_model": default_transport_model(topology) if chosen is None else chosen.value,
+        }
 
 
 def step_model(

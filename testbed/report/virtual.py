@@ -12,14 +12,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from collectives.virtual import VirtualReport
+    from sim.scenario.rank_overhead import RankOverhead
 
 TOP = 6
 """Groups of links that are shown."""
 
 MOST_THINGS = 8
 """Things that a notice lists."""
-
-MODEL = f"{MODELS['links']}; reducing costs no time"
 
 
 def print_report(console: Console, report: VirtualReport) -> None:
@@ -84,5 +83,21 @@ def _assumptions(report: VirtualReport) -> Iterator[str]:
     if not report.repeats:
         yield "so another run gives other times"
     yield f"collectives: {report.algorithm}"
-    yield MODEL
+    yield MODELS["links"]
+    yield f"transport model {report.transport_model}"
+    yield from _software(report.rank_overhead)
     yield from report.conditions
+
+
+def _software(rank_overhead: RankOverhead) -> Iterator[str]:
+    """Yield what ranks add to the time of the network."""
+    from sim.units import format_bandwidth, format_time
+
+    if rank_overhead.overhead_ps:
+        yield f"overhead of {format_time(rank_overhead.overhead_ps)} per message and side"
+    if rank_overhead.arrival_overhead_ps:
+        yield f"what arrives is known after {format_time(rank_overhead.arrival_overhead_ps)}"
+    if rank_overhead.reduction_bandwidth is None:
+        yield "reducing costs no time"
+    else:
+        yield f"ranks reduce at {format_bandwidth(rank_overhead.reduction_bandwidth)}"

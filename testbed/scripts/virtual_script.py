@@ -8,8 +8,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import INTERRUPTED, UsageError
@@ -40,6 +41,7 @@ def run_script(
     heard: str,
     trace: Trace | None,
     as_json: bool,
+    software: Mapping[str, Any] = MappingProxyType({}),
 ) -> VirtualReport:
     """Run *script* on every rank of *topology* and return what it has taken.
 
@@ -54,6 +56,7 @@ def run_script(
         heard: whose output is shown, see `RankOutput`.
         trace: gets what happened when.
         as_json: whether stdout is for a document.
+        software: what it costs, and the transport: arguments of `collectives.virtual.run`.
 
     Raises:
         UsageError: there is no such script or rank.
@@ -81,6 +84,7 @@ def run_script(
                 algorithm=algorithm,
                 trace=trace,
                 conditions=conditions,
+                **software,
                 streams=output.of,
                 watch=None if status is None else status.show,
             ).report

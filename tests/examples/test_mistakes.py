@@ -68,9 +68,9 @@ DEADLOCKS = {
         "batch_isend_irecv",
     ],
     "uneven_data": [
-        "rank 3: has finished, at 164 us, in iteration 5",
+        "rank 3: has finished, at 164.1 us, in iteration 5",
         "ranks 0, 1, 2 at uneven_data.py:12: model(batch).square().mean().backward()",
-        "all_reduce #10 (ring, 9 × float32, sum): rank 3 did not take part: finished at 164 us, without",
+        "all_reduce #10 (ring, 9 × float32, sum): rank 3 did not take part: finished at 164.1 us, without",
     ],
     "wrong_tag": [
         "rank 0 at wrong_tag.py:8: dist.send(torch.ones(4), dst=1, tag=1)",

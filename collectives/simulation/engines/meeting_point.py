@@ -57,6 +57,7 @@ class MeetingPoint:
         waiting: the calls that ranks wait for, by rank.
         observer: is told of every step and message, if there is one.
         dead: ranks of the group that have been killed; they post nothing any more.
+        called: the ranks that have come to a call, by its fingerprint, until all have.
         is_calm: no link changes, no message is late and no rank dies.
     """
 
@@ -78,6 +79,7 @@ class MeetingPoint:
         self.delay_ps = delay_ps
         self.transport_model = transport_model
         self.dead: set[int] = set()
+        self.called: dict[int, set[int]] = {}
         self.is_calm = False
 
     def verdict(self, fate: Callable[[int], str] | None = None) -> str:
@@ -88,7 +90,9 @@ class MeetingPoint:
         """
         if not self.waiting:
             return ""
-        first = min(self.waiting.values(), key=lambda call: (call.lane is not None, call.sequence))
+        first = min(sorted(self.waiting.items()), key=lambda own: (own[1].lane is not None, own[1].sequence))[
+            1
+        ]
         absent = set(range(len(self.hosts))) - self.waiting.keys()
         reports = {rank: self.reports.get(rank) for rank in absent}
         reports |= {rank: replace(self.reports[rank], call=call) for rank, call in self.waiting.items()}
@@ -96,6 +100,20 @@ class MeetingPoint:
         fates = {self.hosts[rank]: "" if fate is None else fate(self.hosts[rank]) for rank in absent}
         group = f"{self.group}: " if self.group else ""
         return f"{group}{first.at(self.hosts)}: {judge(known, fates).text}"
+
+    def come(self, rank: int, fingerprint: int) -> None:
+        """Note that *rank* has come to a call of all ranks."""
+        ranks = self.called.setdefault(fingerprint, set())
+        ranks.add(rank)
+        if len(ranks) == len(self.hosts):
+            del self.called[fingerprint]
+
+    def absent(self, fingerprint: int) -> str:
+        """Return which ranks have not come to a call to which others have, in words; nothing if all have."""
+        if fingerprint not in self.called:
+            return ""
+        ranks = set(range(len(self.hosts))) - self.called[fingerprint]
+        return f"waits for {spell_ranks([self.hosts[rank] for rank in sorted(ranks)])} to call"
 
     @property
     def group(self) -> str:

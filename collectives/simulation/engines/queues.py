@@ -27,7 +27,7 @@ from collectives.simulation.engines.attention import Attention
 from collectives.simulation.engines.makespan import Makespan
 from collectives.simulation.engines.meeting_point import MeetingPoint, Observer
 from collectives.simulation.engines.rank_by_rank import RankByRank
-from collectives.simulation.engines.row_execution import RowExecution, call_after
+from collectives.simulation.engines.row_execution import RowExecution, call_after, rows_follow
 from sim.network import Network
 from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
@@ -158,7 +158,7 @@ class EventQueue:
     ) -> None:
         self._network = network
         self._itemsize = itemsize
-        by_rule = attention is not None or _needs_ranks(transport_model, rank_overhead)
+        by_rule = attention is not None or not rows_follow(transport_model, rank_overhead)
         self._rank_by_rank = rank_by_rank or by_rule
         self._attention = attention
         self._hosts = np.arange(network.topology.num_ranks) if hosts is None else np.asarray(hosts)
@@ -223,13 +223,6 @@ class _Call:
     submitted_ps: int
     start_ps: int | None = None
     num_done: int = 0
-
-
-def _needs_ranks(transport_model: TransportModel, rank_overhead: RankOverhead | None) -> bool:
-    """Return whether rows of arrays do not know the rule by which a step is complete."""
-    if transport_model.late_sends or transport_model.reduces == "arriving":
-        return True
-    return rank_overhead is not None and bool(rank_overhead.arrival_overhead_ps)
 
 
 def matches_by_rows(algorithm: Algorithm, num_ranks: int, chunking: Chunking) -> bool:

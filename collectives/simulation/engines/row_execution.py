@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import simpy
 
+from collectives.execution.transport_model import TransportModel
 from collectives.program import Algorithm, Step
 from collectives.program.chunking import Chunking
 from collectives.program.render import spell_message
@@ -27,6 +28,7 @@ from collectives.program.rows import MostlyEqual, Pattern, patterned_rows, reduc
 from collectives.simulation.engines.row_messages import MANY, ActiveRow, RowMessages
 from sim.network import Network
 from sim.network.coflow import Coflow, CoflowLaunch
+from sim.scenario.rank_overhead import RankOverhead
 from sim.scenario.step_overheads import StepOverheads
 from sim.units import Int64Array
 
@@ -191,6 +193,13 @@ class RowExecution:
         topology, hosts = self._network.topology, self._hosts
         coflow = Coflow.between(topology, hosts[source], hosts[destination])
         return RowMessages(coflow, source, destination, len(hosts), lasting=True)
+
+
+def rows_follow(transport_model: TransportModel, rank_overhead: RankOverhead | None) -> bool:
+    """Return whether rows of arrays know the rule by which a step is complete."""
+    if transport_model.late_sends or transport_model.reduces == "arriving":
+        return False
+    return rank_overhead is None or not rank_overhead.arrival_overhead_ps
 
 
 def call_after(

@@ -2,11 +2,14 @@
 
 A transport that awaits sends late (`collectives.execution.transport_model`) lets a rank go on while peers
 still take what it has sent.  Two things wait: whatever writes to memory that a send reads, and the end.
+
+A rank that does not wait need not know that a send is over: Gloo tells only whoever waits for it
+(`collectives.transports.gloo`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Generic, TypeAlias, TypeVar
 
 Span: TypeAlias = tuple[int, int]
@@ -22,6 +25,7 @@ class SendsUnderWay(Generic[Send]):
 
     def __init__(self) -> None:
         self._spans: dict[Send, Span] = {}
+        self._unnoticed: dict[Send, Span] = {}
         self._waiting: list[tuple[set[Send], Callable[[], object]]] = []
 
     def __bool__(self) -> bool:
@@ -32,9 +36,11 @@ class SendsUnderWay(Generic[Send]):
         """The sends that something waits for."""
         return [send for sends, _ in self._waiting for send in sends]
 
-    def add(self, send: Send, span: Span) -> None:
-        """Note that *send*, which is posted now, reads *span*."""
+    def add(self, send: Send, span: Span, *, noticed: bool = True) -> None:
+        """Note that *send*, which is posted now, reads *span*; is the rank to know when it is over?"""
         self._spans[send] = span
+        if not noticed:
+            self._unnoticed[send] = span
 
     def end(self, send: Send) -> None:
         """Note that *send* has been taken, and let go on what waits for it alone."""
@@ -54,12 +60,27 @@ class SendsUnderWay(Generic[Send]):
 
         None: when no send is left at all.
         """
-        sends = {
-            send
-            for send, read in self._spans.items()
-            if written is None or any(start < read[1] and read[0] < stop for start, stop in written)
-        }
+        for send in _reading(self._unnoticed, written):
+            del self._unnoticed[send]
+        sends = _reading(self._spans, written)
         if sends:
             self._waiting.append((sends, then))
         else:
             then()
+
+    def are_over(self, written: Collection[Span] | None) -> bool:
+        """Return whether the rank knows, without waiting, that no send reads what is to be *written*."""
+        return not _reading(self._spans, written) and not _reading(self._unnoticed, written)
+
+    def notice(self) -> None:
+        """Let the rank know from now on of every send that was posted so far when it is over."""
+        self._unnoticed.clear()
+
+
+def _reading(spans: Mapping[Send, Span], written: Collection[Span] | None) -> set[Send]:
+    """Return the sends that read what is *written*; None: all."""
+    return {
+        send
+        for send, read in spans.items()
+        if written is None or any(start < read[1] and read[0] < stop for start, stop in written)
+    }

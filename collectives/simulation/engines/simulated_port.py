@@ -10,7 +10,7 @@ from collectives.program import Local, Recv, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.program.render import spell_operation
 from collectives.simulation.engines.meeting_point import MeetingPoint
-from collectives.simulation.engines.step_in_flight import ProgramOnRank, StepInFlight, span_of
+from collectives.simulation.engines.step_in_flight import Caller, Drain, ProgramOnRank, StepInFlight, span_of
 from sim.scenario.step_overheads import StepOverheads
 
 
@@ -19,7 +19,7 @@ class SimulatedPort:
 
     Attributes:
         progress: says what this rank waits for, where its steps are not posted here but carried out
-            together with those of all other ranks.
+            together with those of all other ranks; nothing where it waits for messages.
     """
 
     def __init__(self, meeting_point: MeetingPoint, rank: int) -> None:
@@ -31,15 +31,17 @@ class SimulatedPort:
         self.program = self._program()
         self.progress: Callable[[], str] | None = None
 
-    def begin(self, what: str, overheads: StepOverheads | None = None) -> None:
+    def begin(self, what: str, overheads: StepOverheads | None = None, caller: Caller | None = None) -> None:
         """Number the steps of the next program from 0.
 
         Args:
             what: the collective and its algorithm, for errors.
             overheads: what ranks add to their time.
+            caller: decides when the program goes on; None: it does by itself.
         """
         self.current, self.step, self.progress = None, -1, None
         self.program = self._program(what, overheads)
+        self.program.caller = caller
 
     def _program(self, what: str = "", overheads: StepOverheads | None = None) -> ProgramOnRank:
         meeting_point = self.meeting_point
@@ -56,7 +58,8 @@ class SimulatedPort:
         """Start all operations of *step*; the event fires when it is complete."""
         self.step += 1
         in_flight = self.current = StepInFlight(self.program, self.step, step, buffer)
-        if self.program.sends:
+        caller = self.program.caller
+        if self.program.sends and (caller is None or caller.is_driving):
             replaced = [span_of(buffer, operation) for operation in step if isinstance(operation, Recv)]
             self.program.sends.when_taken(replaced, lambda: self._pause(in_flight, fingerprint))
         else:
@@ -84,7 +87,8 @@ class SimulatedPort:
         if self.program.transport_model.late_sends:
             for position, operation in enumerate(in_flight.step):
                 if isinstance(operation, Send):
-                    self.program.sends.add((in_flight, position), span_of(in_flight.buffer, operation))
+                    span, noticed = span_of(in_flight.buffer, operation), self.program.caller is None
+                    self.program.sends.add((in_flight, position), span, noticed=noticed)
         if not in_flight.remaining:
             in_flight.complete()
         for position, operation in enumerate(in_flight.step):
@@ -94,29 +98,32 @@ class SimulatedPort:
                 )
                 if met is not None:
                     self.meeting_point.start_transfer(*met)
+        if self.program.caller is not None:
+            self.program.caller.offered()
 
     def drain(self, fingerprint: int) -> simpy.Event | None:
         """Return an event that fires when peers have taken all that was sent; None if they have."""
-        if not self.program.sends:
+        if self.program.sends.are_over(None):
             return None
-        taken = simpy.Event(self.program.env)
-        self.program.sends.when_taken(None, taken.succeed)
-        return taken
+        drain = Drain(self.program)
+        if self.program.caller is None:
+            drain.go_on()
+        else:
+            self.program.caller.hold(drain)
+        return drain.done
 
     def doing(self) -> str:
         """Return in words what the step in flight waits for."""
-        if self.progress is not None:
-            return self.progress()
+        if self.progress is not None and (said := self.progress()):
+            return said
         if self.current is None:
             return "not begun"
-        waiting = sorted(self.current.unmatched)
         awaited = self.program.sends.awaited
-        if awaited:
-            operations = ", ".join(
-                f"{spell_operation(own.step[at])} of step {own.number}" for own, at in awaited
-            )
-            return f"step {self.step}, until peers have taken {operations}"
+        waiting = awaited or [(self.current, position) for position in sorted(self.current.unmatched)]
         if not waiting:
             return f"step {self.step}, messages under way"
-        operations = ", ".join(spell_operation(self.current.step[position]) for position in waiting)
-        return f"step {self.step}, {operations}"
+        operations = (
+            spell_operation(step.step[at]) + (f" of step {step.number}" if step is not self.current else "")
+            for step, at in waiting
+        )
+        return f"step {self.step}, {', '.join(operations)}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import simpy
 
@@ -24,6 +24,30 @@ from collectives.program.chunking import Buffer
 from collectives.program.render import spell_message
 from collectives.simulation.engines.sends_under_way import SendsUnderWay, Span
 from sim.scenario.step_overheads import StepOverheads
+
+
+class Held(Protocol):
+    """What awaits nothing from the network any more, and goes on when its rank calls."""
+
+    def is_free(self) -> bool:
+        """Return whether the rank knows that it can go on without waiting for a send."""
+
+    def go_on(self) -> None:
+        """Go on, after the sends that it must wait for."""
+
+
+class Caller(Protocol):
+    """Decides when a program goes on that does so on the calls of its rank alone."""
+
+    @property
+    def is_driving(self) -> bool:
+        """Whether the rank waits in this program now."""
+
+    def hold(self, held: Held) -> None:
+        """Let *held* go on, now or in a later call."""
+
+    def offered(self) -> None:
+        """Note that the messages of a step have been offered to peers."""
 
 
 @dataclass(eq=False)
@@ -37,6 +61,7 @@ class ProgramOnRank:
         what: the collective and its algorithm, for errors.
         overheads: what ranks add to their time.
         sends: what peers have yet to take, by step and position in it, where sends are awaited late.
+        caller: decides when the program goes on; None: it does by itself.
     """
 
     env: simpy.Environment
@@ -45,6 +70,7 @@ class ProgramOnRank:
     what: str = ""
     overheads: StepOverheads | None = None
     sends: SendsUnderWay[tuple[StepInFlight, int]] = field(default_factory=SendsUnderWay)
+    caller: Caller | None = None
 
 
 class StepInFlight:
@@ -121,12 +147,25 @@ class StepInFlight:
             self.complete()
 
     def complete(self) -> None:
+        """Note that everything that the step awaits has arrived."""
+        if self.program.caller is None:
+            self.go_on()
+        else:
+            self.program.caller.hold(self)
+
+    def is_free(self) -> bool:
+        """Return whether the rank knows that no send reads what the step writes."""
+        return self.program.sends.are_over(self._written())
+
+    def go_on(self) -> None:
         """Write what has arrived, once nothing reads there any more; then the step is done."""
         if self.program.sends:
-            written = [span_of(self.buffer, own) for own in self.step if not isinstance(own, Send)]
-            self.program.sends.when_taken(written, self._reduce)
+            self.program.sends.when_taken(self._written(), self._reduce)
         else:
             self._reduce()
+
+    def _written(self) -> list[Span]:
+        return [span_of(self.buffer, own) for own in self.step if not isinstance(own, Send)]
 
     def _reduce(self) -> None:
         """Let the time pass that reducing takes beyond the arrival of the messages."""
@@ -158,6 +197,26 @@ class StepInFlight:
             if operation.reduces and not (on_arrival and isinstance(operation, RecvReduce))
         )
         return overheads.reduction(self.rank, reduced)
+
+
+class Drain:
+    """The sends that are left at the end of a program; ``done`` fires when peers have taken them.
+
+    Args:
+        program: has ended but for them.
+    """
+
+    def __init__(self, program: ProgramOnRank) -> None:
+        self._sends = program.sends
+        self.done = simpy.Event(program.env)
+
+    def is_free(self) -> bool:
+        """Return whether the rank knows that all are over."""
+        return self._sends.are_over(None)
+
+    def go_on(self) -> None:
+        """Wait for them."""
+        self._sends.when_taken(None, self.done.succeed)
 
 
 def span_of(buffer: Buffer, operation: Operation) -> Span:

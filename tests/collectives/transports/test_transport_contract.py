@@ -11,10 +11,12 @@ from collectives import NotSupportedError, verify
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.connection import connect
 from collectives.communicators.programs import ProgramLauncher
+from collectives.execution.transport_model import transport_model
 from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.transports.nccl import NcclTransport
 from collectives.transports.store_reports import StoreReports
 from collectives.transports.threaded import run_threads
+from collectives.virtual.progress import RankProgress
 from collectives.virtual.transport import SimulatedTransport
 from sim import Cluster, Topology
 from tests.collectives.communicators import message_contract, tensor_contract
@@ -38,19 +40,27 @@ def over_threads(
 
 
 def in_virtual_time(
-    scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool
+    scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool, model: str = "ideal"
 ) -> list[Any]:
     topology = Topology.switch(num_ranks=world_size, bandwidth="10Gbps", latency="1us")
     cluster = Cluster(topology, compute={"poll": 10_000_000})
-    meeting_point = MeetingPoint(cluster.network)
+    meeting_point = MeetingPoint(cluster.network, transport_model=transport_model(model))
+    progress: dict[int, RankProgress] = {}
 
     def run(rank: int) -> Any:
         rank_thread = Cluster.current()
         assert rank_thread is not None
-        transport = SimulatedTransport(meeting_point, rank, rank_thread)
+        of_rank = progress.setdefault(rank, RankProgress(rank_thread))
+        transport = SimulatedTransport(meeting_point, rank, rank_thread, progress=of_rank)
         return play(Communicator(ProgramLauncher(transport, algorithm)), scenarios)
 
     return cluster.run(run)
+
+
+def in_virtual_time_as_over_gloo(
+    scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool
+) -> list[Any]:
+    return in_virtual_time(scenarios, world_size, algorithm, pool, "gloo")
 
 
 def over_gloo(scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool) -> list[Any]:
@@ -82,6 +92,7 @@ def _on_gloo(rank: int, world_size: int, scenarios: Sequence[Scenario], algorith
 TRANSPORTS = [
     pytest.param(over_threads, id="threads"),
     pytest.param(in_virtual_time, id="simulated"),
+    pytest.param(in_virtual_time_as_over_gloo, id="simulated as gloo"),
     pytest.param(over_gloo, id="gloo", marks=pytest.mark.distributed),
     pytest.param(over_streams, id="nccl's, on the CPU", marks=pytest.mark.distributed),
 ]

@@ -1,0 +1,202 @@
+"""Progress on calls in virtual time: what a rank has in flight goes on when the rank calls, as over Gloo.
+
+The rule is that of `collectives.transports.progress`, where there is no thread.  A collective is posted when
+it starts, at once, whatever is in flight before it.  A rank that computes advances nothing.  When it starts a
+collective, tests one, or a hook of the backward pass polls, all that is in flight advances as far as it goes
+without waiting.  A rank that waits advances the first execution of the lane that it waits in, and all others
+while collectives are in flight elsewhere.
+
+What is over is written, reduced and followed by the next step in the call, so the rank itself takes the time
+of that.  A poll knows that a message has arrived, but not that one has been taken: a step that writes to what
+an earlier send has read goes on when the rank waits for it or tests it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import simpy
+
+from collectives.execution.call import Call
+from collectives.execution.transport import Execution
+from collectives.simulation.engines.meeting_point import MeetingPoint
+from collectives.simulation.engines.simulated_port import SimulatedPort
+from collectives.simulation.engines.step_in_flight import Held
+from sim.cluster import RankThread
+from sim.scenario.step_overheads import StepOverheads
+
+TOGETHER = frozenset({"all_gather", "all_reduce", "all_to_all", "barrier", "reduce_scatter"})
+"""Collectives after which every rank has something of every other, so that it waits for all to call."""
+
+MIN_RANKS = 3
+"""Ranks from which on those that wait are told whose call they wait for."""
+
+
+class RankProgress:
+    """What one rank has in flight, in all its groups, in the order of its start.
+
+    Args:
+        rank_thread: the rank.
+    """
+
+    def __init__(self, rank_thread: RankThread) -> None:
+        self.rank_thread = rank_thread
+        self.in_flight: list[CalledExecution] = []
+        self._awaited: CalledExecution | None = None
+
+    def start(self, execution: CalledExecution, steps: Execution) -> None:
+        """Post the first of the *steps* of *execution*, after all else has advanced."""
+        self.poll()
+        self._catch_up()
+        self.in_flight.append(execution)
+        self._finish_move(execution, lambda: execution.begin(steps))
+        self._advance(execution, observing=False)
+
+    def poll(self, observing: bool = False) -> None:
+        """Advance all that is in flight without waiting; if *observing*, what sends hold up, too."""
+        if not self.in_flight:
+            return
+        self._catch_up()
+        for execution in tuple(self.in_flight):
+            self._advance(execution, observing)
+
+    def wait(self, execution: CalledExecution, describe: Callable[[], str]) -> None:
+        """Wait until *execution* is over."""
+        self._catch_up()
+        if execution.is_over:
+            return
+        self._awaited = execution
+        try:
+            self.go_on()
+            self.rank_thread.wait(execution.done, describe)
+        finally:
+            self._awaited = None
+
+    def go_on(self) -> None:
+        """Engine: let what the rank's waiting advances go on."""
+        for execution in tuple(self.in_flight):
+            if execution.held is not None and self.may_go_on(execution):
+                execution.move()
+
+    def may_go_on(self, execution: CalledExecution) -> bool:
+        """Return whether the rank waits, and that advances *execution*."""
+        if self._awaited is None or self._awaited.completed_ps is not None:
+            return False
+        return self._waits_beside_others() or self.is_driven(execution)
+
+    def is_driven(self, execution: CalledExecution) -> bool:
+        """Return whether the rank waits in *execution* itself, which is the first of the lane awaited."""
+        if self._awaited is None or self._waits_beside_others():
+            return False
+        lane = self._awaited.lane
+        return execution is next((own for own in self.in_flight if own.lane == lane), None)
+
+    def _waits_beside_others(self) -> bool:
+        """Return whether collectives are in flight that waiting in one lane would not advance."""
+        assert self._awaited is not None
+        lane = self._awaited.lane
+        return any(own.call.lane is None and own.lane != lane for own in self.in_flight)
+
+    def _advance(self, execution: CalledExecution, observing: bool) -> None:
+        """Advance *execution* as far as it goes without waiting."""
+        while execution.held is not None:
+            if observing:
+                execution.port.program.sends.notice()
+            if not execution.held.is_free():
+                return
+            self._finish_move(execution, execution.move)
+
+    def _finish_move(self, execution: CalledExecution, move: Callable[[], None]) -> None:
+        """Let *execution* move, and the rank's time pass until its next step is posted."""
+        moved = execution.moved = simpy.Event(self.rank_thread.cluster.env)
+        move()
+        self.rank_thread.wait(moved, lambda: f"{execution.call} to be posted")
+
+    def _catch_up(self) -> None:
+        """Let all happen that happens up to this rank's local time."""
+        self.rank_thread.poll(simpy.Event(self.rank_thread.cluster.env))
+
+
+class CalledExecution:
+    """One execution that goes on when its rank calls; a `Caller` of its program.
+
+    Args:
+        progress: of the rank.
+        meeting_point: of its group.
+        rank: within that group.
+        call: names it in errors.
+        overheads: what ranks add to their time.
+
+    Attributes:
+        lane: of the call, in its group.
+        port: the rank's side of the meeting point for this execution alone.
+        held: what goes on when the rank calls, if anything is there to.
+        moved: fires when the next step has been posted, or all is over.
+        done: fires when the execution is over.
+        completed_ps: when that was; None before.
+    """
+
+    def __init__(
+        self,
+        progress: RankProgress,
+        meeting_point: MeetingPoint,
+        rank: int,
+        call: Call,
+        overheads: StepOverheads | None,
+    ) -> None:
+        self.call = call
+        self.lane = id(meeting_point), call.lane
+        self.port = SimulatedPort(meeting_point, rank)
+        self.port.begin(str(call), overheads, self)
+        if call.collective in TOGETHER and len(meeting_point.hosts) >= MIN_RANKS:
+            meeting_point.come(rank, call.fingerprint())
+            self.port.progress = partial(meeting_point.absent, call.fingerprint())
+        self.held: Held | None = None
+        env = meeting_point.network.env
+        self.moved = simpy.Event(env)
+        self.done = simpy.Event(env)
+        self.completed_ps: int | None = None
+        self._progress = progress
+        self._env = env
+
+    def begin(self, steps: Execution) -> None:
+        """Post the first of *steps*."""
+        self._env.process(self._run(steps))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the result is in place."""
+        return self.done.processed
+
+    @property
+    def is_driving(self) -> bool:
+        """Whether the rank waits in this execution now."""
+        return self._progress.is_driven(self)
+
+    def hold(self, held: Held) -> None:
+        """Let *held* go on, now if the rank waits for it, or in a later call."""
+        self.held = held
+        if self._progress.may_go_on(self):
+            self.move()
+        else:
+            self.offered()
+
+    def move(self) -> None:
+        """Let what is held go on."""
+        held, self.held = self.held, None
+        assert held is not None
+        held.go_on()
+
+    def offered(self) -> None:
+        """Note that the rank has done what it can: what it is to post is posted."""
+        if not self.moved.triggered:
+            self.moved.succeed()
+
+    def _run(self, steps: Execution) -> Execution:
+        yield from steps
+        self.completed_ps = int(self._env.now)
+        self._progress.in_flight.remove(self)
+        self.offered()
+        self.done.succeed()
+        self._progress.go_on()

@@ -1,0 +1,158 @@
+"""Progress on calls: a rank that computes advances nothing; one that calls, polls or waits does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives import simulate
+from collectives.communicators.communicator import Communicator
+from collectives.communicators.connection import connect
+from collectives.virtual import VirtualRun, run
+from sim.units import parse_time, transfer_ps
+from tests.collectives.virtual.clusters import rank_thread, switch
+
+MS = parse_time("1ms")
+STEP = parse_time("4us")
+BYTES = 4 * 1200
+OPTIONS = {"overhead": "1us", "arrival_overhead": "3us", "reduction_bandwidth": "2GB/s"}
+
+
+def communicator(algorithm: Any = "ring") -> Communicator:
+    dist.init_process_group("testbed")
+    own = connect(algorithm=algorithm)
+    own.barrier()
+    return own
+
+
+def times_of(outcome: VirtualRun) -> set[int]:
+    return set(outcome.results)
+
+
+@pytest.mark.parametrize("model", ["ideal", "gloo"])
+@pytest.mark.parametrize("algorithm", ["ring", "tree", "recursive_doubling", "direct", "double_binary_tree"])
+def test_ranks_that_wait_at_once_take_what_is_simulated(algorithm: str, model: str) -> None:
+    def timed(rank: int) -> int:
+        own = communicator(algorithm)
+        thread = rank_thread()
+        thread.charge_ps(MS - thread.now_ps())
+        own.all_reduce(torch.ones(1200))
+        return thread.now_ps() - MS
+
+    options: dict[str, Any] = {"transport_model": model, **OPTIONS}
+    expected = simulate(algorithm, nbytes=BYTES, itemsize=4, topology=switch(4), **options)
+    assert max(times_of(run(timed, 4, switch(4), **options))) == expected.time_ps
+
+
+def overlapped(polls: int, model: str) -> int:
+    """Return how long two ranks wait for a sum after computing for a millisecond, with *polls* in it."""
+
+    def work(rank: int) -> int:
+        own = communicator()
+        thread = rank_thread()
+        thread.charge_ps(MS - thread.now_ps())
+        summed = own.all_reduce(torch.ones(1200), async_op=True)
+        for _ in range(polls):
+            thread.charge_ps(MS // 10)
+            own.poll()
+        thread.charge_ps(2 * MS - thread.now_ps())
+        summed.wait()
+        return thread.now_ps() - 2 * MS
+
+    (waited_ps,) = times_of(run(work, 2, switch(2), transport_model=model))
+    return waited_ps
+
+
+def test_a_rank_that_computes_advances_nothing() -> None:
+    step_ps = STEP + transfer_ps(BYTES // 2, 12_500_000_000)
+
+    assert overlapped(0, "ideal") == 0
+    assert overlapped(0, "gloo") == step_ps  # the first of two steps was posted by the call
+    assert overlapped(1, "gloo") == 0  # and the second by the poll
+    assert overlapped(1, "nccl") == 0
+
+
+def test_a_poll_does_not_know_that_a_send_is_over_but_a_test_does() -> None:
+    """In recursive doubling every rank reduces into what it sends."""
+
+    def work(rank: int, tests: bool) -> int:
+        own = communicator("recursive_doubling")
+        thread = rank_thread()
+        thread.charge_ps(MS - thread.now_ps())
+        summed = own.all_reduce(torch.ones(1200), async_op=True)
+        for _ in range(5):
+            thread.charge_ps(MS // 10)
+            if tests:
+                summed.is_completed()
+            else:
+                own.poll()
+        thread.charge_ps(2 * MS - thread.now_ps())
+        summed.wait()
+        return thread.now_ps() - 2 * MS
+
+    polled = run(lambda rank: work(rank, False), 4, switch(4), transport_model="gloo")
+    tested = run(lambda rank: work(rank, True), 4, switch(4), transport_model="gloo")
+    assert times_of(tested) == {0}
+    assert times_of(polled) == {STEP + transfer_ps(BYTES, 12_500_000_000)}
+
+
+def test_what_is_posted_beside_shares_the_link() -> None:
+    def work(rank: int) -> int:
+        own = communicator()
+        thread = rank_thread()
+        thread.charge_ps(MS - thread.now_ps())
+        works = [own.all_reduce(torch.ones(1200), async_op=True) for _ in range(2)]
+        for one in works:
+            one.wait()
+        return thread.now_ps() - MS
+
+    half_ps = transfer_ps(BYTES // 2, 12_500_000_000)
+    (ideal,) = times_of(run(work, 2, switch(2), transport_model="ideal"))
+    (gloo,) = times_of(run(work, 2, switch(2), transport_model="gloo"))
+    assert ideal == 4 * (STEP + half_ps)
+    assert gloo == (STEP + 2 * half_ps) + 2 * (STEP + half_ps)
+
+
+@settings(max_examples=10)
+@given(
+    st.integers(2, 5),
+    st.lists(st.integers(1, 400), min_size=1, max_size=4),
+    st.integers(0, 10**6),
+    st.sampled_from(["ring", "recursive_doubling", "tree", "direct"]),
+)
+def test_results_are_the_same_whatever_ranks_compute_meanwhile(
+    ranks: int, counts: list[int], seed: int, algorithm: str
+) -> None:
+    def work(rank: int) -> list[float]:
+        own, thread = communicator(algorithm), rank_thread()
+        draw = torch.Generator().manual_seed(seed + rank)
+        tensors = [torch.arange(count, dtype=torch.float64) * (rank + 1) for count in counts]
+        works = []
+        for tensor in tensors:
+            works.append(own.all_reduce(tensor, async_op=True))
+            thread.charge_ps(int(torch.randint(0, 20_000_000, (), generator=draw)))
+            own.poll()
+        for number in torch.randperm(len(works), generator=draw).tolist():
+            works[number].wait()
+        return [float(tensor.sum()) for tensor in tensors]
+
+    expected = [sum(range(count)) * ranks * (ranks + 1) / 2 for count in counts]
+    for result in run(work, ranks, switch(ranks), transport_model="gloo", **OPTIONS).results:
+        assert result == expected
+
+
+def test_the_report_says_which_model_and_what_software_costs() -> None:
+    def work(rank: int) -> None:
+        communicator()
+
+    report = run(work, 2, switch(2), transport_model="gloo", **OPTIONS).report
+    said = report.to_json()
+    assert said["transport_model"] == report.transport_model == "gloo"
+    assert (said["overhead_seconds"], said["arrival_overhead_seconds"]) == (1e-6, 3e-6)
+    assert said["reduction_bandwidth"] == 2 * 10**9
+    assert run(work, 2, switch(2)).report.transport_model == "ideal"
