@@ -19,6 +19,7 @@ from collectives.algorithms.double_binary_tree import (
     double_binary_tree_broadcast,
     double_binary_tree_reduce,
 )
+from collectives.algorithms.gloo.all_to_all import gloo_all_to_all
 from collectives.algorithms.gloo.ring import (
     gloo_ring,
     gloo_ring_all_gather,
@@ -92,5 +93,6 @@ NATIVE_ALGORITHMS: tuple[Algorithm, ...] = (
     gloo_ring_all_gather,
     gloo_ring_reduce,
     gloo_tree_broadcast,
+    gloo_all_to_all,
 )
 """Those of vendors' libraries, known by their names; see `collectives.catalogue.native`."""

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from collectives.algorithms.direct import direct_all_to_all, direct_gather, direct_scatter
+from collectives.algorithms.direct import direct_gather, direct_scatter
+from collectives.algorithms.gloo.all_to_all import gloo_all_to_all
 from collectives.algorithms.gloo.ring import (
     IN_FLIGHT,
     gloo_ring,
@@ -40,7 +41,7 @@ _GLOO = {
         gloo_tree_broadcast,
         direct_gather,
         direct_scatter,
-        direct_all_to_all,
+        gloo_all_to_all,
     )
 }
 
