@@ -10,6 +10,7 @@ from testbed.truth.claims.setups import (
     BERT,
     CAP_MB,
     ETHERNET_100,
+    EXPECTED_IN_WORDS,
     GPT,
     INFINIBAND,
     MODELS_IN_WORDS,
@@ -19,6 +20,7 @@ from testbed.truth.claims.setups import (
     PROFILES,
     RESNET,
     Training,
+    expected_of,
     on,
     step,
 )
@@ -48,6 +50,22 @@ DATA_PARALLEL = Claim(
 )
 
 
+def _efficiencies(training: Training) -> tuple[float, float]:
+    """Return the efficiency that is expected of a real run, and the ideal one."""
+    return expected_of(training).efficiency, step(training).efficiency
+
+
+def _case(where: dict[str, str], efficiencies: tuple[float, float], lowest: float) -> Case:
+    """Return the case in which at least *lowest* is claimed and *efficiencies* were found."""
+    expected, ideal = efficiencies
+    return Case(
+        where,
+        f"{percent(expected)} (ideally {percent(ideal)})",
+        expected >= lowest,
+        {"efficiency_expected": expected, "efficiency": ideal, "lowest_claimed": lowest},
+    )
+
+
 def networks() -> Finding:
     """Ask for the efficiency of every model on every network."""
     cases = []
@@ -55,15 +73,13 @@ def networks() -> Finding:
         lowest = next(value for name, value in LOWEST.items() if name in place.name)
         for model in PROFILES:
             training = Training(model, place)
-            efficiency = step(training).efficiency
-            cases.append(
-                Case(training.where(), percent(efficiency), efficiency >= lowest, {"efficiency": efficiency})
-            )
+            cases.append(_case(training.where(), _efficiencies(training), lowest))
     return Finding(
         NETWORKS,
-        f"weak scaling, wait_free, buckets of 25 MiB; {PLACES_IN_WORDS}; {MODELS_IN_WORDS}",
+        f"weak scaling, wait_free, buckets of 25 MiB; {EXPECTED_IN_WORDS}; {PLACES_IN_WORDS}; "
+        f"{MODELS_IN_WORDS}",
         "simulated",
-        "efficiency is at least 95 % on NVLink, 85 % on InfiniBand, 50 % on Ethernet",
+        "the expected efficiency is at least 95 % on NVLink, 85 % on InfiniBand, 50 % on Ethernet",
         tuple(cases),
     )
 
@@ -74,24 +90,20 @@ def strong() -> Finding:
     cases = []
     for place in (INFINIBAND, ETHERNET_100):
         for model, lowest in STRONG_LOWEST.items():
-            base = step(Training(model, on(place, BASE_RANKS)))
-            divided = step(Training(model, on(place, STRONG_RANKS), divided=factor))
-            efficiency = base.seconds / (factor * divided.seconds)
-            cases.append(
-                Case(
-                    Training(model, place).where(),
-                    percent(efficiency),
-                    efficiency >= lowest,
-                    {"efficiency": efficiency, "lowest_claimed": lowest},
-                )
+            base = Training(model, on(place, BASE_RANKS))
+            divided = Training(model, on(place, STRONG_RANKS), divided=factor)
+            expected, ideal = (
+                run(base).seconds / (factor * run(divided).seconds) for run in (expected_of, step)
             )
+            cases.append(_case(Training(model, place).where(), (expected, ideal), lowest))
     return Finding(
         STRONG,
         f"the batch of {BASE_RANKS} ranks divided between {STRONG_RANKS}; efficiency: the step of "
         f"{BASE_RANKS} over {factor} steps of {STRONG_RANKS}; wait_free, buckets of 25 MiB; InfiniBand: "
-        f"dgx-a100 by NCCL's model, Ethernet: rings on ethernet-100g; {MODELS_IN_WORDS}",
+        f"dgx-a100 by NCCL's model, Ethernet: rings on ethernet-100g; {EXPECTED_IN_WORDS}; {MODELS_IN_WORDS}",
         "simulated",
-        "efficiency is at least 85 % for BERT-large and GPT-2 XL, 50 % for ResNet-50 (26 M parameters)",
+        "the expected efficiency is at least 85 % for BERT-large and GPT-2 XL, 50 % for ResNet-50 (26 M "
+        "parameters)",
         tuple(cases),
         "Kernels of a smaller batch are taken to be as efficient as those of a large one, so real figures "
         "are lower.",
@@ -105,21 +117,14 @@ def weak() -> Finding:
         for model in PROFILES:
             for ranks in WEAK_RANKS:
                 training = Training(model, on(place, ranks))
-                efficiency = step(training).efficiency
-                cases.append(
-                    Case(
-                        {**training.where(), "ranks": f"on {ranks} ranks"},
-                        percent(efficiency),
-                        efficiency >= WEAK_LOWEST,
-                        {"efficiency": efficiency, "ranks": ranks},
-                    )
-                )
+                where = {**training.where(), "ranks": f"on {ranks} ranks"}
+                cases.append(_case(where, _efficiencies(training), WEAK_LOWEST))
     return Finding(
         WEAK,
         f"{', '.join(map(str, WEAK_RANKS))} ranks, wait_free, buckets of 25 MiB; InfiniBand: nodes of "
-        f"dgx-a100 by NCCL's model, Ethernet: rings on ethernet-100g; {MODELS_IN_WORDS}",
+        f"dgx-a100 by NCCL's model, Ethernet: rings on ethernet-100g; {EXPECTED_IN_WORDS}; {MODELS_IN_WORDS}",
         "simulated",
-        "efficiency is at least 90 %",
+        "the expected efficiency is at least 90 %",
         tuple(cases),
     )
 

@@ -9,6 +9,7 @@ preset.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,19 @@ RESNET, BERT, GPT = "ResNet-50", "BERT-large", "GPT-2 XL"
 PROFILES = {RESNET: "resnet50", BERT: "bert-large", GPT: "gpt2-xl"}
 """Small (26 million parameters), medium (335 million) and large (1.6 billion)."""
 
+DEVICES = {RESNET: "a100", BERT: "a100", GPT: "h100"}
+"""On which the profiles were taken."""
+
 CAP_MB = 25.0
+
+LOSSES = ("contention", "late", "copies", "optimizer")
+LAUNCHES = "launches"
+"""Terms of `ddp.simulation.losses`; NCCL's own model has launches in it, rings on links have not."""
+
+EXPECTED_IN_WORDS = (
+    "expected: with contention, late ranks, launches, copies into buckets and the optimizer, each by its "
+    "published constant (sim/files/losses.toml); ideally: without them"
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +87,7 @@ class Training:
         strategy: of overlap.
         cap_mb: of the buckets, MiB.
         half: whether gradients are in 16 bits.
+        expected: whether the losses of a real run are counted.
         divided: into how many the profile's batch is divided; computation takes that much less.
     """
 
@@ -82,6 +96,7 @@ class Training:
     strategy: str = "wait_free"
     cap_mb: float = CAP_MB
     half: bool = False
+    expected: bool = False
     divided: int = 1
 
     def profile(self) -> Profile:
@@ -91,11 +106,16 @@ class Training:
         profile = load_profile(PROFILES[self.model])
         if self.half:
             profile = in_half_precision(profile)
-        return faster(profile, self.divided) if self.divided > 1 else profile
+        return profile.slowed(Fraction(1, self.divided))
 
     def where(self) -> dict[str, str]:
         """Return network and model as properties of a case."""
         return {"network": f"on {self.place.name}", "model": f"with {self.model}"}
+
+
+def expected_of(training: Training) -> StepRun:
+    """Return the step that is expected of a real run of *training*."""
+    return step(replace(training, expected=True))
 
 
 @cache
@@ -104,6 +124,7 @@ def step(training: Training) -> StepRun:
     from ddp import simulate_step
 
     nccl = training.place.nccl
+    losses = (*LOSSES, *(() if nccl else (LAUNCHES,)))
     return simulate_step(
         training.profile(),
         topology=training.place.topology(),
@@ -111,6 +132,8 @@ def step(training: Training) -> StepRun:
         bucket_cap_mb=training.cap_mb,
         algorithm="auto" if nccl else "ring",
         model="nccl" if nccl else "links",
+        losses=losses if training.expected else (),
+        device=DEVICES[training.model],
     )
 
 
@@ -121,21 +144,6 @@ def in_half_precision(profile: Profile) -> Profile:
         for gradient in profile.gradients
     )
     return profile.model_copy(update={"gradients": gradients})
-
-
-def faster(profile: Profile, factor: int) -> Profile:
-    """Return *profile* with a batch divided by *factor*: as many kernels, each that much shorter."""
-    gradients = tuple(
-        gradient.model_copy(update={"ready_seconds": gradient.ready_seconds / factor})
-        for gradient in profile.gradients
-    )
-    return profile.model_copy(
-        update={
-            "gradients": gradients,
-            "forward_seconds": profile.forward_seconds / factor,
-            "backward_seconds": profile.backward_seconds / factor,
-        }
-    )
 
 
 def on(place: Place, ranks: int) -> Place:
