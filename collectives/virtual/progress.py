@@ -68,7 +68,7 @@ class RankProgress:
             return
         self._awaited = execution
         try:
-            self.go_on()
+            self.rank_thread.cluster.env.timeout(0).callbacks.append(lambda _: self.go_on())
             self.rank_thread.wait(execution.done, describe)
         finally:
             self._awaited = None
@@ -109,8 +109,9 @@ class RankProgress:
 
     def _finish_move(self, execution: CalledExecution, move: Callable[[], None]) -> None:
         """Let *execution* move, and the rank's time pass until its next step is posted."""
-        moved = execution.moved = simpy.Event(self.rank_thread.cluster.env)
-        move()
+        env = self.rank_thread.cluster.env
+        moved = execution.moved = simpy.Event(env)
+        env.timeout(0).callbacks.append(lambda _: move())  # by the engine: what it computes is not the rank's
         self.rank_thread.wait(moved, lambda: f"{execution.call} to be posted")
 
     def _catch_up(self) -> None:

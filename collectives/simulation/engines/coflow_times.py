@@ -42,6 +42,7 @@ class CoflowTimes:
         source: rank that sends each.
         destination: rank that receives it.
         num_ranks: of the group.
+        numbers: of the messages, among those of which these are some.
         longest_ps: of all messages so far, from both ends being ready to their last byte.
     """
 
@@ -51,6 +52,7 @@ class CoflowTimes:
         self.source, self.destination = source, destination
         self.coflow = coflow
         self.num_ranks = num_ranks
+        self.numbers = np.arange(len(source))
         self.longest_ps = 0
         self._once = once  # no rank sends, or receives, two of the messages
         self._is_bijection = once and np.array_equal(source, np.arange(num_ranks))
@@ -72,7 +74,9 @@ class CoflowTimes:
         """Return the times of some of the *messages* alone."""
         coflow = self.coflow.select(messages)
         ends = self.source[messages], self.destination[messages]
-        return CoflowTimes(coflow, *ends, self.num_ranks, self._once)
+        selected = CoflowTimes(coflow, *ends, self.num_ranks, self._once)
+        selected.numbers = messages
+        return selected
 
     def __len__(self) -> int:
         return len(self.source)
@@ -144,10 +148,8 @@ class CoflowTimes:
             return False
         return self._of_one_size(nbytes.common).alike
 
-    def ends(
-        self, ready: Times, nbytes: Sizes, busy_until: Int64Array
-    ) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Return source, destination and end of each message; see `advance` for the arguments and errors."""
+    def ends(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the number and the end of each message; see `advance` for the arguments and errors."""
         taken = self._taken(nbytes)
         if isinstance(ready, int):
             if not self._together:
@@ -156,8 +158,8 @@ class CoflowTimes:
             self._ends = ready + taken
             if self.coflow.shares:
                 self.leave(busy_until)
-            return self.source, self.destination, ready + taken
-        return self.source, self.destination, self._ends_each(ready, taken, busy_until)
+            return self.numbers, ready + taken
+        return self.numbers, self._ends_each(ready, taken, busy_until)
 
     @property
     def is_permutation(self) -> bool:

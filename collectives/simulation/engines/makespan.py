@@ -86,7 +86,7 @@ class Makespan:
         )
         self._num_run += 1
 
-        completion = self._completion(overheads)
+        completion = self._completion(overheads, chunking)
         ready, latest = together(start_ps), int(start_ps.max(initial=0))
         row_times = _RowTimes(self.topology, self.hosts, self._busy_until)
         try:
@@ -94,7 +94,7 @@ class Makespan:
                 times, sizes = row_times.of(pattern, pattern.nbytes(row, chunking))
 
                 if completion is not None:
-                    completion.check(row, times.num_messages, ready)
+                    completion.sends.check(row, ready)
 
                 pause = None if overheads is None else overheads.next_row(times.num_messages)
                 if pause is not None:
@@ -105,7 +105,7 @@ class Makespan:
                     if completion is None:
                         ready = times.advance(ready, sizes, self._busy_until)
                     else:
-                        ready = completion.advance(row, times, ready, sizes, self._busy_until)
+                        ready = completion.advance(row, pattern, times, ready, sizes, self._busy_until)
                         latest += completion.longest_arrival_ps
                     latest += times.longest_ps
 
@@ -124,12 +124,12 @@ class Makespan:
 
         row_times.leave()
         if completion is not None:
-            ready = completion.drained(ready)
+            ready = completion.sends.drained(ready)
         if self.attention is not None:
             ready = self.attention.noticed(ready)
         return over_ranks(ready, num_ranks)
 
-    def _completion(self, overheads: StepOverheads | None) -> StepCompletion | None:
+    def _completion(self, overheads: StepOverheads | None, chunking: Chunking) -> StepCompletion | None:
         """Return the rule by which steps are complete; None: all messages are awaited at once.
 
         Raises:
@@ -141,7 +141,7 @@ class Makespan:
             raise NotExactError("bytes are reduced while they arrive; use engine='events'")
         if arrivals is None and not model.late_sends:
             return None
-        return StepCompletion(model, arrivals, len(self.hosts))
+        return StepCompletion(model, arrivals, chunking, len(self.hosts))
 
 
 class _RowTimes:

@@ -43,10 +43,8 @@ class MaskedTimes:
         """Return False: ranks without a message are through at once."""
         return False
 
-    def ends(
-        self, ready: Times, nbytes: Sizes, busy_until: Int64Array
-    ) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Return source, destination and end of each message that moves; see `CoflowTimes.ends`."""
+    def ends(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the number and the end of each message that moves; see `CoflowTimes.ends`."""
         end = self._whole.masked_ends(over_ranks(ready, len(self)), nbytes, busy_until)
         moves = np.flatnonzero(end)
-        return self._whole.source[moves], self._whole.destination[moves], end[moves]
+        return moves, end[moves]

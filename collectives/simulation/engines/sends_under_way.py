@@ -9,6 +9,7 @@ A rank that does not wait need not know that a send is over: Gloo tells only who
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping
 from typing import Generic, TypeAlias, TypeVar
 
@@ -79,8 +80,19 @@ class SendsUnderWay(Generic[Send]):
 
 def _reading(spans: Mapping[Send, Span], written: Collection[Span] | None) -> set[Send]:
     """Return the sends that read what is *written*; None: all."""
-    return {
-        send
-        for send, read in spans.items()
-        if written is None or any(start < read[1] and read[0] < stop for start, stop in written)
-    }
+    if written is None or not spans:
+        return set(spans)
+    starts: list[int] = []
+    stops: list[int] = []
+    for start, stop in sorted(written):
+        if stops and start <= stops[-1]:
+            stops[-1] = max(stop, stops[-1])
+        else:
+            starts.append(start)
+            stops.append(stop)
+
+    def is_written(read: Span) -> bool:
+        before = bisect_left(starts, read[1])
+        return before > 0 and read[0] < stops[before - 1]
+
+    return {send for send, read in spans.items() if is_written(read)}

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from collectives import simulate
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.connection import connect
-from collectives.virtual import VirtualRun, run
+from collectives.virtual import Roofline, VirtualRun, run
+from sim import load_device
 from sim.units import parse_time, transfer_ps
 from tests.collectives.virtual.clusters import rank_thread, switch
 
 MS = parse_time("1ms")
 STEP = parse_time("4us")
 BYTES = 4 * 1200
+MODEL = Roofline(load_device("laptop-cpu"))
 OPTIONS = {"overhead": "1us", "arrival_overhead": "3us", "reduction_bandwidth": "2GB/s"}
 
 
@@ -116,6 +118,18 @@ def test_what_is_posted_beside_shares_the_link() -> None:
     (gloo,) = times_of(run(work, 2, switch(2), transport_model="gloo"))
     assert ideal == 4 * (STEP + half_ps)
     assert gloo == (STEP + 2 * half_ps) + 2 * (STEP + half_ps)
+
+
+def test_what_collectives_reduce_is_not_computed_by_the_script() -> None:
+    def work(rank: int) -> None:
+        summed = communicator().all_reduce(torch.ones(1200), async_op=True)
+        summed.is_completed()
+        summed.wait()
+
+    (own, other) = (
+        run(work, 3, switch(3), transport_model=model, compute=MODEL) for model in ("ideal", "gloo")
+    )
+    assert own.cluster.computed_ps == other.cluster.computed_ps
 
 
 @settings(max_examples=10)
