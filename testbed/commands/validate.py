@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,17 +11,45 @@ from testbed.errors import UsageError, reporting_errors
 from testbed.output.folder import check_writable, document
 from testbed.output.table import print_json, progress, stdout_console
 
+if TYPE_CHECKING:
+    from sim.files.network_file import NetworkFile
+    from testbed.truth.calibration.calibration import Calibration
+
 EXAMPLES = """\b
 Examples:
   testbed validate
   testbed validate --table rows.csv --network dgx-h100
   testbed validate --table nccl-tests.log --network mine.toml --json
   testbed calibrate --device --output my_cpu.toml && testbed validate --device my_cpu.toml
+  sudo testbed validate --shaped examples/networks/shaped/*.toml
 """
 
 
 @reporting_errors
 def validate(
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE...", help="Network files, for --shaped.")
+    ] = None,
+    shaped: Annotated[
+        bool,
+        typer.Option(
+            "--shaped",
+            help="Build the network of each FILE on this machine (root, iproute2), and measure what was "
+            "predicted for it.",
+        ),
+    ] = False,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="--shaped: TCP's shares and software costs, as testbed calibrate found them; by default "
+            "those of a plain network that is built and measured first.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path,
+        typer.Option(metavar="FOLDER", help="--shaped: where predictions, rows and a picture are left."),
+    ] = Path("results/validate"),
     table_file: Annotated[
         Path | None,
         typer.Option(
@@ -64,8 +92,20 @@ def validate(
 
     Alone: the networks that ship, against the published measurements that ship and that no calibration has
     seen, and against themselves; it ends with 1 where one contradicts itself. --table: a network against a
-    table of yours. --device: training steps on this machine's processor against its device file.
+    table of yours. --device: training steps on this machine's processor against its device file. --shaped:
+    networks that are built here, each host a network namespace, each link held to its rate by a token bucket;
+    predictions are written to a file, whose SHA-256 is printed, before anything is measured, and nothing is
+    left behind.
     """
+    if shaped:
+        if not files:
+            raise UsageError(
+                "--shaped: name at least one network file, such as examples/networks/shaped/*.toml"
+            )
+        _validate_shaped(files, calibration, output, into, as_json=as_json)
+        return
+    if files:
+        raise UsageError(f"{files[0]}: network files go with --shaped, which builds and measures them")
     if device is not None:
         if table_file is not None or network is not None:
             raise UsageError("--device judges a device file, and --table a network: name one of them")
@@ -136,3 +176,77 @@ def _validate_presets(into: Path | None, *, as_json: bool) -> None:
         print_presets(stdout_console(), found)
     if any(own.contradictions for own in found):
         raise typer.Exit(1)
+
+
+def _validate_shaped(
+    files: list[Path], calibration: Path | None, output: Path, into: Path | None, *, as_json: bool
+) -> None:
+    from testbed.output.figure import check_plot
+    from testbed.output.folder import ResultFolder, check_writable
+    from testbed.report.plots.truth_plot import plot_truth
+    from testbed.report.shaped import as_document, print_report, section
+    from testbed.truth.document import renew
+    from testbed.truth.shaped.built import check_possible
+    from testbed.truth.shaped.validation import validate as validate_network
+
+    networks = [_network(path) for path in files]
+    check_possible()
+    given = None if calibration is None else _read(calibration)
+    folder = ResultFolder(output)
+    picture = folder.file("predicted_over_measured.png", "all rows, log-log")
+    check_plot(picture)
+    if into is not None:
+        check_writable(into)
+
+    with progress() as advance:
+        if given is None:
+            from testbed.truth.shaped.plain import calibrate_plain
+
+            given = calibrate_plain(advance)
+            folder.write_json("calibration.json", "what predictions were made with", given.as_json())
+        found = [
+            validate_network(
+                network, given, folder.file(f"predictions/{network.name}.jsonl", "before measuring"), advance
+            )
+            for network in networks
+        ]
+
+    document = as_document(found, given)
+    folder.write_json("rows.json", "all rows, as --json prints them", document)
+    plot_truth([row for one in found for row in one.rows], picture)
+    folder.write_manifest()
+    if into is not None:
+        renew(into, section(found, given))
+    if as_json:
+        print_json(document)
+        return
+    print_report(found, given)
+    print(f"Picture: {picture}")
+    print(f"Rows: {output / 'rows.json'}")
+
+
+def _network(path: Path) -> NetworkFile:
+    """Return the network of the file at *path*, which says how many hosts it has, if it can be built.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    from collectives.errors import NotSupportedError
+    from sim.files.network_file import read_network
+    from sim.topology.topology import checked
+    from testbed.truth.shaped.plan import plan, wire
+
+    network = checked(read_network(path))
+    if network.fields.size is None:
+        raise UsageError(f"{path}: it is of any size; say num_ranks, the number of hosts to build")
+    try:
+        plan(wire(network))
+    except NotSupportedError as error:
+        raise UsageError(f"{path}: {error}") from error
+    return network
+
+
+def _read(path: Path) -> Calibration:
+    from testbed.truth.calibration.calibration import Calibration
+
+    return Calibration.read(path)

@@ -44,6 +44,11 @@ class Host:
     groups: dict[tuple[int, ...], Any] = field(default_factory=dict)
     kept: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def everyone(self) -> Any:
+        """The group of all hosts."""
+        return self.groups[tuple(range(self.num_hosts))]
+
     def group(self, members: tuple[int, ...]) -> Any:
         """Return the group of *members*; every host asks for it, members or not."""
         if members not in self.groups:

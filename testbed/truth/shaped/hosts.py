@@ -6,7 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -20,7 +20,15 @@ START_SECONDS = 60.0
 
 
 class HostError(LaunchError):
-    """A host could not do what it was asked to; the message says which and why."""
+    """A host could not do what it was asked to; the message says which and why.
+
+    Attributes:
+        failed: why, by host.
+    """
+
+    def __init__(self, message: str, failed: Mapping[int, str] | None = None) -> None:
+        super().__init__(message)
+        self.failed = dict(failed or {})
 
 
 @dataclass(frozen=True)
@@ -33,63 +41,58 @@ class Hosts:
     def __len__(self) -> int:
         return len(self.processes)
 
-    def ask(
-        self, function: Callable[..., Any], *arguments: Any, timeout: float, of: Sequence[int] | None = None
-    ) -> list[Any]:
+    def ask(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> list[Any]:
         """Return what *function* returns on every host, given its `Host` and *arguments*.
 
         Args:
             function: of a module, as it travels by its name.
             arguments: of it, the same on all hosts.
             timeout: seconds until all hosts have answered.
-            of: the hosts that are asked, by default all.
 
         Raises:
             HostError: a host's function failed, its process ended, or time is up.
         """
-        answers = self.try_to_ask(function, *arguments, timeout=timeout, of=of)
-        for host, (succeeded, said) in answers.items():
-            if not succeeded:
-                raise HostError(f"host {host}: {said}")
-        return [said for _, said in answers.values()]
+        self.tell(function, *arguments)
+        return self.answered(timeout)
 
-    def try_to_ask(
-        self, function: Callable[..., Any], *arguments: Any, timeout: float, of: Sequence[int] | None = None
-    ) -> dict[int, tuple[bool, Any]]:
-        """Return of every host whether *function* succeeded, and what it returned, or why not; see `ask`.
+    def tell(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Let every host carry out *function*, and do not wait; see `ask`."""
+        for host, connection in enumerate(self.connections):
+            try:
+                connection.send((function, arguments))
+            except OSError:
+                raise _ended(host) from None
 
-        Raises:
-            HostError: a process ended, or time is up.
-        """
-        asked = range(len(self)) if of is None else of
-        for host in asked:
-            self._send(host, (function, arguments))
-        return self.answers(asked, timeout)
-
-    def answers(self, asked: Sequence[int], timeout: float) -> dict[int, tuple[bool, Any]]:
-        """Return the next answer of each host of *asked*; see `try_to_ask`."""
-        found: dict[int, tuple[bool, Any]] = {}
+    def answered(self, timeout: float) -> list[Any]:
+        """Return what all hosts answer to what they were told; see `ask`."""
+        said: dict[int, Any] = {}
+        failed: dict[int, str] = {}
         deadline = time.monotonic() + timeout
-        waiting = {self.connections[host]: host for host in asked}
+        waiting = {connection: host for host, connection in enumerate(self.connections)}
         while waiting:
             ready = wait(list(waiting), max(0.0, deadline - time.monotonic()))
             if not ready:
-                late = ", ".join(map(str, sorted(waiting.values())))
-                raise HostError(f"no answer of host {late} within {timeout:.3g} s")
+                late = sorted(waiting.values())
+                raise HostError(
+                    f"no answer of host {', '.join(map(str, late))} within {timeout:.3g} s",
+                    dict.fromkeys(late, "no answer"),
+                )
             for connection in ready:
                 assert isinstance(connection, Connection)
                 host = waiting.pop(connection)
                 try:
-                    found[host] = connection.recv()
+                    succeeded, content = connection.recv()
                 except (EOFError, OSError):
-                    raise HostError(f"the process of host {host} ended by itself") from None
-        return {host: found[host] for host in asked}
+                    raise _ended(host) from None
+                (said if succeeded else failed)[host] = content
+        if failed:
+            first = min(failed)
+            raise HostError(f"host {first}: {failed[first]}", dict(sorted(failed.items())))
+        return [said[host] for host in range(len(self))]
 
-    def _send(self, host: int, request: Any) -> None:
-        try:
-            self.connections[host].send(request)
-        except OSError:
-            raise HostError(f"the process of host {host} ended by itself") from None
+
+def _ended(host: int) -> HostError:
+    return HostError(f"the process of host {host} ended by itself", {host: "it ended"})
 
 
 @contextlib.contextmanager
@@ -121,9 +124,7 @@ def started(network: BuiltNetwork, *, timeout: float = 60.0) -> Iterator[Hosts]:
             processes.append(process)
             connections.append(ours)
         hosts = Hosts(processes, connections)
-        for host, (met, said) in hosts.answers(range(len(hosts)), START_SECONDS).items():
-            if not met:
-                raise HostError(f"host {host} did not meet the others: {said}")
+        hosts.answered(START_SECONDS)
         yield hosts
     finally:
         for process in processes:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from collectives.errors import NotSupportedError
+from sim.errors import TopologyError
 from sim.files.network_file import NetworkFile
 from sim.topology import Topology
 from sim.topology.topology import described
@@ -72,6 +73,19 @@ class Plan:
         """Yield all ends of all cables."""
         for cable in self.cables:
             yield from cable
+
+    def link_of(self, link: int | str) -> int:
+        """Return the number of *link*, which is a number or a name of the topology's links.
+
+        Raises:
+            TopologyError: there is no link of that name.
+        """
+        if isinstance(link, int):
+            return link
+        names = [self.topology.link_name(number) for number in range(self.topology.num_links)]
+        if link not in names:
+            raise TopologyError(f"link {link!r}: {self.topology.name} has {', '.join(names)}")
+        return names.index(link)
 
     def end_of(self, link: int) -> End:
         """Return the end by which *link* leaves."""

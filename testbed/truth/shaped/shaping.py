@@ -21,7 +21,8 @@ class Shaping:
     """How links are held down, and how hosts speak TCP.
 
     Attributes:
-        burst_bytes: by which a link that was idle may be ahead of its rate.
+        burst_bytes: by which a link that was idle may be ahead of its rate; just above `pieces` frames,
+            for a token bucket cuts up what is larger.
         queue_bytes: that wait before a link at most; what comes on top is lost.
         pieces: frames that travel through the kernel as one.
         window_bytes: that a connection has under way at most.
@@ -29,7 +30,7 @@ class Shaping:
         congestion_control: of TCP, by the kernel's name.
     """
 
-    burst_bytes: int = 16384
+    burst_bytes: int = 9200
     queue_bytes: int = 1 << 20
     pieces: int = 6
     window_bytes: int = 65536

@@ -1,15 +1,17 @@
 """Timing of collectives on a shaped network: all hosts begin at one moment of their machine's clock.
 
-The clock of all hosts is that of the machine, so nothing has to travel for them to begin together, and the
-time of a collective is that from the moment named until its last host is done, as it is in a simulation.
+The clock of all hosts is that of the machine, so nothing has to travel for them to begin together.  The time
+of a collective is that from when its last host has begun, which a busy processor may delay, until the last
+is done.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from testbed.bench.payload import Payload, num_parts
 from testbed.truth.shaped.hosts import HostError, Hosts
@@ -17,11 +19,13 @@ from testbed.truth.shaped.hosts import HostError, Hosts
 if TYPE_CHECKING:
     from testbed.truth.shaped.host import Host
 
+Span: TypeAlias = tuple[float, float]
+"""When something began and ended, by the machine's clock."""
 ITEM_SIZE = 4
 """Bytes of an element: float32."""
 _LEAD_SECONDS = 3e-3
 """How long before its moment a collective is announced."""
-_PREPARE_SECONDS = 120.0
+_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -33,42 +37,102 @@ class Call:
         algorithm: ``native`` or the name of one of ours.
         nbytes: size of the buffer, as nccl-tests counts it; a multiple of what `fitting` returns.
         members: the hosts that take part; empty: all.
+        timeout: seconds that our programs may take; None: as long as any collective.
     """
 
     collective: str
     algorithm: str
     nbytes: int
     members: tuple[int, ...] = ()
+    timeout: float | None = None
 
 
 def fitting(nbytes: int, collective: str, world_size: int) -> int:
-    """Return the largest size up to *nbytes* of which each part has whole elements."""
+    """Return the smallest size from *nbytes* on of which each part has whole elements."""
     unit = ITEM_SIZE * num_parts(collective, world_size)
-    return max(1, nbytes // unit) * unit
+    return -(-nbytes // unit) * unit
 
 
 def time_calls(
-    hosts: Hosts, calls: Sequence[Call], *, repetitions: int, timeout: float = 60.0
+    hosts: Hosts, calls: Sequence[Call], *, repetitions: int, meanwhile: Meanwhile | None = None
 ) -> list[list[float]]:
     """Return the seconds that each of *calls* took in each repetition; all begin together.
 
     Each is carried out once before, on numbers that are checked.
 
+    Args:
+        hosts: of the network.
+        calls: of which a host takes part in one at most.
+        repetitions: how often.
+        meanwhile: what is done to the network while they run, and how that is undone.
+
     Raises:
         HostError: a host failed, or an element came out wrong.
     """
-    members = [call.members or tuple(range(len(hosts))) for call in calls]
-    wrong = sum(hosts.ask(_prepare, tuple(calls), timeout=_PREPARE_SECONDS))
+    wrong = sum(hosts.ask(_prepare, tuple(calls), timeout=_SECONDS))
     if wrong:
         names = ", ".join(f"{call.collective} {call.algorithm}" for call in calls)
         raise HostError(f"{names}: {wrong} elements came out wrong")
+
     taken: list[list[float]] = [[] for _ in calls]
     for _ in range(repetitions):
-        moment = time.monotonic() + _LEAD_SECONDS
-        ends = hosts.ask(_carry_out, moment, timeout=timeout)
-        for seconds, own in zip(taken, members, strict=True):
-            seconds.append(max(ends[host] for host in own) - moment)
+        with contextlib.ExitStack() as changed:
+            spans = begin(hosts, _carry_out, meanwhile=meanwhile, changed=changed)
+        for seconds, call in zip(taken, calls, strict=True):
+            members = call.members or range(len(hosts))
+            seconds.append(duration(spans[host] for host in members))
     return taken
+
+
+@dataclass(frozen=True)
+class Meanwhile:
+    """What is done to a network while a collective runs.
+
+    Attributes:
+        after: seconds from the beginning.
+        do: it.
+        undo: it, once the collective is over.
+    """
+
+    after: float
+    do: Callable[[], None]
+    undo: Callable[[], None]
+
+
+def begin(
+    hosts: Hosts,
+    function: Callable[[Host], None],
+    *,
+    meanwhile: Meanwhile | None = None,
+    changed: contextlib.ExitStack | None = None,
+) -> list[Span]:
+    """Let all hosts carry out *function* at one moment; return when each began and ended.
+
+    Raises:
+        HostError: a host failed.
+    """
+    moment = time.monotonic() + _LEAD_SECONDS
+    hosts.tell(_at, moment, function)
+    if meanwhile is not None:
+        time.sleep(max(0.0, moment + meanwhile.after - time.monotonic()))
+        meanwhile.do()
+        if changed is not None:
+            changed.callback(meanwhile.undo)
+    return hosts.answered(timeout=_SECONDS)
+
+
+def _at(host: Host, moment: float, function: Callable[[Host], None]) -> Span:
+    """Carry out *function* at *moment*; return when it began and ended."""
+    time.sleep(max(0.0, moment - time.monotonic()))
+    begun = time.monotonic()
+    function(host)
+    return begun, time.monotonic()
+
+
+def duration(spans: Iterable[Span]) -> float:
+    """Return the seconds from when the last host has begun until the last is done."""
+    begun, ended = zip(*spans, strict=True)
+    return float(max(ended) - max(begun))
 
 
 def _prepare(host: Host, calls: tuple[Call, ...]) -> int:
@@ -84,9 +148,9 @@ def _prepare(host: Host, calls: tuple[Call, ...]) -> int:
         group = host.group(members)
         if host.rank not in members:
             continue
-        key = f"{call.algorithm} {members} {call.collective}"
+        key = f"{call.algorithm} {members} {call.collective} {call.timeout}"
         if key not in host.kept:
-            host.kept[key] = connect(group, _choice(call))
+            host.kept[key] = connect(group, _choice(call), timeout=call.timeout)
         count = call.nbytes // ITEM_SIZE // num_parts(call.collective, len(members))
         place: Any = {"rank": members.index(host.rank), "world_size": len(members)}
         payload = Payload(call.collective, count, torch.float32, **place)
@@ -101,11 +165,8 @@ def _choice(call: Call) -> Any:
     return call.algorithm if call.algorithm == "native" else {call.collective: call.algorithm}
 
 
-def _carry_out(host: Host, moment: float) -> float:
-    """Carry out what is prepared at *moment*; return when it was done."""
-    if "call" not in host.kept:
-        return moment
-    payload, communicator = host.kept["call"]
-    time.sleep(max(0.0, moment - time.monotonic()))
-    payload.call(communicator)
-    return time.monotonic()
+def _carry_out(host: Host) -> None:
+    """Carry out what is prepared."""
+    if "call" in host.kept:
+        payload, communicator = host.kept["call"]
+        payload.call(communicator)
