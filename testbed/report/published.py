@@ -32,7 +32,7 @@ _OPENING = (
     "hold theirs."
 )
 _FAILS = (
-    "Where and why it fails: `eks` is an NCCL of an earlier year (2.18, the table is of 2.28); `stas` was "
+    "Where and why it fails: `eks` is an earlier NCCL (2.18, the scaling table is of 2.28); `stas` was "
     "timed by a Python script, whose own time is in every small call; `oci_2251` and `oke_2143` stay on "
     "rings on two nodes, where the system that calibrates takes a tree. A table knows no version and no "
     "setting: where they differ, calibrate."
@@ -145,7 +145,7 @@ def print_presets(console: Console, found: Sequence[PresetJudged]) -> None:
         for what, judged in (("same system, other sizes", own.same), ("other systems", own.other))
         if judged
     ]
-    for what, judged in _together(found):
+    for what, judged in (*_together(found), *_by_other_models(found)):
         rows.append(("all GPUs", what, *_cells(judged)))
     heads = ("preset", "error in %: median (worst)", *CLASSES, "held", "model")
     console.print(table(heads, rows, text_columns=2))
@@ -170,6 +170,9 @@ def presets_document(found: Sequence[PresetJudged]) -> dict[str, Any]:
             key: figures(judged)
             for key, (_, judged) in zip(("same_systems", "other_systems"), _together(found), strict=True)
         },
+        "other_systems_by_model": {
+            rows[0].model: figures(rows) for _, rows in _by_other_models(found) if rows
+        },
         "presets": [
             {
                 "preset": own.name,
@@ -192,9 +195,8 @@ def presets_section(found: Sequence[PresetJudged]) -> Section:
         for what, judged in (("same", own.same), ("other", own.other))
         if judged
     ]
-    rows += [
-        f"| all GPUs | {what} | {' | '.join(_cells(judged)[:-1])} |" for what, judged in _together(found)
-    ]
+    for what, judged in (*_together(found), *_by_other_models(found)):
+        rows.append(f"| all GPUs | {what} | {' | '.join(_cells(judged)[:-1])} |")
     worst = sorted((row for own in found for row in own.other), key=lambda row: -abs(row.error))[:WORST]
     cases = [
         f"| {row.family}, {spell_size(row.row.nbytes)} | {seconds(row.predicted)} | "
@@ -226,6 +228,14 @@ def _together(found: Sequence[PresetJudged]) -> list[tuple[str, list[Judged]]]:
     return [
         ("same system, other sizes", [row for own in found if own.gpus for row in own.same]),
         ("other systems", [row for own in found if own.gpus for row in own.other]),
+    ]
+
+
+def _by_other_models(found: Sequence[PresetJudged]) -> list[tuple[str, list[Judged]]]:
+    """Return the rows of other systems by the models that the measured tables stand before."""
+    return [
+        (f"other systems, by {words}", [row for own in found if own.gpus for row in own.alternatives[model]])
+        for model, words in (("nccl", "NCCL's model"), ("links", "links"))
     ]
 
 

@@ -1,9 +1,11 @@
 """Predictions of a network file held against a table of measured collectives.
 
 Each row is predicted by the best that the file has to say, and the result names which it was: what was
-measured (`collectives.models.measured`), else NCCL's own model, else a ring on the links (a tree for a
-broadcast, direct messages for an all-to-all; where one node's switches reduce, those).  A row that the file's
-calibration has seen is marked, and does not count among those that judge.
+measured (`collectives.models.measured`), else NCCL's own model, else a simulation on the links: of Gloo's own
+programs where the file says nothing of GPUs, else of a ring (a tree for a broadcast, direct messages for an
+all-to-all; where one node's switches reduce, those).  A row of a program of ours is simulated as that, over
+Gloo or NCCL by the same rule.  A row that the file's calibration has seen is marked, and does not count among
+those that judge.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any
 from collectives.errors import CollectiveError, NotSupportedError
 from collectives.models.measured import measured_on
 from collectives.models.nccl.model import predict_on
-from collectives.simulation import simulate
+from collectives.simulation import default_transport_model, simulate
 from collectives.simulation.run import Run
 from sim.errors import SimulationError
 from sim.topology import Topology
@@ -220,10 +222,7 @@ def _judged(row: MeasuredRow, topology: Topology, model: str | None) -> Judged:
     """
     places = _places(topology, row)
     said = []
-    for name in ("measured", "nccl", "links") if model is None else (model,):
-        if name == "nccl" and topology.hardware is None:
-            said.append("nccl: the file has no [hardware]")
-            continue
+    for name in _models(row, topology) if model is None else (model,):
         try:
             run = _simulated(row, topology, places, name)
         except (CollectiveError, SimulationError, ValueError) as error:
@@ -242,6 +241,16 @@ def _judged(row: MeasuredRow, topology: Topology, model: str | None) -> Judged:
     raise NotSupportedError("; ".join(said))
 
 
+def _models(row: MeasuredRow, topology: Topology) -> list[str]:
+    """Return what may say something of *row*, the best first."""
+    models = ["links"]
+    if row.algorithm == "native" and topology.hardware is not None:
+        models.insert(0, "nccl")
+    if row.algorithm == "native" or any(row.system in own.systems for own in topology.measured):
+        models.insert(0, "measured")
+    return models
+
+
 def _simulated(row: MeasuredRow, topology: Topology, places: list[int], model: str) -> Run:
     arguments: dict[str, Any] = {
         "nbytes": row.nbytes,
@@ -251,6 +260,9 @@ def _simulated(row: MeasuredRow, topology: Topology, places: list[int], model: s
     }
     if model != "links":
         return simulate("auto", model=model, **arguments)  # type: ignore[arg-type]
+    transport = default_transport_model(topology)
+    if row.algorithm != "native" or transport == "gloo":
+        return simulate(row.algorithm, transport_model=transport, **arguments)
     if row.collective == "all_reduce" and row.num_nodes == 1 and topology.in_network_reduction:
         return simulate("nvls", **arguments)
     program = PROGRAMS.get(row.collective, "ring")

@@ -8,7 +8,7 @@ large ring on the links takes about what was measured.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from collectives.errors import NotSupportedError
@@ -35,6 +35,7 @@ class PresetJudged:
         name: of the preset.
         same: rows of systems that it was calibrated on, of other sizes.
         other: rows of other systems of its kind.
+        alternatives: the rows of other systems by NCCL's own model and by the links, as far as they answer.
         refused: rows of which it says nothing.
         contradictions: in which its models contradict each other, in words.
         gpus: whether it is of GPUs, so that a library such as NCCL was measured.
@@ -43,6 +44,7 @@ class PresetJudged:
     name: str
     same: tuple[Judged, ...]
     other: tuple[Judged, ...]
+    alternatives: Mapping[str, tuple[Judged, ...]]
     refused: tuple[Refusal, ...]
     contradictions: tuple[str, ...]
     gpus: bool
@@ -57,13 +59,16 @@ def judge_presets(advance: Advance) -> list[PresetJudged]:
         network = load_network(name)
         calibrating, judging = calibrating_presets().get(name, []), judged_presets().get(name, [])
         same, lost = judge([row for row in split.other_sizes if row.system in calibrating], network, advance)
-        other, missed = judge([row for row in others if row.system in judging], network, advance)
+        kind = [row for row in others if row.system in judging]
+        other, missed = judge(kind, network, advance)
+        alternatives = {model: tuple(judge(kind, network, advance, model)[0]) for model in ("nccl", "links")}
         advance(f"{name}, against itself")
         found.append(
             PresetJudged(
                 name,
                 tuple(same),
                 tuple(other),
+                alternatives,
                 (*lost, *missed),
                 tuple(contradictions_of(network)),
                 network.fields.hardware is not None,

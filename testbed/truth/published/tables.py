@@ -6,11 +6,12 @@ or a file of systems beside it (`testbed.truth.published.systems`):
 | column | other names | means |
 |---|---|---|
 | ``size_bytes`` | ``nbytes``, ``bytes``, ``size`` | of the buffer, as nccl-tests counts it |
-| ``time_us`` | ``time_ms``, ``seconds``, ``measured_seconds`` | of one call, out of place |
+| ``time_us`` | ``time_ms``, ``time_s``, ``seconds``, ``measured_seconds`` | of one call, out of place |
 | ``set`` | ``system``, ``name`` | the set of measurements that it belongs to; by default the file's name |
 | ``collective`` | | what was carried out |
-| ``ranks`` | ``num_ranks``, ``gpus`` | how many took part |
-| ``nodes`` | ``num_nodes`` | on how many nodes |
+| ``ranks`` | ``num_ranks``, ``nranks``, ``gpus``, ``world_size`` | how many took part |
+| ``nodes`` | ``num_nodes``, ``nnodes`` | on how many nodes |
+| ``ranks_per_node`` | ``gpus_per_node`` | how many on each, instead of the above |
 | ``algorithm`` | | how; ``native``, the library's own, unless it says otherwise |
 """
 
@@ -30,14 +31,15 @@ from testbed.truth.published.systems import System, systems_beside
 
 _NAMES = {
     "size_bytes": ("size_bytes", "nbytes", "bytes", "size"),
-    "time": ("time_us", "time_ms", "seconds", "measured_seconds"),
+    "time": ("time_us", "time_ms", "time_s", "seconds", "measured_seconds"),
     "set": ("set", "system", "name"),
     "collective": ("collective",),
-    "ranks": ("ranks", "num_ranks", "gpus"),
-    "nodes": ("nodes", "num_nodes"),
+    "ranks": ("ranks", "num_ranks", "nranks", "gpus", "world_size"),
+    "nodes": ("nodes", "num_nodes", "nnodes"),
+    "ranks_per_node": ("ranks_per_node", "gpus_per_node"),
     "algorithm": ("algorithm",),
 }
-_UNITS = {"time_us": 1e-6, "time_ms": 1e-3, "seconds": 1.0, "measured_seconds": 1.0}
+_UNITS = {"time_us": 1e-6, "time_ms": 1e-3, "time_s": 1.0, "seconds": 1.0, "measured_seconds": 1.0}
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,8 @@ def _row(
     named = found.get("collective") or (system.collective if system else said.collective)
     ranks = found.get("ranks") or (system.num_ranks if system else said.ranks)
     nodes = found.get("nodes") or (system.num_nodes if system else said.nodes) or 1
+    if not found.get("nodes") and ranks and found.get("ranks_per_node", "").isdecimal():
+        nodes = -(-int(ranks) // max(1, int(found["ranks_per_node"])))
     if named is None or ranks is None:
         missing, option = ("collective", "--collective") if named is None else ("ranks", "--ranks")
         raise UsageError(

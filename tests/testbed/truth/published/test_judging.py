@@ -148,3 +148,18 @@ def test_a_table_of_several_machines_needs_a_folder(tmp_path):
     assert "the table is of 2 machines" in result.stderr
     assert several.exit_code == 0
     assert len(list(tmp_path.glob("*.toml"))) == 2
+
+
+def test_over_gloo_the_library_s_own_is_what_gloo_runs_and_ours_is_ours(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text('schema = 1\nkind = "switch"\nbandwidth = "1Gbps"\nlatency = "50us"\n')
+    rows = [
+        MeasuredRow("bench", "all_reduce", 2**20, 1, 4, 0.015, "native"),
+        MeasuredRow("bench", "all_reduce", 2**20, 1, 4, 0.015, "tree"),
+    ]
+
+    found, refused = judge(rows, load_network(file), nobody)
+
+    assert refused == []
+    assert [own.model for own in found] == ["links", "links"]
+    assert [own.algorithm.partition(":")[0] for own in found] == ["gloo_ring", "tree"]
