@@ -17,6 +17,7 @@ from ddp.reduction.strategies.accumulate import Accumulate
 from ddp.reduction.strategies.after_backward import AfterBackward
 from ddp.reduction.strategies.data_parallel import DataParallel
 from ddp.reduction.strategies.dear import Dear
+from ddp.reduction.strategies.fsdp import Fsdp
 from ddp.reduction.strategies.mg_wfbp import MergedGradients
 from ddp.reduction.strategies.per_parameter import PerParameter
 from ddp.reduction.strategies.priority import Priority
@@ -24,7 +25,7 @@ from ddp.reduction.strategies.strategy import Situation, Strategy
 from ddp.reduction.strategies.wait_free import WaitFree
 from ddp.reduction.strategies.zero1 import Zero1
 
-__all__ = ["STRATEGIES", "Situation", "Strategy", "resolve_strategy"]
+__all__ = ["SIMULATED", "STRATEGIES", "Situation", "Strategy", "resolve_strategy"]
 
 STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
     {
@@ -44,6 +45,9 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
 )
 """Each with its parameters at their defaults."""
 
+SIMULATED: Mapping[str, Strategy] = MappingProxyType({Fsdp.kind: Fsdp()})
+"""The same of those that are simulated and train elsewhere."""
+
 
 def resolve_strategy(strategy: str | Strategy) -> Strategy:
     """Return *strategy* itself, or the shipped one of that name, such as ``priority:credits=2``.
@@ -55,13 +59,14 @@ def resolve_strategy(strategy: str | Strategy) -> Strategy:
     if not isinstance(strategy, str):
         return strategy
     name, _, parameters = strategy.partition(":")
-    if name not in STRATEGIES:
-        known = ", ".join(STRATEGIES)
+    shipped = {**STRATEGIES, **SIMULATED}
+    if name not in shipped:
+        known = ", ".join(shipped)
         raise UnknownStrategyError(
-            f"unknown overlap strategy {name!r}; {_nearest(name, STRATEGIES)}known are: {known}"
+            f"unknown overlap strategy {name!r}; {_nearest(name, shipped)}known are: {known}"
         )
 
-    kind = type(STRATEGIES[name])
+    kind = type(shipped[name])
     own = [each.name for each in fields(kind)]
     bound: dict[str, object] = {}
     for item in filter(None, parameters.split(",")):

@@ -18,8 +18,9 @@ What a step is, and what is assumed: `ddp.simulation.simulated_step`.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import simpy
@@ -62,6 +63,24 @@ def needs(profile: Profile) -> list[tuple[int, int]]:
         for gradient in profile.gradients
     ]
     return [(when[index], index) for index in reversed(profile.ready_order())]
+
+
+def contended(
+    env: simpy.Environment,
+    work_ps: int,
+    slower: Fraction,
+    under_way: Callable[[], list[simpy.Process]],
+) -> SimProcess:
+    """Let *work_ps* of computation pass, *slower* times as long while a collective is under way."""
+    left_ps = work_ps
+    while slower > 1 and left_ps and (running := under_way()):
+        since_ps = int(env.now)
+        done = env.timeout(-(-left_ps * slower.numerator // slower.denominator))
+        yield done | env.any_of(running)
+        passed_ps = int(env.now) - since_ps
+        left_ps = 0 if done.processed else left_ps - passed_ps * slower.denominator // slower.numerator
+    if left_ps:
+        yield env.timeout(left_ps)
 
 
 class Replay:
@@ -144,15 +163,8 @@ class Replay:
 
     def spend(self, work_ps: int) -> SimProcess:
         """Let *work_ps* of computation pass, which takes longer while a collective is under way."""
-        start_ps, slower, left_ps = int(self.env.now), self.losses.contention, work_ps
-        while slower > 1 and left_ps and (under_way := self.under_way()):
-            since_ps = int(self.env.now)
-            done = self.env.timeout(-(-left_ps * slower.numerator // slower.denominator))
-            yield done | self.env.any_of(under_way)
-            passed_ps = int(self.env.now) - since_ps
-            left_ps = 0 if done.processed else left_ps - passed_ps * slower.denominator // slower.numerator
-        if left_ps:
-            yield self.env.timeout(left_ps)
+        start_ps = int(self.env.now)
+        yield from contended(self.env, work_ps, self.losses.contention, self.under_way)
         self.lag_ps += int(self.env.now) - start_ps - work_ps
 
     def under_way(self) -> list[simpy.Process]:

@@ -34,6 +34,7 @@ from collectives.simulation.engines.queues import EngineName, run_until
 from ddp.profiles import Profile
 from ddp.reduction.bucketing import bucket_limits
 from ddp.reduction.overlap import Strategy, resolve_strategy
+from ddp.reduction.strategies.fsdp import Fsdp
 from ddp.reduction.strategies.plan import Layout, LinearCost, PassTiming, calibration_sizes
 from ddp.reduction.strategies.strategy import Barrier
 from ddp.reduction.timings import BucketRun
@@ -41,6 +42,7 @@ from ddp.simulation.communication import Communication, communication_on, name_o
 from ddp.simulation.losses import losses_on
 from ddp.simulation.progress import on_calls
 from ddp.simulation.replay import Replay, needs
+from ddp.simulation.sharded_replay import ShardedReplay, sharded_floor_ps
 from ddp.simulation.step_model import StepModel
 from ddp.simulation.step_run import StepRun
 from sim.hardware import Device
@@ -144,6 +146,11 @@ def simulate_step(
             "or run a script with collectives.virtual.run"
         )
     communication = communication_on(scenario, algorithm, counted)
+    if on_call and isinstance(overlap, Fsdp):
+        raise NotSupportedError(
+            f"simulate_step: fsdp is simulated with collectives that go on by themselves, and with "
+            f"transport_model={transport!r} they go on when their rank calls; take ideal or nccl"
+        )
     name_of_algorithm = name_of(algorithm)
     compute_ps = profile.compute_ps * overlap.num_passes
     alone_ps = max(compute_ps + lost.optimizer_ps, lost.input_alone_ps)
@@ -159,7 +166,16 @@ def simulate_step(
         run_until(env, env.process(replay.step(order)))
         return replay
 
-    def attempt(name: EngineName) -> Replay:
+    def sharded(name: EngineName, strategy: Fsdp) -> ShardedReplay:
+        env = simpy.Environment(initial_time=0)
+        queue = communication.queue(env, name, itemsize)
+        replay = ShardedReplay(env, profile, strategy, queue, topology.num_ranks, lost)
+        run_until(env, env.process(replay.step()))
+        return replay
+
+    def attempt(name: EngineName) -> Replay | ShardedReplay:
+        if isinstance(overlap, Fsdp):
+            return sharded(name, overlap)
         if on_call:
             return on_calls(partial(replayed, name))
         return replayed(name, None)
@@ -167,7 +183,10 @@ def simulate_step(
     replay, name = with_engine(engine, attempt)
     used = name if counted.model == "links" else CLOSED_FORM
     runs = tuple(replay.runs)
-    floor = _floor_ps(profile, compute_ps, runs, overlap, scenario.at_best, communication.in_switches)
+    if isinstance(overlap, Fsdp):
+        floor = sharded_floor_ps(compute_ps, runs, scenario.at_best, communication.in_switches)
+    else:
+        floor = _floor_ps(profile, compute_ps, runs, overlap, scenario.at_best, communication.in_switches)
     late_ps = max(scenario.delays_ps.values(), default=0)
     time_ps = max(replay.time_ps, compute_ps + late_ps, lost.input_ps)
     check_floor(time_ps, floor, f"a step of {profile.name} with {name_of_algorithm} on {topology.name}")

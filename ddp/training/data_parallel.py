@@ -31,7 +31,7 @@ from ddp.autograd.unused import FindUnused, Readiness, StaticGraph
 from ddp.buckets import torch_hooks
 from ddp.buckets.comm_hooks import TWICE, CommHook, Hook, builtin_hook
 from ddp.buckets.delayed import DelayedReduction
-from ddp.errors import DDPError
+from ddp.errors import DDPError, UnknownStrategyError
 from ddp.reduction.overlap import Strategy, resolve_strategy
 from ddp.reduction.timings import bucket_rows, bucket_table, overlap_ratio
 from ddp.training import arguments
@@ -145,6 +145,10 @@ class DistributedDataParallel(Joinable, nn.Module):
         self.algorithm = algorithm
         self.timeout = timeout
         self.strategy = resolve_strategy(strategy)
+        if self.strategy.simulated_only:
+            raise UnknownStrategyError(
+                f"strategy {self.strategy.name!r} can be simulated only; train with torch.distributed.fsdp"
+            )
         self.require_backward_grad_sync = True
         self.require_forward_param_sync = True
         self._recorder = recorder

@@ -52,6 +52,7 @@ class Strategy:
         shards_update: whether each rank updates its own part of a bucket only.
         updates_on_root: whether rank 0 alone updates.
         plans_once: whether the first plan holds for good, made before any gradient was seen.
+        simulated_only: whether something else trains with it, so that it can be simulated and no more.
     """
 
     kind: ClassVar[str] = ""
@@ -59,6 +60,7 @@ class Strategy:
     shards_update: ClassVar[bool] = False
     updates_on_root: ClassVar[bool] = False
     plans_once: ClassVar[bool] = False
+    simulated_only: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

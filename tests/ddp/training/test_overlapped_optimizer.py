@@ -243,6 +243,7 @@ def test_a_mistake_with_the_optimizer_is_named(mistake: Callable[[int], None], m
         ("zero1", {"find_unused_parameters": True}, "find_unused_parameters needs gradients"),
         ("priority", {"check_gradients": "finite"}, "check_gradients needs gradients"),
         ("accumulate:k=2", {"static_graph": True}, "static_graph needs gradients"),
+        ("fsdp", {}, "strategy 'fsdp' can be simulated only"),
     ],
 )
 def test_what_a_strategy_cannot_do_is_refused_by_name(

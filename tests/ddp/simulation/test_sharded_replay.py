@@ -1,0 +1,133 @@
+"""Fully sharded steps: exact where nothing overlaps, and what sharding sends."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives import NotSupportedError
+from ddp import Profile, load_profile, simulate_step
+from ddp.errors import UnknownStrategyError
+from ddp.reduction.bucketing import MIB
+from ddp.reduction.overlap import STRATEGIES, resolve_strategy
+from sim import Topology
+
+RANKS, UNITS, LATENCY_PS, BANDWIDTH = 4, 5, 2 * 10**6, 10**9
+SWITCH = Topology.switch(num_ranks=RANKS, bandwidth=BANDWIDTH, latency="1us")
+PROFILE = Profile.uniform(num_buckets=UNITS, bucket_bytes=4 * MIB, seconds_per_bucket=0.01)
+
+
+def half_a_ring_ps(nbytes: int) -> int:
+    """Return the time of an all-gather or a reduce-scatter: p - 1 steps of a p-th each."""
+    return (RANKS - 1) * (LATENCY_PS + -(-nbytes // RANKS * 10**12 // BANDWIDTH))
+
+
+def test_without_prefetch_every_gather_waits_for_the_scatter_before_it() -> None:
+    """But for the scatter behind which the first unit computes, which stays gathered."""
+    gather_ps, scatter_ps = half_a_ring_ps(2 * MIB), half_a_ring_ps(4 * MIB)
+
+    run = simulate_step(PROFILE, topology=SWITCH, strategy="fsdp:prefetch=0")
+
+    assert run.time_ps == PROFILE.compute_ps + (2 * UNITS - 1) * gather_ps + (UNITS - 1) * scatter_ps
+
+
+def test_on_a_fast_network_a_step_waits_for_the_first_gather_of_each_pass_and_the_last_scatter() -> None:
+    fast = Topology.switch(num_ranks=RANKS, bandwidth="1TB/s", latency=0)
+    profile = PROFILE.model_copy(update={"forward_seconds": 0.05})
+
+    run = simulate_step(profile, topology=fast, strategy="fsdp")
+
+    exposed = [run.buckets[place] for place in (0, UNITS, -1)]
+    assert [bucket.exposed_ps for bucket in exposed] == [
+        bucket.end_ps - bucket.start_ps for bucket in exposed
+    ]
+    assert run.time_ps == profile.compute_ps + sum(bucket.exposed_ps for bucket in exposed)
+
+
+def test_units_are_gathered_twice_but_for_the_first_and_scattered_once() -> None:
+    run = simulate_step(PROFILE, topology=SWITCH, strategy="fsdp")
+
+    sent = [(bucket.collective, bucket.nbytes) for bucket in run.buckets]
+    assert sent.count(("all_gather", 2 * MIB)) == 2 * UNITS - 1
+    assert sent.count(("reduce_scatter", 4 * MIB)) == UNITS
+    assert len(sent) == 3 * UNITS - 1
+
+
+def test_units_that_stay_are_gathered_once() -> None:
+    run = simulate_step(PROFILE, topology=SWITCH, strategy="fsdp:reshard=False,gathered_bits=32")
+
+    sent = [(bucket.collective, bucket.nbytes) for bucket in run.buckets]
+    assert sent == [*[("all_gather", 4 * MIB)] * UNITS, *[("reduce_scatter", 4 * MIB)] * UNITS]
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 8), st.integers(0, 3), st.booleans(), st.integers(10**8, 10**11))
+def test_a_step_takes_its_computation_and_at_most_all_of_its_communication_besides(
+    ranks: int, prefetch: int, reshard: bool, bandwidth: int
+) -> None:
+    topology = Topology.switch(num_ranks=ranks, bandwidth=bandwidth, latency="1us")
+
+    run = simulate_step(PROFILE, topology=topology, strategy=f"fsdp:prefetch={prefetch},reshard={reshard}")
+
+    communicated_ps = sum(bucket.end_ps - bucket.start_ps for bucket in run.buckets)
+    assert run.compute_ps <= run.time_ps <= run.compute_ps + communicated_ps
+    assert sum(bucket.exposed_ps for bucket in run.buckets) == run.time_ps - run.compute_ps
+
+
+@pytest.mark.parametrize("engine", ["events", "ranks"])
+def test_engines_agree(engine: str) -> None:
+    runs = [
+        simulate_step(PROFILE, topology=SWITCH, strategy="fsdp", engine=name)  # type: ignore[arg-type]
+        for name in ("auto", engine)
+    ]
+
+    assert runs[0].time_ps == runs[1].time_ps
+
+
+def test_contention_makes_the_step_longer_and_the_optimizer_is_divided() -> None:
+    losses = {"losses": ["contention", "optimizer"], "device": "a100"}
+
+    ideal, lossy = (
+        simulate_step(PROFILE, topology=SWITCH, strategy="fsdp", **counted)  # type: ignore[arg-type]
+        for counted in ({}, losses)
+    )
+
+    assert ideal.time_ps < lossy.time_ps
+
+
+def test_a_model_of_seventy_billion_parameters_scales_on_its_network() -> None:
+    from sim import load_network
+
+    topology = load_network("dgx-h100").topology(64)
+    run = simulate_step(
+        load_profile("mpt-70b"), topology=topology, strategy="fsdp", model="nccl", algorithm="auto"
+    )
+
+    assert len(run.buckets) == 3 * 81 - 1
+    assert 0.9 < run.efficiency < 1
+
+
+def test_progress_on_calls_is_refused() -> None:
+    with pytest.raises(
+        NotSupportedError, match="fsdp is simulated with collectives that go on by themselves"
+    ):
+        simulate_step(PROFILE, topology=SWITCH, strategy="fsdp", transport_model="gloo")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fsdp:prefetch=-1", "prefetch must be a number from 0"),
+        ("fsdp:reshard=2", "reshard must be True or False"),
+        ("fsdp:gathered_bits=12", "gathered_bits must be 8, 16, 32 or 64"),
+    ],
+)
+def test_impossible_parameters_are_refused(name: str, message: str) -> None:
+    with pytest.raises(UnknownStrategyError, match=message):
+        resolve_strategy(name)
+
+
+def test_what_is_simulated_only_is_not_among_the_strategies_that_train() -> None:
+    assert resolve_strategy("fsdp").simulated_only
+    assert not any(strategy.simulated_only for strategy in STRATEGIES.values())
