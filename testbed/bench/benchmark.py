@@ -1,4 +1,4 @@
-"""Timings of a collective, simulated or measured, and one beside the other."""
+"""Timings of a collective, simulated or measured."""
 
 from __future__ import annotations
 
@@ -222,54 +222,3 @@ def measured(request: BenchRequest, rows: list[Row], refusals: list[Refusal]) ->
         "payload of integers checked on every rank"
     )
     return Result(rows, ["measured"], [model], refusals)
-
-
-def with_simulation(result: Result, request: BenchRequest, topology: Topology | None) -> Result:
-    """Simulate what was measured: on *topology*, or on a switch fitted to the measurement itself.
-
-    The vendor's own collective has no program; our default algorithm stands for it.
-    """
-    from collectives import resolve_algorithm
-    from collectives.catalogue.selectors import DEFAULTS
-    from collectives.simulation import simulate
-    from testbed.bench.fit import fit_switch
-
-    (candidate,) = request.candidates
-    stand_in = DEFAULTS[request.collective]
-    program = candidate.algorithm or resolve_algorithm(stand_in, request.collective)
-    rows, item = result.rows, ITEM_SIZES[request.dtype]
-    sizes, times = [row.size_bytes for row in rows], [row.time_us for row in rows]
-    if topology is None:
-        network = fit_switch(program, request.num_ranks, sizes, [time / 1e6 for time in times])
-        origin = _spell_fit(network, len(set(sizes)))
-    else:
-        network, origin = topology, f"{topology.name}, a prediction that knows nothing of this machine"
-    runs = [simulate(program, nbytes=size, topology=network, itemsize=item) for size in sizes]
-    predicted = [run.seconds * 1e6 for run in runs]
-    errors = [100 * (own / time - 1) for own, time in zip(predicted, times, strict=True)]
-    who = str(candidate.algorithm) if candidate.algorithm else f"{stand_in}, standing for native,"
-    return replace(
-        result,
-        rows=[
-            replace(row, simulated_us=own, error_percent=error)
-            for row, own, error in zip(rows, predicted, errors, strict=True)
-        ],
-        method=[*result.method, "simulated"],
-        models=[
-            *result.models,
-            f"Simulated: {who} on {origin}",
-            f"Mean absolute error over {len(errors)} sizes: {sum(map(abs, errors)) / len(errors):.1f} %",
-        ],
-        topologies=[network],
-    )
-
-
-def _spell_fit(network: Topology, num_sizes: int) -> str:
-    from sim.units import format_bandwidth, format_time
-
-    bandwidth, latency = int(network.link_bandwidth[0]), int(network.link_latency[0])
-    worth = "the error is that of the fit, not of a prediction"
-    if num_sizes <= 2:
-        worth = f"two constants always fit {num_sizes} size(s): measure more for the error to mean anything"
-    per_link = f"{format_bandwidth(bandwidth)}, {format_time(latency)} per link"
-    return f"a switch fitted to this very run ({per_link}); {worth}"

@@ -18,7 +18,6 @@ from testbed.bench.benchmark import (
     simulate_rows,
     simulated,
     spell,
-    with_simulation,
 )
 from testbed.bench.candidates import NATIVE, Refusal, choose_candidates
 from testbed.bench.measure import ITEM_SIZES, Row, count_of
@@ -31,9 +30,11 @@ from testbed.output.folder import check_writable, document, write_text
 from testbed.output.table import counted, print_json, progress, stdout_console
 from testbed.report.times import LEGEND, fastest_table, nccl_table, time_tables
 from testbed.scripts.launch import RankExitError, launch
+from testbed.truth.comparison import with_simulation
 
 if TYPE_CHECKING:
     from sim import Topology
+    from testbed.truth.calibration.calibration import Calibration
 
 EXAMPLES = """\b
 Examples:
@@ -175,7 +176,7 @@ def bench(
             return
         result = measured(request, taken[0], refusals + taken[1])
         if compare:
-            result = with_simulation(result, request, topology)
+            result = with_simulation(result, request, topology, _calibration_of(network))
     if not result.rows:
         raise UsageError(f"nothing was measured: {'; '.join(map(str, result.refusals))}")
     _report(request, result, as_json=as_json, save=save, plot=plot)
@@ -194,6 +195,16 @@ def _topology(network: str | None, num_ranks: int) -> Topology:
     from sim import load_network
 
     return load_network(network or DEFAULT_NETWORK).topology(num_ranks)
+
+
+def _calibration_of(network: str | None) -> Calibration | None:
+    """Return the calibration that the file *network* holds, if it is one that holds any."""
+    from sim import load_network
+    from testbed.truth.calibration.calibration import Calibration
+
+    if network is None or not load_network(network).fields.calibration:
+        return None
+    return Calibration.read(Path(network))
 
 
 def _ranks_per_node(topology: Topology | None, num_ranks: int, joined: bool) -> int:

@@ -171,7 +171,7 @@ class _Problem:
         measured = np.array([row.median for row in rows])
         scale = measured + LARGE * byte
         spread = np.array([row.spread for row in rows]) * measured / scale
-        weight = 1 / np.hypot(spread, LEAST_SPREAD)
+        weight = measured / scale / np.hypot(spread, LEAST_SPREAD)
         least = np.array([_least(name, rates or {}, byte) for name in names])
         return cls(rows, wiring, rates, flows, names, measured, scale, weight, least)
 
@@ -209,14 +209,14 @@ class _Problem:
         found, weight = values, self.weight
         for _ in range(3):
             rooted = np.sqrt(counts) * np.sqrt(weight * self.weight)
-            shift = _bounded(matrix * rooted[:, None], target * rooted, self.least - values)
+            shift = bounded(matrix * rooted[:, None], target * rooted, self.least - values)
             found = values + shift
             rest = np.abs(target - matrix @ shift) * self.weight
             weight = self.weight * np.minimum(1, _HUBER / np.maximum(rest, 1e-12))
         return found
 
 
-def _bounded(matrix: Floats, target: Floats, least: Floats) -> Floats:
+def bounded(matrix: Floats, target: Floats, least: Floats) -> Floats:
     """Return x >= *least* for which ``|matrix x - target|²`` is least, by fixing what falls below.
 
     What the rows say nothing of stays where it is: a small ridge pulls it to 0.

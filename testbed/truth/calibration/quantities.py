@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from pydantic import ConfigDict
 
@@ -13,6 +13,7 @@ LinkClass: TypeAlias = Literal["inside_node", "between_nodes", "trunk"]
 STRICT = ConfigDict(extra="forbid")
 """No unknown fields where such a thing is read."""
 
+_PS = 1e12
 MOST_REDUCTION = 1e12
 """Bytes/s from which on reducing counts as free."""
 
@@ -68,3 +69,12 @@ class SoftwareCosts:
     overhead: Estimate
     arrival_overhead: Estimate
     reduction_bandwidth: Estimate | None = None
+
+    def options(self) -> dict[str, Any]:
+        """Return the same as keyword arguments of `collectives.simulate`."""
+        reduction = self.reduction_bandwidth
+        return {
+            "overhead": f"{round(self.overhead.value * _PS)}ps",
+            "arrival_overhead": f"{round(self.arrival_overhead.value * _PS)}ps",
+            "reduction_bandwidth": None if reduction is None else max(1, round(reduction.value)),
+        }
