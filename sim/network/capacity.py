@@ -50,9 +50,17 @@ class Capacities:
         """Return the sharing table of *link*."""
         return WHOLE if self._tables is None else self._tables[link]
 
+    def alone(self) -> list[int]:
+        """Return what each link carries of one flow while none goes the other way, in units of rates."""
+        if self._tables is None:
+            return [rate_of(bandwidth) for bandwidth in self.bandwidth]
+        return [self.of(link, 1, False) for link in range(len(self.bandwidth))]
+
     def of(self, link: int, flows: int, both_ways: bool) -> int:
         """Return what *link* carries with so many flows on it, in units of rates."""
-        return shared_rate(self.table(link), self.bandwidth[link], flows, both_ways)
+        if self._tables is None:
+            return rate_of(self.bandwidth[link])
+        return shared_rate(self._tables[link], self.bandwidth[link], flows, both_ways)
 
     def among(self, routes: Iterable[tuple[int, ...]]) -> dict[int, int]:
         """Return what each link carries that flows over *routes* cross, if there are no others."""

@@ -28,7 +28,7 @@ class Links:
 
     def __init__(self, topology: Topology) -> None:
         self.capacities = Capacities(topology)
-        self.capacity = [self.capacities.of(link, 0, False) for link in range(topology.num_links)]
+        self.capacity = self.capacities.alone()
         self.altered: set[int] = set()
         self.down: dict[int, str] = {}
         self._on: list[set[Flow]] = [set() for _ in range(topology.num_links)]

@@ -31,8 +31,8 @@ class Recorder:
         self.topology = topology
         capacities = Capacities(topology)
         self._links = [
-            _Link(rate_of(bandwidth), capacities.of(link, 0, False))
-            for link, bandwidth in enumerate(capacities.bandwidth)
+            _Link(rate_of(bandwidth), limit)
+            for bandwidth, limit in zip(capacities.bandwidth, capacities.alone(), strict=True)
         ]
 
     def note(self, links: Sequence[int], carried: int, before: int, after: int, now_ps: int) -> None:

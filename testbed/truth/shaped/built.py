@@ -51,8 +51,8 @@ class BuiltNetwork:
         """Let *link* carry *factor* of its rate from now on; 1 is the rate that it was built with."""
         end = self.plan.end_of(link)
         assert end.rate is not None
-        bucket = self.shaping.bucket(max(1, round(end.rate * factor)))
-        self._at(end).run("tc", [f"qdisc change dev {end.device} root tbf {bucket}"])
+        rate, pairs = max(1, round(end.rate * factor)), self.plan.pairs_over(link)
+        self._at(end).run("tc", self.shaping.changed(end.device, rate, len(pairs)))
 
     def cut(self, link: int) -> None:
         """Take the cable of *link* down, in both directions."""
@@ -141,11 +141,11 @@ def _build(network: BuiltNetwork) -> None:
 
 
 def _shape(network: BuiltNetwork, space: Namespace, ends: list[End]) -> None:
-    lines = [
-        f"qdisc replace dev {end.device} root tbf {network.shaping.bucket(end.rate)}"
-        for end in ends
-        if end.rate is not None
-    ]
+    lines: list[str] = []
+    for end in ends:
+        if end.rate is not None and end.link is not None:
+            pairs = [(address(one), address(other)) for one, other in network.plan.pairs_over(end.link)]
+            lines += network.shaping.port(end.device, end.rate, pairs)
     if lines:
         space.run("tc", lines)
 

@@ -87,6 +87,12 @@ class Plan:
             raise TopologyError(f"link {link!r}: {self.topology.name} has {', '.join(names)}")
         return names.index(link)
 
+    def pairs_over(self, link: int) -> list[tuple[int, int]]:
+        """Return the pairs of hosts, from and to, whose messages cross *link*."""
+        hosts = range(self.num_hosts)
+        pairs = [(one, other) for one in hosts for other in hosts if one != other]
+        return [pair for pair in pairs if link in self.topology.route(*pair)]
+
     def end_of(self, link: int) -> End:
         """Return the end by which *link* leaves."""
         return next(end for end in self.ends() if end.link == link)
