@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 from unittest import mock
@@ -147,6 +148,47 @@ def test_rows_and_ranks_agree_whatever_happens_to_links(case: Case, model: Trans
     for min_messages in (2, None):
         with mock.patch("collectives.simulation.engines.row_messages.FEW", 3):
             assert outcome("events", min_messages) == expected
+
+
+@st.composite
+def programs(draw: st.DrawFn, num_ranks: int) -> Algorithm:
+    """Draw a program whose sends and receives match row by row; what it computes is of no use."""
+    chunks, ranks = st.integers(0, 3), st.integers(0, num_ranks - 1)
+    rows: list[dict[int, list[Any]]] = []
+    for _ in range(draw(st.integers(1, 5))):
+        steps: dict[int, list[Any]] = {rank: [] for rank in range(num_ranks)}
+        for source, destination in sorted(draw(st.sets(st.tuples(ranks, ranks), max_size=2 * num_ranks))):
+            if source != destination:
+                steps[source].append(Send(destination, chunk := draw(chunks)))
+                receive = draw(st.sampled_from([Recv, RecvReduce]))
+                written = {own.chunk for own in steps[destination] if not isinstance(own, Send)}
+                steps[destination].append((RecvReduce if chunk in written else receive)(source, chunk))
+        for rank in draw(st.sets(ranks, max_size=2)):
+            steps[rank].append(Reduce(draw(chunks), draw(chunks)))
+        rows.append(steps)
+
+    def program(rank: int, world_size: int) -> Any:
+        yield from (tuple(steps[rank]) for steps in rows)
+
+    return algorithm(name="drawn", num_chunks=4)(program)
+
+
+@given(st.data(), st.sampled_from(MODELS), sharing_networks(max_ranks=6), st.integers(1, 10**5))
+def test_all_engines_agree_on_programs_that_nobody_would_write(
+    data: st.DataObject, model: TransportModel, topology: Topology, nbytes: int
+) -> None:
+    drawn = data.draw(programs(topology.num_ranks))
+    rank_overhead = RankOverhead.of(
+        data.draw(st.sampled_from([0, "1us"])),
+        data.draw(st.sampled_from([None, 10**9])),
+        arrival_overhead=data.draw(st.sampled_from([0, "2us"])),
+    )
+    options: Any = {"rank_overhead": rank_overhead, "transport_model": model}
+    expected = spans("ranks", topology, drawn, [nbytes, nbytes], **options)
+
+    assert spans("events", topology, drawn, [nbytes, nbytes], min_messages=2, **options) == expected
+    with contextlib.suppress(NotExactError):
+        assert spans("makespan", topology, drawn, [nbytes, nbytes], **options) == expected
 
 
 def switch(num_ranks: int) -> Topology:
