@@ -95,6 +95,11 @@ def calibrations_from(
         name = f"{path.stem}, {row.ranks_per_node} ranks a node" if system is None else system.machine
         machines[path.stem if network else name].append(row)
 
+    for machine in list(machines):  # what was measured in a node belongs to the only cluster of such nodes
+        clusters = [name for name in machines if name.startswith(f"{machine}, ")]
+        if len(clusters) == 1:
+            machines[clusters[0]] += machines.pop(machine)
+
     found = []
     for machine, own in machines.items():
         advance(machine)

@@ -1,11 +1,12 @@
 """Predictions of a network file held against a table of measured collectives.
 
 Each row is predicted by the best that the file has to say, and the result names which it was: what was
-measured (`collectives.models.measured`), else NCCL's own model, else a simulation on the links: of Gloo's own
-programs where the file says nothing of GPUs, else of a ring (a tree for a broadcast, direct messages for an
-all-to-all; where one node's switches reduce, those).  A row of a program of ours is simulated as that, over
-Gloo or NCCL by the same rule.  A row that the file's calibration has seen is marked, and does not count among
-those that judge.
+measured (`collectives.models.measured`) on this machine or, where the file is of a known kind and has no
+tables of its own, on machines of that kind (`testbed.truth.published.kind`), else NCCL's own model, else a
+simulation on the links: of Gloo's own programs where the file says nothing of GPUs, else of a ring (a tree
+for a broadcast, direct messages for an all-to-all; where one node's switches reduce, those).  A row of a
+program of ours is simulated as that, over Gloo or NCCL by the same rule.  A row that the file's calibration
+has seen is marked, and does not count among those that judge.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from sim.errors import SimulationError
 from sim.topology import Topology
 from sim.topology.description import NetworkDescription
 from testbed.output.table import Advance, spell_size
+from testbed.truth.published.kind import interval_of, with_kind
 from testbed.truth.published.measured_row import MeasuredRow
 from testbed.truth.published.size_class import CLASSES, size_class
 
@@ -221,6 +223,8 @@ def _judged(row: MeasuredRow, topology: Topology, model: str | None) -> Judged:
         NotSupportedError: none does; the message has what each said.
     """
     places = _places(topology, row)
+    topology, kind = with_kind(topology)
+    borrowed = f"measured on {kind}" if kind else ""
     said = []
     for name in _models(row, topology) if model is None else (model,):
         try:
@@ -231,12 +235,12 @@ def _judged(row: MeasuredRow, topology: Topology, model: str | None) -> Judged:
         return Judged(
             row,
             run.seconds,
-            run.interval_seconds,
+            run.interval_seconds or interval_of(name, row.nbytes, run.seconds),
             name,
             run.algorithm,
             _bottleneck(run, topology, places),
-            _seen(row, topology),
-            run.beyond,
+            not kind and _seen(row, topology),
+            "; ".join(filter(None, (borrowed if name == "measured" else "", run.beyond))),
         )
     raise NotSupportedError("; ".join(said))
 

@@ -13,6 +13,7 @@ from testbed.cli import app
 from testbed.report.published import presets_document, presets_section
 from testbed.truth.published.judging import by_class, judge
 from testbed.truth.published.measured_row import MeasuredRow
+from testbed.truth.published.network_text import without_measured
 from testbed.truth.published.presets import contradictions_of, judge_presets
 from testbed.truth.published.split import calibrating_presets, judged_presets, published_split
 
@@ -50,10 +51,31 @@ def test_a_row_is_predicted_by_the_best_that_a_file_has():
     found, refused = judge(rows, load_network("dgx-h100"), nobody)
 
     assert [own.model for own in found] == ["measured", "nccl", "links"]
-    assert [own.interval is None for own in found] == [False, True, True]
+    assert all(own.interval[0] < own.interval[1] for own in found)
     assert found[2].bottleneck.startswith("node 0 NIC 0 up, ")
     assert not any(own.seen for own in found)
     assert [own.reason for own in refused] == ["dgx-h100 has 8 ranks on a node, and the row has 16"]
+
+
+def test_a_network_of_a_known_kind_borrows_what_was_measured_on_it(tmp_path):
+    text = without_measured((PRESETS / "dgx-h100.toml").read_text())
+    file = tmp_path / "mine.toml"
+    file.write_text(text.replace("nic_efficiency = 0.982", "nic_efficiency = 0.92"))
+    slow = tmp_path / "slow.toml"
+    slow.write_text(text.replace('nic_bandwidth = "400Gbps"', 'nic_bandwidth = "100Gbps"'))
+    rows = [MeasuredRow("mine", "all_reduce", 2**20, 2, 16, 80e-6)]
+
+    (found,), _ = judge(rows, load_network(file), nobody)
+    (other,), _ = judge(rows, load_network(slow), nobody)
+    (preset,), _ = judge(rows, load_network("dgx-h100"), nobody)
+
+    assert (found.model, found.beyond, found.predicted) == (
+        "measured",
+        "measured on dgx-h100",
+        preset.predicted,
+    )
+    assert not found.seen
+    assert (other.model, other.beyond) == ("nccl", "")
 
 
 def test_rows_of_the_calibration_are_marked():
