@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from testbed.output.table import seconds
+from testbed.output.table import percent, seconds
 from testbed.truth.claims.claim import Case, Claim, Finding
 
 PARAMETER_BYTES, GRADIENT_BYTES, STATE_BYTES = 2, 2, 12
@@ -101,8 +101,22 @@ def memory() -> Finding:
         f"memory is at most 1 / ({NEAR_LINEAR:g} x GPUs) of that of one GPU",
         tuple(cases),
         "Optimizer, gradients and parameters only; activations are not divided. Communication is relative "
-        f"to the all-reduce without sharding, which takes {seconds(together)} on {RANKS[-1]} GPUs.",
+        f"to the all-reduce without sharding, which takes {seconds(together)} on {RANKS[-1]} GPUs. In a "
+        f"step on {RANKS[-1]} H100 (dgx-h100, NCCL's model) computation waits for communication "
+        f"{percent(_exposed('fsdp'))} of the time with FSDP, {percent(_exposed('wait_free'))} without "
+        "sharding.",
     )
+
+
+def _exposed(strategy: str) -> float:
+    """Return the part of a step of the model in which computation waits, trained by *strategy*."""
+    from ddp import load_profile, simulate_step
+    from sim import load_network
+
+    topology = load_network("dgx-h100").topology(RANKS[-1])
+    profile = load_profile(MODEL)
+    run = simulate_step(profile, topology=topology, strategy=strategy, algorithm="auto", model="nccl")
+    return run.exposed_seconds / run.seconds
 
 
 def _all_reduce_seconds(parameters: int, ranks: int) -> float:

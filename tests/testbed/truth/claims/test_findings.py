@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from sim import Topology
 from testbed.truth.claims import memory, overlap, pipeline, scaling
 from testbed.truth.claims.catalogue import TRIALS
 from testbed.truth.claims.claim import Finding
+from testbed.truth.claims.page import page
 from testbed.truth.claims.setups import ETHERNET_10, NVLINK, PLACES, RESNET, Training, step
 
 QUICK = {"C8": overlap.accumulation, "C11": scaling.data_parallel, "C13": memory.memory}
@@ -31,6 +33,16 @@ def test_every_case_of_a_finding_has_the_same_properties(findings: dict[str, Fin
     for finding in findings.values():
         assert len({tuple(case.where) for case in finding.cases}) == 1
         assert len({case.name for case in finding.cases}) == len(finding.cases)
+
+
+def test_the_page_in_the_documents_says_what_is_found(findings: dict[str, Finding]) -> None:
+    """If this fails: testbed claims --document docs/claims.md."""
+    shipped = (Path(__file__).parents[4] / "docs" / "claims.md").read_text(encoding="utf-8")
+
+    for name in ("C8", "C13"):
+        _, _, section = page([findings[name].row()], {}).partition(f"## {name}\n")
+        assert section in shipped
+    assert [f"[{name}](#{name.lower()})" in shipped for name in TRIALS] == [True] * 14
 
 
 def test_accumulation_divides_the_number_of_calls(findings: dict[str, Finding]) -> None:
