@@ -65,6 +65,22 @@ def test_a_script_gets_its_own_flags_and_rank_0_is_heard(script: Path) -> None:
     assert "rank 0 up" in result.stderr
 
 
+def test_the_transport_is_what_would_run_unless_another_is_named(script: Path) -> None:
+    def report(*options: str) -> dict[str, Any]:
+        result = run(script, TRAIN, "--json", *options)
+        assert result.exit_code == 0, result.stderr
+        said: dict[str, Any] = json.loads(result.stdout)
+        return said
+
+    over_gloo = report("--arrival-overhead", "20us", "--reduction-bandwidth", "2GB/s")
+    assert over_gloo["transport_model"] == "gloo"
+    assert over_gloo["arrival_overhead_seconds"] == 20e-6
+    assert "transport model gloo; what arrives is known after 20 us; ranks reduce at" in over_gloo["model"]
+    assert over_gloo["seconds"] > report()["seconds"]
+    assert report("--transport-model", "ideal")["transport_model"] == "ideal"
+    assert report("--network", "dgx-h100")["transport_model"] == "nccl"
+
+
 def test_output_all_prefixes_each_line_with_its_rank(script: Path) -> None:
     result = run(
         script, "import os\nprint('a\\nb', end='')\nprint(os.environ['RANK'], end='')", "--output", "all"
@@ -223,6 +239,8 @@ def test_what_is_no_python_is_shown_as_python_shows_it(script: Path) -> None:
         (["--kill-rank", "3", "SCRIPT"], "--kill-rank 3"),
         (["--no-such-option", "SCRIPT"], "No such option"),
         (["--processes", "2", "--network", "dgx-h100", "SCRIPT"], "--network means nothing"),
+        (["--processes", "2", "--overhead", "1us", "SCRIPT"], "what software costs means nothing"),
+        (["--transport-model", "mpi", "SCRIPT"], "'mpi' is not one of"),
         (["--trace", "/no/such/folder/x.json", "SCRIPT"], "/no/such/folder"),
         ([], "SCRIPT"),
     ],
