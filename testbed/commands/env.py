@@ -78,7 +78,9 @@ def _shaping() -> dict[str, Any]:
     else:
         script = (
             "ip link add name v0 type veth peer name v1 && "
-            "tc qdisc add dev v0 root tbf rate 1gbit burst 1mb latency 1ms"
+            "tc qdisc add dev v0 root handle 1: htb default 1 && "
+            "tc class add dev v0 parent 1: classid 1:1 htb rate 1gbit && "
+            "tc filter add dev v0 parent 1: protocol ip u32 match ip src 10.0.0.1/32 flowid 1:1"
         )
         tried = subprocess.run(
             ["unshare", "--net", "sh", "-c", script], capture_output=True, text=True, timeout=20, check=False
