@@ -19,6 +19,7 @@ EXAMPLES = """\b
 Examples:
   testbed validate
   testbed validate --table rows.csv --network dgx-h100
+  testbed validate --training --document docs/truth.md
   testbed validate --table nccl-tests.log --network mine.toml --json
   testbed calibrate --device --output my_cpu.toml && testbed validate --device my_cpu.toml
   sudo testbed validate --shaped examples/networks/shaped/*.toml
@@ -79,6 +80,13 @@ def validate(
     threads: Annotated[
         int, typer.Option(min=1, help="--device: threads of the processor that the file is of.")
     ] = 1,
+    training: Annotated[
+        bool,
+        typer.Option(
+            "--training",
+            help="Lost efficiency of published trainings, on one node and several.",
+        ),
+    ] = False,
     predictions: Annotated[
         Path, typer.Option(metavar="FILE", help="--device: where predictions stand before measuring.")
     ] = Path("predictions.json"),
@@ -92,10 +100,10 @@ def validate(
 
     Alone: the networks that ship, against the published measurements that ship and that no calibration has
     seen, and against themselves; it ends with 1 where one contradicts itself. --table: a network against a
-    table of yours. --device: training steps on this machine's processor against its device file. --shaped:
-    networks that are built here, each host a network namespace, each link held to its rate by a token bucket;
-    predictions are written to a file, whose SHA-256 is printed, before anything is measured, and nothing is
-    left behind.
+    table of yours. --training: what published trainings lose to scaling. --device: training steps on this
+    machine's processor against its device file. --shaped: networks that are built here, each host a network
+    namespace, each link held to its rate by a token bucket; predictions are written to a file, whose
+    SHA-256 is printed, before anything is measured, and nothing is left behind.
     """
     if shaped:
         if not files:
@@ -106,6 +114,11 @@ def validate(
         return
     if files:
         raise UsageError(f"{files[0]}: network files go with --shaped, which builds and measures them")
+    if training:
+        if device is not None or table_file is not None or network is not None:
+            raise UsageError("--training judges trainings that ship; leave out --device, --table, --network")
+        _validate_trainings(into, as_json=as_json)
+        return
     if device is not None:
         if table_file is not None or network is not None:
             raise UsageError("--device judges a device file, and --table a network: name one of them")
@@ -157,6 +170,26 @@ def _validate_device(name: str, threads: int, predictions: Path, into: Path | No
         print_json(validated_document(found, predictions))
         return
     print_validated(found, predictions)
+
+
+def _validate_trainings(into: Path | None, *, as_json: bool) -> None:
+    from testbed.report.training import print_trainings, trainings_document, trainings_section
+    from testbed.truth.document import renew
+    from testbed.truth.published.training import compared, ring_rate
+    from testbed.truth.published.training_rows import trainings
+
+    if into is not None:
+        check_writable(into)
+    known = [one for one in trainings() if one.role != "left out"]
+    rate = ring_rate(one for one in known if one.role == "calibrate")
+    with progress(len(known)) as advance:
+        found = compared(known, rate, advance)
+    if into is not None:
+        renew(into, trainings_section(found, rate))
+    if as_json:
+        print_json(trainings_document(found))
+        return
+    print_trainings(stdout_console(), found)
 
 
 def _validate_presets(into: Path | None, *, as_json: bool) -> None:

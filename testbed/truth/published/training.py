@@ -18,7 +18,7 @@ from ddp.simulation.simulated_step import simulate_step
 from ddp.simulation.step_run import StepRun
 from sim.units import SECOND
 from testbed.truth.published.training_clusters import device_of, network_of
-from testbed.truth.published.training_rows import Training, hardware_of, trainings
+from testbed.truth.published.training_rows import Training, hardware_of
 
 
 @dataclass(frozen=True)
@@ -77,16 +77,18 @@ class Summary:
     within: float
 
 
-def compared(advance: Callable[[str], None] = lambda _: None) -> list[LostEfficiency]:
-    """Return every training that calibrates or judges beside its prediction.
+def compared(
+    known: Iterable[Training], pcie_rate: float, advance: Callable[[str], None] = lambda _: None
+) -> list[LostEfficiency]:
+    """Return each training beside its prediction.
 
     Args:
+        known: trainings that calibrate or judge.
+        pcie_rate: bytes/s of a ring where there is no NVLink, see `ring_rate`.
         advance: is told of every training.
     """
-    everything = [one for one in trainings() if one.role != "left out"]
-    pcie_rate = ring_rate(one for one in everything if one.role == "calibrate")
     found = []
-    for one in everything:
+    for one in known:
         found.append(lost_efficiency(one, pcie_rate))
         advance(f"{one.set}, {one.model}, {one.gpus} GPUs")
     return found
