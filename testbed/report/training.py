@@ -34,13 +34,14 @@ before any row was predicted. Of the only cluster with several nodes nobody stat
 between cards without NVLink: {rate:.2f} GB/s, the median of the four rows that calibrate.
 """
 _FAILS = """
-Where it fails, and what the likely causes are: *Transformer-big* and *Transformer-XL* in PyTorch lose 8 to 20 % from two GPUs in a
-node on, nearly as much at two as at eight, which no term explains: batches of sentences of unequal length
-keep ranks waiting, and hooks written in Python keep short steps busy on the host; nobody states either.
-*BERT-large* in TensorFlow compares runs that accumulate unequally often. *ResNet-50* in PyTorch with AMP is
-bound by its input pipeline on 8 GPUs, which `--losses input:time=...` counts only where its time is given.
-*BERT-base* with a bucket a parameter waits for Horovod's negotiation of each. No cluster here has more than
-8 nodes. The FSDP table has no row of one GPU, so it tells no loss of efficiency.
+Where it fails, and what the likely causes are: *Transformer-big* and *Transformer-XL* in PyTorch lose 8 to
+20 % from two GPUs in a node on, nearly as much at two as at eight, which no term explains: batches of
+sentences of unequal length keep ranks waiting, and hooks written in Python keep short steps busy on the
+host; nobody states either. *BERT-large* in TensorFlow compares runs that accumulate unequally often.
+*ResNet-50* in PyTorch with AMP is bound by its input pipeline on 8 GPUs, which `--losses input:time=...`
+counts only where its time is given. *BERT-base* with a bucket a parameter waits for Horovod's negotiation
+of each. No cluster here has more than 8 nodes. The FSDP table has no row of one GPU, so it tells no loss of
+efficiency.
 """
 
 
