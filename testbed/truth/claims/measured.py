@@ -14,13 +14,12 @@ from testbed.errors import UsageError
 from testbed.output.table import percent, seconds
 from testbed.scripts.launch import launch
 from testbed.truth.claims.claim import Case, Claim, Finding
-from testbed.truth.claims.setups import MODELS_IN_WORDS, PLACES, PROFILES, Training, step
+from testbed.truth.claims.setups import DEVICES, MODELS_IN_WORDS, PLACES, PROFILES, Training, step
 
 TIMEOUT_SECONDS = 240.0
 MINIMAL_LOSS = 0.01
 LEAST_GAIN = 0.05
 MOST_APART = 1e-12
-DEVICES = {"ResNet-50": "a100", "BERT-large": "a100", "GPT-2 XL": "h100"}
 
 HALF = Claim("C9", "FP16 gradients halve the bytes, with minimal effect on accuracy.")
 VIEWS = Claim("C10", "Gradients as bucket views save copies: 5 to 10 % speed-up.")
