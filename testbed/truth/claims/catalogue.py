@@ -40,10 +40,13 @@ def chosen(ids: Sequence[str]) -> list[str]:
     """Return *ids* in the order of the catalogue; all where none is given.
 
     Raises:
-        UsageError: there is no such claim.
+        UsageError: there is no such claim, or what one of them needs is not installed.
     """
     wanted = {name.upper() for name in ids}
     unknown = sorted(wanted - TRIALS.keys())
     if unknown:
         raise UsageError(f"no claim {unknown[0]!r}: expected one of {', '.join(TRIALS)}")
-    return [name for name in TRIALS if name in wanted or not wanted]
+    names = [name for name in TRIALS if name in wanted or not wanted]
+    if measured.HALF.id in names:
+        measured.check_data()
+    return names

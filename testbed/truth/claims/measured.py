@@ -43,10 +43,18 @@ def run_trial(trial: str, ranks: int) -> dict[str, Any]:
     return found
 
 
-def half() -> Finding:
-    """Train with gradients in 32 and in 16 bits, and count what travels."""
+def check_data() -> None:
+    """Check, before any work is done, that there are digits to train on for claim C9.
+
+    Raises:
+        UsageError: there are none.
+    """
     if importlib.util.find_spec("sklearn") is None:
         raise UsageError("claim C9 needs scikit-learn: pip install 'collective-testbed[demo]'")
+
+
+def half() -> Finding:
+    """Train with gradients in 32 and in 16 bits, and count what travels."""
     found = run_trial("accuracy", 2)
     full, short = mean(found["float32"]), mean(found["float16"])
     spread = stdev(found["float32"])

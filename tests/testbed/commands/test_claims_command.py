@@ -48,6 +48,15 @@ def test_a_page_that_cannot_be_written_ends_before_any_work(tmp_path: Path) -> N
     assert "there is no folder" in result.stderr
 
 
+def test_what_is_not_installed_is_named_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    result = CliRunner().invoke(app, ["claims", "C1", "C9"])
+
+    assert result.exit_code == 2
+    assert "claim C9 needs scikit-learn" in result.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_replicas_of_a_whole_batch_agree_in_processes() -> None:
