@@ -34,8 +34,9 @@ class SendsUnderWay(Generic[Send]):
 
     @property
     def awaited(self) -> list[Send]:
-        """The sends that something waits for."""
-        return [send for sends, _ in self._waiting for send in sends]
+        """The sends that something waits for, in the order in which they were posted."""
+        awaited = set().union(*(sends for sends, _ in self._waiting))
+        return [send for send in self._spans if send in awaited]
 
     def add(self, send: Send, span: Span, *, noticed: bool = True) -> None:
         """Note that *send*, which is posted now, reads *span*; is the rank to know when it is over?"""
