@@ -6,8 +6,9 @@ below that size, where a network is judged by latency alone, no more than it wou
 less the more its repetitions differ, and one that the rest contradict the less the more they do (Huber).
 No time and no rate may come out negative.
 
-The interval of a constant is that in which it lies in 95 of 100 bootstraps: rows drawn again with
-replacement, and fitted to the simulation linearised where the fit has ended.
+Entries of a sharing table are held together, weakly, so that those of which the rows say nothing are as
+their neighbours.  The interval of a constant is that in which it lies in 95 of 100 bootstraps: rows drawn
+again with replacement, and fitted to the simulation linearised where the fit has ended.
 
 Source: Huber, "Robust statistics", 1981, chapter 7; Efron and Tibshirani, "An introduction to the bootstrap",
 1993, chapter 9 (bootstrapping pairs).
@@ -203,13 +204,31 @@ class _Problem:
             found[concerned, number] = (self.times(moved, concerned) - times[concerned]) / step
         return found
 
+    def ties(self) -> Floats:
+        """Return rows that hold entries of a sharing table together, as far as nothing else holds them.
+
+        A link that is never full with so many flows tells nothing of what they would get of it.
+        """
+        tied = [
+            (one, self.names.index(other))
+            for one, name in enumerate(self.names)
+            for other in _neighbours(name)
+            if other in self.names
+        ]
+        rows = np.zeros((len(tied), len(self.names)))
+        for row, (one, other) in zip(rows, tied, strict=True):
+            row[one], row[other] = 1, -1
+        return rows / _byte_seconds(self.rows)
+
     def solve(self, values: Floats, times: Floats, jacobian: Floats, counts: Floats) -> Floats:
         """Return the constants at which the linearised residuals are least, each row counting so often."""
         matrix, target = jacobian / self.scale[:, None], (self.measured - times) / self.scale
+        ties = self.ties()
         found, weight = values, self.weight
         for _ in range(3):
             rooted = np.sqrt(counts) * np.sqrt(weight * self.weight)
-            shift = bounded(matrix * rooted[:, None], target * rooted, self.least - values)
+            stacked = np.concatenate([matrix * rooted[:, None], ties])
+            shift = bounded(stacked, np.append(target * rooted, -ties @ values), self.least - values)
             found = values + shift
             rest = np.abs(target - matrix @ shift) * self.weight
             weight = self.weight * np.minimum(1, _HUBER / np.maximum(rest, 1e-12))
@@ -222,7 +241,8 @@ def bounded(matrix: Floats, target: Floats, least: Floats) -> Floats:
     What the rows say nothing of stays where it is: a small ridge pulls it to 0.
     """
     size = matrix.shape[1]
-    norms = np.maximum(np.linalg.norm(matrix, axis=0), 1e-30)
+    norms = np.linalg.norm(matrix, axis=0)
+    norms[norms == 0] = np.inf  # such constants stay where they are
     scaled, ridge = matrix / norms, 1e-4 * np.eye(size)
     fixed = np.zeros(size, dtype=bool)
     x = np.zeros(size)
@@ -258,6 +278,15 @@ def _concerns(name: str, pattern: Pattern) -> bool:
         return True
     reduces = what != "reduced" or pattern.collective == "all_reduce"
     return reduces and pattern.is_native == (by == "native")
+
+
+def _neighbours(name: str) -> tuple[str, ...]:
+    """Return the entries that follow one of a sharing table: of a flow more, and of the other directions."""
+    if not _is_of_bytes(name):
+        return ()
+    kind, way, flows = name.split()
+    more = f"{kind} {way} {int(flows) + 1}"
+    return (more, f"{kind} both_ways {flows}") if way == "one_way" else (more,)
 
 
 def _least(name: str, rates: Mapping[Any, float], byte_seconds: float) -> float:

@@ -71,6 +71,22 @@ def test_a_row_that_all_others_contradict_changes_little(fitted):
     assert values[number] == pytest.approx(fitted.values[number], rel=0.01)
 
 
+@pytest.mark.slow
+def test_a_trunk_is_found_and_what_nothing_tells_of_it_is_as_its_neighbours():
+    racks = Wiring(4, 1, 2)
+    host = (1 / 0.95 / RATE,) * 3
+    trunk = (1 / 0.9 / RATE,) * 3
+    links = {"between_nodes": Links(80e-6, host, host), "trunk": Links(80e-6, trunk, trunk)}
+    rows = rows_of(racks, Constants(links, TRUE.programs, TRUE.native), largest=1 << 18)
+
+    fitted = fit(rows, racks, {"between_nodes": RATE})
+
+    found = dict(zip(fitted.names, fitted.values.tolist(), strict=True))
+    for way in ("one_way", "both_ways"):
+        for flows in (1, 2, 3):
+            assert found[f"trunk {way} {flows}"] == pytest.approx(trunk[0], rel=0.05)
+
+
 def test_too_few_rows_are_refused():
     with pytest.raises(NotSupportedError, match="2 rows are too few for"):
         fit(rows_of(THREE, TRUE)[-2:], THREE)
