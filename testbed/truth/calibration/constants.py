@@ -33,7 +33,10 @@ class Costs:
 
 @dataclass(frozen=True)
 class Links:
-    """Of a class of links: seconds of a path, and of a byte by numbers of flows, one way and both ways."""
+    """Of a class of links: seconds of a path, and of a byte by numbers of flows, one way and both ways.
+
+    Of trunks the latency is that by which a path through one is longer than others.
+    """
 
     latency: float
     one_way: tuple[float, ...]
@@ -59,8 +62,8 @@ def classes_of(wiring: Wiring) -> tuple[LinkClass, ...]:
 
 
 def rate_of(links: Links) -> float:
-    """Return the most bytes/s that any number of flows was found to get together."""
-    return 1 / min(*links.one_way, *links.both_ways)
+    """Return the most bytes/s that any number of flows one way was found to get together."""
+    return 1 / min(links.one_way)
 
 
 def network(wiring: Wiring, constants: Constants, rates: Mapping[LinkClass, float] | None = None) -> Topology:
@@ -104,7 +107,7 @@ def network(wiring: Wiring, constants: Constants, rates: Mapping[LinkClass, floa
         latency=half,
         sharing=tables[0],
         uplink_bandwidth=whole[1],
-        uplink_latency=f"{round(max(0.0, far.latency - near.latency) * _PS / 2)}ps",
+        uplink_latency=f"{round(far.latency * _PS / 2)}ps",
         uplink_sharing=tables[1],
         name="calibrated",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import astuple, replace
 from datetime import UTC, datetime
 from statistics import median
 from typing import TYPE_CHECKING
@@ -55,6 +56,8 @@ def calibration_of(
             fitted.names, fitted.values, fitted.low, fitted.high, strict=True
         )
     }
+    if "trunk latency" in found:
+        found["trunk latency"] = _sum(found["between_nodes latency"], found["trunk latency"])
     sizes = [row.pattern.nbytes for row in measured.rows]
     origin = Origin(
         measured=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -85,6 +88,11 @@ def _digits(value: float) -> float:
     return float(f"{value:.5g}")
 
 
+def _sum(one: Estimate, other: Estimate) -> Estimate:
+    """Return the sum of two constants; its interval is at most this wide."""
+    return Estimate(*(_digits(sum(ends)) for ends in zip(astuple(one), astuple(other), strict=True)))
+
+
 def _shares(found: Mapping[str, Estimate], kind: LinkClass, known: float | None) -> LinkShares:
     ways = {
         way: [found[f"{kind} {way} {k}"] for k in range(1, MOST_FLOWS + 1) if f"{kind} {way} {k}" in found]
@@ -93,9 +101,11 @@ def _shares(found: Mapping[str, Estimate], kind: LinkClass, known: float | None)
     if known is not None:
         rate = Estimate.exactly(known)
     else:
-        fastest = min((own for each in ways.values() for own in each), key=lambda own: own.value)
+        fastest = min(ways["one_way"], key=lambda own: own.value)
         rate = _inverse(fastest, 1.0)
-    one_way, both_ways = (tuple(_inverse(own, rate.value) for own in each) for each in ways.values())
+    one_way, both_ways = (
+        tuple(_at_most_whole(_inverse(own, rate.value)) for own in each) for each in ways.values()
+    )
     return LinkShares(rate, found[f"{kind} latency"], one_way, both_ways)
 
 
@@ -103,6 +113,11 @@ def _inverse(seconds: Estimate, rate: float) -> Estimate:
     """Return the part of *rate* at which a byte takes so many *seconds*."""
     value, low, high = (_digits(1 / own / rate) for own in (seconds.value, seconds.high, seconds.low))
     return Estimate(value, low, high)
+
+
+def _at_most_whole(part: Estimate) -> Estimate:
+    """Return *part* of a link; where a link was never full, more than the whole may come out."""
+    return replace(part, value=min(1.0, part.value), low=min(1.0, part.low))
 
 
 def _costs(found: Mapping[str, Estimate], by: str) -> SoftwareCosts:
