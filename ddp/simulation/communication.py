@@ -12,12 +12,13 @@ import simpy
 from collectives.catalogue.native import native_over
 from collectives.catalogue.resolve import resolve_algorithm
 from collectives.catalogue.selectors import NATIVE
-from collectives.errors import NotSupportedError
+from collectives.errors import NotExactError, NotSupportedError
 from collectives.models.cost import selector_on
 from collectives.program import Algorithm
 from collectives.simulation import Job, network_for
 from collectives.simulation.closed_forms import closed_form_of
 from collectives.simulation.engines.attention import Attention
+from collectives.simulation.engines.called_queue import CalledQueue
 from collectives.simulation.engines.queues import (
     CallSpan,
     CollectiveQueue,
@@ -104,6 +105,14 @@ class ByPrograms:
         """Return a queue on a network of its own, of ranks that pay it such *attention*; None: always."""
         scenario = self.scenario
         places = range(scenario.base.num_ranks)
+        if self.model.transport.progress == "calls" and self.model.transport.late_sends:
+            if engine == "makespan":
+                raise NotExactError("buckets in flight together: use engine='events', which follows them")
+            network = network_for(engine, env, scenario)
+            assert network is not None
+            rank_overhead = scenario.rank_overhead(self.model.rank_overhead(), places)
+            called = CalledQueue(network, itemsize, rank_overhead, self.model.transport)
+            return CalledStepQueue(called, self.select)
         queue = collective_queue(
             env,
             scenario.topology,
@@ -138,6 +147,33 @@ class _ProgramQueue:
 
     def launch(self, collective: str, nbytes: int) -> simpy.Event:
         return self.queue.submit(self.select(collective, nbytes), nbytes)
+
+
+class CalledStepQueue:
+    """Collectives of a step that go on when their ranks call; buckets may be in flight together."""
+
+    def __init__(self, queue: CalledQueue, select: Callable[[str, int], Algorithm]) -> None:
+        self.queue = queue
+        self._select = select
+        self._free_ps = 0
+        self.last = -1
+
+    def launch(self, collective: str, nbytes: int) -> simpy.Event:
+        """Let every rank post a collective now."""
+        submitted_ps = int(self.queue.env.now)
+        number, over = self.queue.submit(self._select(collective, nbytes), nbytes)
+        self.last = number
+        spanned = self.queue.env.event()
+
+        def note(_: simpy.Event) -> None:
+            end_ps = int(self.queue.env.now)
+            start_ps = min(max(submitted_ps, self._free_ps), end_ps)
+            self._free_ps = end_ps
+            spanned.succeed(CallSpan(start_ps, end_ps))
+
+        assert over.callbacks is not None
+        over.callbacks.append(note)
+        return spanned
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,9 @@
 """Progress on calls: a step replayed until collectives go on exactly when its rank calls.
 
+That is for a transport that awaits each step's sends and carries one collective after another, as all ranks
+at once can follow.  Buckets that are in flight together are a matter of
+`collectives.simulation.engines.called_queue`, event by event.
+
 When a rank calls depends on how long it waits, and that on its collectives, which go on when it calls.  So a
 step is replayed again and again, with the calls that the last replay made, until it makes the very calls
 that were assumed.  What a replay does up to some time depends on the calls before that time alone; so each

@@ -44,7 +44,7 @@ from ddp.reduction.reducer import Phase, Reducer
 from ddp.reduction.strategies.plan import ALL_GATHER, REDUCE_SCATTER, Plan
 from ddp.reduction.strategies.strategy import Barrier, Strategy
 from ddp.reduction.timings import BucketRun
-from ddp.simulation.communication import StepQueue
+from ddp.simulation.communication import CalledStepQueue, StepQueue
 from ddp.simulation.losses import NO_LOSSES, Losses
 from sim.trace import Trace
 
@@ -118,6 +118,8 @@ class Replay:
         self.backward_ps = 0
         self.time_ps = 0
         self.calls: list[tuple[int, int]] = []
+        self.called = queue.queue if isinstance(queue, CalledStepQueue) else None
+        self.numbers: dict[int, int] = {}
 
     def step(self, order: list[int]) -> SimProcess:
         """Compute the step, gradient by gradient, and what of the next one belongs to it."""
@@ -133,6 +135,7 @@ class Replay:
             gradient = profile.gradients[index]
             yield from self.compute(f"gradient:{gradient.name}", began_ps + self.lag_ps + gradient.ready_ps)
             yield from self.copy(f"copy:{gradient.name}", gradient.nbytes)
+            yield from self.call()
             yield from self.feed(GradReady(index))
         yield from self.compute("backward", began_ps + self.lag_ps + profile.backward_ps)
         yield from self.end_backward()
@@ -177,6 +180,21 @@ class Replay:
         self.lag_ps += copy_ps
         yield from self.compute(name, int(self.env.now) + copy_ps)
 
+    def call(self) -> SimProcess:
+        """Let what is in flight go on where it does so on calls alone; that takes the rank's own time."""
+        if self.called is not None and self.under_way():
+            start_ps = int(self.env.now)
+            yield from self.called.call()
+            self.lag_ps += int(self.env.now) - start_ps
+
+    def post(self) -> SimProcess:
+        """Wait until what was launched has been posted, where the rank itself does that."""
+        if self.called is not None:
+            start_ps = int(self.env.now)
+            yield self.env.timeout(0)
+            yield from self.called.posted()
+            self.lag_ps += int(self.env.now) - start_ps
+
     def end_backward(self) -> SimProcess:
         """Hand back what has arrived, and obey the reducer, which as a rule waits for what has not."""
         arrived = [run for run in self.runs if not self.in_flight[run.bucket].is_alive]
@@ -190,7 +208,9 @@ class Replay:
         for command in self.reducer.handle(event):
             match command:
                 case LaunchBucket(bucket, collective):
+                    yield from self.call()
                     self.in_flight[bucket] = self.env.process(self.carry(bucket, collective))
+                    yield from self.post()
                 case AwaitBucket(bucket):
                     yield from self.wait(bucket)
                 case UpdateBucket() | FinishBackward():
@@ -199,7 +219,11 @@ class Replay:
     def wait(self, bucket: int) -> SimProcess:
         """Wait until the collective of a bucket that is in flight is done."""
         since_ps = int(self.env.now)
+        if self.called is not None and self.in_flight[bucket].is_alive:
+            self.called.wait(self.numbers[bucket])
         place = yield self.in_flight[bucket]
+        if self.called is not None:
+            self.called.wait(None)
         now_ps = int(self.env.now)
         self.calls.append((since_ps, now_ps))
         run = self.runs[place]
@@ -218,7 +242,10 @@ class Replay:
 
         if self.losses.launch_ps:
             yield self.env.timeout(self.losses.launch_ps)
-        span: CallSpan = yield self.queue.launch(collective, run.nbytes)
+        done = self.queue.launch(collective, run.nbytes)
+        if isinstance(self.queue, CalledStepQueue):
+            self.numbers[bucket] = self.queue.last
+        span: CallSpan = yield done
         self.runs[place] = replace(run, start_ps=span.start_ps, end_ps=span.end_ps)
         self.note(collective, "communication", run, span.start_ps, span.end_ps)
         yield from self.feed(BucketReduced(bucket))

@@ -176,7 +176,7 @@ def simulate_step(
     def attempt(name: EngineName) -> Replay | ShardedReplay:
         if isinstance(overlap, Fsdp):
             return sharded(name, overlap)
-        if on_call:
+        if on_call and not counted.transport.late_sends:
             return on_calls(partial(replayed, name))
         return replayed(name, None)
 

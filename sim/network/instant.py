@@ -9,6 +9,7 @@ from simpy.events import EventPriority
 
 FLOWS = EventPriority(8)
 COFLOWS = EventPriority(9)
+LAST = EventPriority(10)
 """Flows are settled after all else that happens at an instant (SimPy's own are 0 and 1), then coflows."""
 
 
@@ -22,6 +23,11 @@ class _EndOfInstant(simpy.Event):
         self._ok = True
         self._value = None
         env.schedule(self, priority, delay_ps)
+
+
+def end_of_instant(env: simpy.Environment) -> simpy.Event:
+    """Return an event that happens after all else at this instant, the settling of flows included."""
+    return _EndOfInstant(env, LAST, 0)
 
 
 class Settling:

@@ -217,5 +217,5 @@ def messages_of(algorithm: str, topology: Topology) -> int:
 def sends_awaited(model: StepModel) -> StepModel:
     """Return *model* with a transport that awaits each step's sends, which all ranks at once can follow."""
     transport = model.transport
-    name = f"{transport.name} with each step's sends awaited"
+    name = f"{transport.name} with one bucket after another and each step's sends awaited"
     return replace(model, transport_model=replace(transport, name=name, late_sends=False))

@@ -43,7 +43,7 @@ def profile_of(ready_ms: list[int], nbytes: int = MIB) -> Profile:
 def test_the_second_step_of_a_ring_is_posted_at_the_next_hook() -> None:
     step_ps = simulate("ring", nbytes=MIB, topology=switch(2)).time_ps // 2
 
-    step = simulate_step(profile_of([1, 3]), topology=switch(2), bucket_cap_mb=1, transport_model="gloo")
+    step = simulate_step(profile_of([1, 3]), topology=switch(2), bucket_cap_mb=1, transport_model=ON_CALLS)
 
     first, second = step.buckets
     assert (first.start_ps, first.end_ps) == (2 * MS, 4 * MS + step_ps)
@@ -55,7 +55,7 @@ def test_the_end_of_a_collective_is_noticed_at_a_hook() -> None:
     step_ps = simulate("ring", nbytes=MIB, topology=switch(2)).time_ps // 2
     profile = profile_of([1, 2, 3, 9])
 
-    step = simulate_step(profile, topology=switch(2), bucket_cap_mb=1, transport_model="gloo")
+    step = simulate_step(profile, topology=switch(2), bucket_cap_mb=1, transport_model=ON_CALLS)
 
     assert [run.end_ps for run in step.buckets[:2]] == [4 * MS, 10 * MS + step_ps]
 
@@ -131,3 +131,14 @@ def test_late_ranks_call_at_other_times_and_are_refused() -> None:
             transport_model="gloo",
             conditions=[Straggler(rank=0, delay="1ms")],
         )
+
+
+def test_over_gloo_a_bucket_sets_out_beside_the_one_before_it() -> None:
+    profile, alike = profile_of([1, 1]), {"topology": switch(2), "bucket_cap_mb": 1}
+
+    together = simulate_step(profile, transport_model="gloo", **alike)
+    one_by_one = simulate_step(profile, transport_model=ON_CALLS, **alike)
+
+    assert together.time_ps <= one_by_one.time_ps
+    with pytest.raises(NotExactError, match="in flight together"):
+        simulate_step(profile, transport_model="gloo", engine="makespan", **alike)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -104,6 +105,7 @@ def check_agreement(
     strategy: str,
     cap: float = 25,
     algorithm: str = "ring",
+    **counted: Any,
 ) -> None:
     profile = profile_of(network(widths), forward_us, gradient_us)
     topology = Topology.switch(num_ranks=num_ranks, bandwidth="1Gbps", latency="5us")
@@ -112,9 +114,10 @@ def check_agreement(
         lambda rank: steady_step(widths, strategy, cap, algorithm, forward_ps=profile.forward_ps),
         topology,
         compute=compute_charges(profile, strategy),
+        **counted,
     )
     step = simulate_step(
-        profile, topology=topology, strategy=strategy, bucket_cap_mb=cap, algorithm=algorithm
+        profile, topology=topology, strategy=strategy, bucket_cap_mb=cap, algorithm=algorithm, **counted
     )
 
     times, spans = zip(*run.results, strict=True)
@@ -149,6 +152,31 @@ def test_a_real_step_in_virtual_time_takes_what_the_replay_of_its_profile_takes(
     if resolve_strategy(strategy).needs_timing:
         algorithm = "ring"  # whose ranks all end at the same time, so that rank 0 measures what it takes
     check_agreement(widths, forward_us, gradient_us, num_ranks, strategy, cap, algorithm)
+
+
+@given(
+    widths=st.lists(st.sampled_from([12, 24, 48]), min_size=2, max_size=6),
+    forward_us=MICROSECONDS,
+    gradient_us=st.lists(MICROSECONDS, min_size=1, max_size=5),
+    num_ranks=st.integers(1, 4),
+    strategy=st.sampled_from(["wait_free", "after_backward", "per_parameter", "zero1", "accumulate:k=2"]),
+    cap=st.sampled_from([1e-6, 0.002, 25]),
+    arrival_us=st.sampled_from([0, 3]),
+)
+@settings(max_examples=20, deadline=None)
+def test_over_gloo_a_real_step_advances_when_its_replay_does(
+    widths: list[int],
+    forward_us: int,
+    gradient_us: list[int],
+    num_ranks: int,
+    strategy: str,
+    cap: float,
+    arrival_us: int,
+) -> None:
+    """Sizes that the ranks divide, so that a ring ends everywhere at the same time, as in the replay."""
+    counted = {"transport_model": "gloo", "arrival_overhead": f"{arrival_us}us"}
+
+    check_agreement(widths, forward_us, gradient_us, num_ranks, strategy, cap, **counted)
 
 
 @given(
