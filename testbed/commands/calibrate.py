@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError, reporting_errors
-from testbed.output.folder import ResultFolder, check_writable, document, write_text
+from testbed.output.folder import check_writable, document, write_text
 from testbed.output.table import percent, print_json, progress, stdout_console, table
 from testbed.report.calibration import calibrate_network
 from testbed.truth.calibration.live import DEFAULT_SECONDS, LiveRequest
@@ -49,9 +49,7 @@ def calibrate(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", help="The file to write; without a suffix a folder, for several machines."
-        ),
+        typer.Option(metavar="FILE", help="The network file to write; a folder for several machines."),
     ] = None,
     network: Annotated[
         str | None,
@@ -173,17 +171,8 @@ def _calibrate_device(types: str | None, threads: int, output: Path | None, *, a
     print_device(found, output)
 
 
-def _is_folder(output: Path) -> bool:
-    """Return whether *output* names a folder: one that there is, or a name without a suffix."""
-    return output.is_dir() or not output.suffix
-
-
 def _check_output(output: Path | None) -> None:
-    if output is None:
-        return
-    if _is_folder(output):
-        ResultFolder(output)
-    else:
+    if output is not None and not output.is_dir():
         check_writable(output)
 
 
@@ -191,12 +180,13 @@ def _write(found: list[TableCalibration], output: Path | None) -> list[Path]:
     """Write each machine's network file; return where."""
     if output is None:
         return []
-    if _is_folder(output):
+    if output.is_dir():
         paths = [output / f"{own.name}.toml" for own in found]
     elif len(found) > 1:
+        names = "; ".join(f"{own.machine}: {', '.join(own.systems)}" for own in found)
         raise UsageError(
-            f"--output {output}: the table is of {len(found)} machines, such as {found[0].machine} "
-            f"({found[0].systems[0]}); name a folder, or choose one machine with --select"
+            f"--output {output}: the table is of {len(found)} machines: {names}. Name a folder, or choose "
+            "one with --select"
         )
     else:
         paths = [output]

@@ -223,6 +223,9 @@ def _validate_shaped(
     from testbed.truth.shaped.validation import validate as validate_network
 
     networks = [_network(path) for path in files]
+    names = [network.name for network in networks]
+    if repeated := {name for name in names if names.count(name) > 1}:
+        raise UsageError(f"--shaped: several files are called {min(repeated)}; give each a name of its own")
     check_possible()
     given = None if calibration is None else _read(calibration)
     folder = ResultFolder(output)
@@ -237,15 +240,13 @@ def _validate_shaped(
 
             given = calibrate_plain(advance)
             folder.write_json("calibration.json", "what predictions were made with", given.as_json())
-        found = [
-            validate_network(
-                network, given, folder.file(f"predictions/{network.name}.jsonl", "before measuring"), advance
-            )
-            for network in networks
-        ]
+        found = []
+        for network in networks:
+            foretold = folder.file(f"predictions/{network.name}.jsonl", "before measuring")
+            found.append(validate_network(network, given, foretold, advance))
+            document = as_document(found, given)
+            folder.write_json("rows.json", "all rows, as --json prints them", document)
 
-    document = as_document(found, given)
-    folder.write_json("rows.json", "all rows, as --json prints them", document)
     plot_truth([row for one in found for row in one.rows], picture)
     folder.write_manifest()
     if into is not None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sim.topology.description import NetworkDescription
 
 
-MAX_MESSAGES = 40_000
+MAX_MESSAGES = 10_000
 """Messages of a step beyond which late sends, which as a rule only rank by rank can follow, are awaited."""
 
 

@@ -8,9 +8,11 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
+from unittest import mock
 
 from testbed.errors import LaunchError
 from testbed.truth.shaped.built import BuiltNetwork
@@ -109,7 +111,7 @@ def started(network: BuiltNetwork, *, timeout: float = 60.0) -> Iterator[Hosts]:
     from testbed.truth.shaped.host import serve
 
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["testbed.truth.shaped.host", "ddp"])
+    _start_forkserver()
     store = os.memfd_create("hosts")  # a file that nobody has to remove
     processes: list[BaseProcess] = []
     connections: list[Connection] = []
@@ -134,3 +136,14 @@ def started(network: BuiltNetwork, *, timeout: float = 60.0) -> Iterator[Hosts]:
         for connection in connections:
             connection.close()
         os.close(store)
+
+
+def _start_forkserver() -> None:
+    """Start the process from which those of hosts are forked, unless it runs, with torch imported in it.
+
+    It listens on a socket without a name in the file system, where a parent that is killed would leave it.
+    """
+    forkserver.set_forkserver_preload(["testbed.truth.shaped.host", "ddp"])
+    nameless = f"\0hosts of {os.getpid()}"
+    with mock.patch("multiprocessing.connection.arbitrary_address", return_value=nameless):
+        forkserver.ensure_running()

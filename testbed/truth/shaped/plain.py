@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from testbed.truth.calibration.measurement import Measured
     from testbed.truth.shaped.host import Host
 
-HOSTS, RATE = 6, "150Mbps"
-SECONDS = 45.0
+HOSTS, RATE = 4, "240Mbps"
+SECONDS = 40.0
 """Of the measurement; with the start of the processes it stays below a minute."""
 
 

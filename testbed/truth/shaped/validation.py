@@ -24,7 +24,7 @@ from testbed.truth.shaped.prediction import Predictor
 from testbed.truth.shaped.rows import Prediction, Row, digest, written
 from testbed.truth.shaped.timing import Meanwhile, time_calls
 
-SECONDS_A_PASS = 8.0
+SECONDS_A_PASS = 5.0
 """What all collectives of a file take at most each time, as foretold: decides how large they get."""
 REPETITIONS = 5
 STEPS = 6

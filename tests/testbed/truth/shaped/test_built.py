@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from sim import Topology
+from testbed.cli import app
 from testbed.errors import LaunchError, UsageError
 from testbed.truth.shaped import built as building
+from testbed.truth.shaped import validation
 from testbed.truth.shaped.built import built, check_possible
 from testbed.truth.shaped.hosts import started
 from testbed.truth.shaped.plan import plan
@@ -49,7 +55,9 @@ def namespaces() -> set[str]:
 @pytest.fixture
 def nothing_is_left() -> Iterator[None]:
     devices, before = sorted(os.listdir("/sys/class/net")), namespaces()
+    files = set(os.listdir(tempfile.gettempdir()))
     yield
+    assert {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("pymp-")} <= files
     assert sorted(os.listdir("/sys/class/net")) == devices
     deadline = time.monotonic() + 10
     while namespaces() - before and time.monotonic() < deadline:
@@ -113,3 +121,34 @@ def test_a_host_that_dies_is_named() -> None:
         os.kill(hosts.processes[1].pid or 0, signal.SIGKILL)
         with pytest.raises(LaunchError, match="the process of host 1 ended by itself"):
             time_calls(hosts, [Call("all_reduce", "ring", 1200)], repetitions=1)
+
+
+@pytest.mark.privileged
+@pytest.mark.usefixtures("nothing_is_left")
+def test_a_small_network_is_predicted_written_down_built_and_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "pair.toml"
+    file.write_text('schema = 1\nkind = "switch"\nnum_ranks = 2\nbandwidth = "160Mbps"\nlatency = "0s"\n')
+    known = tmp_path / "calibration.json"
+    known.write_text(json.dumps(json.loads(Path("tests/data/shaped.json").read_text())["calibration"]))
+    monkeypatch.setattr(validation, "SECONDS_A_PASS", 0.5)
+    monkeypatch.setattr(validation, "CUT_SECONDS", 1.0)
+    result = CliRunner().invoke(
+        app,
+        [
+            *("validate", "--shaped", str(file), "--calibration", str(known)),
+            *("--output", str(tmp_path / "out"), "--document", str(tmp_path / "truth.md"), "--json"),
+        ],
+    )
+    assert result.exit_code == 0, result.output
+
+    found = json.loads(result.stdout)
+    (network,) = found["networks"]
+    written = (tmp_path / "out" / "predictions" / "pair.jsonl").read_bytes()
+    assert len(found["rows"]) >= 24
+    assert hashlib.sha256(written).hexdigest() == network["predictions_sha256"]
+    assert network["cut"]["holds"]
+    assert found["median_error"] < 0.5  # a sign of life: how near they are, a quiet machine says
+    assert (tmp_path / "out" / "predicted_over_measured.png").exists()
+    assert "Shaped networks" in (tmp_path / "truth.md").read_text()
