@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -104,9 +106,18 @@ def _answer(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[b
 
 
 def _end_with_parent() -> None:
-    """See to it that this process is killed as soon as the one that forked it is gone."""
+    """See to it that this process ends with the one that asked for it, and with the one that forked it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent is interrupted too, and takes everything down
-    parent = os.getppid()
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
+    threading.Thread(target=_await_the_end, daemon=True).start()
+
+
+def _await_the_end() -> None:
+    """End this process, whatever it is doing, when the one that asked for it is gone.
+
+    The one that forked it is not enough: it lives as long as its children.
+    """
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

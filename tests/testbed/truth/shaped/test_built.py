@@ -28,15 +28,20 @@ from testbed.truth.shaped.timing import Call, time_calls
 
 STAR = Topology.switch(num_ranks=3, bandwidth="80Mbps", latency=0)
 KILLED = """
-import time
+import os, time
+from pathlib import Path
 from sim import Topology
 from testbed.truth.shaped.built import built
 from testbed.truth.shaped.hosts import started
 from testbed.truth.shaped.plan import plan
+from testbed.truth.shaped.timing import _at
 
 with built(plan(Topology.switch(num_ranks=3, bandwidth="80Mbps", latency=0))) as network:
     with started(network) as hosts:
-        print(*(process.pid for process in hosts.processes), flush=True)
+        hosts.tell(_at, time.monotonic() + 600, print)
+        pids = [process.pid for process in hosts.processes]
+        children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+        print(*pids, *children, flush=True)
         time.sleep(600)
 """
 
@@ -101,15 +106,15 @@ def test_nothing_is_left_of_a_run_that_is_killed(how: signal.Signals) -> None:
         [sys.executable, "-c", KILLED], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
     assert process.stdout is not None
-    hosts = process.stdout.readline().split()
-    assert len(hosts) == 3
+    started = process.stdout.readline().split()
+    assert len(started) > 3  # the hosts, and what helps to start them
 
     process.send_signal(how)
     process.wait(30)
     process.stdout.close()
 
     deadline = time.monotonic() + 10
-    while alive := [pid for pid in hosts if Path(f"/proc/{pid}/ns/net").is_symlink()]:
+    while alive := [pid for pid in started if Path(f"/proc/{pid}/ns/net").is_symlink()]:
         assert time.monotonic() < deadline, f"still there: {alive}"
         time.sleep(0.05)
 
