@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING
 
-from testbed.bench.candidates import Candidate, Refusal
+from testbed.bench.candidates import NATIVE, Candidate, Refusal
 from testbed.bench.measure import ITEM_SIZES, Row, row, size_of, turns_of
 from testbed.bench.payload import Payload
 from testbed.output.folder import Method
@@ -183,14 +183,21 @@ def _wrong_in_virtual_time(
     import torch
     import torch.distributed as dist
 
+    from collectives.catalogue.native import native_program
     from collectives.communicators.connection import connect
     from collectives.virtual import run
+
+    choice = candidate.choice(request.collective)
+    if candidate.name == NATIVE:
+        itemsize = ITEM_SIZES[request.dtype]
+        nbytes = size_of(count, request.dtype, request.collective, request.num_ranks)
+        choice = {request.collective: native_program(request.collective, request.num_ranks, nbytes, itemsize)}
 
     def check(rank: int) -> int:
         dist.init_process_group("testbed")
         dtype, world_size = getattr(torch, request.dtype), request.num_ranks
         payload = Payload(request.collective, count, dtype, rank=rank, world_size=world_size)
-        return payload.count_wrong(connect(algorithm=candidate.choice(request.collective)))
+        return payload.count_wrong(connect(algorithm=choice))
 
     return sum(run(check, network=topology).results)
 

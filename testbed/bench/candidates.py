@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 
 ALL = "all"
 NATIVE = "native"
+SIMULATED = "sim"
+"""The transport that is none."""
+
+_KNOWN = (
+    "or --transport-model gloo, over which it is known what programs run; what NCCL takes is by "
+    "testbed simulate native --model nccl, or measured"
+)
 
 
 @dataclass(frozen=True)
@@ -22,7 +29,7 @@ class Candidate:
     Attributes:
         name: as it was written.
         algorithm: what that means, on the nodes at hand; None for ``auto``, and for ``native``, the
-            vendor's own.
+            vendor's own, which depends on the size.
         asked_for: by its name; otherwise as one of ``all``.
     """
 
@@ -58,7 +65,8 @@ def choose_candidates(
         collective: which all of them carry out.
         num_ranks: world size.
         ranks_per_node: how many of them share a node, for the algorithms that ask.
-        native: whether the transport has collectives of its own.
+        native: whether it is known what collectives of its own the transport has; ``all`` has them beside
+            ours where they are not simulated.
         transport: how it is called.
 
     Raises:
@@ -77,14 +85,16 @@ def choose_candidates(
     for name in split_names(text or DEFAULTS[collective]):
         if name == ALL:
             shipped = dict.fromkeys(algorithm_names(collective), False)
-            if native:
+            if native and transport != SIMULATED:
                 shipped[NATIVE] = False
             names = {**shipped, **names}
         else:
             names[name] = True
     if NATIVE in names and not native:
+        known = "" if transport != SIMULATED else f"; {_KNOWN}"
         raise UsageError(
             f"--algorithm native is the vendor's own, and {transport} has none: try {DEFAULTS[collective]}"
+            f"{known}"
         )
     candidates: list[Candidate] = []
     refusals: list[Refusal] = []
@@ -109,7 +119,7 @@ def _is_auto(name: str, transport: str) -> bool:
     auto = parse_auto(name)
     if auto is not None and transport == "threads":
         raise UsageError("--algorithm auto chooses for --transport sim, or by a table for gloo and nccl")
-    if auto is not None and auto.table is None and transport != "sim":
+    if auto is not None and auto.table is None and transport != SIMULATED:
         raise UsageError(
             f"--algorithm auto knows no costs of a real network; give auto:table=FILE, which "
             f"testbed bench --transport {transport} --algorithm all --save FILE writes"

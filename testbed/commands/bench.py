@@ -143,7 +143,8 @@ def bench(
         ranks_per_node=_ranks_per_node(
             topology if transport is TransportName.SIM else None, num_ranks, joined
         ),
-        native=transport in (TransportName.GLOO, TransportName.NCCL),
+        native=transport in (TransportName.GLOO, TransportName.NCCL)
+        or transport_model is TransportModelName.GLOO,
         transport=transport.value,
     )
     if compare and candidates[0].algorithm is None and candidates[0].name != NATIVE:

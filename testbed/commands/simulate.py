@@ -66,7 +66,7 @@ def simulate(
         typer.Argument(
             metavar="ALGORITHM...",
             help="Names, name:key=value, FILE.py:FUNCTION, FILE.xml; auto: the cheapest; nvls: reduced "
-            "in the switches; all: those that ship. Several are compared.",
+            "in the switches; native: what Gloo or NCCL runs; all: those that ship. Several are compared.",
         ),
     ],
     network: Annotated[
@@ -149,7 +149,8 @@ def simulate(
     where = parse_placement(placement)
     num_ranks = topology.num_ranks if isinstance(where, str) else len(where)
     collective = collective.replace("-", "_")
-    entries = entries_of(algorithm, collective, num_ranks, topology.ranks_per_node, model.value)
+    transport = (transport_model or TransportModelName.IDEAL).value
+    entries = entries_of(algorithm, collective, num_ranks, topology.ranks_per_node, model.value, transport)
     sizes = tuple(dict.fromkeys(parse_sizes(nbytes, factor, "--nbytes")))
     conditions = parse_conditions(jitter, seed, straggler or (), fail_link or (), reroute, degrade_link or ())
     request = SimulationRequest(
@@ -167,7 +168,7 @@ def simulate(
             "overhead": overhead or 0,
             "arrival_overhead": arrival_overhead or 0,
             "reduction_bandwidth": reduction_bandwidth,
-            "transport_model": (transport_model or TransportModelName.IDEAL).value,
+            "transport_model": transport,
             "conditions": tuple(conditions),
         },
     )

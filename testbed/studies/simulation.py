@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Literal
 
-from testbed.bench.candidates import choose_candidates, split_names
+from testbed.bench.candidates import SIMULATED, choose_candidates, split_names
 from testbed.errors import UsageError
 from testbed.output.table import Advance, counted, seconds, spell_size
 
@@ -111,7 +111,12 @@ class Simulated:
 
 
 def entries_of(
-    texts: Sequence[str], collective: str, num_ranks: int, ranks_per_node: int, model: str
+    texts: Sequence[str],
+    collective: str,
+    num_ranks: int,
+    ranks_per_node: int,
+    model: str,
+    transport_model: str = "ideal",
 ) -> tuple[Entry, ...]:
     """Return the algorithms that *texts* name, each a name or several with commas between.
 
@@ -132,8 +137,8 @@ def entries_of(
             collective,
             num_ranks,
             ranks_per_node=ranks_per_node,
-            native=False,
-            transport="sim",
+            native=transport_model == "gloo",
+            transport=SIMULATED,
         )
         if named := [own for own in refusals if own.algorithm in programs]:
             raise UsageError(str(named[0]))
@@ -188,7 +193,13 @@ def _can_observe(request: SimulationRequest, algorithm: str | Algorithm, nbytes:
 
     if request.engine == "makespan" or request.model != "links" or algorithm == NVLS:
         return False
-    job = Job(algorithm, nbytes, collective=request.collective, placement=request.placement)
+    job = Job(
+        algorithm,
+        nbytes,
+        collective=request.collective,
+        placement=request.placement,
+        transport_model=request.options.get("transport_model", "ideal"),
+    )
     return Traffic.of(plan(job, Scenario(request.topology))).num_messages <= MAX_MESSAGES
 
 

@@ -82,6 +82,18 @@ def test_a_simulated_payload_is_real_and_checked() -> None:
     assert [row["wrong"] for row in json.loads(result.stdout)["rows"]] == [0, 0]
 
 
+def test_what_gloo_runs_is_simulated_and_carries_a_payload() -> None:
+    arguments = ["bench", "--transport", "sim", "--algorithm", "native", "--sizes", "4K,3M", "--payload"]
+    arguments += ["--collective", "reduce_scatter", "--transport-model", "gloo", "--json"]
+
+    result = CliRunner().invoke(app, arguments)
+
+    assert result.exit_code == 0, result.stderr
+    rows = json.loads(result.stdout)["rows"]
+    assert [(row["algorithm"], row["wrong"]) for row in rows] == [("native", 0)] * 2
+    assert all(row["chosen"].startswith("gloo_") for row in rows)
+
+
 def test_the_transport_that_is_simulated_is_named() -> None:
     arguments = ("--ranks", "4", "--sizes", "1M", "--algorithm", "tree")
 

@@ -334,3 +334,23 @@ def test_places_are_read_in_their_order() -> None:
     assert parse_placement("3,0-2, 9") == (3, 0, 1, 2, 9)
     job = Job("ring", 8, placement=parse_placement("3,1"))
     assert plan(job, Scenario(SWITCH)).hosts == (3, 1)
+
+
+def test_what_gloo_runs_is_simulated_over_gloo_alone_and_beside_ours() -> None:
+    arguments = ["native,ring", "--network", "ethernet-25g", "--ranks", "8", "--nbytes", "1M"]
+    topology = load_network("ethernet-25g").topology(8)
+
+    native, ring = rows_of(*arguments, "--transport-model", "gloo", "--links")
+
+    expected = simulate("native", nbytes=2**20, topology=topology, transport_model="gloo")
+    assert (native["algorithm"], native["chosen"]) == ("native", "gloo_ring:segments=2")
+    assert (native["time_ps"], ring["chosen"]) == (expected.time_ps, "ring")
+    assert native["links"]
+
+
+def test_what_another_transport_runs_is_refused_with_the_ways_out() -> None:
+    refused = run("native", "--network", "ethernet-25g", "--ranks", "8")
+
+    assert refused.exit_code == 2
+    for way_out in ("--transport-model gloo", "--model nccl", "measured"):
+        assert way_out in refused.stderr
