@@ -27,7 +27,8 @@ CAUSES = (
     "- **Gloo's own all-to-all** has no one time. A rank posts each send before the receive that would "
     "release its peer's message, and which message waits for which depends on the order in which processes "
     "begin, which nothing here decides: its repetitions lie up to a half apart. One order stands for all "
-    "(`collectives/algorithms/gloo/all_to_all.py`).",
+    "(`collectives/algorithms/gloo/all_to_all.py`); it was chosen among variants by rows of eight of "
+    "the example networks, so these rows do not judge it.",
     "- **64 KiB and below** is software: hosts share the processors of one machine, so what a message costs "
     "grows with the hosts that are awake at once, and the calibration knows one cost.",
     "- **Torch's reduce-scatter of 64 KiB among six and more hosts** takes two to three times what is "
@@ -96,9 +97,10 @@ def section(found: Sequence[Validation], calibration: Calibration) -> Section:
     rows = _rows(found)
     lines = [
         "Written by `testbed validate --shaped`. Hosts are network namespaces, links are held to their "
-        "rates by token buckets, and what is measured "
+        "rates by token buckets (htb), in which each pair of hosts has a fair part: a switch with one queue "
+        "for all is not covered. What is measured "
         f"is torch over Gloo and our programs over it: {counted(len(rows), 'row')} on "
-        f"{counted(len(found), 'network')} that no constant was found on. {MODEL[0].upper()}{MODEL[1:]}.",
+        f"{counted(len(found), 'network')}, to which no constant was fitted. {MODEL[0].upper()}{MODEL[1:]}.",
         "",
         "| network | rows | median error from 512 KiB | worst | worst beyond spread | median below 512 KiB |",
         "|---|--:|--:|--:|--:|--:|",
