@@ -92,7 +92,8 @@ def native_over(model: TransportModel, num_ranks: int, itemsize: int = 1) -> Nat
     if model.name != "gloo":
         raise NotSupportedError(
             f"native: which program a vendor runs is known for transport_model='gloo', not for "
-            f"{model.name!r}; take model='nccl' for what NCCL expects, or name an algorithm, such as ring"
+            f"{model.name!r}; take transport_model='gloo'; or, for what NCCL takes, model='nccl' or "
+            "'measured' where there is one; or name an algorithm, such as ring"
         )
     return Native(num_ranks, itemsize)
 

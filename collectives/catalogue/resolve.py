@@ -103,6 +103,12 @@ def _shipped(name: str, collective: str) -> Algorithm:
             "auto is a choice among algorithms by size, and none by itself: give it to simulate, connect, "
             "collectives.virtual.run or bench; here name one, such as ring"
         )
+    if name == "native":
+        raise UnknownAlgorithmError(
+            "native is what the vendor's library runs, and none of ours: give it by itself to connect or "
+            "bench, or with transport_model='gloo' to simulate or collectives.virtual.run; here name one, "
+            "such as ring"
+        )
     raise _unknown(name, f" for {collective}", algorithm_names(collective))
 
 

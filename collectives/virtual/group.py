@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from collectives.catalogue.selectors import Choice
+from collectives.catalogue.native import by_itself, native_over
+from collectives.catalogue.selectors import NATIVE, Choice, Selector
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.programs import ProgramLauncher
 from collectives.models.cost import selector_on
@@ -38,6 +39,8 @@ class RankThreads:
 
     def connect(self, algorithm: Choice | None, device: torch.device, timeout: float | None) -> Communicator:
         """Return a new communicator over the simulated network; its time-out is the deadlock."""
+        chosen = algorithm or self.algorithm
+        model = self.world.transport_model
         key = (self.key, self.world.count((self.key, self.rank)))
         if key not in self.world.meeting_points:
             cluster = self.rank_thread.cluster
@@ -46,7 +49,7 @@ class RankThreads:
                 self.hosts,
                 cluster.scenario.rank_overhead(self.world.rank_overhead, self.hosts),
                 self.world.delay_ps,
-                self.world.transport_model,
+                by_itself(model) if chosen == NATIVE else model,
             )
             meeting_point.is_calm = self.world.is_calm
             self.world.meeting_points[key] = meeting_point
@@ -55,8 +58,11 @@ class RankThreads:
         rank_thread, world = self.rank_thread, self.world
         progress = world.progress.setdefault(rank_thread.rank, RankProgress(rank_thread))
         transport = SimulatedTransport(meeting_point, self.rank, rank_thread, world.trace, progress)
-        topology = rank_thread.cluster.topology
-        selector = selector_on(topology, algorithm or self.algorithm, self.hosts, world.rank_overhead)
+        selector: Selector
+        if chosen == NATIVE:
+            selector = native_over(model, len(self.hosts))
+        else:
+            selector = selector_on(rank_thread.cluster.topology, chosen, self.hosts, world.rank_overhead)
         return Communicator(ProgramLauncher(transport, selector, device, self.world.batched[key].carry_out))
 
     def shutdown(self) -> None:

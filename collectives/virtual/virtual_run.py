@@ -20,7 +20,8 @@ from typing import Any
 
 import torch
 
-from collectives.catalogue.selectors import Choice, check_choice
+from collectives.catalogue.native import native_over
+from collectives.catalogue.selectors import NATIVE, Choice, check_choice
 from collectives.execution.transport_model import TransportModel
 from collectives.execution.transport_model import transport_model as named_transport_model
 from collectives.models.nccl.constants import NcclProtocol
@@ -100,7 +101,8 @@ def run(
             (`sim.scenario.conditions`), dead ranks and late messages (`collectives.virtual.faults`).  The
             computations of a straggler take longer, too; jitter is for collectives, not for messages from
             one rank to another.
-        algorithm: in process groups that do not choose one; see `collectives.catalogue.selectors`.
+        algorithm: in process groups that do not choose one; see `collectives.catalogue.selectors`.  Or
+            ``native``: what the vendor runs, which is known over Gloo (see `collectives.catalogue.native`).
         overhead: of each message, on either side (see `sim.scenario.rank_overhead`).
         arrival_overhead: from the last byte of a message until its receiver knows.
         reduction_bandwidth: at which a rank reduces; None: reducing takes no time.
@@ -124,13 +126,17 @@ def run(
         RankError: a rank raised, or a script ended with another exit code than 0.
         DeadlockError: ranks wait for what no rank will do; found at once, it says what each does, in
             which collective, and which rank has called something else or nothing.
+        NotSupportedError: what the vendor runs is not known for the transport model.
         UnitError: a quantity that cannot be read.
         ValueError: there is no such transport model.
         OSError, ModuleNotFoundError, SyntaxError: the script cannot be read, or is no Python.
     """
-    check_choice(algorithm)
+    if algorithm != NATIVE:
+        check_choice(algorithm)
     topology = topology_of(network, ranks)
     transport = named_transport_model(transport_model)
+    if algorithm == NATIVE:
+        native_over(transport, topology.num_ranks)
     rank_overhead = RankOverhead.of(overhead, reduction_bandwidth, arrival_overhead=arrival_overhead)
     if protocol is not None:
         topology = with_protocol(topology, protocol)

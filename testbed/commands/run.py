@@ -67,7 +67,8 @@ class ClusterOptions:
         str,
         typer.Option(
             metavar="NAME",
-            help="All-reduce algorithm, one for each collective (all_reduce=ring,all_gather=bruck), or auto.",
+            help="All-reduce algorithm, one for each collective (all_reduce=ring,all_gather=bruck), auto, or "
+            "native: what Gloo runs.",
         ),
     ] = "ring"
 

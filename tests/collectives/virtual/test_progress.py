@@ -170,3 +170,29 @@ def test_the_report_says_which_model_and_what_software_costs() -> None:
     assert (said["overhead_seconds"], said["arrival_overhead_seconds"]) == (1e-6, 3e-6)
     assert said["reduction_bandwidth"] == 2 * 10**9
     assert run(work, 2, switch(2)).report.transport_model == "ideal"
+
+
+@pytest.mark.parametrize(("nbytes", "ranks"), [(4, 2), (2**20, 4), (5 * 2**20, 3)])
+def test_what_gloo_runs_takes_as_long_as_simulated_and_goes_on_while_its_rank_computes(
+    nbytes: int, ranks: int
+) -> None:
+    topology = switch(ranks)
+
+    def work(rank: int, busy_ps: int) -> Any:
+        dist.init_process_group()
+        tensor = torch.ones(nbytes // 4)
+        handle = dist.all_reduce(tensor, async_op=True)
+        rank_thread().charge_ps(busy_ps)
+        handle.wait()
+        return tensor.unique().tolist()
+
+    expected = simulate(
+        "native", nbytes=nbytes, itemsize=4, topology=topology, transport_model="gloo", **OPTIONS
+    )
+    asked: dict[str, Any] = {"algorithm": "native", "transport_model": "gloo", **OPTIONS}
+    alone = run(lambda rank: work(rank, 0), ranks, topology, **asked)
+    busy = run(lambda rank: work(rank, expected.time_ps), ranks, topology, **asked)
+
+    assert alone.results == [[float(ranks)]] * ranks
+    assert max(alone.times_ps) == max(busy.times_ps) == expected.time_ps
+    assert alone.report.to_json()["algorithm"] == "native"

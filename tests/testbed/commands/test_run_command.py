@@ -234,6 +234,8 @@ def test_what_is_no_python_is_shown_as_python_shows_it(script: Path) -> None:
         (["missing.py"], "missing.py: there is no such script"),
         (["-m", "missing_module"], "there is no module 'missing_module'"),
         (["--algorithm", "rign", "SCRIPT"], "did you mean 'ring'"),
+        (["--algorithm", "all_reduce=native", "SCRIPT"], "give it by itself"),
+        (["--algorithm", "native", "--network", "dgx-h100", "SCRIPT"], "take transport_model='gloo'"),
         (["--straggler", "9:2", "SCRIPT"], "9"),
         (["--compute", "h101", "SCRIPT"], "h100"),
         (["--kill-rank", "3", "SCRIPT"], "--kill-rank 3"),
