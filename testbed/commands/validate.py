@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -214,7 +215,7 @@ def _validate_presets(into: Path | None, *, as_json: bool) -> None:
 def _validate_shaped(
     files: list[Path], calibration: Path | None, output: Path, into: Path | None, *, as_json: bool
 ) -> None:
-    from testbed.output.figure import check_plot
+    from testbed.output.figure import NOT_INSTALLED, check_plot, has_matplotlib
     from testbed.output.folder import ResultFolder, check_writable
     from testbed.report.plots.truth_plot import plot_truth
     from testbed.report.shaped import as_document, print_report, section
@@ -229,8 +230,9 @@ def _validate_shaped(
     check_possible()
     given = None if calibration is None else _read(calibration)
     folder = ResultFolder(output)
-    picture = folder.file("predicted_over_measured.png", "all rows, log-log")
-    check_plot(picture)
+    picture = folder.file("predicted_over_measured.png", "all rows, log-log") if has_matplotlib() else None
+    if picture is not None:
+        check_plot(picture)
     if into is not None:
         check_writable(into)
 
@@ -247,7 +249,10 @@ def _validate_shaped(
             document = as_document(found, given)
             folder.write_json("rows.json", "all rows, as --json prints them", document)
 
-    plot_truth([row for one in found for row in one.rows], picture)
+    if picture is not None:
+        plot_truth([row for one in found for row in one.rows], picture)
+    else:
+        print(f"No picture was drawn: {NOT_INSTALLED}", file=sys.stderr)
     folder.write_manifest()
     if into is not None:
         renew(into, section(found, given))
@@ -255,7 +260,8 @@ def _validate_shaped(
         print_json(document)
         return
     print_report(found, given)
-    print(f"Picture: {picture}")
+    if picture is not None:
+        print(f"Picture: {picture}")
     print(f"Rows: {output / 'rows.json'}")
 
 

@@ -7,6 +7,7 @@ without matplotlib's global state.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -19,6 +20,14 @@ DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 INK, FAINT, QUIET = "#333333", "#D9D9D9", "#666666"
 
 
+NOT_INSTALLED = "plots need matplotlib: pip install 'collective-testbed[plot]'"
+
+
+def has_matplotlib() -> bool:
+    """Return whether plots can be drawn at all."""
+    return find_spec("matplotlib") is not None
+
+
 def check_plot(path: Path) -> None:
     """Check, before any work is done, that a plot can be drawn to *path*.
 
@@ -28,7 +37,7 @@ def check_plot(path: Path) -> None:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
     except ImportError:
-        raise UsageError("plots need matplotlib: pip install 'collective-testbed[plot]'") from None
+        raise UsageError(NOT_INSTALLED) from None
     known = FigureCanvasAgg.get_supported_filetypes()
     if path.suffix.removeprefix(".").lower() not in known:
         raise UsageError(f"cannot plot to {path.name}: expected a suffix out of {', '.join(sorted(known))}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -43,3 +44,29 @@ def test_a_file_that_cannot_be_built_is_named(tmp_path: Path) -> None:
 def test_shaped_and_files_go_together() -> None:
     assert "name at least one network file" in refused("--shaped")
     assert "go with --shaped" in refused(STAR)
+
+
+def test_without_matplotlib_it_measures_all_the_same_and_says_that_nothing_was_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.output.figure.find_spec", lambda _: None)
+    monkeypatch.setattr(built, "check_possible", lambda: None)
+    monkeypatch.setattr("testbed.truth.shaped.plain.calibrate_plain", lambda _: StandIn())
+    monkeypatch.setattr("testbed.truth.shaped.validation.validate", lambda *_: StandIn())
+    monkeypatch.setattr("testbed.report.shaped.as_document", lambda *_: {"measured": True})
+    results = tmp_path / "results"
+
+    finished = run("--shaped", STAR, "--output", str(results), "--json")
+
+    assert finished.exit_code == 0, finished.stderr
+    assert "No picture was drawn: plots need matplotlib" in finished.stderr
+    assert json.loads(finished.stdout) == json.loads((results / "rows.json").read_text())
+    files = json.loads((results / "manifest.json").read_text())["files"]
+    assert not any("png" in str(own) for own in files)
+
+
+class StandIn:
+    """In place of a calibration, and of what is found of a network."""
+
+    def as_json(self) -> dict[str, Any]:
+        return {}
