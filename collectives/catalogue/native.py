@@ -86,10 +86,12 @@ class Native:
 def native_over(model: TransportModel, num_ranks: int, itemsize: int = 1) -> Native:
     """Return what ``native`` means where messages pass as *model* says.
 
+    A model that is Gloo's but for a rule is called *gloo with* that, and stands for the same programs.
+
     Raises:
         NotSupportedError: the model is not Gloo's, so that no program is known.
     """
-    if model.name != "gloo":
+    if model.name.partition(" ")[0] != "gloo":
         raise NotSupportedError(
             f"native: which program a vendor runs is known for transport_model='gloo', not for "
             f"{model.name!r}; take transport_model='gloo'; or, for what NCCL takes, model='nccl' or "

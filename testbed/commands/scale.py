@@ -68,7 +68,9 @@ def scale(
     algorithm: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="Algorithm of the all-reduce: a name, name:key=value, or FILE.py:FUNCTION."
+            metavar="NAME",
+            help="Algorithm of the all-reduce: a name, name:key=value, FILE.py:FUNCTION; native: what Gloo "
+            "or NCCL runs.",
         ),
     ] = "ring",
     strong: Annotated[
@@ -97,7 +99,7 @@ def scale(
     nothing but the network, and as a real run is expected to be, over the transport that it would use (nccl
     where the network names GPUs, else gloo), with what it loses besides and what the options count.
     """
-    from collectives.catalogue.selectors import check_choice
+    from collectives.catalogue.selectors import NATIVE, check_choice
     from ddp.profiles import load_profile
     from ddp.reduction.overlap import STRATEGIES, resolve_strategy
     from sim import load_network
@@ -111,7 +113,8 @@ def scale(
     networks = [load_network(name) for name in network or DEFAULT_NETWORKS]
     wanted = strategy or DEFAULT_STRATEGIES
     strategies = [resolve_strategy(name).name for name in (STRATEGIES if ALL in wanted else wanted)]
-    check_choice(algorithm)
+    if algorithm != NATIVE:
+        check_choice(algorithm)
     counted = step_model(
         overhead=overhead,
         arrival_overhead=arrival_overhead,
@@ -142,7 +145,9 @@ def scale(
         from testbed.report.plots.scaling_plot import plot_scaling
 
         title = f"Scaling of data-parallel training: {algorithm}, {bucket_cap_mb:g} MiB buckets"
-        plot_scaling(scaling.points, plot, title=title, note=f"Simulated: {scaling.model}.")
+        known = all(point.step_seconds is not None for point in scaling.points)
+        missing = "" if known else " What is ideal is not known of what NCCL runs, and not drawn."
+        plot_scaling(scaling.points, plot, title=title, note=f"Simulated: {scaling.model}.{missing}")
     if as_json:
         print_json(
             document(

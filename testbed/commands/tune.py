@@ -50,7 +50,8 @@ def tune(
         str,
         typer.Option(
             metavar="LIST|all",
-            help="All-reduce algorithms, separated by commas; torch's own DDP is taken to run the first.",
+            help="All-reduce algorithms, separated by commas; native: what Gloo (--transport-model gloo) or "
+            "NCCL (--model nccl) runs. torch's own DDP is taken to run the first.",
         ),
     ] = "ring",
     strategy: Annotated[
@@ -76,7 +77,7 @@ def tune(
     Ctrl-C ends the search and shows the best so far.
     """
     from collectives.catalogue.resolve import algorithm_names
-    from collectives.catalogue.selectors import DEFAULTS, check_choice
+    from collectives.catalogue.selectors import DEFAULTS, NATIVE, check_choice
     from ddp.profiles import load_profile
     from ddp.reduction.overlap import STRATEGIES, resolve_strategy
     from ddp.tuning.search import Search
@@ -93,7 +94,8 @@ def tune(
     algorithms = dict.fromkeys([first, *algorithm_names()] if algorithm == ALL else split_names(algorithm))
     strategies = STRATEGIES if strategy == ALL else dict.fromkeys(split_names(strategy, "--strategy"))
     for name in algorithms:
-        check_choice(name)
+        if name != NATIVE:
+            check_choice(name)
     counted = step_model(
         overhead=overhead,
         arrival_overhead=arrival_overhead,

@@ -57,8 +57,7 @@ def scaling_tables(points: Sequence[Point], only_ranks: Sequence[int] | None = N
         for point in points:
             if point.profile == profile and (only_ranks is None or point.ranks in only_ranks):
                 figures = lines.setdefault((point.network, point.ranks), [])
-                figures += [seconds(point.step_seconds), seconds(point.exposed_seconds)]
-                figures.append(percent(point.efficiency))
+                figures += _ideal(point)
                 if expected:
                     figures.append(percent(point.efficiency_expected))
         rows, shown = [], ""
@@ -94,15 +93,20 @@ def _long_tables(points: Sequence[Point], only_ranks: Sequence[int] | None) -> I
                         str(place[1]) if place != shown else "",
                         strategy_title(point.strategy),
                         str(point.num_buckets),
-                        seconds(point.step_seconds),
-                        seconds(point.exposed_seconds),
-                        percent(point.efficiency),
+                        *_ideal(point),
                         *([percent(point.efficiency_expected)] if expects else []),
                     ]
                 )
                 shown = place
 
         yield table(columns, rows, title=profile)
+
+
+def _ideal(point: Point) -> list[str]:
+    """Return the cells of step, exposed communication and efficiency; dashes where they are not known."""
+    if point.step_seconds is None or point.exposed_seconds is None or point.efficiency is None:
+        return ["–"] * 3
+    return [seconds(point.step_seconds), seconds(point.exposed_seconds), percent(point.efficiency)]
 
 
 def expectations(points: Sequence[Point]) -> Iterator[str]:

@@ -23,6 +23,9 @@ MAX_MESSAGES = 10_000
 """Messages of a step beyond which late sends, which as a rule only rank by rank can follow, are awaited."""
 
 
+_NO_PROGRAM = "; which program NCCL runs is not known, so no ideal step is given"
+
+
 @dataclass(frozen=True)
 class Point:
     """One simulated step: *ideal*, where nothing but the network is counted, and as expected of a real run.
@@ -32,7 +35,8 @@ class Point:
         network: name of what it runs on.
         strategy: when buckets are launched.
         ranks: world size.
-        step_seconds: of one iteration, ideally.
+        step_seconds: of one iteration, ideally; None, as all that is ideal, where it is not known which
+            program would run, but only what it takes.
         exposed_seconds: of it, in which communication keeps the compute waiting.
         efficiency: compute over iteration, ideally: 1 is perfect weak scaling.
         num_buckets: in which the gradients travel.
@@ -52,9 +56,9 @@ class Point:
     network: str
     strategy: str
     ranks: int
-    step_seconds: float
-    exposed_seconds: float
-    efficiency: float
+    step_seconds: float | None
+    exposed_seconds: float | None
+    efficiency: float | None
     num_buckets: int
     engine: str
     step_seconds_expected: float
@@ -73,9 +77,10 @@ class Point:
 
     def against(self, ideal_ps: int, expected_ps: int) -> Point:
         """Return the point of strong scaling, where one rank that computes it all takes so long."""
+        ideal = None if self.step_seconds is None else to_seconds(ideal_ps) / (self.ranks * self.step_seconds)
         return replace(
             self,
-            efficiency=to_seconds(ideal_ps) / (self.ranks * self.step_seconds),
+            efficiency=ideal,
             efficiency_expected=to_seconds(expected_ps) / (self.ranks * self.step_seconds_expected),
             scaling="strong",
         )
@@ -87,7 +92,7 @@ class Point:
         network: str,
         strategy: str,
         ranks: int,
-        ideal: StepRun,
+        ideal: StepRun | None,
         real: StepRun,
         asked: StepModel,
         model: StepModel,
@@ -98,18 +103,18 @@ class Point:
             network=network,
             strategy=strategy,
             ranks=ranks,
-            step_seconds=ideal.seconds,
-            exposed_seconds=ideal.exposed_seconds,
-            efficiency=ideal.efficiency,
-            num_buckets=ideal.num_buckets,
-            engine=ideal.engine,
+            step_seconds=None if ideal is None else ideal.seconds,
+            exposed_seconds=None if ideal is None else ideal.exposed_seconds,
+            efficiency=None if ideal is None else ideal.efficiency,
+            num_buckets=real.num_buckets,
+            engine=(ideal or real).engine,
             step_seconds_expected=real.seconds,
             exposed_seconds_expected=real.exposed_seconds,
             efficiency_expected=real.efficiency,
             transport_model=asked.transport.name,
             model=real.model,
             losses=real.losses,
-            expected=model.in_words(real.losses),
+            expected=model.in_words(real.losses) + ("" if ideal is not None else _NO_PROGRAM),
         )
 
 
@@ -158,6 +163,7 @@ def predict(
         strong: whether the global batch is that of the fewest ranks, so that more of them compute less each;
             otherwise every rank computes what the profile says.
     """
+    from collectives.catalogue.selectors import NATIVE
     from ddp import simulate_step
     from ddp.simulation.step_model import IDEAL
 
@@ -178,11 +184,13 @@ def predict(
         )
 
         asked = model = IDEAL if expected is None else expected(topology)
-        ideal = step()
-        if asked.transport.late_sends:
+        if algorithm == NATIVE:
+            asked = model = as_native(asked, num_ranks)
+        ideal = ideal_step(step, algorithm, asked)
+        if asked.transport.late_sends and ideal is not None:
             num_messages = len(ideal.buckets) * messages_of(algorithm, topology)
             model = asked if num_messages <= MAX_MESSAGES else sends_awaited(asked)
-        real = ideal if model.is_ideal else step(**model.options())
+        real = ideal if model.is_ideal and ideal is not None else step(**model.options())
 
         point = Point.of(profile.name, network.name, strategy, num_ranks, ideal, real, asked, model)
         if strong:
@@ -204,13 +212,46 @@ def predict(
     return Scaling(tuple(points), topologies, model_in_words)
 
 
+def as_native(model: StepModel, num_ranks: int) -> StepModel:
+    """Return *model* for what the vendor runs: over NCCL by its closed form, unless losses take its rate."""
+    takes_rate = num_ranks > 1 and bool({"all", "rate"} & {*model.losses})
+    if model.model != "links" or model.transport.name != "nccl" or takes_rate:
+        return model
+    return replace(model, model="nccl")
+
+
+def ideal_step(step: Callable[..., StepRun], algorithm: str, asked: StepModel) -> StepRun | None:
+    """Return *step* with nothing but the network; None where it is not known what program *asked* runs.
+
+    Of Gloo's own programs each step's sends are awaited then, and they go on by themselves, as ideally ours.
+
+    Raises:
+        NotSupportedError: it is known neither what runs nor what that takes.
+    """
+    from collectives.catalogue.native import native_over
+    from collectives.catalogue.selectors import NATIVE
+    from ddp.simulation.step_model import IDEAL
+
+    if algorithm != NATIVE:
+        return step()
+    if asked.model != "links" or asked.transport.name == "nccl":
+        return None
+    native_over(asked.transport, num_ranks=1)
+    name = f"{asked.transport.name} with each step's sends awaited"
+    return step(transport_model=replace(IDEAL.transport, name=name))
+
+
 def messages_of(algorithm: str, topology: Topology) -> int:
     """Return the messages of an all-reduce by *algorithm*, of a bucket of torch's size where it matters."""
+    from collectives.catalogue.native import Native
+    from collectives.catalogue.selectors import NATIVE
     from collectives.models.cost import selector_on
     from collectives.program.rows import patterned_rows
 
-    chosen = selector_on(topology, algorithm).select("all_reduce", 25 * 2**20)
-    assert chosen is not None, "in virtual time there is no native"
+    ours = algorithm != NATIVE
+    selector = selector_on(topology, algorithm) if ours else Native(topology.num_ranks)
+    chosen = selector.select("all_reduce", 25 * 2**20)
+    assert chosen is not None, "native has been settled"
     return sum(len(pattern.source) for _, pattern in patterned_rows(chosen, topology.num_ranks))
 
 

@@ -30,7 +30,7 @@ def plot_scaling(points: Sequence[Point], path: Path, *, title: str, note: str) 
     efficiency = [
         Panel(
             "scaling efficiency (%)",
-            _lines(points, [(point, 100 * point.efficiency) for point in own]),
+            _lines(points, [(p, 100 * p.efficiency) for p in own if p.efficiency is not None]),
             top=104,
             heading=network,
         )

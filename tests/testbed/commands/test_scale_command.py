@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ddp import Profile
+from ddp import Profile, simulate_step
 from ddp.reduction.overlap import STRATEGIES
+from sim import load_network
 from testbed.cli import app
 
 
@@ -200,3 +201,43 @@ def test_in_strong_scaling_an_optimizer_is_not_divided(uniform: Path) -> None:
     optimizer = rows[0]["step_seconds_expected"] - rows[0]["step_seconds"]
     assert rows[1]["step_seconds_expected"] - rows[1]["step_seconds"] == pytest.approx(optimizer)
     assert rows[1]["efficiency_expected"] < rows[1]["efficiency"]
+
+
+def test_what_gloo_runs_is_expected_and_is_ideal_with_its_sends_awaited(uniform: Path) -> None:
+    arguments = ["scale", "--profile", str(uniform), "--network", "ethernet-25g", "--ranks", "1,4"]
+    arguments += ["--algorithm", "native", "--losses", "none"]
+
+    known = CliRunner().invoke(app, [*arguments, "--json"])
+    unknown = CliRunner().invoke(app, [*arguments, "--transport-model", "ideal"])
+
+    assert known.exit_code == 0, known.stderr
+    rows = {(row["strategy"], row["ranks"]): row for row in json.loads(known.stdout)["rows"]}
+    topology = load_network("ethernet-25g").topology(4)
+    expected = simulate_step(
+        Profile.load(uniform), topology=topology, algorithm="native", transport_model="gloo"
+    )
+    assert rows["wait_free", 4]["step_seconds_expected"] == expected.seconds
+    assert rows["wait_free", 4]["transport_model"] == "gloo"
+    assert rows["wait_free", 4]["efficiency"] == pytest.approx(expected.efficiency, rel=0.05)
+    assert rows["wait_free", 1]["efficiency"] == 1
+    assert unknown.exit_code == 2
+    assert "take transport_model='gloo'" in unknown.stderr
+
+
+def test_what_nccl_runs_is_expected_and_nothing_is_said_of_its_ideal(uniform: Path, tmp_path: Path) -> None:
+    plot = tmp_path / "scaling.svg"
+    arguments = ["scale", "--profile", str(uniform), "--network", "dgx-h100", "--ranks", "1,16"]
+    arguments += ["--algorithm", "native"]
+
+    free = CliRunner().invoke(app, [*arguments, "--losses", "none", "--strong", "--json"])
+    lossy = CliRunner().invoke(app, [*arguments, "--plot", str(plot)])
+
+    assert free.exit_code == lossy.exit_code == 0, free.stderr + lossy.stderr
+    rows = json.loads(free.stdout)["rows"]
+    assert {row[name] for row in rows for name in ("step_seconds", "exposed_seconds", "efficiency")} == {None}
+    assert all(0 < row["efficiency_expected"] <= 1 for row in rows)
+    assert all(
+        "each bucket by the closed form nccl; which program NCCL runs" in row["expected"] for row in rows
+    )
+    assert "so no ideal step is given" in " ".join(lossy.stdout.split())
+    assert plot.exists()

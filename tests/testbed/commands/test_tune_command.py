@@ -119,3 +119,18 @@ def test_what_software_takes_counts_in_the_search_and_in_the_report(small: Path)
     assert after["default"]["step_seconds"] > before["default"]["step_seconds"]
     assert (before["transport_model"], after["transport_model"]) == ("ideal", "nccl")
     assert "200us of overhead for each message on either side" in after["model"]
+
+
+def test_what_the_vendor_runs_is_tuned_where_it_is_known(small: Path) -> None:
+    arguments = ["--profile", str(small), "--algorithm", "native"]
+
+    gloo = run(*arguments, "--transport-model", "gloo", "--json")
+    nccl = run(*arguments, "--network", "dgx-h100", "--model", "nccl", "--json")
+    ideal = run(*arguments)
+
+    assert gloo.exit_code == nccl.exit_code == 0, gloo.stderr + nccl.stderr
+    for found in map(json.loads, (gloo.stdout, nccl.stdout)):
+        assert found["best"]["algorithm"] == "native"
+        assert found["best"]["step_seconds"] <= found["default"]["step_seconds"]
+    assert ideal.exit_code == 2
+    assert "take transport_model='gloo'; or, for what NCCL takes, model='nccl'" in ideal.stderr

@@ -22,7 +22,24 @@ from testbed.report.scaling import scaling_tables
 from testbed.studies.predict import Point
 
 POINTS = [
-    Point("model", network, strategy, ranks, 0.2, 0.1 * (ranks > 1), 0.5, 5, "makespan")
+    Point(
+        "model",
+        network,
+        strategy,
+        ranks,
+        0.2,
+        0.1 * (ranks > 1),
+        0.5,
+        5,
+        "makespan",
+        0.2,
+        0.1 * (ranks > 1),
+        0.5,
+        "ideal",
+        "links",
+        (),
+        "transport model ideal",
+    )
     for network in ("fast", "slow", "slower")
     for strategy in ("after_backward", "wait_free", "own")
     for ranks in (1, 2, 4)
