@@ -3,6 +3,7 @@
     python -m benchmarks.virtual_cluster                 # all cases, each in a fresh process
     python -m benchmarks.virtual_cluster ddp-256         # that one
     python -m benchmarks.virtual_cluster ddp-256 --profile
+    python -m benchmarks.virtual_cluster ddp-64 --transport-model gloo
 
 A small model (four layers of 64 × 64) trains for four steps.  The time is that of the processor, all threads
 together, without the import of torch; on an idle machine it is that of the clock, as one thing runs at once.
@@ -25,6 +26,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from collectives.execution.transport_model import TRANSPORT_MODELS
 from collectives.virtual import Roofline, VirtualRun, run
 from sim import Topology
 
@@ -67,13 +69,14 @@ CASES: dict[str, tuple[int, Callable[[nn.Sequential], nn.Module], str | None]] =
 }
 
 
-def measure(name: str) -> tuple[VirtualRun, float, float]:
+def measure(name: str, transport_model: str) -> tuple[VirtualRun, float, float]:
     """Carry out a case and return the outcome, its CPU seconds and its seconds."""
     num_ranks, wrap, device = CASES[name]
     topology = Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
     run(train(wrap), network=Topology.switch(num_ranks=2, bandwidth="1GB/s", latency="2us"))  # imports
     began, cpu_began = time.perf_counter(), time.process_time()
-    outcome = run(train(wrap), network=topology, compute=Roofline(device) if device else None)
+    compute = Roofline(device) if device else None
+    outcome = run(train(wrap), network=topology, compute=compute, transport_model=transport_model)
     return outcome, time.process_time() - cpu_began, time.perf_counter() - began
 
 
@@ -86,19 +89,24 @@ def main() -> None:
     parser.add_argument(
         "--profile", action="store_true", help="print where the ranks' and the engine's time goes"
     )
+    parser.add_argument(
+        "--transport-model", default="ideal", choices=TRANSPORT_MODELS, help="how steps are completed"
+    )
     arguments = parser.parse_args()
+    transport_model = arguments.transport_model
     if len(arguments.cases) != 1:
+        command = [sys.executable, "-m", "benchmarks.virtual_cluster", "--transport-model", transport_model]
         for name in arguments.cases or CASES:
-            subprocess.run([sys.executable, "-m", "benchmarks.virtual_cluster", name], check=True)
+            subprocess.run([*command, name], check=True)
         return
     (name,) = arguments.cases
     if arguments.profile:
         profile = cProfile.Profile()
         sys.setprofile(None)
-        profile.runcall(measure, name)
+        profile.runcall(measure, name, transport_model)
         pstats.Stats(profile).sort_stats("tottime").print_stats(ROWS)
         return
-    outcome, cpu, seconds = measure(name)
+    outcome, cpu, seconds = measure(name, transport_model)
     print(
         f"{name:<20} {cpu:6.2f} s of CPU {seconds:6.2f} s   {outcome.seconds * 1e6:10.2f} us of virtual time"
     )
