@@ -55,11 +55,11 @@ def plot_truth(rows: Sequence[Row], path: Path) -> None:
 
     errors = Errors.of(rows)
     median = errors.median_error
-    large = "" if median is None else f"; from 512 KiB median error {percent(median)}"
+    large = "" if median is None else f" Median error from 512 KiB: {percent(median)}."
     annotate(
         figure,
         f"Predicted over measured, {len(rows)} rows",
-        f"Dotted: 10 % off. Bars: from the quickest to the slowest repetition{large}.",
+        f"Dotted: 10 % off. Bars: quickest to slowest repetition.{large}",
         100,
     )
     save(figure, path)
