@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from testbed.output.table import counted, percent, seconds, table
 
 if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
 
     from testbed.studies.predict import Point
@@ -42,71 +44,96 @@ def strategy_title(name: str) -> str:
     return f"{title} ({parameters.replace(',', ', ')})" if parameters else title
 
 
-def scaling_tables(points: Sequence[Point], only_ranks: Sequence[int] | None = None) -> Iterator[Table]:
-    """Yield a table for each profile: a line per network and number of ranks, of many strategies per each."""
-    strategies = list(dict.fromkeys(point.strategy for point in points))
-    if len(strategies) > MAX_SIDE_BY_SIDE:
-        yield from _long_tables(points, only_ranks)
-        return
-    columns = ["network\n", "ranks\n"]
-    expected = ["\nexpected"] if any(point.counts for point in points) else []
-    for strategy in strategies:
-        columns += [f"{strategy_title(strategy)}\nstep", "\nexposed", "\nscaling", *expected]
-    for profile in dict.fromkeys(point.profile for point in points):
-        lines: dict[tuple[str, int], list[str]] = {}
-        for point in points:
-            if point.profile == profile and (only_ranks is None or point.ranks in only_ranks):
-                figures = lines.setdefault((point.network, point.ranks), [])
-                figures += _ideal(point)
-                if expected:
-                    figures.append(percent(point.efficiency_expected))
-        rows, shown = [], ""
-        for (network, num_ranks), figures in lines.items():
-            rows.append([network if network != shown else "", str(num_ranks), *figures])
-            shown = network
-        num_buckets = next(point.num_buckets for point in points if point.profile == profile)
-        yield table(columns, rows, title=f"{profile}; {counted(num_buckets, 'bucket')}")
+@dataclass(frozen=True)
+class WhatFits:
+    """A table in two layouts, of which the first that the terminal has room for is shown."""
+
+    wide: Table
+    narrow: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the table to show."""
+        fits = console.measure(self.wide, options=options.update(max_width=1000)).maximum
+        yield self.wide if fits <= options.max_width else self.narrow
 
 
-def _long_tables(points: Sequence[Point], only_ranks: Sequence[int] | None) -> Iterator[Table]:
-    """Yield a table for each profile, with a line per network, number of ranks and strategy."""
-    columns = ["network", "ranks", "strategy", "buckets", "step", "exposed", "scaling"]
-    expects = any(point.counts for point in points)
-    if expects:
-        columns.append("expected")
+def scaling_tables(
+    points: Sequence[Point], only_ranks: Sequence[int] | None = None
+) -> Iterator[RenderableType]:
+    """Yield a table for each profile: a line per network and number of ranks, with strategies side by side.
+
+    Of many strategies, or where there is no room for them beside each other, a line per each.
+    """
+    num_strategies = len({point.strategy for point in points})
     for profile in dict.fromkeys(point.profile for point in points):
         own = [
             point
             for point in points
             if point.profile == profile and (only_ranks is None or point.ranks in only_ranks)
         ]
-        places = dict.fromkeys((point.network, point.ranks) for point in own)
-        rows, shown = [], ("", 0)
-
-        for place in places:
-            for point in own:
-                if (point.network, point.ranks) != place:
-                    continue
-                rows.append(
-                    [
-                        place[0] if place[0] != shown[0] else "",
-                        str(place[1]) if place != shown else "",
-                        strategy_title(point.strategy),
-                        str(point.num_buckets),
-                        *_ideal(point),
-                        *([percent(point.efficiency_expected)] if expects else []),
-                    ]
-                )
-                shown = place
-
-        yield table(columns, rows, title=profile)
+        if num_strategies > MAX_SIDE_BY_SIDE:
+            yield _line_by_line(own)
+        else:
+            yield WhatFits(_side_by_side(own), _line_by_line(own))
 
 
-def _ideal(point: Point) -> list[str]:
-    """Return the cells of step, exposed communication and efficiency; dashes where they are not known."""
+def _side_by_side(points: Sequence[Point]) -> Table:
+    """Return the table of one profile with a line per network and number of ranks."""
+    columns = ["network\n", "ranks\n"]
+    expected = ["\nexpected"] if any(point.counts for point in points) else []
+    for strategy in dict.fromkeys(point.strategy for point in points):
+        columns += [f"{strategy_title(strategy)}\nstep", "\nexposed", "\nscaling", *expected]
+
+    lines: dict[tuple[str, int], list[str]] = {}
+    for point in points:
+        figures = lines.setdefault((point.network, point.ranks), [])
+        figures += _figures(point, bool(expected))
+
+    rows, shown = [], ""
+    for (network, num_ranks), figures in lines.items():
+        rows.append([network if network != shown else "", str(num_ranks), *figures])
+        shown = network
+    buckets = counted(points[0].num_buckets, "bucket")
+    return table(columns, rows, title=f"{points[0].profile}; {buckets}")
+
+
+def _line_by_line(points: Sequence[Point]) -> Table:
+    """Return the table of one profile with a line per network, number of ranks and strategy."""
+    columns = ["network", "ranks", "strategy", "buckets", "step", "exposed", "scaling"]
+    expects = any(point.counts for point in points)
+    if expects:
+        columns.append("expected")
+
+    rows, shown = [], ("", 0)
+    for place in dict.fromkeys((point.network, point.ranks) for point in points):
+        for point in points:
+            if (point.network, point.ranks) != place:
+                continue
+            rows.append(
+                [
+                    place[0] if place[0] != shown[0] else "",
+                    str(place[1]) if place != shown else "",
+                    strategy_title(point.strategy),
+                    str(point.num_buckets),
+                    *_figures(point, expects),
+                ]
+            )
+            shown = place
+    return table(columns, rows, title=points[0].profile)
+
+
+def _figures(point: Point, expects: bool) -> list[str]:
+    """Return times and efficiencies of *point*; dashes where the ideal ones are not known.
+
+    Args:
+        point: of the table.
+        expects: whether what is expected of a real run is shown, too.
+    """
     if point.step_seconds is None or point.exposed_seconds is None or point.efficiency is None:
-        return ["–"] * 3
-    return [seconds(point.step_seconds), seconds(point.exposed_seconds), percent(point.efficiency)]
+        ideal = ["–"] * 3
+    else:
+        ideal = [seconds(point.step_seconds), seconds(point.exposed_seconds), percent(point.efficiency)]
+    return [*ideal, percent(point.efficiency_expected)] if expects else ideal
 
 
 def expectations(points: Sequence[Point]) -> Iterator[str]:

@@ -23,22 +23,22 @@ from testbed.studies.predict import Point
 
 POINTS = [
     Point(
-        "model",
-        network,
-        strategy,
-        ranks,
-        0.2,
-        0.1 * (ranks > 1),
-        0.5,
-        5,
-        "makespan",
-        0.2,
-        0.1 * (ranks > 1),
-        0.5,
-        "ideal",
-        "links",
-        (),
-        "transport model ideal",
+        profile="model",
+        network=network,
+        strategy=strategy,
+        ranks=ranks,
+        step_seconds=0.2,
+        exposed_seconds=0.1 * (ranks > 1),
+        efficiency=0.5,
+        num_buckets=5,
+        engine="makespan",
+        step_seconds_expected=0.25,
+        exposed_seconds_expected=0.1 * (ranks > 1),
+        efficiency_expected=0.4,
+        transport_model="nccl",
+        model="links",
+        losses=(),
+        expected="transport model nccl",
     )
     for network in ("fast", "slow", "slower")
     for strategy in ("after_backward", "wait_free", "own")
