@@ -143,6 +143,7 @@ def simulate(
     """
     from sim import load_network
     from testbed.studies.simulation import SimulationRequest, entries_of
+    from testbed.truth.calibration.calibration import origin_of
 
     description = load_network(network)
     topology = description.topology(default_ranks(description, ranks))
@@ -163,6 +164,7 @@ def simulate(
         model=model.value,
         links=links or all_links,
         observe=trace is not None,
+        calibrated=origin_of(description),
         options={
             "protocol": None if protocol is None else protocol.value,
             "overhead": overhead or 0,
@@ -256,7 +258,7 @@ def _report(
             )
         )
         return
-    from testbed.report.simulated import assumptions, comparison, facts_of, title
+    from testbed.report.simulated import assumptions, carried_on, comparison, facts_of, title
 
     console = stdout_console()
     console.print(title(request, results), style="bold", markup=False, soft_wrap=True)
@@ -267,6 +269,8 @@ def _report(
             console.print(f"{name:10}  {text}", markup=False, soft_wrap=True)
     else:
         console.print(comparison(results))
+        for line in carried_on(results):
+            console.print(line, markup=False, soft_wrap=True)
     for own in results if request.links else ():
         _print_links(console, own, alone=alone, everything=all_links)
     console.print(f"\n{assumptions(request)}", style="dim", markup=False)

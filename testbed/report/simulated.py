@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
@@ -91,6 +91,16 @@ def comparison(results: Sequence[Simulated]) -> Table:
     lead = ("size\n",) if several_sizes else ()
 
     return table((*lead, *heads), rows, text_columns=2 + len(lead))
+
+
+def carried_on(results: Sequence[Simulated]) -> Iterator[str]:
+    """Yield which sizes go beyond what was measured, a line for each way."""
+    sizes: dict[str, list[int]] = {}
+    for own in results:
+        if own.run.beyond:
+            sizes.setdefault(own.run.beyond, []).append(own.run.nbytes)
+    for how, beyond in sizes.items():
+        yield f"Beyond what was measured: {', '.join(map(spell_size, dict.fromkeys(beyond)))}, {how}."
 
 
 def links_table(own: Simulated, *, everything: bool) -> tuple[Table, str]:

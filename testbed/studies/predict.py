@@ -96,8 +96,12 @@ class Point:
         real: StepRun,
         asked: StepModel,
         model: StepModel,
+        beyond: str = "",
     ) -> Point:
-        """Return the point of a step, *ideal* and by *model*, which comes nearest to what is *asked*."""
+        """Return the point of a step, *ideal* and by *model*, which comes nearest to what is *asked*.
+
+        *beyond* says, in words, how its buckets go beyond what the network was calibrated with.
+        """
         return cls(
             profile=profile,
             network=network,
@@ -114,7 +118,7 @@ class Point:
             transport_model=asked.transport.name,
             model=real.model,
             losses=real.losses,
-            expected=model.in_words(real.losses) + ("" if ideal is not None else _NO_PROGRAM),
+            expected=model.in_words(real.losses) + ("" if ideal is not None else _NO_PROGRAM) + beyond,
         )
 
 
@@ -166,6 +170,7 @@ def predict(
     from collectives.catalogue.selectors import NATIVE
     from ddp import simulate_step
     from ddp.simulation.step_model import IDEAL
+    from testbed.truth.calibration.calibration import origin_of
 
     points: list[Point] = []
     topologies: dict[str, str] = {}
@@ -192,7 +197,11 @@ def predict(
             model = asked if num_messages <= MAX_MESSAGES else sends_awaited(asked)
         real = ideal if model.is_ideal and ideal is not None else step(**model.options())
 
-        point = Point.of(profile.name, network.name, strategy, num_ranks, ideal, real, asked, model)
+        beyond = ""
+        if (origin := origin_of(network)) is not None and real.model == "links" and num_ranks > 1:
+            sizes = origin.beyond(*(bucket.nbytes for bucket in real.buckets))
+            beyond = f"; buckets are beyond what was measured: {sizes}" if sizes else ""
+        point = Point.of(profile.name, network.name, strategy, num_ranks, ideal, real, asked, model, beyond)
         if strong:
             whole = partial(simulate_step, profile.slowed(Fraction(fewest)), topology=network.topology(1))
             alone = [whole(strategy=strategy, **own.options()).time_ps for own in (IDEAL, model)]

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collectives.simulation.run import Run
     from sim.topology import Topology
     from sim.topology.placement import Placement
+    from testbed.truth.calibration.calibration import Origin
 
 _SHOWN_EVERY = 0.2  # seconds between two words on how far a run is
 
@@ -49,6 +50,7 @@ class SimulationRequest:
         links: whether it matters how long links were saturated.
         observe: whether every message is to be recorded, for a trace.
         options: further arguments of `collectives.simulate`.
+        calibrated: what the links' constants are from; None where the network's file does not say.
     """
 
     entries: tuple[Entry, ...]
@@ -61,6 +63,7 @@ class SimulationRequest:
     links: bool
     observe: bool
     options: dict[str, Any] = field(default_factory=dict)
+    calibrated: Origin | None = None
 
 
 @dataclass(frozen=True)
@@ -101,11 +104,8 @@ class Simulated:
             "transport_model": run.transport_model,
             "conditions": list(run.conditions),
             "bottleneck": None if bottleneck is None else asdict(bottleneck),
-            **(
-                {"interval_seconds": list(run.interval_seconds), "beyond": run.beyond or None}
-                if run.interval_seconds
-                else {}
-            ),
+            **({"interval_seconds": list(run.interval_seconds)} if run.interval_seconds else {}),
+            **({"beyond": run.beyond or None} if run.interval_seconds or run.beyond else {}),
             **({"links": run.links.rows() if self.has_links else None} if with_links else {}),
         }
 
@@ -155,7 +155,10 @@ def simulated(request: SimulationRequest, advance: Advance, *, watched: bool) ->
             what = f"{entry.name}, {spell_size(nbytes)}"
             advance(what, completed=done)
             watch = _ProgressOfRun(what, partial(advance, completed=done)) if watched else None
-            yield Simulated(entry.name, _run(request, entry.algorithm, nbytes, watch))
+            run = _run(request, entry.algorithm, nbytes, watch)
+            if request.calibrated is not None and request.model == "links":
+                run = replace(run, beyond=request.calibrated.beyond(nbytes))
+            yield Simulated(entry.name, run)
             done += 1
 
 

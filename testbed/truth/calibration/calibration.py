@@ -27,8 +27,18 @@ from testbed.truth.calibration.quantities import STRICT, Estimate, LinkClass, Li
 
 if TYPE_CHECKING:
     from sim import Topology
+    from sim.topology.description import NetworkDescription
 
-__all__ = ["Calibration", "Estimate", "Fit", "LinkClass", "LinkShares", "Origin", "SoftwareCosts"]
+__all__ = [
+    "Calibration",
+    "Estimate",
+    "Fit",
+    "LinkClass",
+    "LinkShares",
+    "Origin",
+    "SoftwareCosts",
+    "origin_of",
+]
 
 SCHEMA = 1
 
@@ -89,6 +99,15 @@ class Origin:
     def holds_for(self, nbytes: int) -> bool:
         """Return whether *nbytes* lies within what was measured."""
         return self.smallest <= nbytes <= self.largest
+
+    def beyond(self, *sizes: int) -> str:
+        """Return how buffers of *sizes* bytes go beyond what was measured, in words; empty if none does."""
+        words = []
+        if min(sizes, default=self.smallest) < self.smallest:
+            words.append(f"below {self.smallest} bytes, the least calibrated")
+        if max(sizes, default=self.largest) > self.largest:
+            words.append(f"above {self.largest} bytes, the most calibrated")
+        return "; ".join(words)
 
 
 @dataclass(frozen=True)
@@ -160,6 +179,16 @@ class Calibration:
         if found is None:
             raise UsageError(f"{path}: expected a calibration, written by testbed calibrate")
         return cls.from_json(found, str(path))
+
+
+def origin_of(network: NetworkDescription) -> Origin | None:
+    """Return what the constants of *network* are from, if its file holds a calibration.
+
+    Raises:
+        UsageError: what it holds is none; names the file and the field.
+    """
+    held = network.fields.calibration
+    return Calibration.from_json(held, network.name).origin if held else None
 
 
 _CALIBRATION: TypeAdapter[Calibration] = TypeAdapter(Calibration)

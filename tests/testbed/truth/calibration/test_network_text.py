@@ -1,6 +1,11 @@
-import pytest
+import json
 
+import pytest
+from typer.testing import CliRunner
+
+from ddp import Profile
 from sim.topology.description import parse_network
+from testbed.cli import app
 from testbed.truth.calibration.calibration import (
     Calibration,
     Estimate,
@@ -74,3 +79,44 @@ def test_the_file_says_with_which_options_software_is_counted():
 
     assert "--overhead 60000ns --arrival-overhead 10000ns --reduction-bandwidth 4000000000" in text
     assert "Nothing was measured of buffers below 4 B or above 2097152 B" in text
+
+
+@pytest.fixture
+def calibrated(tmp_path):
+    file = tmp_path / "mine.toml"
+    file.write_text(network_toml(CASES["switch"]))
+    return str(file)
+
+
+def run(*arguments):
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.stderr
+    return " ".join(result.stdout.split())
+
+
+def test_sizes_beyond_the_calibration_are_said_by_simulate(calibrated):
+    arguments = ["simulate", "ring", "--network", calibrated, "--ranks", "4"]
+    above = "above 2097152 bytes, the most calibrated"
+
+    alone = run(*arguments, "--nbytes", "4M")
+    several = run(*arguments, "--nbytes", "1M-8M")
+    rows = json.loads(run(*arguments, "--nbytes", "2,2M,4M", "--json"))["rows"]
+
+    assert f"beyond {above}" in alone
+    assert f"Beyond what was measured: 4 MiB, 8 MiB, {above}." in several
+    assert [row.get("beyond") for row in rows] == ["below 4 bytes, the least calibrated", None, above]
+    assert "eyond" not in run(*arguments, "--nbytes", "2M")
+
+
+@pytest.mark.parametrize("beyond", [False, True])
+def test_buckets_beyond_the_calibration_are_said_by_scale(calibrated, tmp_path, beyond):
+    profile = tmp_path / "profile.json"
+    nbytes = 2**22 if beyond else 2**20
+    Profile.uniform(num_buckets=2, bucket_bytes=nbytes, seconds_per_bucket=1e-3).save(profile)
+    arguments = ["scale", "--profile", str(profile), "--network", calibrated, "--ranks", "1,2"]
+
+    alone, together, *_ = json.loads(run(*arguments, "--strategy", "per_parameter", "--json"))["rows"]
+
+    said = "; buckets are beyond what was measured: above 2097152 bytes, the most calibrated"
+    assert together["expected"].endswith(said) == beyond
+    assert said not in alone["expected"]
