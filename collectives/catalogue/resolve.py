@@ -105,9 +105,9 @@ def _shipped(name: str, collective: str) -> Algorithm:
         )
     if name == "native":
         raise UnknownAlgorithmError(
-            "native is what the vendor's library runs, and none of ours: give it by itself to connect or "
-            "bench, or with transport_model='gloo' to simulate or collectives.virtual.run; here name one, "
-            "such as ring"
+            f"unknown algorithm 'native' for {collective}: native is what the vendor's library runs, and "
+            "none of ours; give it by itself to connect or bench, or with transport_model='gloo' to simulate "
+            "or collectives.virtual.run; here name one, such as ring"
         )
     raise _unknown(name, f" for {collective}", algorithm_names(collective))
 
