@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import gc
 import importlib.util
 import os
 import pickle
@@ -192,6 +193,7 @@ def _serve(connection: Connection, store_port: int) -> None:
             answer = (True, pickle.dumps(result))
         except BaseException:
             answer = (False, traceback.format_exc())
+        gc.collect()  # what a run leaves must not be destroyed in a later one's forked children
         connection.send(answer)
 
 
