@@ -20,9 +20,9 @@ import simpy
 
 from collectives.execution.call import Call
 from collectives.execution.transport import Execution
+from collectives.simulation.engines.called_program import CalledProgram
 from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.simulation.engines.simulated_port import SimulatedPort
-from collectives.simulation.engines.step_in_flight import Held
 from sim.cluster import RankThread
 from sim.scenario.step_overheads import StepOverheads
 
@@ -76,8 +76,8 @@ class RankProgress:
     def go_on(self) -> None:
         """Engine: let what the rank's waiting advances go on."""
         for execution in tuple(self.in_flight):
-            if execution.held is not None and self.may_go_on(execution):
-                execution.move()
+            if execution.program.held is not None and self.may_go_on(execution):
+                execution.program.move()
 
     def may_go_on(self, execution: CalledExecution) -> bool:
         """Return whether the rank waits, and that advances *execution*."""
@@ -100,17 +100,17 @@ class RankProgress:
 
     def _advance(self, execution: CalledExecution, observing: bool) -> None:
         """Advance *execution* as far as it goes without waiting."""
-        while execution.held is not None:
+        while execution.program.held is not None:
             if observing:
                 execution.port.program.sends.notice()
-            if not execution.held.is_free():
+            if not execution.program.held.is_free():
                 return
-            self._finish_move(execution, execution.move)
+            self._finish_move(execution, execution.program.move)
 
     def _finish_move(self, execution: CalledExecution, move: Callable[[], None]) -> None:
         """Let *execution* move, and the rank's time pass until its next step is posted."""
         env = self.rank_thread.cluster.env
-        moved = execution.moved = simpy.Event(env)
+        moved = execution.program.moved = simpy.Event(env)
         env.timeout(0).callbacks.append(lambda _: move())  # by the engine: what it computes is not the rank's
         self.rank_thread.wait(moved, lambda: f"{execution.call} to be posted")
 
@@ -120,7 +120,7 @@ class RankProgress:
 
 
 class CalledExecution:
-    """One execution that goes on when its rank calls; a `Caller` of its program.
+    """One execution that goes on when its rank calls.
 
     Args:
         progress: of the rank.
@@ -132,8 +132,7 @@ class CalledExecution:
     Attributes:
         lane: of the call, in its group.
         port: the rank's side of the meeting point for this execution alone.
-        held: what goes on when the rank calls, if anything is there to.
-        moved: fires when the next step has been posted, or all is over.
+        program: what of it goes on when the rank calls.
         done: fires when the execution is over.
         completed_ps: when that was; None before.
     """
@@ -148,14 +147,14 @@ class CalledExecution:
     ) -> None:
         self.call = call
         self.lane = id(meeting_point), call.lane
+        env = meeting_point.network.env
+        drives, lets_go_on = partial(progress.is_driven, self), partial(progress.may_go_on, self)
+        self.program = CalledProgram(env, drives, lets_go_on)
         self.port = SimulatedPort(meeting_point, rank)
-        self.port.begin(str(call), overheads, self)
+        self.port.begin(str(call), overheads, self.program)
         if call.collective in TOGETHER and len(meeting_point.hosts) >= MIN_RANKS:
             meeting_point.come(rank, call.fingerprint())
             self.port.progress = partial(meeting_point.absent, call.fingerprint())
-        self.held: Held | None = None
-        env = meeting_point.network.env
-        self.moved = simpy.Event(env)
         self.done = simpy.Event(env)
         self.completed_ps: int | None = None
         self._progress = progress
@@ -170,34 +169,10 @@ class CalledExecution:
         """Whether the result is in place."""
         return self.done.processed
 
-    @property
-    def is_driving(self) -> bool:
-        """Whether the rank waits in this execution now."""
-        return self._progress.is_driven(self)
-
-    def hold(self, held: Held) -> None:
-        """Let *held* go on, now if the rank waits for it, or in a later call."""
-        self.held = held
-        if self._progress.may_go_on(self):
-            self.move()
-        else:
-            self.offered()
-
-    def move(self) -> None:
-        """Let what is held go on."""
-        held, self.held = self.held, None
-        assert held is not None
-        held.go_on()
-
-    def offered(self) -> None:
-        """Note that the rank has done what it can: what it is to post is posted."""
-        if not self.moved.triggered:
-            self.moved.succeed()
-
     def _run(self, steps: Execution) -> Execution:
         yield from steps
         self.completed_ps = int(self._env.now)
         self._progress.in_flight.remove(self)
-        self.offered()
+        self.program.offered()
         self.done.succeed()
         self._progress.go_on()

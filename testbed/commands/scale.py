@@ -9,22 +9,8 @@ import typer
 
 from testbed.errors import UsageError, reporting_errors
 from testbed.options.arguments import parse_rank_powers
-from testbed.options.software import (
-    ALL as ALL_LOSSES,
-)
-from testbed.options.software import (
-    ArrivalOverhead,
-    Losses,
-    ModelName,
-    OnDevice,
-    Overhead,
-    Protocol,
-    ReductionBandwidth,
-    StepModelName,
-    TransportModel,
-    as_a_real_run,
-    step_model,
-)
+from testbed.options.groups import grouped
+from testbed.options.software import LossyStepModelOptions, as_a_real_run
 from testbed.output.folder import document
 from testbed.output.table import print_json, progress, stdout_console
 
@@ -41,6 +27,7 @@ DEFAULT_STRATEGIES = ("after_backward", "wait_free")
 
 
 @reporting_errors
+@grouped
 def scale(
     profile: Annotated[
         list[str] | None,
@@ -80,14 +67,8 @@ def scale(
             help="Keep the batch that the fewest ranks have together; else each has that of the profile.",
         ),
     ] = False,
-    overhead: Overhead = None,
-    arrival_overhead: ArrivalOverhead = None,
-    reduction_bandwidth: ReductionBandwidth = None,
-    protocol: Protocol = None,
-    model: StepModelName = ModelName.LINKS,
-    transport_model: TransportModel = None,
-    losses: Losses = ALL_LOSSES,
-    device: OnDevice = None,
+    *,
+    counts: LossyStepModelOptions,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it too: .png, .svg or .pdf.")
     ] = None,
@@ -115,16 +96,7 @@ def scale(
     strategies = [resolve_strategy(name).name for name in (STRATEGIES if ALL in wanted else wanted)]
     if algorithm != NATIVE:
         check_choice(algorithm)
-    counted = step_model(
-        overhead=overhead,
-        arrival_overhead=arrival_overhead,
-        reduction_bandwidth=reduction_bandwidth,
-        protocol=protocol,
-        model=model,
-        transport_model=transport_model,
-        losses=losses,
-        device=device,
-    )
+    counted = counts.step_model()
     if plot is not None:
         from testbed.output.figure import check_plot
 
@@ -139,7 +111,7 @@ def scale(
             algorithm=algorithm,
             advance=advance,
             strong=strong,
-            expected=as_a_real_run(counted) if transport_model is None else lambda _: counted,
+            expected=as_a_real_run(counted) if counts.transport_model is None else lambda _: counted,
         )
     if plot is not None:
         from testbed.report.plots.scaling_plot import plot_scaling

@@ -8,19 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError, reporting_errors
-from testbed.options.software import (
-    NONE,
-    ArrivalOverhead,
-    Losses,
-    ModelName,
-    OnDevice,
-    Overhead,
-    Protocol,
-    ReductionBandwidth,
-    StepModelName,
-    TransportModel,
-    step_model,
-)
+from testbed.options.groups import grouped
+from testbed.options.software import StepModelOptions
 from testbed.output.folder import document
 from testbed.output.table import print_json, progress, seconds, stdout_console
 
@@ -38,6 +27,7 @@ ALL = "all"
 
 
 @reporting_errors
+@grouped
 def tune(
     profile: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="What a rank computes; see testbed profile.")
@@ -57,14 +47,8 @@ def tune(
     strategy: Annotated[
         str, typer.Option(metavar="LIST|all", help="Overlap strategies, separated by commas.")
     ] = "wait_free",
-    overhead: Overhead = None,
-    arrival_overhead: ArrivalOverhead = None,
-    reduction_bandwidth: ReductionBandwidth = None,
-    protocol: Protocol = None,
-    model: StepModelName = ModelName.LINKS,
-    transport_model: TransportModel = None,
-    losses: Losses = NONE,
-    device: OnDevice = None,
+    *,
+    counts: StepModelOptions,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the curve too: .png, .svg or .pdf.")
     ] = None,
@@ -96,16 +80,7 @@ def tune(
     for name in algorithms:
         if name != NATIVE:
             check_choice(name)
-    counted = step_model(
-        overhead=overhead,
-        arrival_overhead=arrival_overhead,
-        reduction_bandwidth=reduction_bandwidth,
-        protocol=protocol,
-        model=model,
-        transport_model=transport_model,
-        losses=losses,
-        device=device,
-    )
+    counted = counts.step_model()
     search: Search
     with progress() as advance:
 

@@ -122,30 +122,40 @@ class SoftwareOptions:
         }
 
 
-def step_model(
-    *,
-    overhead: str | None,
-    arrival_overhead: str | None,
-    reduction_bandwidth: str | None,
-    protocol: ProtocolName | None,
-    model: ModelName,
-    transport_model: TransportModelName | None,
-    losses: str,
-    device: str | None,
-) -> StepModel:
-    """Return what the options ask to be counted; a transport that is not named is ideal."""
-    from ddp.simulation.step_model import StepModel
+@dataclass(frozen=True)
+class StepModelOptions:
+    """Options for what a predicted training step counts besides the links."""
 
-    return StepModel(
-        overhead=overhead or 0,
-        arrival_overhead=arrival_overhead or 0,
-        reduction_bandwidth=reduction_bandwidth,
-        protocol=None if protocol is None else protocol.value,
-        model=model.value,
-        transport_model=(transport_model or TransportModelName.IDEAL).value,
-        losses=tuple(name for name in losses.split(",") if name not in ("", NONE)),
-        device=device,
-    )
+    overhead: Overhead = None
+    arrival_overhead: ArrivalOverhead = None
+    reduction_bandwidth: ReductionBandwidth = None
+    protocol: Protocol = None
+    model: StepModelName = ModelName.LINKS
+    transport_model: TransportModel = None
+    losses: Losses = NONE
+    device: OnDevice = None
+
+    def step_model(self) -> StepModel:
+        """Return what they ask to be counted; a transport that is not named is ideal."""
+        from ddp.simulation.step_model import StepModel
+
+        return StepModel(
+            overhead=self.overhead or 0,
+            arrival_overhead=self.arrival_overhead or 0,
+            reduction_bandwidth=self.reduction_bandwidth,
+            protocol=None if self.protocol is None else self.protocol.value,
+            model=self.model.value,
+            transport_model=(self.transport_model or TransportModelName.IDEAL).value,
+            losses=tuple(name for name in self.losses.split(",") if name not in ("", NONE)),
+            device=self.device,
+        )
+
+
+@dataclass(frozen=True)
+class LossyStepModelOptions(StepModelOptions):
+    """The same, where what a step loses is counted unless it is left out."""
+
+    losses: Losses = ALL
 
 
 def as_a_real_run(model: StepModel) -> Callable[[Topology], StepModel]:

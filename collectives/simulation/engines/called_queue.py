@@ -9,6 +9,7 @@ collective advance the first that is in flight, and so on, up to it.
 from __future__ import annotations
 
 from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 import simpy
@@ -18,9 +19,9 @@ from collectives.execution.transport import Execution
 from collectives.execution.transport_model import TransportModel
 from collectives.program import Algorithm
 from collectives.program.chunking import Buffer, Chunking
+from collectives.simulation.engines.called_program import CalledProgram
 from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.simulation.engines.simulated_port import SimulatedPort
-from collectives.simulation.engines.step_in_flight import Held
 from sim.network import Network
 from sim.network.instant import end_of_instant
 from sim.scenario.rank_overhead import RankOverhead
@@ -63,14 +64,14 @@ class CalledQueue:
         for on_rank in own:
             self._in_flight[on_rank.rank].append(on_rank)
             port = SimulatedPort(self._meeting_point, on_rank.rank)
-            port.begin(f"{algorithm.collective} by {algorithm}", overheads, on_rank)
+            port.begin(f"{algorithm.collective} by {algorithm}", overheads, on_rank.program)
             on_rank.port = port
             env.process(on_rank.run(execute(algorithm, Buffer(chunking), port, number)))
         return number, env.all_of([on_rank.done for on_rank in own])
 
     def posted(self) -> Process:
         """Wait until all that was submitted has been posted, and has gone on as far as it goes."""
-        yield self.env.all_of([own.moved for on_rank in self._in_flight for own in on_rank])
+        yield self.env.all_of([own.program.moved for on_rank in self._in_flight for own in on_rank])
         yield from self.call(observing=False)
 
     def call(self, observing: bool = True) -> Process:
@@ -102,19 +103,20 @@ class CalledQueue:
     def go_on(self, rank: int) -> None:
         """Let go on what the rank drives."""
         for own in self._in_flight[rank][:1]:
-            if own.held is not None and self.drives(own):
-                own.move()
+            if own.program.held is not None and self.drives(own):
+                own.program.move()
 
     def _advance(self, rank: int, observing: bool) -> Process:
         for own in tuple(self._in_flight[rank]):
-            while own.held is not None:
+            program = own.program
+            while program.held is not None:
                 if observing:
                     own.port.program.sends.notice()
-                if not own.held.is_free():
+                if not program.held.is_free():
                     break
-                own.moved = simpy.Event(self.env)
-                own.move()
-                yield own.moved
+                program.moved = simpy.Event(self.env)
+                program.move()
+                yield program.moved
 
     def _settled(self) -> Process:
         """Let all happen that happens now."""
@@ -122,44 +124,20 @@ class CalledQueue:
 
 
 class _OnRank:
-    """A collective on one rank; a `collectives.simulation.engines.step_in_flight.Caller` of its program."""
+    """A collective on one rank."""
 
     def __init__(self, queue: CalledQueue, number: int, rank: int) -> None:
         self.queue = queue
         self.number = number
         self.rank = rank
         self.port: SimulatedPort
-        self.held: Held | None = None
-        self.moved = simpy.Event(queue.env)
+        drives = partial(queue.drives, self)
+        self.program = CalledProgram(queue.env, drives, drives)
         self.done = simpy.Event(queue.env)
-
-    @property
-    def is_driving(self) -> bool:
-        """Whether the rank waits in this collective now."""
-        return self.queue.drives(self)
-
-    def hold(self, held: Held) -> None:
-        """Let *held* go on, now if the rank drives it, or in a later call."""
-        self.held = held
-        if self.is_driving:
-            self.move()
-        else:
-            self.offered()
-
-    def move(self) -> None:
-        """Let what is held go on."""
-        held, self.held = self.held, None
-        assert held is not None
-        held.go_on()
-
-    def offered(self) -> None:
-        """Note that the rank has done what it can."""
-        if not self.moved.triggered:
-            self.moved.succeed()
 
     def run(self, execution: Execution) -> Execution:
         """Carry the program out."""
         yield from execution
         self.done.succeed()
-        self.offered()
+        self.program.offered()
         self.queue.over(self)
