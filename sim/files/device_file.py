@@ -7,9 +7,23 @@
     memory_efficiency = 0.84                 # optional: the part of it that kernels reach
     launch_overhead = "2.5us"                # optional
 
+    kind = "gpu"                             # optional: kernels run on streams while the host goes on
+    memory = "80GB"                          # optional
+    multiprocessors = 132                    # optional
+    host_overhead = "5us"                    # optional: the host's time for an operation
+    host_to_device = "50GB/s"                # optional: copies between host and device, one way
+    communication_share = 0.15               # optional: what collectives take from computation
+    attention_kernels = "fa2"                # optional: which of the tables below
+
     [bfloat16]                               # and float64, float32, tfloat32, float16, float8
     peak = "989.4TFLOP/s"
     efficiency = 0.8                         # optional: the part of it that matrix products reach
+    sustained = 0.6                          # optional: the part that full tiles reach in training
+    convolution = 1.0                        # optional: the part of that which convolutions reach
+
+    [attention.fa2]                          # optional: fused attention, parts of the peak of a type
+    forward = 0.36
+    backward = 0.33
 
     [[kernels]]                              # optional: rates by shape, one table for each kind and type
     operation = "product"
@@ -32,11 +46,11 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, ValidationError
 
 from sim.errors import DeviceFileError
-from sim.files.fields import Bandwidth, Count, Efficiency, FieldError, Fields, Rate, Time
+from sim.files.fields import Bandwidth, Count, Efficiency, FieldError, Fields, Rate, Size, Time
 from sim.files.named import names_in, parse, read
 from sim.files.problems import fields_of, problems, spell_place, where
 from sim.files.toml_lines import Place, key_lines
-from sim.hardware import Device, KernelTable
+from sim.hardware import AttentionRates, Device, KernelTable
 from sim.units import effective
 
 TYPES = ("float64", "float32", "tfloat32", "bfloat16", "float16", "float8")
@@ -48,6 +62,15 @@ class RateTable(Fields):
 
     peak: Rate
     efficiency: Efficiency = 1.0
+    sustained: Efficiency | None = None
+    convolution: Efficiency = 1.0
+
+
+class AttentionTable(Fields):
+    """Parts of the peak that a family of fused attention kernels reaches."""
+
+    forward: Efficiency
+    backward: Efficiency
 
 
 Axis: TypeAlias = Annotated[list[Count], Field(min_length=1)]
@@ -88,32 +111,69 @@ class DeviceTable(Fields):
     memory_bandwidth: Bandwidth
     memory_efficiency: Efficiency = 1.0
     launch_overhead: Time = 0
+    kind: Literal["cpu", "gpu"] = "cpu"
+    memory: Size | None = None
+    multiprocessors: Count | None = None
+    host_overhead: Time = 0
+    host_to_device: Bandwidth | None = None
+    communication_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    attention_kernels: str = ""
     float64: RateTable | None = None
     float32: RateTable | None = None
     tfloat32: RateTable | None = None
     bfloat16: RateTable | None = None
     float16: RateTable | None = None
     float8: RateTable | None = None
+    attention: dict[str, AttentionTable] = Field(default_factory=dict)
     kernels: tuple[KernelFields, ...] = Field(default=(), strict=False)
 
     def device(self, name: str) -> Device:
         """Return what the file describes.
 
         Raises:
-            FieldError: a table of kernels does not fit the rest.
+            FieldError: a table of kernels does not fit the rest, or the attention kernels have no table.
         """
-        tables = {dtype: getattr(self, dtype) for dtype in TYPES}
+        if self.attention_kernels and self.attention_kernels not in self.attention:
+            raise FieldError(
+                ("attention_kernels",),
+                f"no table [attention.{self.attention_kernels}]; expected one of "
+                f"{', '.join(self.attention) or 'none, as there is no such table'}",
+            )
+        tables = self._tables()
         return Device(
             name=name,
-            rates={
-                dtype: effective(table.peak, table.efficiency) for dtype, table in tables.items() if table
-            },
+            rates={dtype: effective(table.peak, table.efficiency) for dtype, table in tables.items()},
             memory_bandwidth=effective(self.memory_bandwidth, self.memory_efficiency),
             launch_ps=self.launch_overhead,
             description=self.description,
             source=self.source,
             kernels=self._kernels(),
+            kind=self.kind,
+            host_overhead_ps=self.host_overhead,
+            memory_bytes=self.memory,
+            multiprocessors=self.multiprocessors,
+            copy_bandwidth=self.host_to_device,
+            communication_share=self.communication_share,
+            peaks={dtype: table.peak for dtype, table in tables.items()},
+            sustained={
+                dtype: effective(table.peak, table.sustained)
+                for dtype, table in tables.items()
+                if table.sustained is not None
+            },
+            convolutions={
+                dtype: table.convolution for dtype, table in tables.items() if table.convolution != 1
+            },
+            attention={
+                family: AttentionRates(table.forward, table.backward)
+                for family, table in self.attention.items()
+            },
+            attention_kernels=self.attention_kernels,
         )
+
+    def _tables(self) -> dict[str, RateTable]:
+        """Return the tables of rates, by type."""
+        tables = ((dtype, getattr(self, dtype)) for dtype in TYPES)
+        return {dtype: table for dtype, table in tables if table is not None}
 
     def _kernels(self) -> dict[tuple[str, str], KernelTable]:
         """Return the tables of kernels, by kind and type."""
@@ -179,4 +239,5 @@ def _known(place: Place) -> list[str]:
     """Return the fields of the table in which the field *place* stands."""
     if len(place) == 1:
         return fields_of(DeviceTable)
-    return fields_of(KernelFields if place[0] == "kernels" else RateTable)
+    tables: dict[object, type[Fields]] = {"kernels": KernelFields, "attention": AttentionTable}
+    return fields_of(tables.get(place[0], RateTable))

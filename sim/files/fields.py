@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from sim.units import parse_bandwidth, parse_rate, parse_time
+from sim.units import parse_bandwidth, parse_rate, parse_size, parse_time
 
 
 class Fields(BaseModel):
@@ -48,6 +48,7 @@ _EXAMPLES = {
     "bandwidth": "100Gbps, 300GB/s, or bytes per second",
     "rate": "989.4TFLOP/s, or operations per second",
     "time": "2us, 1.5ms, or seconds",
+    "size": "80GB, 16GiB (powers of 1024), or bytes",
 }
 
 
@@ -61,6 +62,8 @@ Time: TypeAlias = Annotated[int, _read(parse_time), _schema("time")]
 """In picoseconds."""
 Rate: TypeAlias = Annotated[int, _read(parse_rate), _schema("rate")]
 """In operations per second."""
+Size: TypeAlias = Annotated[int, _read(parse_size), Field(ge=1), _schema("size")]
+"""In bytes."""
 Efficiency: TypeAlias = Annotated[float, Field(gt=0, le=1)]
 """The part of a line rate that carries payload."""
 Count: TypeAlias = Annotated[int, Field(ge=1, lt=2**63)]

@@ -5,15 +5,34 @@ its arithmetic at the rate of its type, or as its bytes at the bandwidth of the 
 and a fixed time to launch it.  How near real kernels come to the peaks is stated as an efficiency: one for
 each type and one for memory, and where kernels were measured, a table for each kind of kernel
 (`sim.hardware.kernels`).
+
+A GPU says more: how many multiprocessors a kernel's tiles are spread over, what full tiles sustain, what its
+attention kernels reach, how much memory it has, and what a launch costs the host.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from sim.hardware.kernels import KernelTable
 from sim.units import SECOND
+
+Kind: TypeAlias = Literal["cpu", "gpu"]
+
+
+@dataclass(frozen=True)
+class AttentionRates:
+    """What a family of fused attention kernels reaches.
+
+    Attributes:
+        forward: part of the peak of the type that its matrix products reach; causal work counted once.
+        backward: the same of its backward pass, whose arithmetic is 2.5 times that of the forward pass.
+    """
+
+    forward: float
+    backward: float
 
 
 @dataclass(frozen=True)
@@ -29,6 +48,20 @@ class Device:
         description: what it is, in a line.
         source: where the numbers are from.
         kernels: rates by shape, by kind of kernel and type; kinds that are not there follow the rest.
+        kind: ``gpu`` where kernels run on streams while the host goes on, ``cpu`` where the host computes.
+        host_overhead_ps: what an operation that launches a kernel takes of the host's time.
+        memory_bytes: of the device; None where it is not stated.
+        multiprocessors: over which the tiles of a kernel are spread; None where they are not stated.
+        copy_bandwidth: bytes per second between the host's memory and the device's, one way; None where it
+            is not stated.
+        communication_share: part of the multiprocessors and of the memory's bandwidth that the kernels of
+            collectives take from computation while they run, at least 0 and below 1.
+        peaks: operations per second by type, as the vendor states them; what `rates` are parts of.
+        sustained: operations per second that matrix products of full tiles reach in training, by type; those
+            of `rates` where a type is not there.
+        convolutions: part of `sustained` that convolutions reach, by type; all of it where it is not there.
+        attention: what fused attention kernels reach, by the name of their family.
+        attention_kernels: the family that the device runs; empty where none is stated.
     """
 
     name: str
@@ -38,6 +71,17 @@ class Device:
     description: str = ""
     source: str = ""
     kernels: Mapping[tuple[str, str], KernelTable] = field(default_factory=dict)
+    kind: Kind = "cpu"
+    host_overhead_ps: int = 0
+    memory_bytes: int | None = None
+    multiprocessors: int | None = None
+    copy_bandwidth: int | None = None
+    communication_share: float = 0.0
+    peaks: Mapping[str, int] = field(default_factory=dict)
+    sustained: Mapping[str, int] = field(default_factory=dict)
+    convolutions: Mapping[str, float] = field(default_factory=dict)
+    attention: Mapping[str, AttentionRates] = field(default_factory=dict)
+    attention_kernels: str = ""
 
     def duration_ps(self, operations: int, nbytes: int, dtype: str) -> int:
         """Return how long an operation takes whose kind was not measured, in picoseconds, rounded up once.

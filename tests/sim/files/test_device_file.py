@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sim import Device, device_names, load_device
 from sim.errors import DeviceFileError, UnitError
 from sim.files.device_file import TYPES, parse_device
+from sim.hardware import AttentionRates
 from sim.units import SECOND, parse_rate
 
 GOOD = """
@@ -24,7 +25,7 @@ efficiency = 0.75
 
 
 def test_the_devices_that_ship_are_known():
-    assert device_names() == ("a100", "h100", "laptop-cpu", "v100")
+    assert device_names() == ("a100", "a100-40gb", "b200", "h100", "h200", "laptop-cpu", "v100")
 
 
 @pytest.mark.parametrize("name", device_names())
@@ -44,7 +45,69 @@ def test_a_file_describes_a_device_by_what_of_its_peaks_is_reached(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(GOOD)
 
-    assert load_device(path) == Device("mine", {"float32": 15 * 10**12}, 10**12, launch_ps=3_000_000)
+    peaks = {"float32": 20 * 10**12}
+    assert load_device(path) == Device(
+        "mine", {"float32": 15 * 10**12}, 10**12, launch_ps=3_000_000, peaks=peaks
+    )
+
+
+GPU = """
+schema = 1
+memory_bandwidth = "2TB/s"
+kind = "gpu"
+memory = "80GB"
+multiprocessors = 108
+host_overhead = "5us"
+host_to_device = "25GB/s"
+communication_share = 0.25
+attention_kernels = "new"
+
+[bfloat16]
+peak = "300TFLOP/s"
+efficiency = 0.9
+sustained = 0.75
+
+[tfloat32]
+peak = "150TFLOP/s"
+convolution = 0.5
+
+[attention.old]
+forward = 0.25
+backward = 0.2
+
+[attention.new]
+forward = 0.5
+backward = 0.4
+"""
+
+
+def test_a_gpu_says_how_much_memory_it_has_and_what_launches_and_copies_cost():
+    gpu = parse_device(GPU, "mine", "mine.toml")
+
+    assert (gpu.kind, gpu.memory_bytes, gpu.multiprocessors) == ("gpu", 80 * 2**30, 108)
+    assert (gpu.host_overhead_ps, gpu.copy_bandwidth) == (5_000_000, 25 * 10**9)
+    assert gpu.communication_share == 0.25
+    assert gpu.rates == {"tfloat32": 150 * 10**12, "bfloat16": 270 * 10**12}
+    assert gpu.sustained == {"bfloat16": 225 * 10**12}
+    assert gpu.convolutions == {"tfloat32": 0.5}
+    assert gpu.attention == {"old": AttentionRates(0.25, 0.2), "new": AttentionRates(0.5, 0.4)}
+    assert gpu.attention_kernels == "new"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('"gpu"', '"tpu"'), "line 4: kind: input should be 'cpu' or 'gpu', got 'tpu'"),
+        (('"80GB"', '"80TFLOP"'), "line 5: memory: cannot read '80TFLOP'; expected"),
+        (('"80GB"', "0"), "line 5: memory: input should be greater than or equal to 1, got 0"),
+        (("0.25", "1.0"), "line 9: communication_share: input should be less than 1, got 1.0"),
+        (('= "new"', '= "newer"'), r"line 10: attention_kernels: no table \[attention.newer\]; expected one"),
+        (("backward = 0.2", "back = 0.2"), "line 23: attention, old, back: unknown field"),
+    ],
+)
+def test_what_is_wrong_in_what_a_gpu_says_is_named_with_its_line(change, said):
+    with pytest.raises(DeviceFileError, match=said):
+        parse_device(GPU.replace(*change, 1), "mine", "mine.toml")
 
 
 KERNELS = """
