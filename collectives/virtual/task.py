@@ -37,14 +37,14 @@ class Task:
 
     @classmethod
     def of(
-        cls, fn_or_script: FunctionOrScript, argv: Sequence[str], num_ranks: int, devices: Devices
+        cls, fn_or_script: FunctionOrScript, argv: Sequence[str], ranks: Sequence[int], devices: Devices
     ) -> Task:
         """Return the task that calls a function, or runs a script as if each rank were a process of its own.
 
         Args:
             fn_or_script: a function of the rank, the path of a script, or a module.
             argv: the script's arguments, without its name.
-            num_ranks: number of ranks.
+            ranks: those that have a thread.
             devices: get to read all code of the user before it runs.
 
         Raises:
@@ -59,21 +59,21 @@ class Task:
         if script.text is not None:
             devices.read(script.text)
         devices.read(" ".join(argv))
-        return cls._of_script(script, num_ranks, devices)
+        return cls._of_script(script, ranks, devices)
 
     @classmethod
-    def _of_script(cls, script: Script, num_ranks: int, devices: Devices) -> Task:
-        mains = [ModuleType("__main__") for _ in range(num_ranks)]
-        own_modules = OwnModules(script.folder, num_ranks, devices.read)
-        search_path = script.search_path()
+    def _of_script(cls, script: Script, ranks: Sequence[int], devices: Devices) -> Task:
+        mains = {rank: ModuleType("__main__") for rank in ranks}
+        own_modules = OwnModules(script.folder, ranks, devices.read)
+        search_path, first = script.search_path(), min(ranks)
 
         def run(rank: int) -> dict[str, Any]:
-            return script.run(mains[rank], devices.read if rank == 0 else None)
+            return script.run(mains[rank], devices.read if rank == first else None)
 
         contexts: list[RankContext] = [
-            per_rank.item(num_ranks, sys.modules, "__main__", lambda rank: mains[rank]),
-            per_rank.attribute(num_ranks, sys, "argv", lambda rank: list(script.argv)),
-            per_rank.attribute(num_ranks, sys, "path", lambda rank: list(search_path)),
+            per_rank.item(ranks, sys.modules, "__main__", lambda rank: mains[rank]),
+            per_rank.attribute(ranks, sys, "argv", lambda rank: list(script.argv)),
+            per_rank.attribute(ranks, sys, "path", lambda rank: list(search_path)),
             own_modules,
         ]
         return cls(run, contexts, own_modules.found())

@@ -145,8 +145,9 @@ def run(
     model = compute if isinstance(compute, ComputeModel) else _charges(compute)
 
     devices = Devices(topology.num_ranks)
-    task = Task.of(fn_or_script, argv, topology.num_ranks, devices)
-    isolation = Isolation(topology, streams)
+    ranks_run = range(topology.num_ranks)
+    task = Task.of(fn_or_script, argv, ranks_run, devices)
+    isolation = Isolation(topology, streams, ranks_run)
 
     cluster = Cluster(
         topology,

@@ -12,6 +12,9 @@ no cause comes after its effect, and a run repeats exactly.
     scheduler      who runs next, and how threads end when a run fails
     surroundings   what a rank shares with the others
 
+Not every rank needs a thread.  Where ranks do the same, one thread can say what all of them do, and
+whoever lets them do it in virtual time notes in `Cluster.played` when they end.
+
 When the engine has nothing left to do and ranks still wait, nobody will ever wake them: that is a
 deadlock, reported with what each rank waits for.
 
@@ -20,7 +23,7 @@ Threads rather than greenlets, because PyTorch's autograd keeps its state per th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import simpy
@@ -52,6 +55,8 @@ class Cluster:
         env: the SimPy environment; its time is in integer picoseconds.
         network: carries the messages between ranks.
         shared: what code of different ranks shares, by keys of its own.
+        threads: the ranks that have a thread.
+        played: of ranks whose thread does not say it: their time at the end, and how much they computed.
         deaths_ps: when ranks are killed, by rank; from the start of the simulation, in picoseconds.
         remark: says more of a rank in an error, such as in which iteration it is.
         where: says, in lines, where in their code ranks are that have not finished.
@@ -66,8 +71,10 @@ class Cluster:
         contexts: Sequence[RankContext] = (),
         trace: Trace | None = None,
         conditions: Sequence[Condition] = (),
+        threads: Sequence[int] | None = None,
     ) -> None:
         self.topology = topology
+        self.threads = tuple(range(topology.num_ranks) if threads is None else sorted(threads))
         self.compute = dict(compute or {})
         self.contexts = tuple(contexts)
         self.trace = trace
@@ -75,6 +82,7 @@ class Cluster:
         self.scenario = Scenario.of(topology, conditions)
         self.network = self.scenario.network(self.env)
         self.shared: dict[Any, Any] = {}
+        self.played: dict[int, tuple[int, int]] = {}
         self.deaths_ps: dict[int, int] = {}
         self.remark: Callable[[RankThread], str] = lambda rank: ""
         self.where: Callable[[], Sequence[str]] = lambda: ()
@@ -82,6 +90,7 @@ class Cluster:
         self._scheduler = Scheduler(self.env, self.contexts)
         self._failures = ProcessFailures()
         self._ranks: tuple[RankThread, ...] = ()
+        self._by_rank: dict[int, RankThread] = {}
 
     @staticmethod
     def current() -> RankThread | None:
@@ -93,18 +102,32 @@ class Cluster:
         """The rank threads of the last run, in order."""
         return self._ranks
 
+    def thread_of(self, rank: int) -> RankThread | None:
+        """Return the thread of *rank* in the last run; None if it has none."""
+        return self._by_rank.get(rank)
+
     @property
     def times_ps(self) -> tuple[int, ...]:
         """The local time of each rank of the last run."""
-        return tuple(rank.now_ps() for rank in self._ranks)
+        return tuple(now_ps for now_ps, _ in self._ends())
 
     @property
     def computed_ps(self) -> tuple[int, ...]:
         """How much of the time of each rank of the last run was computation."""
-        return tuple(rank.computed_ps for rank in self._ranks)
+        return tuple(computed_ps for _, computed_ps in self._ends())
+
+    def _ends(self) -> Iterator[tuple[int, int]]:
+        """Yield of each rank of the last run its time and how much of it was computation."""
+        if not self._ranks:
+            return
+        own = {rank.rank: (rank.now_ps(), rank.computed_ps) for rank in self._ranks}
+        for rank in range(self.topology.num_ranks):
+            yield self.played.get(rank) or own.get(rank, (0, 0))
 
     def run(self, fn: Callable[[int], T]) -> list[T]:
-        """Run ``fn(rank)`` on every rank; return what the ranks returned, in order of rank.
+        """Run ``fn(rank)`` on every rank that has a thread; return what the ranks returned, in order of rank.
+
+        A rank without a thread has returned None.
 
         A cluster can run again after a run that succeeded: time goes on from where it was.
 
@@ -119,7 +142,8 @@ class Cluster:
         if self._scheduler.is_unwinding:
             raise SimulationError("this cluster's last run failed and left it half-way; make a new Cluster")
         self._ranks = self._make_ranks()
-        results: list[Any] = [None] * len(self._ranks)
+        self._by_rank = {rank.rank: rank for rank in self._ranks}
+        results: list[Any] = [None] * self.topology.num_ranks
 
         def body(rank: RankThread) -> Callable[[], None]:
             def run() -> None:
@@ -133,18 +157,19 @@ class Cluster:
 
     def _make_ranks(self) -> tuple[RankThread, ...]:
         """Return the ranks of a new run; they go on where those of the last one ended."""
-        num_ranks, began_ps = self.topology.num_ranks, int(self.env.now)
-        times = [max(now_ps, began_ps) for now_ps in self.times_ps] or [0] * num_ranks
+        began_ps = int(self.env.now)
+        times = [max(now_ps, began_ps) for now_ps in self.times_ps] or [0] * self.topology.num_ranks
         turns = self._scheduler.make_turns(
-            [now_ps + self.scenario.delays_ps.get(rank, 0) for rank, now_ps in enumerate(times)]
+            {rank: times[rank] + self.scenario.delays_ps.get(rank, 0) for rank in self.threads}
         )
         factors = self.scenario.factors
         ranks = tuple(
             RankThread(self, turn, self._failures, charges=self.compute, slowness=factors.get(turn.number))
             for turn in turns
         )
-        for rank, death_ps in self.deaths_ps.items():
-            ranks[rank].die_at(death_ps)
+        for rank in ranks:
+            if rank.rank in self.deaths_ps:
+                rank.die_at(self.deaths_ps[rank.rank])
         return ranks
 
     def _run_to_the_end(self) -> None:

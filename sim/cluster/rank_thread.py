@@ -36,6 +36,7 @@ class RankThread:
         waited_ps: how much of its time it has waited.
         thread_id: of its thread, once that runs; ``sys._current_frames`` knows threads by it.
         is_dead: whether it was killed.
+        has_left: whether its thread is over although the rank goes on, as others do the same.
         on_death: called when it is killed, so that nothing goes on in its name.
         meter: returns what it has computed since it was last asked, in picoseconds, if that is measured.
         must_be_charged: computation takes only the time that is charged for it.
@@ -57,7 +58,7 @@ class RankThread:
         self.charges = charges
         self.computed_ps = self.waited_ps = 0
         self.thread_id: int | None = None
-        self.is_dead = False
+        self.is_dead = self.has_left = False
         self.on_death: list[Callable[[], None]] = []
         self.meter: Callable[[], int] | None = None
         self._turn = turn
@@ -128,6 +129,14 @@ class RankThread:
         """
         self.poll(self.cluster.env.event())
         self._kill()
+        raise RankUnwound
+
+    def leave(self) -> NoReturn:
+        """End this rank's thread here, as what the rank does from now on another thread does for it.
+
+        The others see no difference: nothing that it has started ends.
+        """
+        self.has_left = True
         raise RankUnwound
 
     def interrupt(self, event: simpy.Event, handler: Callable[[], None]) -> None:
@@ -204,6 +213,8 @@ class RankThread:
         at = format_time(self._turn.now_ps)
         if self.is_dead:
             return f"rank {self.rank}: was killed, at {at}"
+        if self.has_left:
+            return f"rank {self.rank}: does as another rank since {at}"
         if self.has_finished:
             return f"rank {self.rank}: has finished, at {at}"
         if self._turn.waits_for is None:
@@ -211,14 +222,14 @@ class RankThread:
         return f"rank {self.rank}: waits since {at} for {self._turn.waits_for()}"
 
     def run(self, fn: Callable[[int], T]) -> T | None:
-        """Return ``fn(rank)``, with this as the current rank; None where it is killed meanwhile."""
+        """Return ``fn(rank)``, with this as the current rank; None where it is killed or leaves meanwhile."""
         _current.rank_thread = self
         self.thread_id = threading.get_ident()
         try:
             self.charge_ps(0)  # it may be dead by now
             return fn(self.rank)
         except BaseException:
-            if self.is_dead:
+            if self.is_dead or self.has_left:
                 return None
             raise
 
@@ -256,7 +267,7 @@ class RankThread:
         self._end_if_over()
 
     def _end_if_over(self) -> None:
-        if self.is_dead or self._turn.is_unwound:
+        if self.is_dead or self.has_left or self._turn.is_unwound:
             raise RankUnwound
 
     def _wake(self, event: simpy.Event) -> None:

@@ -12,7 +12,7 @@ import ctypes
 import heapq
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -56,7 +56,7 @@ class Turn:
     """One thread's place in the order of turns; `Scheduler.make_turns` makes it.
 
     Attributes:
-        number: of the thread, from 0.
+        number: of the thread; contexts know it by that.
         now_ps: its local time in picoseconds.
         waits_for: says what it waits for; None while it can go on.
         is_over: whether the thread has ended.
@@ -122,18 +122,18 @@ class Scheduler:
         self.is_unwinding = False
         self._env = env
         self._contexts = contexts
-        self._turns: tuple[Turn, ...] = ()
+        self._turns: dict[int, Turn] = {}
         self._runnable: list[tuple[int, int]] = []
         self._baton = threading.Lock()
         self._baton.acquire()
         self._running: Turn | None = None
         self._in_place: Turn | None = None
 
-    def make_turns(self, times_ps: Sequence[int]) -> tuple[Turn, ...]:
-        """Return a turn for each thread of a new run, given the local times at which they begin."""
-        self._turns = tuple(Turn(self, number, now_ps) for number, now_ps in enumerate(times_ps))
-        self._runnable = sorted((turn.now_ps, turn.number) for turn in self._turns)
-        return self._turns
+    def make_turns(self, times_ps: Mapping[int, int]) -> tuple[Turn, ...]:
+        """Return a turn for each thread of a new run, given the local time at which each number begins."""
+        self._turns = {number: Turn(self, number, now_ps) for number, now_ps in times_ps.items()}
+        self._runnable = sorted((turn.now_ps, turn.number) for turn in self._turns.values())
+        return tuple(self._turns.values())
 
     @contextmanager
     def threads(self, bodies: Sequence[Callable[[], None]]) -> Iterator[None]:
@@ -143,12 +143,14 @@ class Scheduler:
         them where they wait.  One that computes is stopped where it is, and again should it go on, for
         five seconds; then it is left behind.
         """
-        threads = [
-            threading.Thread(target=turn._run, args=(body,), name=f"rank {turn.number}", daemon=True)
-            for turn, body in zip(self._turns, bodies, strict=True)
-        ]
+        threads = {
+            turn.number: threading.Thread(
+                target=turn._run, args=(body,), name=f"rank {turn.number}", daemon=True
+            )
+            for turn, body in zip(self._turns.values(), bodies, strict=True)
+        }
         try:
-            for thread in threads:
+            for thread in threads.values():
                 thread.start()
             yield
         except BaseException:
@@ -156,7 +158,7 @@ class Scheduler:
             raise
         finally:
             self._enter(None)
-        for thread in threads:
+        for thread in threads.values():
             thread.join()
 
     def run(self) -> Turn | None:
@@ -172,7 +174,7 @@ class Scheduler:
                 self._give(turn)
                 if turn.error is not None:
                     return turn
-            if all(turn.is_over for turn in self._turns) or not self._advance():
+            if all(turn.is_over for turn in self._turns.values()) or not self._advance():
                 return None
 
     def _give(self, turn: Turn) -> None:
@@ -218,11 +220,11 @@ class Scheduler:
             for context in self._contexts:
                 context.enter(turn.number)
 
-    def _unwind(self, threads: Sequence[threading.Thread]) -> None:
+    def _unwind(self, threads: Mapping[int, threading.Thread]) -> None:
         """End every thread that has not ended, one at a time, the one that was running first."""
         self.is_unwinding = True
         interrupted = self._running
-        for turn in sorted(self._turns, key=lambda turn: turn is not interrupted):
+        for turn in sorted(self._turns.values(), key=lambda turn: turn is not interrupted):
             thread = threads[turn.number]
             if thread.ident is None:  # an interrupt came before it was started
                 continue

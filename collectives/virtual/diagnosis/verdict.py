@@ -75,7 +75,9 @@ class Diagnosis:
 
     def fate(self, rank: int) -> str:
         """Return what became of a rank that does not wait where others wait for it."""
-        rank_thread = self.cluster.ranks[rank]
+        rank_thread = self.cluster.thread_of(rank)
+        if rank_thread is None:
+            return "does as another rank"
         if rank_thread.is_dead:
             return f"killed at {format_time(rank_thread.now_ps())}"
         if rank_thread.has_finished:

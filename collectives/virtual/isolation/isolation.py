@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
@@ -22,23 +22,23 @@ class Isolation:
     Args:
         topology: of the run.
         streams: returns the standard output and error of a rank; None: all share the process's.
+        ranks: those that have a thread.
 
     Attributes:
         contexts: what each rank has of its own.
     """
 
-    def __init__(self, topology: Topology, streams: Callable[[int], per_rank.Streams] | None) -> None:
-        num_ranks = topology.num_ranks
-        self._environment = per_rank.environment(
-            num_ranks, lambda rank: torchrun.variables_of(rank, topology)
-        )
+    def __init__(
+        self, topology: Topology, streams: Callable[[int], per_rank.Streams] | None, ranks: Sequence[int]
+    ) -> None:
+        self._environment = per_rank.environment(ranks, lambda rank: torchrun.variables_of(rank, topology))
         self.contexts: list[RankContext] = [
-            *per_rank.torch_globals(num_ranks),
-            *per_rank.random_generators(num_ranks),
+            *per_rank.torch_globals(ranks),
+            *per_rank.random_generators(ranks),
             self._environment,
         ]
         if streams is not None:
-            self.contexts += per_rank.streams(num_ranks, streams)
+            self.contexts += per_rank.streams(ranks, streams)
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:

@@ -33,16 +33,16 @@ class OwnModules:
 
     Args:
         folder: of the script.
-        num_ranks: number of ranks.
+        ranks: those that have a thread.
         on_text: called with the text of each own module before it first runs, None where there is none.
     """
 
-    def __init__(self, folder: Path, num_ranks: int, on_text: Callable[[str | None], None]) -> None:
+    def __init__(self, folder: Path, ranks: Sequence[int], on_text: Callable[[str | None], None]) -> None:
         self._folder = folder.resolve()
         self._on_text = on_text
         self._names: dict[str, None] = {}
         # A rank may wait in the middle of an import, in which it holds the lock of a module's name.
-        self._swapped = [_Items(num_ranks, sys.modules), _Items(num_ranks, _module_locks)]
+        self._swapped = [_Items(ranks, sys.modules), _Items(ranks, _module_locks)]
 
     def enter(self, rank: int) -> None:
         """Put *rank*'s modules in place."""
@@ -95,9 +95,9 @@ class OwnModules:
 class _Items:
     """Items of a mapping of the process, some of which each rank has for itself."""
 
-    def __init__(self, num_ranks: int, owner: MutableMapping[str, Any]) -> None:
+    def __init__(self, ranks: Sequence[int], owner: MutableMapping[str, Any]) -> None:
         self._owner = owner
-        self._of_rank: list[dict[str, Any]] = [{} for _ in range(num_ranks)]
+        self._of_rank: dict[int, dict[str, Any]] = {rank: {} for rank in ranks}
         self._outside: dict[str, Any] = {}
 
     def enter(self, rank: int, names: dict[str, None]) -> None:

@@ -14,7 +14,7 @@ import os
 import random
 import sys
 import warnings
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, TextIO, TypeAlias
 
 import numpy as np
@@ -31,16 +31,20 @@ class PerRank:
     """Values that are got and set at places of the process, one value for each rank.
 
     Args:
-        num_ranks: number of ranks.
+        ranks: those that have a thread.
         get: returns what is in place.
         put: puts a value in place.
         first: returns a rank's first value.
     """
 
     def __init__(
-        self, num_ranks: int, get: Callable[[], Any], put: Callable[[Any], Any], first: Callable[[int], Any]
+        self,
+        ranks: Sequence[int],
+        get: Callable[[], Any],
+        put: Callable[[Any], Any],
+        first: Callable[[int], Any],
     ) -> None:
-        self.values = [first(rank) for rank in range(num_ranks)]
+        self.values = {rank: first(rank) for rank in ranks}
         self._get, self._put = get, put
         self._outside: Any = None
 
@@ -60,26 +64,28 @@ class PerRank:
         self._put(self.values[after])
 
 
-def attribute(num_ranks: int, owner: Any, name: str, first: Callable[[int], Any]) -> PerRank:
+def attribute(ranks: Sequence[int], owner: Any, name: str, first: Callable[[int], Any]) -> PerRank:
     """Return the attribute *name* of *owner*, per rank."""
-    return PerRank(num_ranks, lambda: getattr(owner, name), lambda value: setattr(owner, name, value), first)
+    return PerRank(ranks, lambda: getattr(owner, name), lambda value: setattr(owner, name, value), first)
 
 
-def item(num_ranks: int, owner: MutableMapping[str, Any], key: str, first: Callable[[int], Any]) -> PerRank:
+def item(
+    ranks: Sequence[int], owner: MutableMapping[str, Any], key: str, first: Callable[[int], Any]
+) -> PerRank:
     """Return the item *key* of *owner*, per rank."""
-    return PerRank(num_ranks, lambda: owner[key], lambda value: owner.__setitem__(key, value), first)
+    return PerRank(ranks, lambda: owner[key], lambda value: owner.__setitem__(key, value), first)
 
 
-def streams(num_ranks: int, streams_of: Callable[[int], Streams]) -> list[PerRank]:
+def streams(ranks: Sequence[int], streams_of: Callable[[int], Streams]) -> list[PerRank]:
     """Return standard output and error, per rank."""
-    pairs = [streams_of(rank) for rank in range(num_ranks)]
+    pairs = {rank: streams_of(rank) for rank in ranks}
     return [
-        attribute(num_ranks, sys, "stdout", lambda rank: pairs[rank][0]),
-        attribute(num_ranks, sys, "stderr", lambda rank: pairs[rank][1]),
+        attribute(ranks, sys, "stdout", lambda rank: pairs[rank][0]),
+        attribute(ranks, sys, "stderr", lambda rank: pairs[rank][1]),
     ]
 
 
-def environment(num_ranks: int, variables: Callable[[int], Mapping[str, str]]) -> PerRank:
+def environment(ranks: Sequence[int], variables: Callable[[int], Mapping[str, str]]) -> PerRank:
     """Return the environment variables, per rank: those of the process, changed by *variables*.
 
     ``os.environ`` stays the same object, as modules hold on to it; what is in it changes.
@@ -90,19 +96,19 @@ def environment(num_ranks: int, variables: Callable[[int], Mapping[str, str]]) -
         own = {encode(name): encode(value) for name, value in variables(rank).items()}
         return {**os.environ._data, **own}  # type: ignore[attr-defined]
 
-    return attribute(num_ranks, os.environ, "_data", first)
+    return attribute(ranks, os.environ, "_data", first)
 
 
 def forget_environment(environment: PerRank) -> None:
     """Undo, for code in C, what ranks have set: it sees one environment, which each rank changed."""
     own: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
-    for name in {name for values in environment.values for name in values} - own.keys():
+    for name in {name for values in environment.values.values() for name in values} - own.keys():
         os.unsetenv(name)
     for name, value in own.items():
         os.putenv(name, value)
 
 
-def random_generators(num_ranks: int) -> list[PerRank]:
+def random_generators(ranks: Sequence[int]) -> list[PerRank]:
     """Return the process's random generators, per rank.
 
     In a new process they begin anywhere; here with the rank as their seed, so that a run repeats,
@@ -110,14 +116,14 @@ def random_generators(num_ranks: int) -> list[PerRank]:
     """
     return [
         PerRank(
-            num_ranks,
+            ranks,
             torch.get_rng_state,
             torch.set_rng_state,
             lambda rank: torch.Generator().manual_seed(rank).get_state(),
         ),
-        PerRank(num_ranks, random.getstate, random.setstate, lambda rank: random.Random(rank).getstate()),
+        PerRank(ranks, random.getstate, random.setstate, lambda rank: random.Random(rank).getstate()),
         PerRank(
-            num_ranks,
+            ranks,
             lambda: np.random.get_state(legacy=False),
             np.random.set_state,
             lambda rank: np.random.RandomState(rank).get_state(legacy=False),
@@ -125,7 +131,7 @@ def random_generators(num_ranks: int) -> list[PerRank]:
     ]
 
 
-def torch_globals(num_ranks: int) -> list[PerRank]:
+def torch_globals(ranks: Sequence[int]) -> list[PerRank]:
     """Return what torch keeps for the process, per rank: its process groups above all.
 
     And what it changes while a rank may wait: the hook for exceptions, and filters of warnings,
@@ -146,12 +152,12 @@ def torch_globals(num_ranks: int) -> list[PerRank]:
     dtype = torch.get_default_dtype()
 
     return [
-        *(attribute(num_ranks, c10d, name, first) for name, first in firsts.items() if hasattr(c10d, name)),
-        attribute(num_ranks, DistributedDataParallel, "_active_ddp_module", lambda rank: None),
-        attribute(num_ranks, sys, "excepthook", lambda rank: sys.excepthook),  # torch wraps it
-        attribute(num_ranks, warnings, "filters", lambda rank: list(warnings.filters)),
-        PerRank(num_ranks, torch.get_default_dtype, torch.set_default_dtype, lambda rank: dtype),
-        PerRank(num_ranks, _get_mode_flags, _set_mode_flags, lambda rank: {}),
+        *(attribute(ranks, c10d, name, first) for name, first in firsts.items() if hasattr(c10d, name)),
+        attribute(ranks, DistributedDataParallel, "_active_ddp_module", lambda rank: None),
+        attribute(ranks, sys, "excepthook", lambda rank: sys.excepthook),  # torch wraps it
+        attribute(ranks, warnings, "filters", lambda rank: list(warnings.filters)),
+        PerRank(ranks, torch.get_default_dtype, torch.set_default_dtype, lambda rank: dtype),
+        PerRank(ranks, _get_mode_flags, _set_mode_flags, lambda rank: {}),
     ]
 
 

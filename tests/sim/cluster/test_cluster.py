@@ -133,3 +133,34 @@ def test_a_cluster_that_failed_refuses_to_run_again() -> None:
 def test_a_rank_cannot_run_a_cluster() -> None:
     with pytest.raises(RankError, match="outside of the ranks"):
         make_cluster(1).run(lambda rank: make_cluster(1).run(lambda inner: inner))
+
+
+def test_only_ranks_that_have_a_thread_run_and_the_times_of_others_are_noted() -> None:
+    cluster = make_cluster(4, threads=[2, 0])
+
+    def work(rank: int) -> int:
+        this_rank().charge_ps(10 * (rank + 1))
+        return rank
+
+    assert cluster.run(work) == [0, None, 2, None]
+    cluster.played[3] = (7, 5)
+
+    assert cluster.times_ps == (10, 0, 30, 7)
+    assert cluster.computed_ps == (10, 0, 30, 5)
+    assert [rank.rank for rank in cluster.ranks] == [0, 2]
+    assert cluster.thread_of(1) is None
+
+
+def test_a_rank_that_leaves_ends_its_thread_and_nothing_that_it_has_started() -> None:
+    cluster = make_cluster(2)
+    started: list[Any] = []
+
+    def work(rank: int) -> int:
+        me = this_rank()
+        if rank == 0:
+            started.append(after(me, 5, "value"))
+            me.leave()
+        assert me.wait(started[0], lambda: "what the other has started") == "value"
+        return me.now_ps()
+
+    assert cluster.run(work) == [None, 5]

@@ -20,7 +20,7 @@ def test_of_threads_that_can_go_on_the_one_with_the_lowest_time_goes_first_then_
 ) -> None:
     env = simpy.Environment(initial_time=0)
     scheduler = Scheduler(env, ())
-    turns = scheduler.make_turns([0] * len(sleeps))
+    turns = scheduler.make_turns(dict.fromkeys(range(len(sleeps)), 0))
     log: list[tuple[int, int]] = []
 
     def thread(turn: Turn) -> Callable[[], None]:
@@ -44,7 +44,7 @@ def test_of_threads_that_can_go_on_the_one_with_the_lowest_time_goes_first_then_
 
 def test_a_thread_that_raises_ends_the_run_and_those_that_wait_are_unwound() -> None:
     scheduler = Scheduler(simpy.Environment(initial_time=0), ())
-    first, second = scheduler.make_turns([0, 0])
+    first, second = scheduler.make_turns({0: 0, 1: 0})
     ends: list[type[BaseException]] = []
 
     def waits() -> None:
