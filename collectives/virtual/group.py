@@ -26,6 +26,9 @@ class RankThreads:
         rank_thread: this rank.
         options: as torch gives them to the creator of a backend.
         algorithm: the group's own choice; None means the run's.
+
+    Attributes:
+        ordinal: how many groups of the same members in the same order this rank had made before.
     """
 
     def __init__(self, rank_thread: RankThread, options: Any, algorithm: Choice | None) -> None:
@@ -35,6 +38,7 @@ class RankThreads:
         self.world = VirtualWorld.of(rank_thread.cluster)
         self.algorithm = algorithm or self.world.algorithm
         name = options.group_id
+        self.ordinal = self.world.partitions.join(rank_thread.rank, self.hosts)
         self.key = (name, self.hosts, self.world.count((name, self.hosts, rank_thread.rank)))
 
     def connect(self, algorithm: Choice | None, device: torch.device, timeout: float | None) -> Communicator:

@@ -13,6 +13,7 @@ from collectives.catalogue.selectors import Choice
 from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.virtual.batched_execution import BatchedExecutions
+from collectives.virtual.folding.partitions import Partitions
 from collectives.virtual.progress import RankProgress
 from sim.cluster import Surroundings
 from sim.scenario.rank_overhead import RankOverhead
@@ -37,6 +38,7 @@ class VirtualWorld:
         transport_model: how ranks complete the steps of collectives.
         rank_overhead: what ranks add to the time of the network, where no condition holds.
         progress: what each rank has in flight, where that goes on when the rank calls.
+        partitions: which process groups were made together.
     """
 
     algorithm: Choice
@@ -52,6 +54,7 @@ class VirtualWorld:
     transport_model: TransportModel = IDEAL
     rank_overhead: RankOverhead = field(default_factory=RankOverhead)
     progress: dict[int, RankProgress] = field(default_factory=dict)
+    partitions: Partitions = field(default_factory=Partitions)
 
     @staticmethod
     def of(cluster: Surroundings) -> VirtualWorld:

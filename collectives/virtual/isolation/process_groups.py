@@ -7,7 +7,7 @@ what torch does for some backends only it does for them: splitting a group, hook
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from collectives.virtual.group import RankThreads
 from collectives.virtual.isolation import refusals
 from collectives.virtual.isolation.patching import Replacement, replaced
 from collectives.virtual.store import VirtualStore
+from collectives.virtual.world import VirtualWorld
 from sim.cluster import Cluster
 
 _c10d: Any = torch.distributed.distributed_c10d
@@ -35,7 +36,7 @@ _c10d_core: Any = torch._C._distributed_c10d
 @contextlib.contextmanager
 def process_groups_on_rank_threads() -> Iterator[None]:
     """Let rank threads meet in a `VirtualStore` and make process groups of their own."""
-    rendezvous, split_group = _c10d.rendezvous, _c10d.split_group
+    rendezvous, split_group, new_group = _c10d.rendezvous, _c10d.split_group, _c10d._new_group_with_tag
 
     def meet(url: str, rank: int = -1, world_size: int = -1, **options: Any) -> Iterator[Any]:
         rank_thread = Cluster.current()
@@ -51,7 +52,12 @@ def process_groups_on_rank_threads() -> Iterator[None]:
             return split_group(parent_pg, split_ranks, *rest, **options)
         return _split(dist.get_process_group_ranks(parent_pg), split_ranks, *rest, **options)
 
+    def make(ranks: Any = None, *rest: Any, **options: Any) -> Any:
+        _announce(ranks, options)
+        return new_group(ranks, *rest, **options)
+
     changes: list[Replacement] = [
+        (_c10d, "_new_group_with_tag", make),
         (_c10d, "rendezvous", meet),
         *every_group_ours(BACKEND, lambda: Cluster.current() is not None, shows_name_asked_for=True),
         (_c10d, "split_group", split),
@@ -105,11 +111,22 @@ def _split(
     backend: Any = None,
 ) -> Any:
     """Return the new group of the part in which this rank is; ranks are numbered as within *hosts*."""
-    mine = dist.get_rank()
+    mine, own = dist.get_rank(), None
     for part in parts:
         ranks = [hosts[rank] for rank in part]
         if mine in ranks:
-            return dist.new_group(
+            own = dist.new_group(
                 ranks, timeout, backend, pg_options, use_local_synchronization=True, group_desc=group_desc
             )
-    return None
+        else:
+            _announce(ranks, {})
+    return own
+
+
+def _announce(ranks: Sequence[int] | None, options: Mapping[str, Any]) -> None:
+    """Note that this rank makes a group of *ranks*, or is told of one that others make."""
+    rank_thread = Cluster.current()
+    if rank_thread is not None:
+        hosts = range(rank_thread.cluster.topology.num_ranks) if ranks is None else ranks
+        ordered = sorted(hosts) if options.get("sort_ranks", True) else hosts
+        VirtualWorld.of(rank_thread.cluster).partitions.announce(rank_thread.rank, tuple(ordered))

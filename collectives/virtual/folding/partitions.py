@@ -1,0 +1,70 @@
+"""Partitions of ranks into process groups that were made together, such as those of one dimension of a mesh.
+
+A rank makes every group of a mesh, those it is not in, too; so one rank thread tells which groups there are.
+Where it calls a collective for ranks that do the same in groups of their own, the *sibling* of its group is
+meant: the group in the same partition that holds the other rank.
+
+A group joins the first partition of groups of its size in which none of its members is yet.  Groups of the
+same members in the same order are told apart by their ordinal, how many there were before, and a partition
+has groups of one ordinal only.  So it does not matter whether the groups of two partitions are made one
+partition after the other or by turns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TypeAlias
+
+Hosts: TypeAlias = tuple[int, ...]
+"""Members of a group by their numbers in the run, in the order of their numbers in the group."""
+
+
+class Partitions:
+    """The groups that the rank threads of one run have made or were told of."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[int, Hosts]] = Counter()
+        self._announced: dict[int, tuple[Hosts, int]] = {}
+        self._alike: dict[tuple[int, int], list[dict[int, Hosts]]] = {}  # by size and ordinal
+        self._of: dict[tuple[Hosts, int], dict[int, Hosts]] = {}
+
+    def announce(self, rank: int, hosts: Hosts) -> int:
+        """Note that *rank* makes, or is told of, a group of *hosts*; return the group's ordinal."""
+        ordinal = self._counts[rank, hosts]
+        self._counts[rank, hosts] += 1
+        self._announced[rank] = hosts, ordinal
+        if (hosts, ordinal) not in self._of:
+            self._of[hosts, ordinal] = self._placed(hosts, ordinal)
+        return ordinal
+
+    def join(self, rank: int, hosts: Hosts) -> int:
+        """Return the ordinal of the group of *hosts* that *rank* joins now, announced or not."""
+        announced = self._announced.pop(rank, None)
+        if announced is not None and announced[0] == hosts:
+            return announced[1]
+        ordinal = self.announce(rank, hosts)
+        del self._announced[rank]
+        return ordinal
+
+    def sibling(self, hosts: Hosts, ordinal: int, rank: int) -> Hosts | None:
+        """Return the group that holds *rank* and was made together with that of *hosts*; None if none does.
+
+        It has the same ordinal.  For a member of *hosts* it is *hosts*.
+        """
+        return self._of[hosts, ordinal].get(rank)
+
+    def partition(self, hosts: Hosts, ordinal: int) -> tuple[Hosts, ...]:
+        """Return the groups that were made together with that of *hosts*, and itself, in that order."""
+        return tuple(dict.fromkeys(self._of[hosts, ordinal].values()))
+
+    def _placed(self, hosts: Hosts, ordinal: int) -> dict[int, Hosts]:
+        """Put a new group into a partition; return that, as the group of each of its ranks."""
+        alike = self._alike.setdefault((len(hosts), ordinal), [])
+        for partition in alike:
+            if not any(host in partition for host in hosts):
+                break
+        else:
+            partition = {}
+            alike.append(partition)
+        partition.update(dict.fromkeys(hosts, hosts))
+        return partition
