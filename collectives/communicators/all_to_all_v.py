@@ -54,7 +54,7 @@ def all_to_all_v(
 
     starts = tuple(accumulate((*input_splits, *output_splits), initial=0))
     buffer = Buffer(Splits(starts, world_size, tensor.element_size()), tensor, output)
-    yield from execute(_among(agreed), buffer, transport, fingerprint)
+    yield from execute(among(agreed), buffer, transport, fingerprint)
 
     disagreements = []
     for peer in set(range(world_size)).difference(agreed):
@@ -71,7 +71,7 @@ def all_to_all_v(
         raise MismatchError(f"rank {rank}: {call}: {'; '.join(disagreements)}")
 
 
-def _among(peers: Collection[int]) -> Algorithm:
+def among(peers: Collection[int]) -> Algorithm:
     """Return an all-to-all with *peers* only: chunks are the parts to send, then those to receive."""
 
     def program(rank: int, world_size: int) -> Iterator[Step]:

@@ -31,6 +31,7 @@ from collectives.virtual.devices.mapping import Devices
 from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
 from collectives.virtual.diagnosis.verdict import Diagnosis
 from collectives.virtual.faults import Faults, VirtualCondition
+from collectives.virtual.group_calls.calls import GroupCalls
 from collectives.virtual.isolation.isolation import Isolation
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.iterations import Iterations
@@ -155,7 +156,7 @@ def run(
         trace=trace,
         conditions=checked.conditions,
     )
-    cluster.shared[VirtualWorld] = VirtualWorld(
+    world = cluster.shared[VirtualWorld] = VirtualWorld(
         algorithm,
         trace=trace,
         delay_ps=checked.delay_ps,
@@ -163,6 +164,16 @@ def run(
         transport_model=transport,
         rank_overhead=rank_overhead,
     )
+    world.group_calls = GroupCalls(
+        cluster.scenario,
+        cluster.network,
+        world.meeting_points,
+        rank_overhead,
+        transport,
+        checked.delay_ps,
+        checked.are_calm,
+    )
+    world.group_calls.siblings = world.partitions
     iterations = cluster.shared[Iterations] = Iterations(topology.num_ranks)
     if watch is not None:
         iterations.on_end(_watched_by(watch))

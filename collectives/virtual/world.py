@@ -14,6 +14,7 @@ from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.virtual.batched_execution import BatchedExecutions
 from collectives.virtual.folding.partitions import Partitions
+from collectives.virtual.group_calls.calls import GroupCalls
 from collectives.virtual.progress import RankProgress
 from sim.cluster import Surroundings
 from sim.scenario.rank_overhead import RankOverhead
@@ -39,6 +40,7 @@ class VirtualWorld:
         rank_overhead: what ranks add to the time of the network, where no condition holds.
         progress: what each rank has in flight, where that goes on when the rank calls.
         partitions: which process groups were made together.
+        group_calls: the calls of ranks on a GPU, timed by sizes alone.
     """
 
     algorithm: Choice
@@ -55,6 +57,7 @@ class VirtualWorld:
     rank_overhead: RankOverhead = field(default_factory=RankOverhead)
     progress: dict[int, RankProgress] = field(default_factory=dict)
     partitions: Partitions = field(default_factory=Partitions)
+    group_calls: GroupCalls = field(init=False)
 
     @staticmethod
     def of(cluster: Surroundings) -> VirtualWorld:

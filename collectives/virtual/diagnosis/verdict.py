@@ -50,7 +50,9 @@ class Diagnosis:
 
     def verdicts(self) -> Iterator[str]:
         """Yield, for every group in which ranks wait, whom they wait for in vain, and why."""
-        meeting_points = VirtualWorld.of(self.cluster).meeting_points
+        world = VirtualWorld.of(self.cluster)
+        world.group_calls.note_waiting()
+        meeting_points = world.meeting_points
         waiting = {
             key: meeting_point for key, meeting_point in meeting_points.items() if meeting_point.waiting
         }

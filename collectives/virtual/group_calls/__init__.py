@@ -1,0 +1,1 @@
+"""Timing of the calls of groups by sizes alone; open `calls` first."""

@@ -1,0 +1,113 @@
+"""Calls on a network: the messages of one call of one group, by sizes alone, row by row or rank by rank.
+
+The messages are those that rank threads with data would send, at the same times: row by row where rows
+follow the program and the transport model (`collectives.simulation.engines.row_execution`), else rank by
+rank (`collectives.simulation.engines.rank_by_rank`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from collectives.algorithms.direct import direct_all_to_all
+from collectives.communicators.all_to_all_v import among
+from collectives.execution.execute import execute
+from collectives.execution.transport import Execution
+from collectives.program.chunking import Buffer, Chunking, Splits
+from collectives.simulation.engines.meeting_point import MeetingPoint
+from collectives.simulation.engines.queues import Execution as ExecutionOfAll
+from collectives.simulation.engines.queues import matches_by_rows
+from collectives.simulation.engines.rank_by_rank import RankByRank
+from collectives.simulation.engines.row_execution import RowExecution, rows_follow
+from collectives.simulation.engines.simulated_port import SimulatedPort
+from collectives.virtual.group_calls.facts import CallFacts
+from sim.scenario.step_overheads import StepOverheads
+from sim.units import Int64Array
+
+SplitsOfRank = tuple[tuple[int, ...], tuple[int, ...]]
+"""Elements of each part that a rank receives, and of each that it sends."""
+
+_SIZE_NBYTES = 8  # of a number by which ranks tell each other the sizes of parts
+
+
+def execution_on(
+    meeting_point: MeetingPoint,
+    facts: CallFacts,
+    overheads: StepOverheads | None,
+    finished: Callable[[Int64Array], None],
+    splits: Sequence[SplitsOfRank | None],
+) -> ExecutionOfAll:
+    """Return what sends the messages of a call on the network of *meeting_point*.
+
+    Args:
+        meeting_point: of the group.
+        facts: of the call.
+        overheads: what ranks add to the time of the network, if anything.
+        finished: called with ranks of the group that are through, once for each.
+        splits: of each rank of the group, once it has begun, where parts are of any size.
+    """
+    fingerprint, num_ranks = facts.call.fingerprint(), len(meeting_point.hosts)
+    if facts.splits is not None:
+        return _PartsByRank(meeting_point, facts, overheads, fingerprint, finished, splits)
+
+    algorithm, chunking = facts.algorithm, facts.chunking
+    by_rows = (
+        meeting_point.is_calm
+        and rows_follow(meeting_point.transport_model, meeting_point.rank_overhead)
+        and matches_by_rows(algorithm, num_ranks, chunking)
+    )
+    if by_rows:
+        hosts = np.array(meeting_point.hosts)
+        return RowExecution(meeting_point.network, hosts, algorithm, chunking, overheads, finished)
+    return RankByRank(meeting_point, algorithm, chunking, overheads, fingerprint, finished)
+
+
+class _PartsByRank:
+    """An all-to-all of parts of any size, as `collectives.communicators.all_to_all_v`: sizes, then parts."""
+
+    def __init__(
+        self,
+        meeting_point: MeetingPoint,
+        facts: CallFacts,
+        overheads: StepOverheads | None,
+        fingerprint: int,
+        finished: Callable[[Int64Array], None],
+        splits: Sequence[SplitsOfRank | None],
+    ) -> None:
+        self._meeting_point = meeting_point
+        self._facts = facts
+        self._overheads = overheads
+        self._fingerprint = fingerprint
+        self._finished = finished
+        self._splits = splits
+
+    def begin(self, ranks: Int64Array) -> None:
+        """Let *ranks* start now."""
+        for rank in ranks.tolist():
+            self._meeting_point.network.env.process(self._run(rank))
+
+    def _run(self, rank: int) -> Execution:
+        num_ranks = len(self._meeting_point.hosts)
+        port = SimulatedPort(self._meeting_point, rank)
+        port.begin(str(self._facts.call), self._overheads)
+        told = Buffer(Chunking.of(direct_all_to_all, num_ranks, 2 * num_ranks, _SIZE_NBYTES))
+        yield from execute(direct_all_to_all, told, port, self._fingerprint)
+
+        received, sent = self._of(rank)
+        agreed = [
+            peer
+            for peer in range(num_ranks)
+            if (received[peer], sent[peer]) == (self._of(peer)[1][rank], self._of(peer)[0][rank])
+        ]
+        starts = tuple(accumulate((*sent, *received), initial=0))
+        parts = Buffer(Splits(starts, num_ranks, self._facts.chunking.itemsize))
+        yield from execute(among(agreed), parts, port, self._fingerprint)
+        self._finished(np.array([rank]))
+
+    def _of(self, rank: int) -> SplitsOfRank:
+        splits = self._splits[rank]
+        assert splits is not None, "sizes arrive from ranks that have begun"
+        return splits
