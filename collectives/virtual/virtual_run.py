@@ -36,6 +36,7 @@ from collectives.virtual.isolation.isolation import Isolation
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.report import VirtualReport
+from collectives.virtual.streams.gpus import on_gpu
 from collectives.virtual.task import FunctionOrScript, Task
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import Cluster, RankThread
@@ -231,7 +232,7 @@ def _run_rank(task: Task, rank: int, model: ComputeModel, devices: Devices) -> A
 
     devices.enter(rank_thread)
     try:
-        with model.on_rank(rank_thread):
+        with on_gpu(rank_thread, model), model.on_rank(rank_thread):
             return task.run(rank)
     finally:
         devices.leave()

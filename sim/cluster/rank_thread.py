@@ -39,6 +39,7 @@ class RankThread:
         has_left: whether its thread is over although the rank goes on, as others do the same.
         on_death: called when it is killed, so that nothing goes on in its name.
         meter: returns what it has computed since it was last asked, in picoseconds, if that is measured.
+        before_waiting: called before it waits for anything, if given; it may advance what waits for it.
         must_be_charged: computation takes only the time that is charged for it.
     """
 
@@ -61,6 +62,7 @@ class RankThread:
         self.is_dead = self.has_left = False
         self.on_death: list[Callable[[], None]] = []
         self.meter: Callable[[], int] | None = None
+        self.before_waiting: Callable[[], None] | None = None
         self._turn = turn
         self._failures = failures
         self._slowness = slowness
@@ -114,6 +116,10 @@ class RankThread:
             self.die()
         self._turn.now_ps += duration_ps
         self.computed_ps += duration_ps
+
+    def stand_at(self, time_ps: int) -> None:
+        """Let its local time be *time_ps*, which somebody else keeps, if that is later."""
+        self._turn.now_ps = max(self._turn.now_ps, time_ps)
 
     def die_at(self, time_ps: int) -> None:
         """Engine: have this rank killed at *time_ps*, or at once if that is over."""
@@ -259,6 +265,8 @@ class RankThread:
 
     def _block(self, waits_for: Callable[[], str]) -> None:
         """Hand control to the engine until `_wake`."""
+        if self.before_waiting is not None:
+            self.before_waiting()
         began_ps = self._turn.now_ps
         self._turn.wait(waits_for)
         self.waited_ps += max(0, self._turn.now_ps - began_ps)

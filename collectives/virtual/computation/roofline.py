@@ -38,6 +38,7 @@ from collectives.virtual.computation.kernels import axes_of, kernel_of
 from collectives.virtual.computation.operations import Operation
 from collectives.virtual.computation.rank_hooks import RankHooks
 from collectives.virtual.notices import Notices
+from collectives.virtual.streams.gpu import current_gpu
 from sim.cluster import RankThread
 from sim.files.device_file import load_device
 from sim.hardware import Device
@@ -185,6 +186,11 @@ class _Charging(TorchDispatchMode):
         self.totals.flops += flops
         self.totals.nbytes += nbytes
 
+        gpu = current_gpu()
+        if gpu is not None:
+            gpu.part = self._pass()
+            gpu.launch(func.overloadpacket.__name__, duration_ps)
+            return
         began_ps = self.rank_thread.now_ps()
         self.rank_thread.compute(duration_ps)
         if self.rank_thread.cluster.trace is not None:

@@ -1,0 +1,251 @@
+"""GPU of a rank thread: what the thread issues goes into its score, and players play it in virtual time.
+
+The thread goes on without waiting for virtual time.  It is held up only where it reads a clock whose time is
+not known yet, where a mark is to be reached (so no thread runs an iteration ahead of the engine), and at its
+end.  The engine never passes the host's time of a thread that can still write, but where a thread waits for
+another's data; what it writes too late begins when the engine is there, and a notice says so.
+
+    gpu           one for each rank thread (open first)
+    score         what the host issues, in order
+    player        its times, for one or several ranks
+    players       those of one score, which part where a call ends at different times
+    played        what is known afterwards
+    stream_api    streams and events as torch has them
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from fractions import Fraction
+
+import simpy
+
+from collectives.virtual.streams.played import Played
+from collectives.virtual.streams.player import Player, Rates
+from collectives.virtual.streams.players import Players, first_host
+from collectives.virtual.streams.score import (
+    DEFAULT_STREAM,
+    Call,
+    GroupCall,
+    HostWait,
+    HostWork,
+    Launch,
+    Mark,
+    Record,
+    Score,
+    StreamWait,
+)
+from collectives.virtual.streams.spans import Spans
+from collectives.virtual.streams.stream_api import DeviceEvent, DeviceStream
+from sim.cluster import RankThread
+from sim.hardware import Device
+
+_current = threading.local()
+
+
+class Gpu:
+    """The GPU of one rank thread.
+
+    Args:
+        rank_thread: the rank.
+        device: what it computes on.
+        ranks: that the thread stands for, its own first; by default its own alone.
+
+    Attributes:
+        rank_thread: the rank.
+        device: what it computes on.
+        score: what the thread has issued.
+        players: of the score.
+        default: the default stream, on which a model computes.
+        current: the stream on which the thread issues now.
+        live_events: numbers of events that can still be waited for.
+        part: of the iteration that the thread is in, for the trace.
+    """
+
+    def __init__(self, rank_thread: RankThread, device: Device, ranks: Sequence[int] | None = None) -> None:
+        self.rank_thread = rank_thread
+        self.device = device
+        self.score = Score()
+        self.live_events: set[int] = set()
+        self.part = ""
+        self.default = self.current = DeviceStream(self, DEFAULT_STREAM)
+        self._tracks: dict[int, str] = {DEFAULT_STREAM: "compute"}
+        self._lanes: dict[Hashable, int] = {}
+        self._num_streams = 1
+        self._num_events = 0
+        self._num_marks = 0
+
+        cluster, rank = rank_thread.cluster, rank_thread.rank
+        spans = None if cluster.trace is None else Spans(cluster.trace, rank, self._tracks)
+        self.players = Players(
+            cluster.env,
+            self.score,
+            (rank,) if ranks is None else ranks,
+            _rates(device, cluster.scenario.factors.get(rank)),
+            rank_thread.now_ps(),
+            spans,
+        )
+        rank_thread.on_death.append(lambda: self.players.stop(rank))
+        rank_thread.before_waiting = self.players.play
+
+    def enter(self) -> None:
+        """Make this the GPU of this thread."""
+        _current.gpu = self
+
+    @staticmethod
+    def leave() -> None:
+        """Leave this thread without a GPU."""
+        _current.gpu = None
+
+    def launch(
+        self, name: str, duration_ps: int, kind: str = "kernel", stream: DeviceStream | None = None
+    ) -> None:
+        """Launch a kernel, or with *kind* ``copy`` a copy, on *stream*, or on the current one."""
+        number = (stream or self.current).number
+        self.score.items.append(Launch(number, duration_ps, name, kind, self.part))
+
+    def host_work(self, name: str, duration_ps: int) -> None:
+        """Let the host itself work for so long."""
+        self.score.items.append(HostWork(duration_ps, name))
+
+    def host_wait(self, what: DeviceEvent | DeviceStream, why: str) -> None:
+        """Let the host wait for an event, or for all that has been issued on a stream."""
+        number = self.record(what) if isinstance(what, DeviceStream) else what.number
+        if number is not None:
+            self.score.items.append(HostWait(number, why))
+
+    def synchronize(self, why: str = "the device") -> None:
+        """Let the host wait for all that has been issued on any stream."""
+        for number in range(self._num_streams):
+            self.score.items.append(Record(number, self._new_event()))
+            self.score.items.append(HostWait(self._num_events, why))
+
+    def record(self, stream: DeviceStream) -> int:
+        """Return the number of a new event: all is done that has been issued on *stream*."""
+        event = self._new_event()
+        self.score.items.append(Record(stream.number, event))
+        return event
+
+    def stream_wait(self, stream: DeviceStream, event: int) -> None:
+        """Let what comes on *stream* begin after *event*."""
+        self.score.items.append(StreamWait(stream.number, event))
+
+    def new_stream(self, priority: int = 0) -> DeviceStream:
+        """Return a stream on which nothing has been issued."""
+        stream = DeviceStream(self, self._num_streams, priority)
+        self._num_streams += 1
+        return stream
+
+    def call(self, lane: Hashable, call: GroupCall, name: str, group: str) -> DeviceEvent:
+        """Issue a collective or message on the communication stream of *lane*, after the current stream.
+
+        Args:
+            lane: of calls that go in order.
+            call: the instance that all members share.
+            name: of the collective.
+            group: in words.
+
+        Returns:
+            The event of its end.
+        """
+        if lane not in self._lanes:
+            self._lanes[lane] = self._num_streams
+            self._tracks[self._num_streams] = f"communication {group}".rstrip()
+            self._num_streams += 1
+        stream = DeviceStream(self, self._lanes[lane])
+        self.stream_wait(stream, self.record(self.current))
+        self.score.items.append(Call(stream.number, call, name, group))
+        return stream.record_event()
+
+    def mark(self, name: str) -> int:
+        """Mark this place of the score; return its number among `Played.marks`."""
+        self.score.items.append(Mark(name, frozenset(self.live_events)))
+        self._num_marks += 1
+        return self._num_marks - 1
+
+    def now_ps(self) -> int:
+        """Return the host's time, once that is known."""
+        self.players.play()
+        self._until(lambda: self._own.is_dry)
+        return self._own.host_ps
+
+    def time_of(self, event: int) -> int:
+        """Return when *event* happens, once that is known."""
+        self.players.play()
+        self._until(lambda: self._own.time_of(event) is not None)
+        time_ps = self._own.time_of(event)
+        assert time_ps is not None
+        return time_ps
+
+    def has_happened(self, event: int) -> bool:
+        """Return whether *event* has happened at the host's time."""
+        now_ps = self.now_ps()
+        if self._own.time_of(event) is None:
+            self._reach(now_ps)
+        time_ps = self._own.time_of(event)
+        return time_ps is not None and time_ps <= now_ps
+
+    def flush(self) -> None:
+        """Let the engine come to the host's time: of several players, to that of the first to be here."""
+        self.players.play()
+        env = self.rank_thread.cluster.env
+        reached = first_host(self.players, env)
+        self.rank_thread.wait(reached, self._describe)
+
+    def finish(self) -> Played:
+        """Wait until all is done; return what is known of this rank, whose thread is then at its end."""
+        self.synchronize()
+        self.score.closed = True
+        self.players.play()
+        self._until(lambda: self.players.are_through)
+        played = self._own.played
+        assert played.end_ps is not None
+        self.rank_thread.stand_at(played.end_ps)
+        return played
+
+    @property
+    def _own(self) -> Player:
+        """The player of this rank; another one once players have parted."""
+        return self.players.of(self.rank_thread.rank)
+
+    def _new_event(self) -> int:
+        self._num_events += 1
+        return self._num_events
+
+    def _until(self, is_known: Callable[[], bool]) -> None:
+        """Hold up the thread until something is known."""
+        if is_known():
+            return
+        known = simpy.Event(self.rank_thread.cluster.env)
+
+        def look() -> bool:
+            if not known.triggered and is_known():
+                known.succeed()
+            return known.triggered
+
+        self.players.listen(look)
+        self.rank_thread.wait(known, self._describe)
+
+    def _reach(self, time_ps: int) -> None:
+        """Hold up the thread until the engine is at *time_ps*."""
+        env = self.rank_thread.cluster.env
+        if time_ps >= env.now:
+            self.rank_thread.stand_at(time_ps)
+            self.rank_thread.poll(env.event())
+
+    def _describe(self) -> str:
+        return self._own.describe()
+
+
+def current_gpu() -> Gpu | None:
+    """Return the GPU of the rank whose thread this is; None where there is none."""
+    return getattr(_current, "gpu", None)
+
+
+def _rates(device: Device, slowness: Fraction | None) -> Rates:
+    return Rates(
+        getattr(device, "host_overhead_ps", 0),
+        slowness,
+        Fraction(getattr(device, "communication_share", 0)).limit_denominator(1000),
+    )

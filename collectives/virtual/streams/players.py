@@ -1,0 +1,144 @@
+"""Players of one score: they begin calls together, and part where a call ends at different times for them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+import simpy
+
+from collectives.virtual.streams.player import Player, Rates
+from collectives.virtual.streams.score import Call, Score
+from collectives.virtual.streams.spans import Spans
+from collectives.virtual.streams.timers import ENDS, HOSTS, at
+
+_MANY = 4096
+"""Items of a score that are dropped together."""
+
+
+class Players:
+    """All players of the score of one thread; at first one for all ranks that it stands for.
+
+    Args:
+        env: the engine.
+        score: that the thread writes.
+        ranks: that the thread stands for.
+        rates: of the device.
+        start_ps: when the hosts begin.
+        spans: get what is shown of the first of *ranks*, if anything.
+    """
+
+    def __init__(
+        self,
+        env: simpy.Environment,
+        score: Score,
+        ranks: Sequence[int],
+        rates: Rates,
+        start_ps: int = 0,
+        spans: Spans | None = None,
+    ) -> None:
+        self._env = env
+        self._score = score
+        first = Player(env, score, ranks, rates, start_ps, self, spans)
+        self._players = [first]
+        self._of_rank = dict.fromkeys(first.ranks, first)
+        self._through: defaultdict[int, list[int]] = defaultdict(list)
+        self._listeners: list[Callable[[], bool]] = []
+
+    def __iter__(self) -> Iterator[Player]:
+        return iter(self._players)
+
+    def of(self, rank: int) -> Player:
+        """Return the player of *rank*."""
+        return self._of_rank[rank]
+
+    @property
+    def are_through(self) -> bool:
+        """Whether all that will be written is played."""
+        return all(player.is_through for player in self._players)
+
+    def play(self) -> None:
+        """Play as far as can be known now."""
+        for player in self._players:
+            player.play()
+        self._tell()
+
+    def stop(self, rank: int) -> None:
+        """Play no more for *rank*, which is dead."""
+        player = self._of_rank[rank]
+        if len(player.ranks) > 1:
+            player = self._part(player, [rank])
+        player.stop()
+        self._tell()
+
+    def listen(self, listener: Callable[[], bool]) -> None:
+        """Engine: call *listener* whenever something is known that was not, until it returns True."""
+        self._listeners.append(listener)
+
+    def begin(self, player: Player, position: int, call: Call) -> None:
+        """Engine: the ranks of *player* come to *call*, which stands at *position* of the score, now."""
+        call.call.begin(player.ranks, partial(self._note_through, position))
+
+    def _note_through(self, position: int, ranks: Sequence[int]) -> None:
+        """Engine: *ranks* are through the call at *position*; go on at the end of this instant."""
+        if not self._through:
+            at(self._env, int(self._env.now), self._go_on, ENDS)
+        for rank in ranks:
+            self._through[int(rank)].append(position)
+
+    def _go_on(self) -> None:
+        """Let the ranks go on that are through something at this instant."""
+        ended, self._through = self._through, defaultdict(list)
+        by_player: defaultdict[Player, dict[tuple[int, ...], list[int]]] = defaultdict(dict)
+        for player in {id(self._of_rank[rank]): self._of_rank[rank] for rank in ended}.values():
+            for rank in player.ranks:
+                positions = tuple(sorted(ended.get(rank, ())))
+                by_player[player].setdefault(positions, []).append(rank)
+
+        for player, alike in by_player.items():
+            going_on: list[tuple[Player, tuple[int, ...]]] = []
+            for number, (positions, ranks) in enumerate(alike.items()):
+                going_on.append((player if number == 0 else self._part(player, ranks), positions))
+            for each, positions in going_on:
+                for position in positions:
+                    each.end(position)
+                each.play()
+        self._drop()
+        self._tell()
+
+    def _part(self, player: Player, ranks: Sequence[int]) -> Player:
+        other = player.split(ranks)
+        self._players.append(other)
+        self._of_rank.update(dict.fromkeys(other.ranks, other))
+        return other
+
+    def _drop(self) -> None:
+        """Forget of the score what all have issued."""
+        until = min(player.position for player in self._players)
+        if until - self._score.dropped >= _MANY:
+            self._score.drop(until)
+
+    def _tell(self) -> None:
+        self._listeners = [listener for listener in self._listeners if not listener()]
+
+
+def first_host(players: Players, env: simpy.Environment) -> simpy.Event:
+    """Return an event that fires at the time of the first host that has issued the whole score."""
+    reached = simpy.Event(env)
+    seen: set[int] = set()
+
+    def look() -> bool:
+        for player in players:
+            if player.is_dry and id(player) not in seen:
+                seen.add(id(player))
+                at(env, player.host_ps, reach, HOSTS)
+        return reached.triggered
+
+    def reach() -> None:
+        if not reached.triggered:
+            reached.succeed()
+
+    players.listen(look)
+    look()
+    return reached

@@ -1,0 +1,135 @@
+"""Score of a rank: what its host issues, in order.
+
+A rank thread on a GPU does not live in virtual time, it writes a score.  A player
+(`collectives.virtual.streams.player`) plays it for one rank, or for several that do the same.  Streams and
+events are numbers that the thread gives; stream 0 is the default one, on which models compute.  An event has
+a new number each time it is recorded, so waiting for it means its latest record, as in CUDA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+DEFAULT_STREAM = 0
+
+
+class GroupCall(Protocol):
+    """A collective, or a message, of a group: everybody who takes part begins it, and is through once."""
+
+    def begin(self, ranks: Sequence[int], through: Callable[[Sequence[int]], None]) -> None:
+        """Engine: *ranks* come to this call now.
+
+        *through* is called in the engine with those that are through, at that instant, once for each rank.
+        """
+
+
+@dataclass(slots=True)
+class Launch:
+    """A kernel, or a copy, on a stream; costs the host a launch.
+
+    Attributes:
+        stream: on which it runs.
+        duration_ps: how long, alone on the device.
+        name: of the kernel.
+        kind: ``kernel`` or ``copy``.
+        part: of the iteration, such as ``forward``; "" where nobody asks.
+    """
+
+    stream: int
+    duration_ps: int
+    name: str
+    kind: str = "kernel"
+    part: str = ""
+
+
+@dataclass(slots=True)
+class HostWork:
+    """The host's own time, such as that of a data pipeline."""
+
+    duration_ps: int
+    name: str
+
+
+@dataclass(slots=True)
+class Record:
+    """*event* happens when the stream has done all that was issued on it before."""
+
+    stream: int
+    event: int
+
+
+@dataclass(slots=True)
+class StreamWait:
+    """The stream goes on when *event* has happened; the host does not wait."""
+
+    stream: int
+    event: int
+
+
+@dataclass(slots=True)
+class HostWait:
+    """The host goes on when *event* has happened; *name* says why it waits."""
+
+    event: int
+    name: str
+
+
+@dataclass(slots=True)
+class Call:
+    """A collective or message on its communication stream, which it holds until the rank is through.
+
+    Attributes:
+        stream: the communication stream.
+        call: the instance that all members share.
+        name: of the collective.
+        group: in words.
+    """
+
+    stream: int
+    call: GroupCall
+    name: str
+    group: str
+
+
+@dataclass(slots=True)
+class Mark:
+    """A place in the score whose times are wanted, such as the end of an iteration.
+
+    Attributes:
+        name: of what is marked.
+        live: events that can still be waited for; of the others nothing is kept.
+    """
+
+    name: str
+    live: frozenset[int] = frozenset()
+
+
+Item: TypeAlias = Launch | HostWork | Record | StreamWait | HostWait | Call | Mark
+
+
+@dataclass
+class Score:
+    """What a host has issued so far.
+
+    Attributes:
+        items: in order; those that all players have played are dropped.
+        dropped: how many.
+        closed: whether nothing will be added.
+    """
+
+    items: list[Item] = field(default_factory=list)
+    dropped: int = 0
+    closed: bool = False
+
+    def __len__(self) -> int:
+        return self.dropped + len(self.items)
+
+    def __getitem__(self, position: int) -> Item:
+        return self.items[position - self.dropped]
+
+    def drop(self, until: int) -> None:
+        """Forget what stands before position *until*."""
+        del self.items[: until - self.dropped]
+        self.dropped = until

@@ -1,0 +1,69 @@
+"""Spans of a player in a trace: the host, the compute stream, other streams, communication.
+
+What follows at once under one name is one span, on the host's track and on those of kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from collectives.virtual.streams.score import DEFAULT_STREAM, Call, HostWait, Item, Launch
+from sim.trace import Trace
+
+HOST = "host"
+
+
+class Spans:
+    """What is shown of one rank.
+
+    Args:
+        trace: where it is shown.
+        rank: whose it is.
+        tracks: names of streams.
+    """
+
+    def __init__(self, trace: Trace, rank: int, tracks: Mapping[int, str]) -> None:
+        self._trace = trace
+        self._rank = rank
+        self._tracks = tracks
+        self._latest: dict[str, tuple[str, int, int]] = {}
+
+    def host(self, item: Item, began_ps: int, ended_ps: int) -> None:
+        """Show what the host has done for *item*."""
+        if isinstance(item, HostWait):
+            self._extend(HOST, f"waits: {item.name}", began_ps, ended_ps)
+        else:
+            self._extend(HOST, "launches" if isinstance(item, Launch | Call) else "works", began_ps, ended_ps)
+
+    def kernel(self, item: Launch, began_ps: int, ended_ps: int) -> None:
+        """Show a kernel, or a copy; on the compute stream by the part of the iteration."""
+        if item.stream == DEFAULT_STREAM and item.kind == "kernel":
+            self._extend("compute", item.part or item.name, began_ps, ended_ps)
+        else:
+            self._extend(self._track(item.stream), item.name, began_ps, ended_ps)
+
+    def call(self, call: Call, began_ps: int, ended_ps: int) -> None:
+        """Show a call."""
+        self._trace.span(self._rank, self._track(call.stream), str(call.name), began_ps, ended_ps)
+
+    def close(self) -> None:
+        """Show what has not been shown yet."""
+        for track in tuple(self._latest):
+            self._show(track)
+
+    def _track(self, stream: int) -> str:
+        return self._tracks.get(stream, "compute" if stream == DEFAULT_STREAM else f"stream {stream}")
+
+    def _extend(self, track: str, name: str, began_ps: int, ended_ps: int) -> None:
+        latest = self._latest.get(track)
+        if latest is not None and latest[0] == name and latest[2] == began_ps:
+            self._latest[track] = name, latest[1], ended_ps
+            return
+        self._show(track)
+        self._latest[track] = name, began_ps, ended_ps
+
+    def _show(self, track: str) -> None:
+        latest = self._latest.pop(track, None)
+        if latest is not None and latest[2] > latest[1]:
+            name, began_ps, ended_ps = latest
+            self._trace.span(self._rank, track, name, began_ps, ended_ps)
