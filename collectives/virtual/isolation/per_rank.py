@@ -158,7 +158,30 @@ def torch_globals(ranks: Sequence[int]) -> list[PerRank]:
         attribute(ranks, warnings, "filters", lambda rank: list(warnings.filters)),
         PerRank(ranks, torch.get_default_dtype, torch.set_default_dtype, lambda rank: dtype),
         PerRank(ranks, _get_mode_flags, _set_mode_flags, lambda rank: {}),
+        PerRank(ranks, _get_handlers, _set_handlers, lambda rank: None),
     ]
+
+
+def _dtensor_dispatcher() -> Any:
+    """Return what finds operations of DTensors, or None where nobody has imported them, which takes long."""
+    module = sys.modules.get("torch.distributed.tensor._api")
+    return module and getattr(getattr(module, "DTensor", None), "_op_dispatcher", None)
+
+
+def _get_handlers() -> dict[Any, Any] | None:
+    """Return the operations that DTensors handle themselves: ``loss_parallel`` adds some while it lasts."""
+    return getattr(_dtensor_dispatcher(), "_custom_op_handlers", None)
+
+
+def _set_handlers(handlers: dict[Any, Any] | None) -> None:
+    dispatcher = _dtensor_dispatcher()
+    if dispatcher is None:
+        return
+    if handlers is None:
+        loss = sys.modules.get("torch.distributed.tensor.parallel.loss")
+        of_loss = loss.customized_loss_ops if loss else {}
+        handlers = {op: fn for op, fn in dispatcher._custom_op_handlers.items() if op not in of_loss}
+    dispatcher._custom_op_handlers = handlers
 
 
 _MODE_FLAGS = [
