@@ -43,6 +43,7 @@ class RankThreads:
 
     def connect(self, algorithm: Choice | None, device: torch.device, timeout: float | None) -> Communicator:
         """Return a new communicator over the simulated network; its time-out is the deadlock."""
+        self.world.classes.check_group(self.hosts, self.ordinal, self.rank_thread.rank)
         chosen = algorithm or self.algorithm
         model = self.world.transport_model
         key = (self.key, self.world.count((self.key, self.rank)))

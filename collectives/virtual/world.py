@@ -13,6 +13,7 @@ from collectives.catalogue.selectors import Choice
 from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.virtual.batched_execution import BatchedExecutions
+from collectives.virtual.folding.classes import Classes
 from collectives.virtual.folding.partitions import Partitions
 from collectives.virtual.group_calls.calls import GroupCalls
 from collectives.virtual.progress import RankProgress
@@ -39,7 +40,7 @@ class VirtualWorld:
         transport_model: how ranks complete the steps of collectives.
         rank_overhead: what ranks add to the time of the network, where no condition holds.
         progress: what each rank has in flight, where that goes on when the rank calls.
-        partitions: which process groups were made together.
+        classes: ranks that do the same, for which one thread speaks.
         group_calls: the calls of ranks on a GPU, timed by sizes alone.
     """
 
@@ -56,7 +57,7 @@ class VirtualWorld:
     transport_model: TransportModel = IDEAL
     rank_overhead: RankOverhead = field(default_factory=RankOverhead)
     progress: dict[int, RankProgress] = field(default_factory=dict)
-    partitions: Partitions = field(default_factory=Partitions)
+    classes: Classes = field(default_factory=Classes)
     group_calls: GroupCalls = field(init=False)
 
     @staticmethod
@@ -64,6 +65,11 @@ class VirtualWorld:
         """Return the world of *cluster*, in which `collectives.virtual.run` put it."""
         world: VirtualWorld = cluster.shared[VirtualWorld]
         return world
+
+    @property
+    def partitions(self) -> Partitions:
+        """Which process groups were made together."""
+        return self.classes.partitions
 
     def count(self, key: Hashable) -> int:
         """Return how often *key* has been counted before; so ranks number what they make alike."""

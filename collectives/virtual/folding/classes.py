@@ -1,0 +1,142 @@
+"""Classes of ranks that do the same: one thread says what all ranks of a class do.
+
+Until it is known that a class is one, two of its ranks have a thread, the first and the *probe*, the last;
+the first speaks for all others.  Then the probe's thread ends, and the first speaks for it, too.
+
+What the first calls in a group means, for each of the others, the group made together with it that holds
+that rank.  Where there is none, or where a message is sent and the others have other numbers within their
+groups, so that other peers are meant, the ranks do not do the same: `MembersDiffer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+
+from collectives.execution.blame import spell_ranks
+from collectives.virtual.folding.partitions import Hosts, Partitions
+
+
+class MembersDiffer(BaseException):
+    """Ranks of one class do not do the same; a run begins anew with classes that are smaller.
+
+    Not an `Exception`, so that a script's ``except Exception`` does not swallow it.
+
+    Args:
+        why: in words.
+        key: what tells ranks apart that cannot be in one class.
+    """
+
+    def __init__(self, why: str, key: Callable[[int], Hashable]) -> None:
+        super().__init__(why)
+        self.key = key
+
+
+class RankClass:
+    """Ranks that are taken to do the same.
+
+    Args:
+        ranks: in order, at least one.
+        probe: whether the last of them has a thread, too, until it is known to do the same.
+
+    Attributes:
+        ranks: in order.
+        first: the one that speaks for the others.
+        probe: the other that has a thread; None: only the first has.
+    """
+
+    def __init__(self, ranks: Sequence[int], probe: bool = False) -> None:
+        self.ranks = tuple(ranks)
+        self.first = self.ranks[0]
+        self.probe = self.ranks[-1] if probe and len(self.ranks) > 1 else None
+        self._without_probe = self.ranks if self.probe is None else self.ranks[:-1]
+
+    def members(self, rank: int) -> tuple[int, ...]:
+        """Return the ranks for which the thread of *rank* speaks, its own first."""
+        return (rank,) if rank == self.probe else self._without_probe
+
+    def merge(self) -> None:
+        """Let the first speak for the probe, too."""
+        self.probe, self._without_probe = None, self.ranks
+
+    def __str__(self) -> str:
+        return f"{spell_ranks(self.ranks)} as rank {self.first}"
+
+
+class Classes:
+    """Classes of the ranks of one run; ranks in none are by themselves.
+
+    Args:
+        folded: the classes.
+
+    Attributes:
+        folded: the classes.
+        partitions: which process groups were made together.
+    """
+
+    def __init__(self, folded: Sequence[RankClass] = ()) -> None:
+        self.folded = tuple(folded)
+        self.partitions = Partitions()
+        self._of = {rank: own for own in self.folded for rank in own.ranks}
+        self._checked: set[Hashable] = set()
+
+    def of(self, rank: int) -> RankClass | None:
+        """Return the class of *rank*; None if it is by itself."""
+        return self._of.get(rank)
+
+    def threads(self, num_ranks: int) -> Iterator[int]:
+        """Yield the ranks that have a thread at the start, in order."""
+        for rank in range(num_ranks):
+            own = self._of.get(rank)
+            if own is None or rank in (own.first, own.probe):
+                yield rank
+
+    def representative(self, rank: int) -> int:
+        """Return the rank whose thread speaks for *rank*, now."""
+        own = self._of.get(rank)
+        return rank if own is None or rank == own.probe else own.first
+
+    def members(self, rank: int) -> tuple[int, ...]:
+        """Return the ranks for which the thread of *rank* speaks now, its own first."""
+        own = self._of.get(rank)
+        return (rank,) if own is None else own.members(rank)
+
+    def check_group(self, hosts: Hosts, ordinal: int, rank: int) -> None:
+        """Check that every rank that does as *rank* is in a group made together with that of *hosts*.
+
+        Raises:
+            MembersDiffer: one is in none.
+        """
+        self._check(hosts, ordinal, rank, "calls", self._is_in)
+
+    def check_message(self, hosts: Hosts, ordinal: int, rank: int) -> None:
+        """Check that every rank that does as *rank* has the same number within its group of messages.
+
+        Raises:
+            MembersDiffer: one has another number, so that it sends to another peer.
+        """
+        self._check(hosts, ordinal, rank, "messages", self._number)
+
+    def _check(
+        self,
+        hosts: Hosts,
+        ordinal: int,
+        rank: int,
+        what: str,
+        key: Callable[[Hosts, int, int], Hashable],
+    ) -> None:
+        own = self._of.get(rank)
+        if own is None or (own.first, hosts, ordinal, what) in self._checked:
+            return
+        if any(key(hosts, ordinal, other) != key(hosts, ordinal, rank) for other in own.ranks):
+            raise MembersDiffer(
+                f"{spell_ranks(own.ranks)}: {what} in the group of {spell_ranks(hosts)}",
+                lambda other: key(hosts, ordinal, other),
+            )
+        self._checked.add((own.first, hosts, ordinal, what))
+
+    def _is_in(self, hosts: Hosts, ordinal: int, rank: int) -> bool:
+        return self.partitions.sibling(hosts, ordinal, rank) is not None
+
+    def _number(self, hosts: Hosts, ordinal: int, rank: int) -> int | None:
+        own = self.partitions.sibling(hosts, ordinal, rank)
+        return None if own is None else own.index(rank)

@@ -1,0 +1,50 @@
+"""Classes of ranks: who speaks for whom, and which calls no class can make."""
+
+from __future__ import annotations
+
+import pytest
+
+from collectives.virtual.folding.classes import Classes, MembersDiffer, RankClass
+
+
+def test_ranks_in_no_class_speak_for_themselves() -> None:
+    classes = Classes()
+
+    assert (classes.representative(7), classes.members(7)) == (7, (7,))
+    assert list(classes.threads(3)) == [0, 1, 2]
+
+
+def test_a_probe_speaks_for_itself_until_it_is_merged() -> None:
+    classes = Classes([RankClass((1, 2, 3, 4), probe=True)])
+
+    assert list(classes.threads(6)) == [0, 1, 4, 5]
+    assert (classes.members(1), classes.members(4)) == ((1, 2, 3), (4,))
+    assert [classes.representative(rank) for rank in range(6)] == [0, 1, 1, 1, 4, 5]
+
+    classes.folded[0].merge()
+
+    assert classes.members(1) == (1, 2, 3, 4)
+    assert classes.representative(4) == 1
+    assert str(classes.folded[0]) == "ranks 1, 2, 3, 4 as rank 1"
+
+
+def test_messages_tell_apart_ranks_with_other_numbers_in_their_groups() -> None:
+    classes = Classes([RankClass(range(8))])
+    for hosts in [(0, 4), (1, 5), (2, 6), (3, 7)]:
+        classes.partitions.announce(0, hosts)
+
+    classes.check_group((0, 4), 0, 0)
+    with pytest.raises(MembersDiffer, match=r"ranks 0, .*: messages in the group of ranks 0, 4") as caught:
+        classes.check_message((0, 4), 0, 0)
+
+    assert [caught.value.key(rank) for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_ranks_in_no_group_like_that_of_a_call_are_another_class() -> None:
+    classes = Classes([RankClass(range(4))])
+    classes.partitions.announce(0, (0, 3))
+
+    with pytest.raises(MembersDiffer) as caught:
+        classes.check_group((0, 3), 0, 0)
+
+    assert [caught.value.key(rank) for rank in range(4)] == [True, False, False, True]
