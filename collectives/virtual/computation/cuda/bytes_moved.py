@@ -1,0 +1,120 @@
+"""Bytes that kernels of CUDA move, where the operation's schema does not tell, and how many kernels it takes.
+
+| operation | moves |
+|---|---|
+| backward pass of a norm over the last dimensions | its operands a second time, for gradients of weights |
+| norm of pictures in training | pictures twice, for statistics and for results; in its backward pass both |
+| gradient of ``nll_loss`` | only the result, zeros and one number a row |
+| fused optimizers | gradients once; they are written only where they are unscaled |
+| fused attention, backward | gradients of queries in float32, six times the queries |
+
+All others move what the schema names once (`collectives.virtual.computation.operations`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from collectives.virtual.computation.operations import Operation
+
+Named = Mapping[str, Any]
+
+_KERNELS: Mapping[str, int] = {
+    "_fused_rms_norm_backward": 2,
+    "_thnn_fused_lstm_cell_backward_impl": 2,
+    "convolution_backward": 2,
+    "embedding_dense_backward": 5,  # zeros, sort, bounds, sums of parts, sums
+    "linalg_vector_norm": 2,
+    "native_batch_norm": 2,
+    "native_batch_norm_backward": 2,
+    "native_group_norm": 2,
+    "native_group_norm_backward": 3,
+    "native_layer_norm_backward": 2,
+    "nll_loss_backward": 2,
+}
+"""Kernels that an operation launches one after another, where they are more than one."""
+_ATTENTION_BACKWARD_KERNELS = 3  # products of results and gradients, the pass, and a cast
+
+
+def kernels(name: str) -> int:
+    """Return how many kernels the operation *name* launches."""
+    if "attention" in name and "backward" in name:
+        return _ATTENTION_BACKWARD_KERNELS
+    return _KERNELS.get(name, 1)
+
+
+def nbytes(
+    name: str,
+    operation: Operation,
+    named: Named,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    result: Any,
+) -> int:
+    """Return how many bytes a call reads and writes.
+
+    Args:
+        name: of torch's operation, without its overload.
+        operation: what its schema tells.
+        named: the arguments by name.
+        args: the arguments by position, as they were given.
+        kwargs: the others.
+        result: of the call.
+    """
+    if name == "nll_loss_backward":
+        return _size(result) + _size(named["target"])
+    moved = operation.nbytes(args, kwargs, result)
+    if "attention" in name and "backward" in name:
+        return moved + 6 * _size(named["query"])
+    more = _MORE_BYTES.get(name)
+    return moved if more is None else moved + more(named)
+
+
+def _norm_again(named: Named) -> int:
+    """Count operands of gradients of weights and biases, where those are asked for."""
+    mask = named["output_mask"]
+    return _size(named["grad_out"]) + _size(named["input"]) if any(mask[1:]) else 0
+
+
+def _statistics(named: Named) -> int:
+    trains = named.get("training", named.get("train", True))
+    return _size(named["input"]) if trains else 0
+
+
+def _statistics_backward(named: Named) -> int:
+    pictures = named.get("grad_out", named.get("grad_output"))
+    return _size(pictures) + _size(named["input"])
+
+
+def _unscaled(named: Named) -> int:
+    """Take back the writing of gradients, unless the optimizer unscales them."""
+    return 0 if named.get("grad_scale") is not None else -_size(named["grads"])
+
+
+_MORE_BYTES: Mapping[str, Callable[[Named], int]] = {
+    "_batch_norm_with_update": _statistics,
+    "_fused_adagrad_": _unscaled,
+    "_fused_adam_": _unscaled,
+    "_fused_adamw_": _unscaled,
+    "_fused_rms_norm_backward": _norm_again,
+    "_fused_sgd_": _unscaled,
+    "_native_batch_norm_legit": _statistics,
+    "batch_norm_backward": _statistics_backward,
+    "cudnn_batch_norm": _statistics,
+    "cudnn_batch_norm_backward": _statistics_backward,
+    "native_batch_norm": _statistics,
+    "native_batch_norm_backward": _statistics_backward,
+    "native_layer_norm_backward": _norm_again,
+}
+"""Bytes besides those of the schema."""
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, torch.Tensor):
+        return value.numel() * value.element_size()
+    if isinstance(value, (list, tuple)):
+        return sum(map(_size, value))
+    return 0

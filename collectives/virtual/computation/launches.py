@@ -1,0 +1,238 @@
+"""Launches: the kernels that CUDA launches for each of torch's operations, and how long each takes.
+
+Every operation that is no view and no allocation launches kernels.  Products, convolutions and attention
+are bound by their arithmetic, as `collectives.virtual.computation.cuda` says, or by their operands' way
+through memory, whichever is longer; all other kernels by the bytes that they read and write, at the rate that
+the device's memory reaches.  Each kernel takes a fixed time besides.  Where a device's file has rates of
+measured kernels, those stand in the place of all this (`collectives.virtual.computation.kernels`).
+
+What is assumed: no cache helps from one kernel to the next, and an operand is read in full, even one that is
+expanded.  Operations run as eager torch issues them; casts of autocast are operations of their own.  Norms
+and pictures are read as often as their kernels read them: `_MORE_BYTES` lists what the schema does not tell.
+Products of float32 are carried out in tfloat32 where the script allows it, by any of torch's switches, when
+they are launched, and the device can; convolutions unless the script forbids it.  Switches for sums in
+reduced precision change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from collectives.errors import NotSupportedError
+from collectives.virtual.computation.cuda import bytes_moved, multi_tensor
+from collectives.virtual.computation.cuda.arithmetic import Arithmetic
+from collectives.virtual.computation.cuda.launch import KernelLaunch
+from collectives.virtual.computation.kernels import kernel_of
+from collectives.virtual.computation.operations import Operation
+from sim.hardware import Device
+from sim.units import SECOND
+
+HOST_BANDWIDTH = 10 * 10**9
+"""Bytes per second that one core of a host moves: an assumption."""
+
+_TF32 = ("cuda", "matmul"), ("cuda", "conv")
+Say = Callable[[str, str], None]
+
+
+class Launches:
+    """What operations launch on one device, found once for each shape.
+
+    Args:
+        device: on which kernels run.
+        tf32: products of float32 are carried out in tfloat32 whatever the script says.
+        say: is told, as a kind of remark and what it is about, which kernels a device's measured rates do
+            not cover.
+    """
+
+    def __init__(self, device: Device, tf32: bool = False, say: Say | None = None) -> None:
+        self.device = device
+        self.tf32 = tf32
+        self._say = say or (lambda kind, about: None)
+        self._arithmetic = Arithmetic(device)
+        self._known: dict[Any, Sequence[KernelLaunch]] = {}
+
+    def of(
+        self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any
+    ) -> Sequence[KernelLaunch]:
+        """Return the kernels that a call of the overload *func* launches, in order; none if it is free.
+
+        Depends on shapes, types and whole numbers only, so tensors need have no values.
+
+        Raises:
+            NotSupportedError: the device has no rate for the type in which it computes.
+        """
+        operation = operation_of(func)
+        if operation.free or operation.communicates:
+            return ()
+        computes = operation.formula is not None
+        tf32 = computes and (self.tf32 or _allows_tf32(operation.convolves))
+        key = (func, tf32, *map(self._key, args), *((name, self._key(kwargs[name])) for name in kwargs))
+        launches = self._known.get(key)
+        if launches is None:
+            launches = self._known[key] = self._found(func, operation, args, kwargs, result, tf32)
+        return launches
+
+    def host_ps(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> int:
+        """Return how long the host takes for an operation on its own tensors, one core of it.
+
+        Views and allocations are free, as on the device; arithmetic is not counted.
+        """
+        operation = operation_of(func)
+        if operation.free or operation.communicates:
+            return 0
+        nbytes = operation.nbytes(args, kwargs, result)
+        return self.device.host_overhead_ps + -(-nbytes * SECOND // HOST_BANDWIDTH)
+
+    def copy_ps(self, nbytes: int) -> int:
+        """Return how long a copy between the host's memory and the device's takes.
+
+        Raises:
+            NotSupportedError: the device's file does not say how fast copies are.
+        """
+        if self.device.copy_bandwidth is None:
+            raise NotSupportedError(
+                f"the device {self.device.name} does not say how fast the host's memory is copied; "
+                'give its file host_to_device = "25GB/s"'
+            )
+        return -(-nbytes * SECOND // self.device.copy_bandwidth) + self.device.launch_ps
+
+    def _key(self, value: Any) -> Any:
+        """Return what of an argument the kernels depend on."""
+        if isinstance(value, torch.Tensor):
+            if self.device.kernels:
+                return value.shape, value.dtype, value.stride()
+            return value.shape, value.dtype
+        if isinstance(value, (list, tuple)):
+            return tuple(map(self._key, value))
+        return float if isinstance(value, float) else value
+
+    def _found(
+        self,
+        func: Any,
+        operation: Operation,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        result: Any,
+        tf32: bool,
+    ) -> Sequence[KernelLaunch]:
+        name: str = func.overloadpacket.__name__
+        tensors = tuple(_tensors((args, tuple(kwargs.values()), result)))
+        if not tensors:
+            return ()
+        nbytes = bytes_moved.nbytes(name, operation, named(func, args, kwargs), args, kwargs, result)
+        if name.startswith(("_foreach_", "_fused_adam", "_fused_sgd", "_fused_adagrad", "_amp_foreach_")):
+            return self._of_many(name, args, result, nbytes)
+
+        flops = operation.formula(*args, **kwargs, out_val=result) if operation.formula else 0
+        if not (flops or nbytes):
+            return ()
+        dtype = self._rate_name(tensors[0].dtype, tf32)
+        measured = self._measured_ps(func, args, kwargs, result, dtype, int(flops), nbytes)
+        if measured is None:
+            try:
+                duration_ps = self._arithmetic.duration_ps(
+                    name, named(func, args, kwargs), result, dtype, int(flops)
+                )
+            except KeyError:
+                raise NotSupportedError(
+                    f"the device {self.device.name} has no rate for {dtype}, in which {func} computes; "
+                    "give it one in a device file, or compute in another type"
+                ) from None
+            measured = max(duration_ps, self._moving_ps(nbytes))
+            measured += bytes_moved.kernels(name) * self.device.launch_ps
+        return (KernelLaunch(name, measured, int(flops), nbytes),)
+
+    def _moving_ps(self, nbytes: int) -> int:
+        return -(-nbytes * SECOND // self.device.memory_bandwidth)
+
+    def _of_many(self, name: str, args: Sequence[Any], result: Any, nbytes: int) -> Sequence[KernelLaunch]:
+        """Return the kernels of an operation on lists of tensors, each with its share of the bytes."""
+        values = (*args, result) if isinstance(result, (list, tuple)) else args
+        lists = [
+            value
+            for value in values
+            if isinstance(value, (list, tuple)) and value and isinstance(value[0], torch.Tensor)
+        ]
+        if not lists:
+            return ()
+        sizes = [tensor.numel() for tensor in lists[0]]
+        alike = [own for own in lists if len(own) == len(sizes) and own[-1].shape == lists[0][-1].shape]
+        if name != "_foreach_copy_" and len({tensor.dtype for own in alike for tensor in own}) > 1:
+            kernels = [size for size in sizes if size]  # torch then takes the tensors one by one
+        else:
+            kernels = multi_tensor.packed(sizes, len(alike))
+        total = max(1, sum(sizes))
+        shares = [nbytes * elements // total for elements in kernels]
+        return [
+            KernelLaunch(name, self._moving_ps(share) + self.device.launch_ps, 0, share) for share in shares
+        ]
+
+    def _measured_ps(
+        self,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        result: Any,
+        dtype: str,
+        flops: int,
+        nbytes: int,
+    ) -> int | None:
+        """Return what a kernel takes by the device's measured rates, or None if it has none for its kind."""
+        if not self.device.kernels:
+            return None
+        kernel = kernel_of(func, args, kwargs, result, nbytes)
+        tables = (self.device.kernels.get((operation, dtype)) for operation in kernel.operations)
+        table = next((table for table in tables if table is not None), None)
+        work = 0 if table is None else flops if table.work == "arithmetic" else nbytes
+        if table is None or not work:
+            self._say(
+                f"{self.device.name}: kernels that were not measured, and take what its peaks say",
+                f"{kernel.operations[0]} in {dtype}",
+            )
+            return None
+        if not table.covers(kernel.shape):
+            self._say(
+                f"{self.device.name}: kernels that lie outside of the measured shapes, and go at the rate of "
+                "the nearest",
+                table.operation,
+            )
+        return table.duration_ps(work, kernel.shape)
+
+    def _rate_name(self, dtype: torch.dtype, tf32: bool) -> str:
+        """Return the type in which the device computes on tensors of *dtype*."""
+        name = str(dtype).removeprefix("torch.")
+        if name == "float32" and tf32 and "tfloat32" in self.device.rates:
+            return "tfloat32"
+        return "float8" if name.startswith("float8") else name
+
+
+@cache
+def operation_of(func: Any) -> Operation:
+    """Return what is known of the overload *func*."""
+    return Operation.of(func)
+
+
+def named(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the arguments of a call by name, with the defaults of those that are left out."""
+    schema = func._schema.arguments
+    values = {argument.name: argument.default_value for argument in schema}
+    values.update(zip((argument.name for argument in schema), args, strict=False))
+    values.update(kwargs)
+    return values
+
+
+def _allows_tf32(convolves: bool) -> bool:
+    """Return whether the script lets float32 be carried out in tfloat32, as torch's switches stand now."""
+    return bool(torch._C._get_fp32_precision_getter(*_TF32[convolves]) == "tf32")
+
+
+def _tensors(value: Any) -> Iterable[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _tensors(part)
