@@ -10,15 +10,24 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 from collectives.torch_backend.script import Module, Script
-from collectives.virtual.devices.mapping import Devices
 from collectives.virtual.isolation import per_rank
 from collectives.virtual.isolation.own_modules import OwnModules
 from sim.cluster import RankContext
 
 FunctionOrScript = Callable[[int], Any] | Module | str | os.PathLike[str]
+
+
+class Reader(Protocol):
+    """Gets to read all code of the user before it runs."""
+
+    def read(self, text: str | None) -> None:
+        """Note what a script, or one of its arguments, says; None where nobody knows."""
+
+    def read_module_of(self, fn: Callable[..., Any]) -> None:
+        """Note what the module says in which *fn* was written."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,7 @@ class Task:
 
     @classmethod
     def of(
-        cls, fn_or_script: FunctionOrScript, argv: Sequence[str], ranks: Sequence[int], devices: Devices
+        cls, fn_or_script: FunctionOrScript, argv: Sequence[str], ranks: Sequence[int], devices: Reader
     ) -> Task:
         """Return the task that calls a function, or runs a script as if each rank were a process of its own.
 
@@ -62,7 +71,7 @@ class Task:
         return cls._of_script(script, ranks, devices)
 
     @classmethod
-    def _of_script(cls, script: Script, ranks: Sequence[int], devices: Devices) -> Task:
+    def _of_script(cls, script: Script, ranks: Sequence[int], devices: Reader) -> Task:
         mains = {rank: ModuleType("__main__") for rank in ranks}
         own_modules = OwnModules(script.folder, ranks, devices.read)
         search_path, first = script.search_path(), min(ranks)

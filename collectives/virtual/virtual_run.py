@@ -16,17 +16,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from collectives.catalogue.native import native_over
 from collectives.catalogue.selectors import NATIVE, Choice, check_choice
+from collectives.errors import NotSupportedError
 from collectives.execution.transport_model import TransportModel
 from collectives.execution.transport_model import transport_model as named_transport_model
 from collectives.models.nccl.constants import NcclProtocol
 from collectives.models.nccl.protocol import with_protocol
-from collectives.virtual.computation import Charges, ComputeModel
+from collectives.virtual.computation import Charges, ComputeModel, Roofline
 from collectives.virtual.devices.mapping import Devices
 from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
 from collectives.virtual.diagnosis.verdict import Diagnosis
@@ -36,7 +37,7 @@ from collectives.virtual.isolation.isolation import Isolation
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.report import VirtualReport
-from collectives.virtual.streams.gpus import Gpus, on_gpu
+from collectives.virtual.streams.gpus import gpu_of
 from collectives.virtual.task import FunctionOrScript, Task
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import Cluster, RankThread
@@ -46,6 +47,9 @@ from sim.topology import Topology
 from sim.topology.description import load_network
 from sim.trace import Trace
 from sim.units import SECOND, Quantity
+
+if TYPE_CHECKING:
+    from collectives.virtual.gpu.virtual_cuda import VirtualCuda
 
 _c10d_core: Any = torch._C._distributed_c10d
 
@@ -90,6 +94,7 @@ def run(
     streams: Callable[[int], Streams] | None = None,
     watch: Callable[[int, int], None] | None = None,
     faults: Sequence[VirtualCondition] = (),
+    fake: bool = False,
 ) -> VirtualRun:
     """Run ``fn(rank)``, or a script, on every rank of a network in virtual time.
 
@@ -119,6 +124,8 @@ def run(
         watch: called when rank 0 has finished an iteration, with how many it has finished, and its time in
             picoseconds.
         faults: an older name of *conditions*.
+        fake: tensors on CUDA devices, and large ones of the CPU, have shapes and no data; *compute* must be a
+            GPU.
 
     Raises:
         NetworkFileError: there is no such network.
@@ -128,7 +135,8 @@ def run(
         RankError: a rank raised, or a script ended with another exit code than 0.
         DeadlockError: ranks wait for what no rank will do; found at once, it says what each does, in
             which collective, and which rank has called something else or nothing.
-        NotSupportedError: what the vendor runs is not known for the transport model.
+        NotSupportedError: what the vendor runs is not known for the transport model; tensors without data are
+            asked for, but computation is not on a GPU.
         UnitError: a quantity that cannot be read.
         ValueError: there is no such transport model.
         OSError, ModuleNotFoundError, SyntaxError: the script cannot be read, or is no Python.
@@ -146,7 +154,7 @@ def run(
     checked = Faults.of(conditions, topology)
     model = compute if isinstance(compute, ComputeModel) else _charges(compute)
 
-    devices = Devices(topology.num_ranks)
+    devices = _devices(model, topology.num_ranks, fake)
     ranks_run = range(topology.num_ranks)
     task = Task.of(fn_or_script, argv, ranks_run, devices)
     isolation = Isolation(topology, streams, ranks_run)
@@ -185,14 +193,11 @@ def run(
         isolation.entered(),
         iterations.counted(),
         task.around,
-        devices.mapped(),
+        devices.there(),
         SamplerChecks().watching(),
     ):
-        results = cluster.run(lambda rank: _run_rank(task, rank, model, devices))
+        results = cluster.run(lambda rank: _run_rank(task, rank, devices))
 
-    gpus = Gpus.of(cluster)
-    gpus.conclude(cluster)
-    iterations.conclude(gpus)
     report = VirtualReport.of(cluster, algorithm, model, conditions)
     return VirtualRun(results, cluster.times_ps, cluster, report)
 
@@ -216,6 +221,19 @@ def topology_of(network: Topology | str | os.PathLike[str], ranks: int | None) -
     return network
 
 
+def _devices(model: ComputeModel, num_ranks: int, fake: bool) -> Devices | VirtualCuda:
+    """Return what ranks find as CUDA devices: virtual ones on a GPU, else the CPU."""
+    if isinstance(model, Roofline) and gpu_of(model) is not None:
+        from collectives.virtual.gpu.virtual_cuda import VirtualCuda  # it imports torch's compiler
+
+        return VirtualCuda(model, has_data=not fake)
+    if fake:
+        raise NotSupportedError(
+            f"a run without data needs a GPU as its model of computation, such as h100; got {model.name}"
+        )
+    return Devices(num_ranks, model)
+
+
 def _charges(compute: Mapping[str, int] | None) -> Charges:
     return Charges(name="none but what the script charges") if compute is None else Charges(compute)
 
@@ -228,15 +246,13 @@ def _watched_by(watch: Callable[[int, int], None]) -> Callable[[RankThread, int]
     return listener
 
 
-def _run_rank(task: Task, rank: int, model: ComputeModel, devices: Devices) -> Any:
+def _run_rank(task: Task, rank: int, devices: Devices | VirtualCuda) -> Any:
     torch.set_num_threads(1)  # a matter of the thread; torchrun does it by OMP_NUM_THREADS
     rank_thread = Cluster.current()
     assert rank_thread is not None
 
-    devices.enter(rank_thread)
     try:
-        with on_gpu(rank_thread, model), model.on_rank(rank_thread):
+        with devices.on_rank(rank_thread):
             return task.run(rank)
     finally:
-        devices.leave()
         _c10d_core._unregister_all_process_groups()  # this thread's

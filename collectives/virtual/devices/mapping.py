@@ -10,6 +10,7 @@ arguments, or when any code outside of torch calls ``torch.cuda``.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import sys
@@ -22,40 +23,43 @@ import torch.distributed.distributed_c10d as c10d
 from torch._C import _len_torch_function_stack
 from torch.overrides import _pop_mode, _push_mode
 
+from collectives.virtual.computation.model import ComputeModel
 from collectives.virtual.devices import arguments as device_arguments
 from collectives.virtual.devices.accelerator import Accelerator
 from collectives.virtual.devices.arguments import MAPPED, changed, is_cuda
 from collectives.virtual.devices.device_mode import DeviceMode
 from collectives.virtual.devices.functions import ACCELERATOR, CUDA, NVTX
+from collectives.virtual.devices.mentions import mentions_cuda, text_of_module
 from collectives.virtual.devices.streams import VirtualEvent, VirtualStream
 from collectives.virtual.isolation.patching import Replacement, replaced
 from collectives.virtual.notices import Notices
 from sim.cluster import Cluster, RankThread
 
-_SAYS_SO = ("cuda", "accelerator")
-
 
 class Devices:
-    """The devices of the ranks of one run."""
+    """The devices of the ranks of one run.
 
-    def __init__(self, num_ranks: int) -> None:
+    Args:
+        num_ranks: number of ranks.
+        model: of computation, which charges them.
+    """
+
+    def __init__(self, num_ranks: int, model: ComputeModel) -> None:
+        self._model = model
         self._accelerators: list[Accelerator | None] = [None] * num_ranks
         self._has_mode = [False] * num_ranks
         self._wanted = False
 
     def read(self, text: str | None) -> None:
         """Note what a script, or one of its arguments, says; None where nobody knows."""
-        self._wanted = self._wanted or text is None or any(word in text for word in _SAYS_SO)
+        self._wanted = self._wanted or mentions_cuda(text)
         rank_thread = Cluster.current()
         if rank_thread is not None:
             self.enter(rank_thread)
 
     def read_module_of(self, fn: Callable[..., Any]) -> None:
         """Note what the module says in which *fn* was written."""
-        try:
-            self.read(inspect.getsource(sys.modules[getattr(fn, "func", fn).__module__]))
-        except (OSError, TypeError, AttributeError, KeyError):
-            self.read(None)
+        self.read(text_of_module(fn))
 
     def enter(self, rank_thread: RankThread) -> None:
         """Map devices on this rank's thread from now on, if they have to be."""
@@ -66,6 +70,16 @@ class Devices:
             for mode in reversed(above):
                 _push_mode(mode)
 
+    @contextlib.contextmanager
+    def on_rank(self, rank_thread: RankThread) -> Iterator[None]:
+        """Let this rank's thread have them, and be charged by the model, while the body runs."""
+        self.enter(rank_thread)
+        try:
+            with self._model.on_rank(rank_thread):
+                yield
+        finally:
+            self.leave()
+
     @staticmethod
     def leave() -> None:
         """Take all modes from this rank's thread at its end.
@@ -75,7 +89,7 @@ class Devices:
         for _ in range(_len_torch_function_stack()):
             _pop_mode()
 
-    def mapped(self) -> AbstractContextManager[None]:
+    def there(self) -> AbstractContextManager[None]:
         """Return a context in which rank threads see these devices."""
         return replaced(self._replacements())
 

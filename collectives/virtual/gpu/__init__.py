@@ -1,0 +1,18 @@
+"""Virtual GPUs of a run: tensors that are on CUDA for torch, on a machine that has none.
+
+They are torch's FakeTensors: they have shapes, and an operation on them computes shapes.  In a run with data
+each has a tensor of the CPU for its value, which the operation computes, too.  Either way an operation costs
+its rank what the device would take: kernels on streams (`collectives.virtual.streams`).
+
+    virtual_cuda     the GPUs of one run: what is switched on, and put back at its end (open first)
+    cuda_mode        the dispatch mode of a rank's thread: each operation, in the order of its steps
+    shapes           results without data
+    values           tensors of the CPU that stand for data
+    copies           transfers between host and device
+    data_dependent   operations whose result depends on data: answered, or refused with the script's line
+    attention        scaled_dot_product_attention, by the fused kernels that CUDA would take
+    accelerator      the devices of one rank, as torch.cuda tells of them
+    functions        torch.cuda and torch.accelerator on rank threads
+    replacements     attributes of torch that look at a device's memory, or at the build
+    native           what C++ asks for: a device guard and hooks of CUDA
+"""

@@ -1,0 +1,150 @@
+"""CUDA devices of one rank, as it sees them: how many there are, which is current, what is said of them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import torch
+
+from collectives.virtual.notices import Notices
+from collectives.virtual.streams.gpu import Gpu
+from collectives.virtual.streams.stream_api import DeviceStream
+from sim.cluster import RankThread
+
+CAPABILITIES = {"v100": (7, 0), "a100": (8, 0), "h100": (9, 0), "h200": (9, 0), "b200": (10, 0)}
+"""Compute capabilities by the first word of a device's name; source: NVIDIA's table of CUDA GPUs."""
+_OTHERS = (9, 0)
+
+_here = threading.local()
+
+
+class CudaDevices:
+    """The devices of one rank, of which it computes on one.
+
+    Attributes:
+        gpu: on which it computes, whatever its index.
+        index: of the current device.
+        num_devices: of a node.
+    """
+
+    def __init__(self, rank_thread: RankThread, gpu: Gpu) -> None:
+        topology = rank_thread.cluster.topology
+        self.gpu = gpu
+        self.index = 0
+        self.num_devices = min(topology.ranks_per_node, topology.num_ranks)
+        self._notices = Notices.of(rank_thread.cluster)
+
+    @staticmethod
+    def here() -> CudaDevices | None:
+        """Return those of the rank whose thread this is, if it has any."""
+        return getattr(_here, "devices", None)
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Let these be the devices of this thread while the body runs."""
+        _here.devices = self
+        try:
+            yield
+        finally:
+            _here.devices = None
+
+    @staticmethod
+    def for_code(frame: FrameType) -> CudaDevices | None:
+        """Return those of this thread's rank, for the code of *frame*, which calls ``torch.cuda``.
+
+        A rank that has none yet gets them for any code but torch's.
+        """
+        devices = CudaDevices.here()
+        if devices is None:
+            enter = getattr(_here, "enter", None)
+            devices = None if enter is None or _is_torch(frame) else enter()
+        return devices
+
+    def set_device(self, device: Any = None) -> None:
+        """Make *device* the current one: a number, a name, a device, or an object that has one."""
+        device = getattr(device, "device", device)
+        index = device if isinstance(device, int) or device is None else torch.device(device).index
+        if index is None or index < 0:
+            return
+        if index >= self.num_devices:
+            self._notices.add(
+                f"a node of this network has {self.num_devices} devices, numbered from 0; "
+                "set_device is given",
+                str(index),
+            )
+        self.index = index
+
+    @contextlib.contextmanager
+    def on_device(self, device: Any = None) -> Iterator[None]:
+        """Make *device* the current one while the body runs."""
+        before = self.index
+        self.set_device(device)
+        try:
+            yield
+        finally:
+            self.index = before
+
+    def set_stream(self, stream: DeviceStream) -> None:
+        """Make *stream* the current one."""
+        self.gpu.current = stream
+
+    @contextlib.contextmanager
+    def on_stream(self, stream: DeviceStream | None) -> Iterator[None]:
+        """Make *stream* the current one while the body runs; None leaves it as it is."""
+        before = self.gpu.current
+        if stream is not None:
+            self.gpu.current = stream
+        try:
+            yield
+        finally:
+            self.gpu.current = before
+
+    def synchronize(self, device: Any = None) -> None:
+        """Let the host wait until the device has done all that was issued."""
+        self.gpu.synchronize()
+
+    def nothing(self, *args: Any, **options: Any) -> None:
+        """Do nothing."""
+
+    def seed(self, seed: int) -> None:
+        """Seed the generator of the CPU, which draws what the device would."""
+        torch.default_generator.manual_seed(int(seed))
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The compute capability."""
+        return CAPABILITIES.get(self.gpu.device.name.lower().partition("-")[0], _OTHERS)
+
+    def properties(self, device: Any = None) -> SimpleNamespace:
+        """Return what is said of a device."""
+        major, minor = self.capability
+        own = self.gpu.device
+        return SimpleNamespace(
+            name=own.name,
+            major=major,
+            minor=minor,
+            total_memory=own.memory_bytes,
+            multi_processor_count=own.multiprocessors,
+            warp_size=32,
+            is_integrated=False,
+            is_multi_gpu_board=False,
+        )
+
+
+@contextlib.contextmanager
+def on_demand(enter: Callable[[], CudaDevices]) -> Iterator[None]:
+    """Let *enter* give this thread its devices when code asks for them, while the body runs."""
+    _here.enter = enter
+    try:
+        yield
+    finally:
+        _here.enter = None
+
+
+def _is_torch(frame: FrameType) -> bool:
+    name: str = frame.f_globals.get("__name__", "")
+    return name == "torch" or name.startswith(("torch.", "collectives."))

@@ -1,0 +1,87 @@
+"""Operations of CUDA alone, carried out on the CPU for the values of virtual tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from collectives.errors import NotSupportedError
+
+_aten = torch.ops.aten
+
+
+def on_cpu(func: Any, args: Any, kwargs: Any) -> Any:
+    """Return what *func* gives for tensors of the CPU, in place or as new ones.
+
+    Raises:
+        NotSupportedError: the CPU has no kernel for it.
+    """
+    own = _OWN.get(func)
+    try:
+        return func(*args, **kwargs) if own is None else own(*args, **kwargs)
+    except NotImplementedError:
+        decomposed = func.decompose(*args, **kwargs) if own is None else NotImplemented
+        if decomposed is NotImplemented:
+            raise NotSupportedError(
+                f"{func} has no kernel of the CPU, which computes the values of virtual CUDA tensors; use "
+                "another operation, or run without data: testbed run --fake"
+            ) from None
+        return decomposed
+
+
+def _flash(
+    query: Tensor, key: Tensor, value: Tensor, dropout: float = 0.0, causal: bool = False,
+    debug: bool = False, *, scale: float | None = None,
+) -> tuple[Any, ...]:  # fmt: skip
+    output, logarithms = _aten._scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, 0.0, causal, scale=scale
+    )
+    seeds = torch.zeros(2, dtype=torch.uint64), torch.zeros((), dtype=torch.uint64)
+    return (output, logarithms, None, None, query.shape[-2], key.shape[-2], *seeds, output.new_empty(0))
+
+
+def _flash_backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, logarithms: Tensor,
+    cum_q: Any, cum_k: Any, max_q: Any, max_k: Any, dropout: float, causal: bool, *rest: Any,
+    scale: float | None = None,
+) -> Any:  # fmt: skip
+    return _aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        grad, query, key, value, output, _by_position(logarithms), 0.0, causal, scale=scale
+    )
+
+
+def _efficient(
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, logarithms: bool, dropout: float = 0.0,
+    causal: bool = False, *, scale: float | None = None,
+) -> tuple[Any, ...]:  # fmt: skip
+    output, sums = _aten._scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, 0.0, causal, attn_mask=bias, scale=scale
+    )
+    return (output, sums, torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64))
+
+
+def _efficient_backward(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, output: Tensor,
+    logarithms: Tensor, seed: Any, offset: Any, dropout: float, mask: Any, causal: bool = False, *,
+    scale: float | None = None,
+) -> tuple[Any, ...]:  # fmt: skip
+    grads = _aten._scaled_dot_product_flash_attention_for_cpu_backward(
+        grad, query, key, value, output, _by_position(logarithms), 0.0, causal, attn_mask=bias, scale=scale
+    )
+    return (*grads, None)
+
+
+def _by_position(logarithms: Tensor) -> Tensor:
+    """Return what is (batch, heads, positions) in the order of memory that the CPU's kernel writes."""
+    return logarithms.transpose(1, 2).contiguous().transpose(1, 2)
+
+
+_OWN: Mapping[Any, Callable[..., Any]] = {
+    _aten._scaled_dot_product_flash_attention.default: _flash,
+    _aten._scaled_dot_product_flash_attention_backward.default: _flash_backward,
+    _aten._scaled_dot_product_efficient_attention.default: _efficient,
+    _aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
+}

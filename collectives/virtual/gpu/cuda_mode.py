@@ -1,0 +1,440 @@
+"""Dispatch mode of a rank's thread on which CUDA tensors are virtual: each operation, in its steps.
+
+    on the host   plain tensors of the CPU are what they are; large ones have no data in a run without data
+    the result    by FakeTensorMode, which has every operation's shapes
+    its value     by the same operation on values, where they are known (`collectives.virtual.gpu.values`)
+    its cost      the launches of the device's kernels, or the host's time (`collectives.virtual.computation`)
+
+FakeTensorMode itself is not among the modes of the thread: what it does to find shapes is not the script's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from collectives.virtual.gpu import copies, data_dependent
+from collectives.virtual.gpu.cpu_kernels import on_cpu
+from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
+from collectives.virtual.gpu.values import (
+    UnknownValueError,
+    fake_tensors,
+    forget,
+    is_small,
+    set_value,
+    value_of,
+    with_values,
+)
+from collectives.virtual.notices import Notices
+from collectives.virtual.streams.gpu import Gpu
+
+LARGE = 1 << 20
+"""Elements, above which a tensor of the CPU has no data in a run without data."""
+
+_PLAIN: Any = torch.Tensor.__torch_dispatch__
+_CPU, _META = torch.device("cpu"), torch.device("meta")
+_aten = torch.ops.aten
+_DEVICE_OF = torch.ops.prim.device.default
+_NO_OPTIONS: dict[str, Any] = {}
+_PYTHON = torch._C.DispatchKeySet(torch._C.DispatchKey.Python) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.PythonTLSSnapshot
+)
+
+
+class Costs(Protocol):
+    """Kernels and times of a device (`collectives.virtual.computation.launches.Launches`)."""
+
+    def of(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+        """Return the launches of an operation on the device."""
+
+    def host_ps(self, func: Any, args: Any, kwargs: Any, result: Any) -> int:
+        """Return what an operation on tensors of the CPU takes of the host."""
+
+    def copy_ps(self, nbytes: int) -> int:
+        """Return what a transfer between host and device takes."""
+
+
+class CudaMode(TorchDispatchMode):
+    """Carries out operations of a rank that has virtual CUDA tensors.
+
+    Args:
+        gpu: of the rank.
+        costs: of operations.
+        has_data: whether values are computed.
+        notices: of the run.
+
+    Attributes:
+        fake: makes results without data.
+        born: called with each new tensor of the device.
+        at_launch: called with each launch.
+    """
+
+    def __init__(self, gpu: Gpu, costs: Costs, has_data: bool, notices: Notices) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.gpu = gpu
+        self.costs = costs
+        self.has_data = has_data
+        self.fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self.born: list[Callable[[Tensor], None]] = []
+        self.at_launch: list[Callable[[Any], None]] = []
+        self._notices = notices
+        self._is_charged = True
+
+    @contextlib.contextmanager
+    def uncharged(self) -> Iterator[None]:
+        """Let operations cost nothing, and allocate nothing, while the body runs: torch looks for shapes."""
+        before, self._is_charged = self._is_charged, False
+        try:
+            yield
+        finally:
+            self._is_charged = before
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is _DEVICE_OF:
+            return args[0].device
+        has_fake = False
+        for kind in types:
+            if kind is FakeTensor:
+                has_fake = True
+            elif kind.__torch_dispatch__ is not _PLAIN:
+                return NotImplemented  # a subclass first says of what operations on plain tensors it consists
+
+        kwargs = kwargs or _NO_OPTIONS
+        known = knowledge_of(func)
+        if known.communicates:
+            return self._communicate(func, args, kwargs)
+        if not has_fake and self._is_hosts(args, kwargs):
+            return self._on_host(func, args, kwargs)
+        if known.decomposes:
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        special = _SPECIAL.get(func)
+        if special is not None:
+            result = special(self, func, types, args, kwargs)
+            if result is not NotImplemented:
+                return result
+        return self._on_device(known, func, types, args, kwargs)
+
+    def _communicate(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call the kernel in C++ of a collective, what it calls in turn comes here again."""
+        tensor = next((value for value in args if isinstance(value, Tensor)), None)
+        if tensor is None:
+            tensors = fake_tensors(args)
+            if not tensors:
+                return func(*args, **kwargs)
+            tensor = tensors[0]
+        keys = torch._C._dispatch_keys(tensor) - _PYTHON
+        with self:
+            return func.redispatch(keys, *args, **kwargs)
+
+    # ---------------------------------------------------------------- on the host
+
+    @staticmethod
+    def _is_hosts(args: Any, kwargs: Any) -> bool:
+        """Return whether an operation without virtual arguments stays on the host."""
+        device = kwargs.get("device")
+        return device is None or device.type != "cuda"
+
+    def _on_host(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Carry out an operation on plain tensors of the CPU, or of none."""
+        if kwargs.get("pin_memory"):
+            return copies.mark_pinned(self._on_host(func, args, {**kwargs, "pin_memory": False}))
+        if not self.has_data and _makes_large(args) and kwargs.get("device") != _META:
+            return self.fake.dispatch(func, (), args, kwargs)
+        if func is _aten.is_pinned.default:
+            return copies.is_pinned(args[0])
+        if func is _aten._pin_memory.default:
+            return copies.pinned(args[0])
+        result = func(*args, **kwargs)
+        if self._is_charged:
+            duration_ps = self.costs.host_ps(func, args, kwargs, result)
+            if duration_ps:
+                self.gpu.host_work(func.__name__, duration_ps)
+        return result
+
+    # ---------------------------------------------------------------- on the device
+
+    def _on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Carry out an operation with virtual tensors among its arguments or results."""
+        if known.depends_on_data:
+            return self._depending(func, args, kwargs)
+        if kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}
+        if kwargs.get("generator") is not None:
+            shaped = self.fake.dispatch(func, types, args, {**kwargs, "generator": None})
+        else:
+            shaped = self.fake.dispatch(func, types, self._faked(args), kwargs)
+        if known.mutates:
+            shaped = _same(shaped, args)
+        self._compute(known, func, args, kwargs, shaped)
+        if self._is_charged:
+            self._charge(known, func, args, kwargs, shaped)
+        return shaped
+
+    def _charge(self, known: Knowledge, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Let the rank pay for an operation, and note what it has allocated."""
+        tensor = _first_tensor((result, args))
+        if tensor is None:
+            return
+        if tensor.device.type == "cuda":
+            if self.born and not known.is_view:
+                for new in fake_tensors(result if isinstance(result, (list, tuple)) else (result,)):
+                    for listener in self.born:
+                        listener(new)
+            for launch in self.costs.of(func, args, kwargs, result):
+                self.gpu.launch(launch.name, launch.duration_ps)
+                for count in self.at_launch:
+                    count(launch)
+        elif not known.is_view:
+            duration_ps = self.costs.host_ps(func, args, kwargs, result)
+            if duration_ps:
+                self.gpu.host_work(func.__name__, duration_ps)
+
+    def _faked(self, args: Any) -> Any:
+        """Return arguments with tensors without data in the places of plain ones of the CPU."""
+        if not any(type(value) in _CONTAINERS or _is_plain(value) for value in args):
+            return args
+        return tuple(self._fake_of(value) for value in args)
+
+    def _fake_of(self, value: Any) -> Any:
+        if _is_plain(value) and value.device.type == "cpu":
+            return self.without_data(value, _CPU)
+        if type(value) in _CONTAINERS and any(map(_is_plain, value)):
+            return type(value)(map(self._fake_of, value))
+        return value
+
+    def without_data(self, tensor: Tensor, device: torch.device) -> FakeTensor:
+        """Return a tensor on *device* that is as large as *tensor*, and shares nothing with it."""
+        empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_META)
+        return FakeTensor(self.fake, empty, device)
+
+    # ---------------------------------------------------------------- values
+
+    def _compute(self, known: Knowledge, func: Any, args: Any, kwargs: Any, shaped: Any) -> None:
+        """Give the results of an operation their values, where those of its arguments are known."""
+        if not self.has_data and not known.mutates and not _is_worth_it(args, shaped):
+            return
+        try:
+            values, options = with_values(args), with_values(kwargs)
+        except UnknownValueError:
+            if known.mutates:
+                _forget_written(func, args, kwargs)
+            return
+        computed = on_cpu(func, values, options)
+        base = _first_tensor(args) if known.is_view else None
+        _pair(shaped, computed, args, base if isinstance(base, FakeTensor) else None)
+
+    def _depending(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Carry out an operation whose results are as large as the data says; the host waits for it."""
+        try:
+            values, options = with_values(args), with_values(kwargs)
+        except UnknownValueError:
+            data_dependent.refuse(f"{func.overloadpacket.__name__}, whose result")
+        tensor = _first_tensor(args)
+        assert tensor is not None
+        computed = func(*values, **options)
+        result = _wrapped(self, computed, tensor.device)
+        if self._is_charged and tensor.device.type == "cuda":
+            for launch in self.costs.of(func, args, kwargs, result):
+                self.gpu.launch(launch.name, launch.duration_ps)
+            self.gpu.host_wait(self.gpu.current, func.overloadpacket.__name__)
+        return result
+
+    # ---------------------------------------------------------------- operations with rules of their own
+
+    def _item(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Read an element; the host waits for all that has been issued before."""
+        tensor = args[0]
+        if self._is_charged and tensor.device.type == "cuda":
+            self._transfer(copies.nbytes_of(tensor), "DtoH", waits=True)
+        value = value_of(tensor)
+        return data_dependent.number(tensor, self._notices) if value is None else value.item()
+
+    def _transfer(self, nbytes: int, direction: str, waits: bool) -> None:
+        if not self._is_charged:
+            return
+        self.gpu.launch(f"Memcpy {direction}", self.costs.copy_ps(nbytes), kind="copy")
+        if waits:
+            self.gpu.host_wait(self.gpu.current, f"copy {direction}")
+
+    def _to_copy(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Copy a tensor from one device to the other; NotImplemented if it stays where it is."""
+        source, target = args[0], kwargs.get("device")
+        if target is None or target.type == source.device.type or "meta" in (target.type, source.device.type):
+            return NotImplemented
+        dtype = kwargs.get("dtype") or source.dtype
+        waits = not copies.is_non_blocking(func, args, kwargs)
+        nbytes = source.numel() * dtype.itemsize
+        if target.type == "cuda":
+            waits = waits or not copies.is_pinned(source)
+            result: Any = self.fake.dispatch(func, types, self._faked(args), kwargs)
+            self._compute(knowledge_of(func), func, args, kwargs, result)
+            for listener in self.born if self._is_charged else ():
+                listener(result)
+            self._transfer(nbytes, "HtoD", waits)
+            return result
+        self._transfer(nbytes, "DtoH", waits)
+        value = value_of(source)
+        if value is not None:
+            return func(value, **{**kwargs, "non_blocking": False})
+        if source.numel() > LARGE:
+            return self.fake.dispatch(func, types, args, kwargs)
+        return data_dependent.stand_in(source, dtype, self._notices)
+
+    def _copy_(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Copy into a tensor of the other device; NotImplemented if both are on one."""
+        target, source = args[:2]
+        here, there = target.device.type, source.device.type
+        if here == there or "meta" in (here, there):
+            return NotImplemented
+        waits = not copies.is_non_blocking(func, args, kwargs)
+        if here == "cuda":
+            waits = waits or not copies.is_pinned(source)
+            self._compute(knowledge_of(func), func, args, kwargs, target)
+            self._transfer(copies.nbytes_of(target), "HtoD", waits)
+            return target
+        self._transfer(copies.nbytes_of(target), "DtoH", waits)
+        value = value_of(source)
+        if isinstance(target, FakeTensor):
+            self._compute(knowledge_of(func), func, args, kwargs, target)
+        elif value is not None:
+            target.copy_(value)
+        else:
+            target.copy_(data_dependent.stand_in(source, target.dtype, self._notices))
+        return target
+
+    def _made_on_host(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Make a tensor of the CPU like one of the device; NotImplemented if it is to be on the device."""
+        device = kwargs.get("device")
+        if device is None or device.type != "cpu" or args[0].device.type != "cuda":
+            return NotImplemented
+        like = args[0]
+        plain = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
+        return func(plain, *args[1:], **kwargs)
+
+    def _nothing(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Do nothing with the first argument."""
+        return args[0]
+
+    def _is_not_pinned(self, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
+        """Return False: memory of the device is not the host's."""
+        return False
+
+    def _is_equal(self, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
+        """Return whether two tensors are equal; the host waits."""
+        self._transfer(1, "DtoH", waits=True)
+        left, right = map(value_of, args[:2])
+        if left is None or right is None:
+            return bool(data_dependent.number(torch.empty((), dtype=torch.bool), self._notices))
+        return torch.equal(left, right)
+
+
+_SPECIAL: dict[Any, Callable[..., Any]] = {
+    _aten._local_scalar_dense.default: CudaMode._item,
+    _aten._to_copy.default: CudaMode._to_copy,
+    _aten.copy_.default: CudaMode._copy_,
+    _aten.equal.default: CudaMode._is_equal,
+    _aten._pin_memory.default: CudaMode._nothing,
+    _aten.is_pinned.default: CudaMode._is_not_pinned,
+    **dict.fromkeys(
+        (
+            _aten.empty_like.default, _aten.zeros_like.default, _aten.ones_like.default,
+            _aten.full_like.default, _aten.rand_like.default, _aten.randn_like.default,
+            _aten.new_empty.default, _aten.new_zeros.default, _aten.new_ones.default,
+            _aten.new_full.default, _aten.new_empty_strided.default,
+        ),
+        CudaMode._made_on_host,
+    ),
+}  # fmt: skip
+_CONTAINERS = (list, tuple)
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, Tensor) and not isinstance(value, FakeTensor)
+
+
+def _makes_large(args: Any) -> bool:
+    """Return whether a call without tensors makes one that is too large for data."""
+    for value in args:
+        if isinstance(value, Tensor):
+            return False
+        if isinstance(value, (list, tuple)):
+            return all(isinstance(size, int) for size in value) and prod(value) > LARGE
+    return False
+
+
+def _is_worth_it(args: Any, result: Any) -> bool:
+    """Return whether a run without data computes the value of *result*, should it be known."""
+    first = args[0] if args else None
+    if isinstance(first, FakeTensor) and value_of(first) is None:
+        return False
+    tensor = _first_tensor(result)
+    return tensor is not None and is_small(tensor)
+
+
+def _first_tensor(values: Any) -> Tensor | None:
+    if isinstance(values, Tensor):
+        return values
+    if isinstance(values, (list, tuple)):
+        for value in values:
+            found = _first_tensor(value)
+            if found is not None:
+                return found
+    return None
+
+
+def _same(result: Any, args: Any) -> Any:
+    """Return *result* of an operation in place, which is the script's own argument."""
+    return args[0] if isinstance(result, FakeTensor) and _is_plain(args[0]) else result
+
+
+def _forget_written(func: Any, args: Any, kwargs: Any) -> None:
+    """Let what an operation writes be unknown."""
+    for argument, value in zip(func._schema.arguments, args, strict=False):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            for tensor in fake_tensors((value,)):
+                forget(tensor)
+    for argument in func._schema.arguments:
+        if argument.name in kwargs and argument.alias_info is not None and argument.alias_info.is_write:
+            for tensor in fake_tensors((kwargs[argument.name],)):
+                forget(tensor)
+
+
+def _pair(shaped: Any, computed: Any, args: Any, base: FakeTensor | None) -> None:
+    """Give results the values that were computed for them."""
+    if isinstance(shaped, FakeTensor):
+        if computed is not None and not any(shaped is value for value in args):
+            set_value(shaped, _laid_out(computed, shaped, base is not None), base)
+    elif isinstance(shaped, (list, tuple)) and isinstance(computed, (list, tuple)):
+        for one, value in zip(shaped, computed, strict=False):
+            _pair(one, value, args, base)
+
+
+def _laid_out(value: Tensor, shaped: FakeTensor, is_view: bool) -> Tensor:
+    """Return *value* with the type and the strides that the device's kernel would give it."""
+    if is_view or (value.dtype is shaped.dtype and value.stride() == shaped.stride()):
+        return value
+    laid_out = torch.empty_strided(shaped.shape, shaped.stride(), dtype=shaped.dtype)
+    return laid_out.copy_(value)
+
+
+def _wrapped(mode: CudaMode, computed: Any, device: torch.device) -> Any:
+    """Return results as virtual tensors of *device*, with their values."""
+    if isinstance(computed, Tensor):
+        tensor = mode.without_data(computed, device)
+        set_value(tensor, computed)
+        return tensor
+    if isinstance(computed, (list, tuple)):
+        return type(computed)(_wrapped(mode, value, device) for value in computed)
+    return computed

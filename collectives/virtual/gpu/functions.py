@@ -1,0 +1,85 @@
+"""Functions of ``torch.cuda`` and ``torch.accelerator`` as ranks with a GPU find them, and torch itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import torch
+
+from collectives.errors import NotSupportedError
+from collectives.virtual.gpu.accelerator import CudaDevices
+
+_NOTHING = (
+    "_lazy_init", "init", "empty_cache", "ipc_collect", "seed", "seed_all", "set_per_process_memory_fraction",
+    "set_sync_debug_mode", "reset_accumulated_memory_stats", "_check_capability", "_check_cubins",
+)  # fmt: skip
+_REFUSED = (
+    "CUDAGraph", "graph", "make_graphed_callables", "graph_pool_handle", "MemPool", "use_mem_pool", "cudart",
+    "CUDAPluggableAllocator", "change_current_allocator", "ExternalStream",
+)  # fmt: skip
+_TENSORS = ("Float", "Double", "Half", "BFloat16", "Long", "Int", "Short", "Byte", "Char", "Bool")
+
+
+def _tensor(name: str) -> Callable[..., Any]:
+    return lambda own, *args, **options: getattr(torch, name)(*args, **options).cuda()
+
+
+def _refusal(name: str) -> Callable[..., Any]:
+    def refuse(own: CudaDevices, *args: Any, **options: Any) -> Any:
+        raise NotSupportedError(
+            f"{name} means nothing on virtual CUDA devices; leave it out, or run the script for real: "
+            "testbed run --processes N"
+        )
+
+    return refuse
+
+
+Functions: TypeAlias = Mapping[str, Callable[..., Any]]
+"""What stands for functions of a module of torch, by name; the first argument is the `CudaDevices`."""
+
+CUDA: Functions = {
+    **dict.fromkeys(_NOTHING, CudaDevices.nothing),
+    **{name: _refusal(f"torch.cuda.{name}") for name in _REFUSED},
+    **{f"{name}Tensor": _tensor(f"{name}Tensor") for name in _TENSORS},
+    **dict.fromkeys(("manual_seed", "manual_seed_all"), CudaDevices.seed),
+    **dict.fromkeys(("stream", "StreamContext"), CudaDevices.on_stream),
+    **dict.fromkeys(("device", "device_of", "_DeviceGuard"), CudaDevices.on_device),
+    **dict.fromkeys(("is_available", "is_initialized", "_is_compiled"), lambda own: True),
+    "current_stream": lambda own, device=None: own.gpu.current,
+    "default_stream": lambda own, device=None: own.gpu.default,
+    "synchronize": CudaDevices.synchronize,
+    "is_tf32_supported": lambda own: own.capability >= (8, 0),
+    "is_bf16_supported": lambda own, *args, **options: own.capability >= (8, 0),
+    "can_device_access_peer": lambda own, device, peer: True,
+    "is_current_stream_capturing": lambda own: False,
+    "device_count": lambda own: own.num_devices,
+    "current_device": lambda own: own.index,
+    "set_device": CudaDevices.set_device,
+    "set_stream": CudaDevices.set_stream,
+    "get_device_name": lambda own, device=None: own.gpu.device.name,
+    "get_device_capability": lambda own, device=None: own.capability,
+    "get_device_properties": CudaDevices.properties,
+    "get_arch_list": lambda own: [],
+    "initial_seed": lambda own: torch.initial_seed(),
+    "get_rng_state": lambda own, device=None: torch.get_rng_state(),
+    "get_rng_state_all": lambda own: [torch.get_rng_state()],
+    "set_rng_state": lambda own, state, device=None: torch.set_rng_state(state),
+    "set_rng_state_all": lambda own, states: torch.set_rng_state(states[0]),
+}
+
+ACCELERATOR: Functions = {
+    **{name: CUDA[name] for name in ("is_available", "device_count", "current_stream", "set_stream",
+                                     "synchronize", "empty_cache", "get_device_capability")},
+    **dict.fromkeys(("set_device_index", "set_device_idx"), CudaDevices.set_device),
+    **dict.fromkeys(("current_device_index", "current_device_idx"), lambda own: own.index),
+    "device_index": CudaDevices.on_device,
+    "current_accelerator": lambda own, check_available=False: torch.device("cuda"),
+    "empty_host_cache": CudaDevices.nothing,
+}  # fmt: skip
+
+NVTX: Functions = {
+    **dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"), CudaDevices.nothing),
+    "range": lambda own, *args, **options: contextlib.nullcontext(),
+}

@@ -1,0 +1,43 @@
+"""Knowledge of an overload of one of torch's operations, as far as virtual CUDA tensors need it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from collectives.virtual.computation.operations import Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What is known of an overload.
+
+    Attributes:
+        communicates: it is a collective.
+        decomposes: it is made of others, which come one by one.
+        is_view: its results look at its first argument.
+        mutates: it writes into one of its arguments.
+        depends_on_data: the number of its results, or of their elements, does.
+    """
+
+    communicates: bool
+    decomposes: bool
+    is_view: bool
+    mutates: bool
+    depends_on_data: bool
+
+
+@cache
+def knowledge_of(func: Any) -> Knowledge:
+    """Return what is known of the overload *func*."""
+    operation = Operation.of(func)
+    return Knowledge(
+        operation.communicates,
+        operation.decomposes and not operation.communicates,
+        func.is_view,
+        func._schema.is_mutable,
+        torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags,
+    )

@@ -1,0 +1,166 @@
+"""Attributes of torch that look at a device's memory, the build or a tensor's class, and what stands there.
+
+On other threads than those of ranks with virtual CUDA tensors each is torch's own.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch._dynamo  # it checks the signatures of what is replaced here, when it is imported
+import torch.optim.optimizer as optimizer
+import torch.utils._foreach_utils as foreach_utils
+from torch import Tensor
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from collectives.virtual.gpu import copies, data_dependent
+from collectives.virtual.gpu.accelerator import CudaDevices
+from collectives.virtual.gpu.functions import ACCELERATOR, CUDA, NVTX
+from collectives.virtual.gpu.values import share_value, value_of
+from collectives.virtual.isolation.patching import Replacement
+from collectives.virtual.streams.stream_api import DeviceEvent, DeviceStream
+
+
+def replacements() -> Iterator[Replacement]:
+    """Yield what stands for torch's own while ranks run."""
+    yield from _device_modules()
+    yield from _tensors()
+    yield from _lists_of_types()
+    yield fake_tensor, "init_gpu_context", lambda device: None  # it would allocate
+    yield FakeTensorMode, "avoid_device_init", property(lambda mode: True)  # it asks for the first device
+    yield torch.utils, "swap_tensors", _swapping(torch.utils.swap_tensors)
+
+
+def on_cuda_ranks(original: Any, virtual: Callable[..., Any]) -> Any:
+    """Return what is *virtual*, called with the `CudaDevices`, on threads that have them, else *original*."""
+
+    @functools.wraps(original)
+    def called(*args: Any, **options: Any) -> Any:
+        devices = CudaDevices.for_code(sys._getframe(1))
+        return original(*args, **options) if devices is None else virtual(devices, *args, **options)
+
+    return called
+
+
+def _device_modules() -> Iterator[Replacement]:
+    for module, functions in (
+        (torch.cuda, CUDA),
+        (torch.cuda.random, CUDA),
+        (torch.cuda.memory, CUDA),
+        (torch.accelerator, ACCELERATOR),
+        (torch.cuda.nvtx, NVTX),
+    ):
+        for name in functions.keys() & vars(module).keys():
+            original = getattr(module, name)
+            stands = _class_of(original, functions[name]) if inspect.isclass(original) else None
+            yield module, name, stands or on_cuda_ranks(original, functions[name])
+
+    for module in (torch.cuda, torch):
+        yield module, "Stream", _class_of(module.Stream, _new_stream, DeviceStream)
+        yield module, "Event", _class_of(module.Event, _new_event, DeviceEvent)
+    yield torch, "Generator", _class_of(torch.Generator, _generator)
+
+
+def _class_of(original: Any, virtual: Callable[..., Any], *stands_for: type) -> type:
+    """Return a class in the place of *original*, whose instances are made by *virtual* on CUDA ranks."""
+
+    class Kind(type):
+        def __call__(cls, *args: Any, **options: Any) -> Any:
+            devices = CudaDevices.for_code(sys._getframe(1))
+            return original(*args, **options) if devices is None else virtual(devices, *args, **options)
+
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, (original, *stands_for))
+
+        def __getattr__(cls, name: str) -> Any:
+            return getattr(original, name)
+
+    return Kind(original.__name__, (), {"__module__": original.__module__, "__doc__": original.__doc__})
+
+
+def _new_stream(devices: CudaDevices, device: Any = None, priority: int = 0, **other: Any) -> DeviceStream:
+    return devices.gpu.new_stream(priority)
+
+
+def _new_event(devices: CudaDevices, *args: Any, **options: Any) -> DeviceEvent:
+    return DeviceEvent(devices.gpu, *args, **options)
+
+
+def _generator(devices: CudaDevices, device: Any = "cpu") -> torch.Generator:
+    return _Generator("cpu" if torch.device(device).type == "cuda" else device)
+
+
+_Generator = torch.Generator
+
+
+# ---------------------------------------------------------------- tensors
+
+
+def _tensors() -> Iterator[Replacement]:
+    """Yield methods that torch has in C++ alone, or not for subclasses."""
+    yield Tensor, "record_stream", on_methods(Tensor.record_stream, lambda tensor, stream: None)
+    yield Tensor, "pin_memory", on_methods(Tensor.pin_memory, _pinned)
+    yield Tensor, "is_pinned", on_methods(Tensor.is_pinned, lambda tensor, *args: copies.is_pinned(tensor))
+    yield FakeTensor, "__format__", _format
+    yield FakeTensor, "__int__", data_dependent.integer
+    yield FakeTensor, "__index__", data_dependent.integer
+    yield FakeTensor, "tolist", _to_list
+    yield FakeTensor, "data", property(Tensor.data.__get__, _set_data)  # type: ignore[attr-defined]
+
+
+def on_methods(original: Any, virtual: Callable[..., Any]) -> Any:
+    """Return what is *virtual* on threads of CUDA ranks, else *original*; both get the object."""
+    return on_cuda_ranks(original, lambda devices, *args, **options: virtual(*args, **options))
+
+
+def _pinned(tensor: Tensor, *args: Any) -> Tensor:
+    return tensor if isinstance(tensor, FakeTensor) else copies.pinned(tensor)
+
+
+def _format(tensor: FakeTensor, form: str) -> str:
+    return format(tensor.item() if tensor.dim() == 0 else repr(tensor), form)
+
+
+def _to_list(tensor: FakeTensor) -> Any:
+    if tensor.dim() == 0:
+        return tensor.item()
+    if value_of(tensor) is None and not tensor.dtype.is_floating_point:
+        data_dependent.refuse("a list of integers")
+    return tensor.cpu().tolist()
+
+
+def _set_data(tensor: FakeTensor, data: Tensor) -> None:
+    Tensor.data.__set__(tensor, data)  # type: ignore[attr-defined]
+    if isinstance(data, FakeTensor):
+        tensor.fake_device = data.fake_device
+        share_value(tensor, data)
+
+
+def _swapping(swap: Callable[[Tensor, Tensor], None]) -> Callable[[Tensor, Tensor], None]:
+    """Return ``torch.utils.swap_tensors`` for virtual tensors, to which FakeTensorMode holds weakly."""
+
+    def swap_tensors(first: Tensor, second: Tensor) -> None:
+        if not (isinstance(first, FakeTensor) and isinstance(second, FakeTensor)):
+            swap(first, second)
+            return
+        first.__class__, second.__class__ = second.__class__, first.__class__
+        first.__dict__, second.__dict__ = second.__dict__, first.__dict__
+        torch._C._swap_tensor_impl(first, second)
+
+    return swap_tensors
+
+
+def _lists_of_types() -> Iterator[Replacement]:
+    """Yield lists of the types that foreach operations take, with virtual tensors among them."""
+    for module, name in (
+        (optimizer, "_foreach_supported_types"),
+        (foreach_utils, "_foreach_supported_types"),
+    ):
+        if hasattr(module, name):
+            yield module, name, [*getattr(module, name), FakeTensor]
