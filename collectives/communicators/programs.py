@@ -55,7 +55,7 @@ class ProgramLauncher:
 
     def launch(self, request: Request) -> Work:
         """Start the program that carries out *request*."""
-        algorithm = self._algorithm_of(request)
+        algorithm = algorithm_of(request, self.selector)
         call = request.call(str(algorithm))
         if request.splits is not None:
             execution = self._exchange_parts(request, call)
@@ -68,20 +68,6 @@ class ProgramLauncher:
     def poll(self) -> None:
         """Advance what is in flight as far as it goes without waiting."""
         self.transport.poll()
-
-    def _algorithm_of(self, request: Request) -> Algorithm:
-        if request.lane is not None:
-            source, destination, _ = request.lane
-            return message(source, destination)
-        if request.splits is not None:
-            return direct_all_to_all
-        if request.collective == "barrier":
-            return tree
-
-        algorithm = self.selector.select(request.collective, request.nbytes)
-        if algorithm is None:
-            raise NotSupportedError(f"there is no native {request.collective} under our own programs")
-        return algorithm if request.root is None else algorithm.with_parameters(root=request.root)
 
     def _whole(self, request: Request) -> torch.Tensor:
         """Return the whole buffer, in which this rank's part is what it gives."""
@@ -138,3 +124,23 @@ class ProgramLauncher:
         received = flat(output)
         yield from all_to_all_v(received, apart_from(output, given), *splits, self.transport, call)
         request.finish(received, self.world_size)
+
+
+def algorithm_of(request: Request, selector: Selector) -> Algorithm:
+    """Return the program that carries out *request*, which *selector* chooses where there is a choice.
+
+    Raises:
+        NotSupportedError: the vendor's own collective is wanted, and there is none.
+    """
+    if request.lane is not None:
+        source, destination, _ = request.lane
+        return message(source, destination)
+    if request.splits is not None:
+        return direct_all_to_all
+    if request.collective == "barrier":
+        return tree
+
+    algorithm = selector.select(request.collective, request.nbytes)
+    if algorithm is None:
+        raise NotSupportedError(f"there is no native {request.collective} under our own programs")
+    return algorithm if request.root is None else algorithm.with_parameters(root=request.root)

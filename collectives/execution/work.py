@@ -38,3 +38,12 @@ class Interrupting(Protocol):
 
     def interrupt(self, handler: Callable[[], None]) -> None:
         """Call *handler* in the rank's thread once the result is in place, should the rank compute then."""
+
+
+@runtime_checkable
+class OnStream(Waitable, Protocol):
+    """A `Work` on a stream of a device: to wait for it makes the stream wait that is then current."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the result has values, once it is in place; in a run without data most have none."""

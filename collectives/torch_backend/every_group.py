@@ -38,6 +38,8 @@ def every_group_ours(
         if options is not None:
             more["backend_options"] = options
         group, store = new_group(size, rank, ranks, dist.Backend(backend), *rest, **more)
+        if isinstance(group, TestbedProcessGroup):
+            group.backend_asked_for = str(wanted)
         if shows_name_asked_for and isinstance(group, TestbedProcessGroup):
             _c10d._world.pg_map[group] = (str(wanted), store)
         return group, store

@@ -14,7 +14,7 @@ then takes the place of the process group.  Torch calls it under old and new nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -22,12 +22,13 @@ import torch.distributed as dist
 
 from collectives.catalogue.selectors import Choice
 from collectives.communicators.communicator import Communicator
-from collectives.communicators.dispatch_modes import calls_hidden_from_modes, hidden_from_modes
+from collectives.communicators.dispatch_modes import calls_hidden_from_modes
 from collectives.communicators.reduction import op_of
 from collectives.errors import NotSupportedError
-from collectives.execution.work import Waitable
+from collectives.execution.work import OnStream, Waitable
 from collectives.torch_backend.members import GroupMembers
 from collectives.torch_backend.names import NamedProcessGroup
+from collectives.torch_backend.rows import Pair, check_alike, copy_rows, joined
 from collectives.torch_backend.uncompiled import uncompiled
 from collectives.torch_backend.work import CollectiveWork
 
@@ -42,6 +43,7 @@ class TestbedProcessGroup(NamedProcessGroup):
     def __init__(self, members: GroupMembers, rank: int, world_size: int) -> None:
         super().__init__(rank, world_size)
         self.members = members
+        members.belong_to(self)
         self._communicators: dict[str, Communicator] = {}
         self._coalescing = False
         self._coalesced: list[CollectiveWork] = []
@@ -81,23 +83,26 @@ class TestbedProcessGroup(NamedProcessGroup):
     def allreduce_coalesced(self, tensors: Any, opts: Any = dist.ReduceOp.SUM) -> CollectiveWork:
         """Reduce several tensors over all ranks, in place, one after another."""
         op = op_of(getattr(opts, "reduceOp", opts))
-        reduced = _as_list(tensors)
-        works = [self.communicator(tensor.device).all_reduce(tensor, op, async_op=True) for tensor in reduced]
-        return CollectiveWork(works, reduced)
+        reduced = [(tensor, self._given(tensor)) for tensor in _as_list(tensors)]
+        works = [
+            self.communicator(tensor.device).all_reduce(plain, op, async_op=True) for tensor, plain in reduced
+        ]
+        return self._work(works, reduced)
 
     def broadcast(self, tensors: Any, opts: Any = 0) -> CollectiveWork:  # type: ignore[override]
         """Replace one tensor by that of the root."""
         (tensor,) = _as_list(tensors)
         root = opts if isinstance(opts, int) else opts.rootRank
-        work = self.communicator(tensor.device).broadcast(tensor, root, async_op=True)
-        return CollectiveWork([work], [tensor])
+        plain = self._given(tensor) if self.rank() == root else self._wanted(tensor)
+        work = self.communicator(tensor.device).broadcast(plain, root, async_op=True)
+        return self._work([work], [(tensor, plain)])
 
     def reduce(self, tensors: Any, opts: Any) -> CollectiveWork:  # type: ignore[override]
         """Reduce one tensor over all ranks, in place on the root."""
         (tensor,) = _as_list(tensors)
-        communicator = self.communicator(tensor.device)
-        work = communicator.reduce(tensor, opts.rootRank, op_of(opts.reduceOp), async_op=True)
-        return CollectiveWork([work], [tensor])
+        plain, communicator = self._given(tensor), self.communicator(tensor.device)
+        work = communicator.reduce(plain, opts.rootRank, op_of(opts.reduceOp), async_op=True)
+        return self._work([work], [(tensor, plain)])
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> CollectiveWork:
         """Gather one tensor of each rank, all of one size, into as many tensors.
@@ -113,37 +118,31 @@ class TestbedProcessGroup(NamedProcessGroup):
         """Gather one tensor of each rank, all of one size, into as many tensors on the root."""
         (tensor,) = _as_list(inputs)
         parts = outputs[0] if self.rank() == opts.rootRank else ()
-        gathered = self._rows(tensor, parts)
-        flat = tensor.detach().reshape(-1)
+        plain, rows = self._given(tensor), [(part, self._wanted(part)) for part in parts]
+        check_alike(self.rank(), tensor, parts)
+        gathered = plain.new_empty(self.size(), tensor.numel())
+        flat = plain.detach().reshape(-1)
         work = self.communicator(tensor.device).gather(gathered, flat, opts.rootRank, async_op=True)
-        return CollectiveWork([work], parts, lambda: _copy_rows(parts, gathered))
+        return self._work([work], rows, lambda: copy_rows(rows, gathered))
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any) -> CollectiveWork:  # type: ignore[override]
         """Give each rank one of the root's tensors, all of one size."""
         (output,) = _as_list(outputs)
-        given = None
+        plain, given = self._wanted(output), None
         if self.rank() == opts.rootRank:
-            given = self._rows(output, inputs[0])
-            for row, tensor in zip(given, inputs[0], strict=True):
-                row.copy_(tensor.detach().reshape(-1))
-        work = self.communicator(output.device).scatter(output, given, opts.rootRank, async_op=True)
-        return CollectiveWork([work], [output])
+            given = self._together(output, inputs[0])
+        work = self.communicator(output.device).scatter(plain, given, opts.rootRank, async_op=True)
+        return self._work([work], [(output, plain)])
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any) -> CollectiveWork:  # type: ignore[override]
         """Reduce a list of tensors, one for each rank; each rank gets its own."""
         (output,) = _as_list(outputs)
         (parts,) = inputs if isinstance(inputs[0], (list, tuple)) else (inputs,)
-        given = self._rows(output, parts)
-        for row, tensor in zip(given, parts, strict=True):
-            row.copy_(tensor.detach().reshape(-1))
-        return self.reduce_scatter_single(output, given, opts)
+        return self._reduce_scatter(output, self._together(output, parts), opts)
 
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> CollectiveWork:
         """Reduce one long tensor, of a part for each rank; each rank gets its own."""
-        op = op_of(getattr(opts, "reduceOp", opts))
-        communicator = self.communicator(tensor.device)
-        work = communicator.reduce_scatter(output, tensor, op, async_op=True)
-        return CollectiveWork([work], [output])
+        return self._reduce_scatter(output, self._given(tensor), opts)
 
     _reduce_scatter_base = reduce_scatter_single  # type: ignore[assignment]
 
@@ -157,8 +156,9 @@ class TestbedProcessGroup(NamedProcessGroup):
     ) -> CollectiveWork:
         """Exchange the parts of one long tensor, which are equal if no sizes are given."""
         splits = output_split_sizes or None, input_split_sizes or None
-        work = self.communicator(tensor.device).all_to_all(output, tensor, *splits, async_op=True)
-        return CollectiveWork([work], [output])
+        plain, given = self._wanted(output), self._given(tensor)
+        work = self.communicator(tensor.device).all_to_all(plain, given, *splits, async_op=True)
+        return self._work([work], [(output, plain)])
 
     alltoall_base = all_to_all_single  # type: ignore[assignment]
 
@@ -170,17 +170,19 @@ class TestbedProcessGroup(NamedProcessGroup):
                 f"{len(inputs)}"
             )
         sizes = [tensor.numel() for tensor in outputs], [tensor.numel() for tensor in inputs]
-        given = torch.cat([tensor.detach().reshape(-1) for tensor in inputs])
+        given = joined([self._given(tensor) for tensor in inputs])
+        parts = [(part, self._wanted(part)) for part in outputs]
         received = given.new_empty(sum(sizes[0]))
-        work = self.communicator(given.device).all_to_all(received, given, *sizes, async_op=True)
-        return CollectiveWork([work], outputs, lambda: _copy_rows(outputs, received.split(sizes[0])))
+        work = self.communicator(outputs[0].device).all_to_all(received, given, *sizes, async_op=True)
+        return self._work([work], parts, lambda: copy_rows(parts, received.split(sizes[0])))
 
     def all_gather_single(
         self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None
     ) -> CollectiveWork:
         """Gather one tensor of each rank into one long tensor."""
-        work = self.communicator(tensor.device).all_gather(output, tensor, async_op=True)
-        return CollectiveWork([work], [output])
+        plain, given = self._wanted(output), self._given(tensor)
+        work = self.communicator(tensor.device).all_gather(plain, given, async_op=True)
+        return self._work([work], [(output, plain)])
 
     _allgather_base = all_gather_single  # type: ignore[assignment]
 
@@ -195,14 +197,16 @@ class TestbedProcessGroup(NamedProcessGroup):
     def send(self, tensors: Any, peer: int, tag: int = 0) -> CollectiveWork:
         """Send one tensor to rank *peer* of the group."""
         (tensor,) = _as_list(tensors)
-        work = self.communicator(tensor.device).send(tensor, peer, tag, async_op=True)
-        return self._message(work, tensor)
+        plain = self._given(tensor)
+        work = self.communicator(tensor.device).send(plain, peer, tag, async_op=True)
+        return self._message(CollectiveWork([work], [tensor]))
 
     def recv(self, tensors: Any, peer: int, tag: int = 0) -> CollectiveWork:
         """Replace one tensor by what rank *peer* of the group sends under *tag*."""
         (tensor,) = _as_list(tensors)
-        work = self.communicator(tensor.device).recv(tensor, peer, tag, async_op=True)
-        return self._message(work, tensor)
+        plain = self._wanted(tensor)
+        work = self.communicator(tensor.device).recv(plain, peer, tag, async_op=True)
+        return self._message(self._work([work], [(tensor, plain)]))
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> CollectiveWork:
         """Refuse: who receives has to say from whom.
@@ -216,8 +220,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         """Return when every rank has called; our barrier always names the rank that is missing."""
         self.barrier()
 
-    def _message(self, work: Waitable, tensor: torch.Tensor) -> CollectiveWork:
-        message = CollectiveWork([work], [tensor])
+    def _message(self, message: CollectiveWork) -> CollectiveWork:
         if self._coalescing:
             self._coalesced.append(message)
         return message
@@ -258,38 +261,61 @@ class TestbedProcessGroup(NamedProcessGroup):
 
     def _gather(self, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> CollectiveWork:
         """Gather *tensor* from all ranks into *parts*."""
-        self._rows(tensor, parts)
-        gathered, work = self._all_gather(tensor)
-        rows = gathered.view(self.size(), *tensor.shape)
-        return CollectiveWork([work], [rows], lambda: _copy_rows(parts, gathered))
+        plain, rows = self._given(tensor), [(part, self._wanted(part)) for part in parts]
+        check_alike(self.rank(), tensor, parts)
+        gathered = plain.new_empty(self.size(), tensor.numel())
+        work = self.communicator(tensor.device).all_gather(
+            gathered, plain.detach().reshape(-1), async_op=True
+        )
+        whole = gathered.view(self.size(), *tensor.shape)
+        result = self.members.door.made(whole, tensor)
+        return self._work([work], [(result, whole)], lambda: copy_rows(rows, gathered), rows)
 
-    def _rows(self, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        """Return room for a row like *tensor* for each rank; refuse *parts* that are not all like it."""
-        for peer, part in enumerate(parts):
-            if part.numel() != tensor.numel() or part.dtype != tensor.dtype:
-                raise NotSupportedError(
-                    f"the tensors of all ranks must have one size and dtype: rank {self.rank()} has "
-                    f"{tuple(tensor.shape)} of {tensor.dtype}, the one for rank {peer} is "
-                    f"{tuple(part.shape)} of {part.dtype}"
-                )
-        return torch.empty(self.size(), tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+    def _reduce_scatter(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> CollectiveWork:
+        """Reduce *given*, which has passed the door, into *output*, which has not."""
+        op = op_of(getattr(opts, "reduceOp", opts))
+        plain = self._wanted(output)
+        work = self.communicator(output.device).reduce_scatter(plain, given, op, async_op=True)
+        return self._work([work], [(output, plain)])
 
-    def _all_gather(self, tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Start to gather *tensor* from all ranks into the rows of the result."""
-        gathered = torch.empty(self.size(), tensor.numel(), dtype=tensor.dtype, device=tensor.device)
-        flat = tensor.detach().reshape(-1)
-        return gathered, self.communicator(tensor.device).all_gather(gathered, flat, async_op=True)
+    def _given(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self.members.door.given(tensor)
+
+    def _wanted(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self.members.door.wanted(tensor)
+
+    def _work(
+        self,
+        works: Sequence[Waitable],
+        result: Sequence[Pair],
+        finish: Callable[[], None] = lambda: None,
+        also: Sequence[Pair] = (),
+    ) -> CollectiveWork:
+        """Return the work of *works*, which put what stands for the tensors of *result* in place.
+
+        Args:
+            works: what has to complete.
+            result: the tensors that then hold the result, each with what stands for it at the door.
+            finish: puts the result in place.
+            also: other tensors that it is put in.
+        """
+        changed = [pair for pair in (*result, *also) if pair[0] is not pair[1]]
+        if not changed:
+            return CollectiveWork(works, [tensor for tensor, _ in result], finish)
+
+        def finish_at_door() -> None:
+            finish()
+            is_known = all(work.is_known for work in works if isinstance(work, OnStream))
+            for tensor, plain in changed:
+                self.members.door.done(tensor, plain, is_known)
+
+        return CollectiveWork(works, [tensor for tensor, _ in result], finish_at_door)
+
+    def _together(self, output: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Return *parts*, one for each rank and all like *output*, as the rows of one tensor."""
+        check_alike(self.rank(), output, parts)
+        return joined([self._given(part) for part in parts]).view(self.size(), -1)
 
 
 def _as_list(tensors: torch.Tensor | Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-
-
-def _copy(target: torch.Tensor, source: torch.Tensor) -> None:
-    target.detach().copy_(source.view(target.shape))
-
-
-@hidden_from_modes
-def _copy_rows(parts: Sequence[torch.Tensor], rows: Iterable[torch.Tensor]) -> None:
-    for part, row in zip(parts, rows, strict=False):
-        _copy(part, row)

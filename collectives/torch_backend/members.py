@@ -12,10 +12,21 @@ from collectives.catalogue.selectors import Choice
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.connection import connect_processes
 from collectives.errors import NotSupportedError
+from collectives.torch_backend.door import Door, OpenDoor
+from collectives.torch_backend.names import NamedProcessGroup
 
 
 class GroupMembers(Protocol):
-    """Who is in a process group, and how they are reached."""
+    """Who is in a process group, and how they are reached.
+
+    Attributes:
+        door: what tensors of the script become for communicators, and back.
+    """
+
+    door: Door
+
+    def belong_to(self, group: NamedProcessGroup) -> None:
+        """Get to know the group, whose name and backend come to be known after it is made."""
 
     def connect(self, algorithm: Choice | None, device: torch.device, timeout: float | None) -> Communicator:
         """Return a new communicator between the members; every rank makes the same calls.
@@ -40,7 +51,11 @@ class Processes:
     def __init__(self, options: Any, algorithm: Choice) -> None:
         self.options = options
         self.algorithm = algorithm
+        self.door: Door = OpenDoor()
         self._groups = {"cpu": self._inner_group(torch.device("cpu"))}
+
+    def belong_to(self, group: NamedProcessGroup) -> None:
+        """Do nothing: processes are reached alike in all groups."""
 
     def connect(self, algorithm: Choice | None, device: torch.device, timeout: float | None) -> Communicator:
         """Return a new communicator over Gloo for CPU tensors, over NCCL for CUDA tensors."""

@@ -7,11 +7,16 @@ import torch.distributed as dist
 
 
 class NamedProcessGroup(dist.ProcessGroup):
-    """A process group that keeps its own name, as it has no backend in C++ to keep it."""
+    """A process group that keeps its own name, as it has no backend in C++ to keep it.
+
+    Attributes:
+        backend_asked_for: the backend that the script has named for it; empty where nobody knows.
+    """
 
     def __init__(self, rank: int, world_size: int) -> None:
         super().__init__(rank, world_size)  # type: ignore[call-arg]
         self._name = self._description = "undefined"
+        self.backend_asked_for = ""
 
     def getBackendName(self) -> str:  # noqa: N802
         """Return the name of the backend, as C++ asks for it."""

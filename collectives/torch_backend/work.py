@@ -24,8 +24,9 @@ from typing import Any
 
 import torch
 from torch._C._distributed_c10d import Work as TorchWork
+from torch._subclasses.fake_tensor import is_fake
 
-from collectives.execution.work import Waitable
+from collectives.execution.work import OnStream, Waitable
 from collectives.torch_backend.uncompiled import uncompiled
 
 
@@ -72,8 +73,12 @@ class CollectiveWork(TorchWork):
         """
         if self._error is not None:
             raise self._error
-        if not self._finished:
-            seconds = timeout.total_seconds() if timeout else None
+        seconds = timeout.total_seconds() if timeout else None
+        if self._finished:
+            for work in self._works:
+                if isinstance(work, OnStream):
+                    work.wait(seconds)
+        else:
             try:
                 for work in self._works:
                     work.wait(seconds)
@@ -146,7 +151,8 @@ class WorkFuture(torch.futures.Future[Any]):
     """The result of a `CollectiveWork`, or what comes of it; whoever asks for it drives the work."""
 
     def __init__(self, work: CollectiveWork) -> None:
-        super().__init__(devices=list({t.device for t in work._result if t.is_cuda}))
+        on_cuda = {tensor.device for tensor in work._result if tensor.is_cuda and not is_fake(tensor)}
+        super().__init__(devices=list(on_cuda))
         self._work = work
         self._failure: BaseException | None = None
         self._followers: list[WorkFuture] = []

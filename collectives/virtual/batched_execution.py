@@ -17,31 +17,24 @@ go on only when a rank calls or await sends late go rank by rank.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import simpy
-import torch
 
-from collectives.errors import NotExactError
 from collectives.execution.blame import spell_ranks
 from collectives.execution.execute import execute
 from collectives.execution.transport import Execution, Poster
-from collectives.program import Algorithm, Local, Send, Step
-from collectives.program.chunking import Buffer, Chunking
-from collectives.program.rows import Pattern, over_ranks, patterned_rows
+from collectives.program import Algorithm
+from collectives.program.chunking import Buffer
 from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.simulation.engines.row_execution import RowExecution, rows_follow
 from collectives.simulation.engines.simulated_port import SimulatedPort
 from collectives.virtual.progress import MIN_RANKS, TOGETHER
+from collectives.virtual.row_data import Move, carry_out, moves_of
 from collectives.virtual.transport import SimulatedTransport
 from sim.units import Int64Array
-
-MAX_NBYTES = 1 << 28
-"""Of all ranks' buffers together."""
 
 
 class BatchedExecutions:
@@ -75,21 +68,6 @@ class BatchedExecutions:
             self._in_flight.pop(fingerprint, None)
 
 
-@dataclass(frozen=True)
-class _Move:
-    """One operation of all ranks in a row, as far as they have it: where to, where from.
-
-    Attributes:
-        to: rank and chunks that are written.
-        of: rank and chunks that are read.
-        reduces: what is read is reduced into what is there.
-    """
-
-    to: tuple[torch.Tensor, torch.Tensor]
-    of: tuple[torch.Tensor, torch.Tensor]
-    reduces: bool
-
-
 class BatchedExecution:
     """One call of one collective by all ranks of a group.
 
@@ -109,14 +87,14 @@ class BatchedExecution:
         meeting_point: MeetingPoint,
         algorithm: Algorithm,
         chunking: Any,
-        moves: Sequence[Sequence[_Move]],
+        moves: Sequence[Sequence[Move]],
         port: SimulatedPort,
     ) -> None:
         self.is_over = False
         self._env = meeting_point.network.env
         self._moves = moves
         self._num_ranks = len(meeting_point.hosts)
-        self._num_scratch = algorithm.num_scratch_chunks(self._num_ranks)
+        self._algorithm = algorithm
         self._buffers: dict[int, Buffer] = {}
         self._done = [simpy.Event(self._env) for _ in meeting_point.hosts]
         self._num_through = 0
@@ -143,7 +121,7 @@ class BatchedExecution:
     def _finish(self, ranks: Int64Array) -> None:
         """Let *ranks* go on; before the first does, put all results in place."""
         if not self._num_through:
-            self._compute()
+            carry_out(self._algorithm, self._moves, self._buffers)
         self._num_through += len(ranks)
         self.is_over = self._num_through == self._num_ranks
         for rank in ranks.tolist():
@@ -155,109 +133,18 @@ class BatchedExecution:
             return "messages under way"
         return f"waits for {spell_ranks(self._hosts[absent].tolist())} to call"
 
-    def _compute(self) -> None:
-        """Carry out every row on one tensor of all ranks' chunks, each as long as the longest."""
-        first = self._buffers[0]
-        chunking: Any = first.chunking
-        parts, part = chunking.num_parts, -(-chunking.count // chunking.num_parts)
-        in_part = chunking.num_chunks // parts
-        chunk = -(-part // in_part)
-        chunks = first.data.new_zeros((self._num_ranks, chunking.num_chunks + self._num_scratch, chunk))
-        whole = chunks[:, : chunking.num_chunks].reshape(self._num_ranks, parts, in_part * chunk)
-        for rank, buffer in self._buffers.items():
-            whole[rank, :, :part] = buffer.data.view(parts, part)
-
-        chunks[:, : chunking.num_chunks] = whole.view(self._num_ranks, chunking.num_chunks, chunk)
-
-        for row in self._moves:
-            read = [chunks[move.of] for move in row]
-            for move, incoming in zip(row, read, strict=True):
-                if move.reduces:
-                    target = chunks[move.to]
-                    first.reduce(target, incoming)
-                    incoming = target
-                chunks[move.to] = incoming
-
-        whole = chunks[:, : chunking.num_chunks].reshape(self._num_ranks, parts, in_part * chunk)
-        for rank, buffer in self._buffers.items():
-            buffer.data.view(parts, part).copy_(whole[rank, :, :part])
-
 
 def _moves_of(
     algorithm: Algorithm, buffer: Buffer, meeting_point: MeetingPoint
-) -> Sequence[Sequence[_Move]] | None:
+) -> Sequence[Sequence[Move]] | None:
     """Return what a collective reads and writes in each row, or None if it is to go rank by rank."""
-    num_ranks, chunking = len(meeting_point.hosts), buffer.chunking
+    num_ranks = len(meeting_point.hosts)
     if (
         not meeting_point.is_calm
         or meeting_point.transport_model.progress == "calls"
         or not rows_follow(meeting_point.transport_model, meeting_point.rank_overhead)
         or algorithm.collective not in TOGETHER
         or num_ranks < MIN_RANKS
-        or not isinstance(chunking, Chunking)
-        or chunking.count % chunking.num_parts
-        or not 0 < chunking.count * chunking.itemsize * num_ranks <= MAX_NBYTES
     ):
         return None
-    return _moves(_Program(algorithm), num_ranks, chunking)
-
-
-class _Program:
-    """An algorithm as the key of a cache; two are equal if they run the same program."""
-
-    def __init__(self, algorithm: Algorithm) -> None:
-        self.algorithm = algorithm
-        self._key = (algorithm.program, str(algorithm), algorithm.collective)
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Program) and self._key == other._key
-
-
-@lru_cache(maxsize=8)
-def _moves(program: _Program, num_ranks: int, chunking: Chunking) -> Sequence[Sequence[_Move]] | None:
-    rows = []
-    try:
-        for row, pattern in patterned_rows(program.algorithm, num_ranks):
-            pattern.nbytes(row, chunking)
-            rows.append(tuple(_moves_in(row, pattern, num_ranks)))
-    except NotExactError:
-        return None
-    return rows
-
-
-def _moves_in(row: Step, pattern: Pattern, num_ranks: int) -> Iterator[_Move]:
-    """Yield the moves of *row* in the order in which they are written."""
-    sent = np.zeros((len(pattern.source), 2), dtype=np.int64)
-    for operation, ranks, messages in pattern.sent(row):
-        sent[messages, 0] = ranks
-        sent[messages, 1] = over_ranks(operation.chunk, num_ranks)[ranks]
-
-    received = {position: (ranks, messages) for position, ranks, messages in pattern.received()}
-    for position, operation in enumerate(row):
-        if isinstance(operation, Send):
-            continue
-        chunk = over_ranks(operation.chunk, num_ranks)
-        if isinstance(operation, Local):
-            ranks = np.flatnonzero(over_ranks(operation.when, num_ranks))
-            sources, starts = ranks, over_ranks(operation.source, num_ranks)[ranks]
-        else:
-            ranks, messages = received[position]
-            sources, starts = sent[messages].T
-
-        lengths = over_ranks(operation.num_chunks, num_ranks)[ranks]
-        for length in np.unique(lengths).tolist():
-            some = lengths == length
-            yield _Move(
-                to=_range(ranks[some], chunk[ranks][some], length),
-                of=_range(sources[some], starts[some], length),
-                reduces=operation.reduces,
-            )
-
-
-def _range(ranks: Int64Array, chunks: Int64Array, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the indices of *length* chunks of each of *ranks*."""
-    each = chunks[:, None] + np.arange(length)
-    return torch.from_numpy(ranks[:, None].copy()), torch.from_numpy(each)
+    return moves_of(algorithm, buffer.chunking, num_ranks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -12,11 +13,18 @@ from collectives.communicators.communicator import Communicator
 from collectives.communicators.programs import ProgramLauncher
 from collectives.models.cost import selector_on
 from collectives.simulation.engines.meeting_point import MeetingPoint
+from collectives.torch_backend.door import Door, OpenDoor
+from collectives.torch_backend.names import NamedProcessGroup
 from collectives.virtual.batched_execution import BatchedExecutions
+from collectives.virtual.group_calls.exchange import Exchanges
+from collectives.virtual.group_calls.launcher import Group, StreamLauncher
 from collectives.virtual.progress import RankProgress
+from collectives.virtual.streams.gpu import Gpu, current_gpu
 from collectives.virtual.transport import SimulatedTransport
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import RankThread
+
+_BLOCKING = ("TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
 
 
 class RankThreads:
@@ -37,6 +45,8 @@ class RankThreads:
         self.hosts = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
         self.world = VirtualWorld.of(rank_thread.cluster)
         self.algorithm = algorithm or self.world.algorithm
+        self.door: Door = OpenDoor()
+        self._group: NamedProcessGroup | None = None
         name = options.group_id
         self.ordinal = self.world.partitions.join(rank_thread.rank, self.hosts)
         self.key = (name, self.hosts, self.world.count((name, self.hosts, rank_thread.rank)))
@@ -45,6 +55,10 @@ class RankThreads:
         """Return a new communicator over the simulated network; its time-out is the deadlock."""
         self.world.classes.check_group(self.hosts, self.ordinal, self.rank_thread.rank)
         chosen = algorithm or self.algorithm
+        gpu = current_gpu()
+        if gpu is not None:
+            return Communicator(self._on_streams(gpu, self._selector(chosen), device))
+
         model = self.world.transport_model
         key = (self.key, self.world.count((self.key, self.rank)))
         if key not in self.world.meeting_points:
@@ -63,12 +77,43 @@ class RankThreads:
         rank_thread, world = self.rank_thread, self.world
         progress = world.progress.setdefault(rank_thread.rank, RankProgress(rank_thread))
         transport = SimulatedTransport(meeting_point, self.rank, rank_thread, world.trace, progress)
-        selector: Selector
+        carry_out = self.world.batched[key].carry_out
+        return Communicator(ProgramLauncher(transport, self._selector(chosen), device, carry_out))
+
+    def _selector(self, chosen: Choice) -> Selector:
         if chosen == NATIVE:
-            selector = native_over(model, len(self.hosts))
-        else:
-            selector = selector_on(rank_thread.cluster.topology, chosen, self.hosts, world.rank_overhead)
-        return Communicator(ProgramLauncher(transport, selector, device, self.world.batched[key].carry_out))
+            return native_over(self.world.transport_model, len(self.hosts))
+        topology = self.rank_thread.cluster.topology
+        return selector_on(topology, chosen, self.hosts, self.world.rank_overhead)
+
+    def _on_streams(self, gpu: Gpu, selector: Selector, device: torch.device) -> StreamLauncher:
+        """Return what issues calls on the streams of this rank's GPU."""
+        number = self.world.count((self.key, self.rank, device.type))
+        group = Group(
+            self.hosts,
+            (self.ordinal, 2 * number + (device.type != "cpu")),
+            self.rank,
+            self._name(),
+            self._host_waits(),
+        )
+        return StreamLauncher(
+            gpu, group, selector, self.world.group_calls, Exchanges.of(self.rank_thread.cluster)
+        )
+
+    def _name(self) -> str:
+        """Return a name of the group for people, the same for groups that were made together."""
+        described = "undefined" if self._group is None else self._group.getGroupDesc()
+        return described if described != "undefined" else f"{len(self.hosts)} ranks"
+
+    def _host_waits(self) -> bool:
+        """Return whether the host waits for a collective, as the script has asked for."""
+        if self._group is not None and self._group.backend_asked_for == "gloo":
+            return True
+        return any(os.environ.get(name, "0") not in ("", "0") for name in _BLOCKING)
+
+    def belong_to(self, group: NamedProcessGroup) -> None:
+        """Get to know the group, whose name and backend come to be known after it is made."""
+        self._group = group
 
     def shutdown(self) -> None:
         """Do nothing: a cluster gives back everything at its end."""

@@ -178,6 +178,10 @@ class Gpu:
         assert time_ps is not None
         return time_ps
 
+    def known_time_of(self, event: int) -> int | None:
+        """Return when *event* happens, or None if that is not known by now; does not hold up the thread."""
+        return self._own.time_of(event)
+
     def has_happened(self, event: int) -> bool:
         """Return whether *event* has happened at the host's time."""
         now_ps = self.now_ps()

@@ -1,0 +1,45 @@
+"""Rows: the tensors of several ranks as one tensor with a row for each of them, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+import torch
+
+from collectives.communicators.dispatch_modes import hidden_from_modes
+from collectives.errors import NotSupportedError
+
+Pair: TypeAlias = tuple[torch.Tensor, torch.Tensor]
+"""A tensor of the script, and what stands for it at the door (`collectives.torch_backend.door`)."""
+
+
+def check_alike(rank: int, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) -> None:
+    """Refuse *parts*, one for each rank, that are not all like the *tensor* of *rank*.
+
+    Raises:
+        NotSupportedError: one has another size or dtype.
+    """
+    for peer, part in enumerate(parts):
+        if part.numel() != tensor.numel() or part.dtype != tensor.dtype:
+            raise NotSupportedError(
+                f"the tensors of all ranks must have one size and dtype: rank {rank} has "
+                f"{tuple(tensor.shape)} of {tensor.dtype}, the one for rank {peer} is "
+                f"{tuple(part.shape)} of {part.dtype}"
+            )
+
+
+def joined(plains: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return all elements of *plains* in one flat tensor; on ``meta`` if one of them is there."""
+    flat = [plain.detach().reshape(-1) for plain in plains]
+    if any(plain.is_meta for plain in plains):
+        flat = [plain.to("meta") for plain in flat]
+    return torch.cat(flat)
+
+
+@hidden_from_modes
+def copy_rows(parts: Sequence[Pair], rows: Iterable[torch.Tensor]) -> None:
+    """Copy each row to what stands for its part; a row without values leaves it as it is."""
+    for (_, plain), row in zip(parts, rows, strict=False):
+        if not row.is_meta:
+            plain.detach().copy_(row.view(plain.shape))

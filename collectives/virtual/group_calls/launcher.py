@@ -1,0 +1,185 @@
+"""Launcher of ranks with streams: time by sizes on a communication stream, data apart from it.
+
+A call is issued on the communication stream of its lane, after the stream that issues it, and the thread goes
+on.  To wait for it makes the current stream wait, not the host; the thread itself waits only until the data
+are there, which takes no virtual time (`collectives.virtual.group_calls.exchange`).  The host waits, too, for
+a barrier, and where the script has asked for that: over Gloo, or by ``TORCH_NCCL_BLOCKING_WAIT``.
+
+Messages from one rank to another under one tag are a lane of their own.  What is sent is copied when the
+sender calls, so that a sender never waits for its receiver's thread.
+
+Source: ``ProcessGroupNCCL::WorkNCCL::synchronizeInternal`` of torch (the current stream waits for the end's
+event, the host only under blocking wait and after a barrier).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from collectives.catalogue.selectors import Selector
+from collectives.communicators.dispatch_modes import calls_hidden_from_modes
+from collectives.communicators.programs import algorithm_of
+from collectives.communicators.requests import Request
+from collectives.execution.blame import Report
+from collectives.execution.call import Call, RecentCalls
+from collectives.execution.work import Work
+from collectives.program import Algorithm
+from collectives.program.chunking import Chunking
+from collectives.virtual.group_calls.calls import GroupCalls
+from collectives.virtual.group_calls.exchange import Contribution, Exchanges, describe_absent, wait_for
+from collectives.virtual.group_calls.facts import CallFacts
+from collectives.virtual.group_calls.siblings import Ordinal
+from collectives.virtual.group_calls.stream_clock import StreamClock
+from collectives.virtual.streams.gpu import Gpu
+from collectives.virtual.streams.stream_api import DeviceEvent
+
+SMALL, SMALL_FLOATS = 4096, 16
+"""Elements up to which integers, and floating-point numbers, may have values in a run without data."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """The group between whose members calls are made, as one of them sees it.
+
+    Attributes:
+        hosts: its ranks, by number in the run.
+        ordinal: tells groups and communicators of the same hosts apart; equal on all ranks.
+        rank: this one, within the group.
+        name: of the group, in words, the same for groups that were made together.
+        host_waits: to wait for a call makes the host wait.
+    """
+
+    hosts: tuple[int, ...]
+    ordinal: Ordinal
+    rank: int
+    name: str
+    host_waits: bool = False
+
+
+@calls_hidden_from_modes
+class StreamLauncher:
+    """A `collectives.communicators.communicator.Launcher` of calls on streams.
+
+    Args:
+        gpu: of this rank.
+        group: between whose members calls are made.
+        selector: which algorithm carries out a call; the same on all ranks.
+        calls: time the calls.
+        exchanges: exchange the data.
+    """
+
+    moves_by_itself = True
+
+    def __init__(
+        self, gpu: Gpu, group: Group, selector: Selector, calls: GroupCalls, exchanges: Exchanges
+    ) -> None:
+        self.rank = group.rank
+        self.world_size = len(group.hosts)
+        self.clock = StreamClock(gpu)
+        self.group = group
+        self.selector = selector
+        self._gpu = gpu
+        self._calls = calls
+        self._exchanges = exchanges
+        self._meeting_point = calls.meeting_point(group.hosts, group.ordinal)
+        self._recent = RecentCalls()
+
+    def launch(self, request: Request) -> Work:
+        """Issue *request* on the communication stream of its lane."""
+        self._gpu.rank_thread.check_thread()
+        group, algorithm = self.group, algorithm_of(request, self.selector)
+        call = request.call(str(algorithm))
+        self._recent.append(call)
+        self._meeting_point.reports[self.rank] = Report(call, "posted", tuple(self._recent))
+
+        facts = self._facts(request, call, algorithm)
+        timed = self._calls.call(group.hosts, group.ordinal, self.rank, facts)
+        waits_for_data = _may_have_values(request)
+        contribution = self._exchanges.join(
+            group.hosts, group.ordinal, self.rank, request, call, self.selector
+        )
+        lane = group.hosts, group.ordinal, call.lane
+        end = self._gpu.call(lane, timed, call.collective, group.name)
+        return StreamWork(self, self._gpu, call, end, contribution, waits_for_data)
+
+    def poll(self) -> None:
+        """Do nothing: what is on a stream goes on by itself."""
+
+    def _facts(self, request: Request, call: Call, algorithm: Algorithm) -> CallFacts:
+        itemsize = request.dtype.itemsize
+        if request.splits is not None:
+            into, out_of = request.splits
+            chunking = Chunking(request.count, 1, itemsize)
+            return CallFacts(call, algorithm, chunking, (tuple(into), tuple(out_of)))
+        if request.lane is not None:
+            return CallFacts(call, algorithm, Chunking(request.count, 1, itemsize))
+        return CallFacts(call, algorithm, Chunking.of(algorithm, self.world_size, request.count, itemsize))
+
+    def wait_for_data(self, call: Call, contribution: Contribution) -> None:
+        """Return when the data of *call* are there."""
+        group, waiting = self.group, self._meeting_point.waiting
+        describe = partial(describe_absent, self._exchanges, group.hosts, group.ordinal, call)
+        waiting[self.rank] = call
+        wait_for(contribution, self._gpu.rank_thread, describe)
+        del waiting[self.rank]
+
+
+class StreamWork:
+    """A call on a communication stream; a `collectives.execution.work.Work`.
+
+    Attributes:
+        is_known: whether its result has values.
+    """
+
+    def __init__(
+        self,
+        launcher: StreamLauncher,
+        gpu: Gpu,
+        call: Call,
+        end: DeviceEvent,
+        contribution: Contribution,
+        waits_for_data: bool,
+    ) -> None:
+        self._launcher = launcher
+        self._gpu = gpu
+        self._call = call
+        self._end = end
+        self._contribution = contribution
+        self._waits_for_data = waits_for_data
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the result has values, once it is there."""
+        return self._contribution.is_there and self._contribution.is_known
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Let what comes on the current stream begin after this call; the result has its values.
+
+        Raises:
+            CollectiveError: the ranks of the call do not fit each other.
+        """
+        if self._waits_for_data:
+            self._launcher.wait_for_data(self._call, self._contribution)
+        self._gpu.current.wait_event(self._end)
+        if self._launcher.group.host_waits or self._call.collective == "barrier":
+            self._gpu.host_wait(self._end, self._call.collective)
+
+    def is_completed(self) -> bool:
+        """Return whether this call is through at the host's time."""
+        return self._end.query()
+
+    @property
+    def completed_ps(self) -> int | None:
+        """When this call was through; None as long as that is not known."""
+        return None if self._end.number is None else self._gpu.known_time_of(self._end.number)
+
+
+def _may_have_values(request: Request) -> bool:
+    """Return whether the result of *request* may have values, so that its thread waits for them."""
+    if request.collective == "barrier":
+        return True
+    tensors = [tensor for tensor in (request.given, request.output) if tensor is not None]
+    if any(not tensor.is_meta for tensor in tensors):
+        return True
+    return request.count <= (SMALL_FLOATS if request.dtype.is_floating_point else SMALL)
