@@ -4,19 +4,25 @@ With several optimizers on a rank, the one that has stepped most often counts, s
 optimizer, or one for each part of a model, makes no iteration longer or shorter.  One that steps for the
 first time joins the iteration that has just ended, so that one made later, as after a restart, counts too.
 A script that says itself where its iterations end, by `end_iteration`, is taken at its word.
+
+On a GPU the host runs ahead, so an iteration ends when the compute stream has done what the host had issued
+by then.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from collectives.virtual.streams.gpu import current_gpu
+from collectives.virtual.streams.gpus import Gpus
+from collectives.virtual.streams.played import Cause, PlayedMark
 from sim.cluster import Cluster, RankThread, Surroundings, current_rank_thread
 
 
@@ -27,10 +33,19 @@ class End:
     Attributes:
         now_ps: the rank's local time.
         computed_ps: how much of it was computation.
+        host_idle_ps: on a GPU, how much of it the compute stream has waited for the host.
+        exposed: on a GPU, how much of it the compute stream has waited for what.
     """
 
     now_ps: int
     computed_ps: int
+    host_idle_ps: int = 0
+    exposed: Mapping[Cause, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, mark: PlayedMark) -> End:
+        """Return the end at *mark*: when the compute stream has done what was issued before."""
+        return cls(mark.device_ps, mark.busy_ps, mark.host_idle_ps, mark.exposed)
 
 
 class Iterations:
@@ -48,6 +63,7 @@ class Iterations:
         self.finished = [0] * num_ranks
         self.ends: list[list[End]] = [[] for _ in range(num_ranks)]
         self._marked = [False] * num_ranks
+        self._marks: list[list[int]] = [[] for _ in range(num_ranks)]
         self._steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
         self._listeners: list[Callable[[RankThread, int], None]] = []
 
@@ -77,6 +93,7 @@ class Iterations:
             self._marked[rank] = True
             self.finished[rank] = 0
             self.ends[rank].clear()
+            self._marks[rank].clear()
         self._end(rank_thread)
 
     def _stepped(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -89,11 +106,22 @@ class Iterations:
             self._end(rank_thread)
 
     def _end(self, rank_thread: RankThread) -> None:
-        rank = rank_thread.rank
+        rank, gpu = rank_thread.rank, current_gpu()
+        if gpu is not None:
+            self._marks[rank].append(gpu.mark("iteration"))
+            gpu.flush()
+        else:
+            self.ends[rank].append(End(rank_thread.now_ps(), rank_thread.computed_ps))
         self.finished[rank] += 1
-        self.ends[rank].append(End(rank_thread.now_ps(), rank_thread.computed_ps))
         for listener in self._listeners:
             listener(rank_thread, self.finished[rank])
+
+    def conclude(self, gpus: Gpus) -> None:
+        """Note where the iterations ended of all ranks that were on a GPU."""
+        for thread, rank, played in gpus.played():
+            marks = played.marks
+            self.ends[rank] = [End.of(marks[number]) for number in self._marks[thread] if number < len(marks)]
+            self.finished[rank] = self.finished[thread]
 
 
 def end_iteration() -> None:

@@ -2,12 +2,16 @@
 
 A rank's time is computation, which a model has charged, or waiting: for messages, for ranks that are
 late, for the rendezvous.  Waiting is the communication that nothing hides, so it is called exposed.
+
+On a GPU it is the time of the compute stream: what it computes, and what it waits for, be that the host's
+launches or a collective; all of it adds up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -17,6 +21,7 @@ from collectives.virtual.computation import ComputeModel
 from collectives.virtual.faults import VirtualCondition
 from collectives.virtual.iterations import End, Iterations
 from collectives.virtual.notices import Notices
+from collectives.virtual.streams.gpus import Gpus
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import Cluster
 from sim.scenario.rank_overhead import RankOverhead
@@ -31,17 +36,48 @@ class Spent:
         seconds: all of it.
         compute_seconds: what the rank computed.
         exposed_seconds: the rest, in which it waited.
+        host_seconds: of that, on a GPU, what the compute stream has waited for the host to launch; else None.
     """
 
     seconds: float
     compute_seconds: float
     exposed_seconds: float
+    host_seconds: float | None = None
 
     @classmethod
-    def between(cls, start: End, end: End) -> Spent:
+    def between(cls, start: End, end: End, on_gpu: bool = False) -> Spent:
         """Return the time from *start* to *end*."""
         time_ps, computed_ps = end.now_ps - start.now_ps, end.computed_ps - start.computed_ps
-        return cls(to_seconds(time_ps), to_seconds(computed_ps), to_seconds(time_ps - computed_ps))
+        host_seconds = to_seconds(end.host_idle_ps - start.host_idle_ps) if on_gpu else None
+        return cls(
+            to_seconds(time_ps), to_seconds(computed_ps), to_seconds(time_ps - computed_ps), host_seconds
+        )
+
+    def to_json(self) -> dict[str, float]:
+        """Return what is known of it as JSON types."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """What the compute stream of a GPU has waited for.
+
+    Attributes:
+        collective: its name, or what else it was, such as a copy.
+        group: of the collective, in words; "" for what is none.
+        seconds: how long.
+    """
+
+    collective: str
+    group: str
+    seconds: float
+
+    @classmethod
+    def between(cls, start: End, end: End) -> tuple[Exposed, ...]:
+        """Return all that was waited for from *start* to *end*, the longest first."""
+        waited = {cause: ps - start.exposed.get(cause, 0) for cause, ps in end.exposed.items()}
+        longest_first = sorted(waited.items(), key=lambda item: (-item[1], item[0]))
+        return tuple(cls(cause.name, cause.group, to_seconds(ps)) for cause, ps in longest_first if ps)
 
 
 @dataclass(frozen=True)
@@ -62,6 +98,8 @@ class VirtualReport:
         repeats: whether the run takes the same time again.
         conditions: that held, in words.
         notices: what else is to be said.
+        on_gpu: whether ranks computed on streams of a GPU.
+        exposed: of each iteration, what the compute stream of rank 0 has waited for, on a GPU.
     """
 
     seconds: float
@@ -76,6 +114,8 @@ class VirtualReport:
     repeats: bool
     conditions: tuple[str, ...]
     notices: tuple[str, ...]
+    on_gpu: bool = False
+    exposed: tuple[tuple[Exposed, ...], ...] = ()
 
     @classmethod
     def of(
@@ -85,13 +125,19 @@ class VirtualReport:
         scenario, time_ps = cluster.scenario, max(cluster.times_ps)
         start = [End(scenario.delays_ps.get(rank, 0), 0) for rank in range(len(cluster.times_ps))]
         last = [End(*of_rank) for of_rank in zip(cluster.times_ps, cluster.computed_ps, strict=True)]
+        gpus = Gpus.of(cluster)
+        on_gpu = bool(gpus.of_rank)
+        for _, rank, played in gpus.played():
+            if played.end_ps is not None:
+                last[rank] = End.of(played.marks[-1])
         finished_by_all = zip(*Iterations.of(cluster).ends, strict=False)
         ends = [tuple(start), *finished_by_all]
+        spent = partial(Spent.between, on_gpu=on_gpu)
 
         return cls(
             seconds=to_seconds(time_ps),
-            ranks=tuple(map(Spent.between, start, last)),
-            iterations=tuple(tuple(map(Spent.between, before, after)) for before, after in pairwise(ends)),
+            ranks=tuple(map(spent, start, last)),
+            iterations=tuple(tuple(map(spent, before, after)) for before, after in pairwise(ends)),
             links=Links(
                 scenario.topology,
                 cluster.network.link_bytes,
@@ -106,6 +152,10 @@ class VirtualReport:
             repeats=model.repeats,
             conditions=tuple(map(str, conditions)),
             notices=Notices.of(cluster).texts,
+            on_gpu=on_gpu,
+            exposed=tuple(Exposed.between(before[0], after[0]) for before, after in pairwise(ends))
+            if on_gpu
+            else (),
         )
 
     @property
@@ -123,8 +173,18 @@ class VirtualReport:
 
         Of an even number it is the shorter of the two in the middle, so that its parts add up.
         """
-        spent = sorted((iteration[rank] for iteration in self.iterations[1:]), key=lambda own: own.seconds)
-        return spent[(len(spent) - 1) // 2] if spent else None
+        number = self._steady_iteration(rank)
+        return None if number is None else self.iterations[number][rank]
+
+    @property
+    def exposed_by(self) -> tuple[Exposed, ...]:
+        """What the compute stream of rank 0 has waited for in its `steady` iteration, on a GPU."""
+        number = self._steady_iteration(0)
+        return () if number is None or not self.on_gpu else self.exposed[number]
+
+    def _steady_iteration(self, rank: int) -> int | None:
+        by_length = sorted(range(1, len(self.iterations)), key=lambda own: self.iterations[own][rank].seconds)
+        return by_length[(len(by_length) - 1) // 2] if by_length else None
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON types; times are in seconds."""
@@ -132,18 +192,17 @@ class VirtualReport:
         return {
             "seconds": self.seconds,
             "num_ranks": self.num_ranks,
-            "steady_iteration": None if steady is None else asdict(steady),
+            "steady_iteration": None if steady is None else steady.to_json(),
             "iterations": [
                 {
-                    "seconds": iteration[0].seconds,
-                    "compute_seconds": iteration[0].compute_seconds,
-                    "exposed_seconds": iteration[0].exposed_seconds,
+                    **iteration[0].to_json(),
                     "slowest_rank_seconds": max(spent.seconds for spent in iteration),
                     "median_rank_seconds": median(spent.seconds for spent in iteration),
                 }
                 for iteration in self.iterations
             ],
-            "ranks": [asdict(spent) for spent in self.ranks],
+            "ranks": [spent.to_json() for spent in self.ranks],
+            **({"exposed_by": [asdict(own) for own in self.exposed_by]} if self.on_gpu else {}),
             "links": [asdict(self.links[link]) for link in self.links.busiest],
             "network": self.network,
             "algorithm": self.algorithm,

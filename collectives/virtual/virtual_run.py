@@ -37,7 +37,7 @@ from collectives.virtual.isolation.isolation import Isolation
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.report import VirtualReport
-from collectives.virtual.streams.gpus import gpu_of
+from collectives.virtual.streams.gpus import Gpus, gpu_of
 from collectives.virtual.task import FunctionOrScript, Task
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import Cluster, RankThread
@@ -198,6 +198,9 @@ def run(
     ):
         results = cluster.run(lambda rank: _run_rank(task, rank, devices))
 
+    gpus = Gpus.of(cluster)
+    gpus.conclude(cluster)
+    iterations.conclude(gpus)
     report = VirtualReport.of(cluster, algorithm, model, conditions)
     return VirtualRun(results, cluster.times_ps, cluster, report)
 

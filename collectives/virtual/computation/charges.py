@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from collectives.virtual.streams.gpu import current_gpu
 from sim.cluster import Cluster, RankThread
 from sim.units import Quantity, parse_time
 
@@ -39,7 +40,7 @@ def compute(seconds: Quantity, name: str = "compute") -> None:
     """Let the current rank compute for *seconds* of virtual time; outside of a cluster do nothing.
 
     So a script that says how long its pieces take still runs for real.  On a slow rank it takes its
-    factor as long.
+    factor as long.  On a GPU it is a kernel on the current stream.
 
     Args:
         seconds: ``"1.5ms"``, or a number of seconds.
@@ -49,6 +50,8 @@ def compute(seconds: Quantity, name: str = "compute") -> None:
         UnitError: no time, or a negative one.
     """
     duration_ps = parse_time(seconds, "compute")
-    rank_thread = Cluster.current()
-    if rank_thread is not None:
+    rank_thread, gpu = Cluster.current(), current_gpu()
+    if gpu is not None:
+        gpu.launch(name, duration_ps)
+    elif rank_thread is not None:
         rank_thread.compute(duration_ps, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.computation.measured import Measured
@@ -10,6 +11,8 @@ from collectives.virtual.computation.model import ComputeModel
 from collectives.virtual.computation.recorded import Recorded
 from collectives.virtual.computation.roofline import Roofline
 from sim.errors import DeviceFileError
+from sim.files.device_file import load_device
+from sim.hardware import Device
 
 
 def parse_compute(
@@ -18,7 +21,8 @@ def parse_compute(
     """Return the model that *text* names; None for ``none``.
 
     ``h100`` or ``FILE.toml`` is a roofline of that device, with ``:tf32`` behind it one whose products of
-    float32 are in tfloat32; ``measured`` is CPU time, ``measured:0.1`` a tenth of it; ``profile:FILE`` is
+    float32 are in tfloat32, and with ``:fa1_2023`` one that runs this family of attention kernels, which its
+    file has rates of; ``measured`` is CPU time, ``measured:0.1`` a tenth of it; ``profile:FILE`` is
     a recorded profile.
 
     Args:
@@ -27,7 +31,8 @@ def parse_compute(
 
     Raises:
         DeviceFileError: there is no such device.
-        NotSupportedError: no such model, a factor that is no number above 0, or no profiles here.
+        NotSupportedError: no such model, a factor that is no number above 0, or no profiles here; or the
+            device has no such kernels.
     """
     kind, _, rest = text.partition(":")
     if text == "none":
@@ -43,8 +48,20 @@ def parse_compute(
                 f"{text}: no profiles can be read here; make a Recorded of what it charges"
             )
         return Recorded(load_profile(rest), rest)
-    device = text.removesuffix(":tf32")
+    plain = text.removesuffix(":tf32")
+    tf32 = plain != text
+    name, _, family = plain.rpartition(":")
     try:
-        return Roofline(device, tf32=device != text)
+        if name:
+            return Roofline(_with_attention(load_device(name), family), tf32)
+        return Roofline(plain, tf32)
     except DeviceFileError as error:
         raise DeviceFileError(f"{error}; or else measured, measured:FACTOR, profile:FILE or none") from None
+
+
+def _with_attention(device: Device, family: str) -> Device:
+    """Return *device* with attention kernels of this *family*."""
+    if family not in device.attention:
+        known = ", ".join(["tf32", *device.attention])
+        raise NotSupportedError(f"{device.name}:{family}: expected one of {known} behind {device.name}")
+    return replace(device, name=f"{device.name} with {family}", attention_kernels=family)

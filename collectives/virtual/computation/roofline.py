@@ -4,6 +4,9 @@ A dispatch mode on the rank's thread sees what reaches the kernels, in forward a
 optimizers and in hooks, and charges each operation when it is called: the longer of its arithmetic and its
 bytes, and the launch (`sim.hardware.Device`, `collectives.virtual.computation.operations`).
 
+On a GPU an operation puts on the current stream what CUDA would launch for it, and takes what that takes
+(`collectives.virtual.computation.launches`, `collectives.virtual.streams`); the rest is of other devices.
+
 Where the device's file has rates of measured kernels, an operation whose kind is among them
 (`collectives.virtual.computation.kernels`) takes what its table says for its shape.  Which operations have no
 table there, and which lie outside of the measured shapes, the run says in its notices.
@@ -35,11 +38,12 @@ from torch.utils.hooks import RemovableHandle
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.computation.kernels import axes_of, kernel_of
+from collectives.virtual.computation.launches import Launches
 from collectives.virtual.computation.operations import Operation
 from collectives.virtual.computation.rank_hooks import RankHooks
 from collectives.virtual.notices import Notices
-from collectives.virtual.streams.gpu import current_gpu
-from sim.cluster import RankThread
+from collectives.virtual.streams.gpu import Gpu, current_gpu
+from sim.cluster import RankThread, Surroundings
 from sim.files.device_file import load_device
 from sim.hardware import Device
 
@@ -60,6 +64,12 @@ class Totals:
     operations: int = 0
     flops: int = 0
     nbytes: int = 0
+
+    def add(self, flops: int, nbytes: int) -> None:
+        """Add an operation."""
+        self.operations += 1
+        self.flops += flops
+        self.nbytes += nbytes
 
 
 class Roofline:
@@ -96,6 +106,13 @@ class Roofline:
         self.tf32 = tf32
         self.totals: dict[int, Totals] = {}
         self._hooks: RankHooks[_Charging] = RankHooks(self._count_optimizer_steps)
+
+    def launches(self, cluster: Surroundings) -> Launches:
+        """Return what operations launch in the run on *cluster*, which all its ranks share."""
+        if self not in cluster.shared:
+            cluster.shared[self] = Launches(self.device, self.tf32, Notices.of(cluster).add)
+        launches: Launches = cluster.shared[self]
+        return launches
 
     @contextmanager
     def on_rank(self, rank_thread: RankThread) -> Iterator[None]:
@@ -134,6 +151,7 @@ class _Charging(TorchDispatchMode):
         self.rank_thread = rank_thread
         self.device = model.device
         self.tf32 = model.tf32
+        self.launches = model.launches(rank_thread.cluster)
         self.totals = Totals()
         self.optimizing = 0
         self._name = ""
@@ -166,6 +184,10 @@ class _Charging(TorchDispatchMode):
         tensor = _first_tensor((*args, result))
         if tensor is None or tensor.is_meta:
             return
+        gpu = current_gpu()
+        if gpu is not None:
+            self._launch(gpu, func, args, kwargs, result)
+            return
         flops = 0 if operation.formula is None else self._count(func, operation.formula, args, kwargs, result)
         nbytes = operation.nbytes(args, kwargs, result)
         if not (flops or nbytes):
@@ -182,19 +204,20 @@ class _Charging(TorchDispatchMode):
                 "give it one in a device file, or compute in another type"
             ) from None
 
-        self.totals.operations += 1
-        self.totals.flops += flops
-        self.totals.nbytes += nbytes
-
-        gpu = current_gpu()
-        if gpu is not None:
-            gpu.part = self._pass()
-            gpu.launch(func.overloadpacket.__name__, duration_ps)
-            return
+        self.totals.add(flops, nbytes)
         began_ps = self.rank_thread.now_ps()
         self.rank_thread.compute(duration_ps)
         if self.rank_thread.cluster.trace is not None:
             self._extend(self._pass(), began_ps, self.rank_thread.now_ps())
+
+    def _launch(
+        self, gpu: Gpu, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
+    ) -> None:
+        """Launch on the current stream what CUDA would."""
+        gpu.part = self._pass()
+        for launch in self.launches.of(func, args, kwargs, result):
+            self.totals.add(launch.flops, launch.nbytes)
+            gpu.launch(launch.name, launch.duration_ps)
 
     def _measured_ps(
         self,

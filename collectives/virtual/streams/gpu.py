@@ -22,7 +22,7 @@ from fractions import Fraction
 import simpy
 
 from collectives.virtual.streams.played import Played
-from collectives.virtual.streams.player import Player, Rates
+from collectives.virtual.streams.player import Pace, Player
 from collectives.virtual.streams.players import Players, first_host
 from collectives.virtual.streams.score import (
     DEFAULT_STREAM,
@@ -50,7 +50,7 @@ class Gpu:
     Args:
         rank_thread: the rank.
         device: what it computes on.
-        ranks: that the thread stands for, its own first; by default its own alone.
+        ranks: that the thread stands for, its own among them; by default its own alone.
 
     Attributes:
         rank_thread: the rank.
@@ -78,14 +78,16 @@ class Gpu:
 
         cluster, rank = rank_thread.cluster, rank_thread.rank
         spans = None if cluster.trace is None else Spans(cluster.trace, rank, self._tracks)
-        self.players = Players(
-            cluster.env,
-            self.score,
-            (rank,) if ranks is None else ranks,
-            _rates(device, cluster.scenario.factors.get(rank)),
-            rank_thread.now_ps(),
-            spans,
-        )
+        paces = {
+            own: Pace(
+                cluster.scenario.delays_ps.get(own, 0),
+                device.host_overhead_ps,
+                cluster.scenario.factors.get(own),
+                Fraction(str(device.communication_share)),
+            )
+            for own in ((rank,) if ranks is None else ranks)
+        }
+        self.players = Players(cluster.env, self.score, paces, rank, spans)
         rank_thread.on_death.append(lambda: self.players.stop(rank))
         rank_thread.before_waiting = self.players.play
 
@@ -137,14 +139,26 @@ class Gpu:
         self._num_streams += 1
         return stream
 
-    def call(self, lane: Hashable, call: GroupCall, name: str, group: str) -> DeviceEvent:
-        """Issue a collective or message on the communication stream of *lane*, after the current stream.
+    def call(
+        self,
+        lane: Hashable,
+        call: GroupCall,
+        name: str,
+        group: str,
+        *,
+        label: str = "",
+        after_stream: bool = True,
+    ) -> DeviceEvent:
+        """Issue a collective or message on the communication stream of *lane*.
 
         Args:
             lane: of calls that go in order.
             call: the instance that all members share.
             name: of the collective.
             group: in words.
+            label: under which the trace shows it; by default its name.
+            after_stream: it begins after what has been issued on the current stream; or else as soon as the
+                host has issued it and its lane is free, as what is of the host's memory does.
 
         Returns:
             The event of its end.
@@ -154,8 +168,9 @@ class Gpu:
             self._tracks[self._num_streams] = f"communication {group}".rstrip()
             self._num_streams += 1
         stream = DeviceStream(self, self._lanes[lane])
-        self.stream_wait(stream, self.record(self.current))
-        self.score.items.append(Call(stream.number, call, name, group))
+        if after_stream:
+            self.stream_wait(stream, self.record(self.current))
+        self.score.items.append(Call(stream.number, call, name, group, label))
         return stream.record_event()
 
     def mark(self, name: str) -> int:
@@ -200,6 +215,7 @@ class Gpu:
     def finish(self) -> Played:
         """Wait until all is done; return what is known of this rank, whose thread is then at its end."""
         self.synchronize()
+        self.mark("end")
         self.score.closed = True
         self.players.play()
         self._until(lambda: self.players.are_through)
@@ -216,6 +232,15 @@ class Gpu:
     def _new_event(self) -> int:
         self._num_events += 1
         return self._num_events
+
+    def adopt(self, other: Gpu) -> None:
+        """Let the ranks of *other* go on by what this thread writes; the other's thread writes no more.
+
+        Both scores have to be equal, item by item, up to where the other's ends, and nothing of that may
+        have been dropped from this one (`Score.kept_from`).
+        """
+        self.players.adopt(other.players)
+        other.rank_thread.before_waiting = None
 
     def _until(self, is_known: Callable[[], bool]) -> None:
         """Hold up the thread until something is known."""
@@ -245,11 +270,3 @@ class Gpu:
 def current_gpu() -> Gpu | None:
     """Return the GPU of the rank whose thread this is; None where there is none."""
     return getattr(_current, "gpu", None)
-
-
-def _rates(device: Device, slowness: Fraction | None) -> Rates:
-    return Rates(
-        getattr(device, "host_overhead_ps", 0),
-        slowness,
-        Fraction(getattr(device, "communication_share", 0)).limit_denominator(1000),
-    )

@@ -6,13 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import Gpu
-from sim.cluster import RankThread, Surroundings
+from collectives.virtual.streams.played import Played
+from collectives.virtual.world import VirtualWorld
+from sim.cluster import Cluster, RankThread, Surroundings
 from sim.hardware import Device
+from sim.units import format_time
 
 
 class Gpus:
-    """The GPUs of one run, by the rank of their thread."""
+    """The GPUs of one run.
+
+    Attributes:
+        of_rank: by the rank of their thread.
+    """
 
     def __init__(self) -> None:
         self.of_rank: dict[int, Gpu] = {}
@@ -23,11 +31,32 @@ class Gpus:
         gpus: Gpus = cluster.shared.setdefault(Gpus, Gpus())
         return gpus
 
+    def played(self) -> Iterator[tuple[int, int, Played]]:
+        """Yield of each rank that was played the rank of its thread, its own number, and what is known."""
+        for rank, gpu in self.of_rank.items():
+            for player in gpu.players:
+                for member in player.ranks:
+                    yield rank, member, player.played
+
+    def conclude(self, cluster: Cluster) -> None:
+        """Let *cluster* know when the ranks ended, and say what was written too late."""
+        late: Played | None = None
+        for _, rank, played in self.played():
+            if played.end_ps is not None:
+                cluster.played[rank] = played.end_ps, played.busy_ps
+            if played.num_late and (late is None or played.late_ps > late.late_ps):
+                late = played
+        if late is not None:
+            Notices.of(cluster).add(
+                f"{late.num_late} calls of a rank began up to {format_time(late.late_ps)} late, as the rank "
+                "had waited for another one's data or clock"
+            )
+
 
 def gpu_of(model: Any) -> Device | None:
     """Return the GPU on which ranks compute by this model of computation; None if it is none."""
     device = getattr(model, "device", None)
-    return device if isinstance(device, Device) and getattr(device, "kind", "cpu") == "gpu" else None
+    return device if isinstance(device, Device) and device.kind == "gpu" else None
 
 
 @contextmanager
@@ -37,7 +66,9 @@ def on_gpu(rank_thread: RankThread, model: Any) -> Iterator[None]:
     if device is None:
         yield
         return
-    gpu = Gpus.of(rank_thread.cluster).of_rank[rank_thread.rank] = Gpu(rank_thread, device)
+    rank = rank_thread.rank
+    members = VirtualWorld.of(rank_thread.cluster).classes.members(rank)
+    gpu = Gpus.of(rank_thread.cluster).of_rank[rank] = Gpu(rank_thread, device, members)
     gpu.enter()
     try:
         yield

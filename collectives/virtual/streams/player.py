@@ -60,15 +60,17 @@ class Calls(Protocol):
 
 
 @dataclass(frozen=True)
-class Rates:
-    """What a player has to know of a device and of a rank.
+class Pace:
+    """How fast a rank goes through its score.
 
     Attributes:
+        start_ps: when its host begins.
         launch_ps: the host's time for a launch.
         slowness: by which the rank takes longer for all it does; None: by nothing.
         share: of the device that communication takes while it is in flight.
     """
 
+    start_ps: int = 0
     launch_ps: int = 0
     slowness: Fraction | None = None
     share: Fraction = Fraction(0)
@@ -101,6 +103,11 @@ class _Stream:
     queue: deque[tuple[int, int, Item, Raised]] = field(default_factory=deque)
     held: bool = False
 
+    def state(self) -> tuple[object, ...]:
+        """Return what two streams have to agree in to go on alike."""
+        queue = [(issued_ps, position, raised) for issued_ps, position, _, raised in self.queue]
+        return self.tail_ps, self.cause, self.counted_ps, queue, self.held
+
     def copy(self) -> _Stream:
         return _Stream(self.tail_ps, self.cause, self.counted_ps, deque(self.queue), self.held)
 
@@ -115,6 +122,10 @@ class _Flight:
     is_begun: bool = False
     ended_ps: int | None = None
 
+    def state(self) -> tuple[object, ...]:
+        """Return what two calls have to agree in."""
+        return self.stream, self.began_ps, self.is_begun, self.ended_ps
+
 
 class Player:
     """One playing of a score.
@@ -123,8 +134,7 @@ class Player:
         env: the engine.
         score: that the thread writes.
         ranks: that do the same at the same times, in order.
-        rates: of the device.
-        start_ps: when the host begins.
+        pace: of the ranks.
         calls: where calls are begun.
         spans: get what is shown of it, if anything.
 
@@ -139,21 +149,20 @@ class Player:
         env: simpy.Environment,
         score: Score,
         ranks: Sequence[int],
-        rates: Rates,
-        start_ps: int,
+        pace: Pace,
         calls: Calls,
         spans: Spans | None = None,
     ) -> None:
         self.ranks = tuple(ranks)
-        self.host_ps = start_ps
+        self.host_ps = pace.start_ps
         self.position = score.dropped
         self.played = Played()
         self.spans = spans
         self._env = env
         self._score = score
-        self._rates = rates
+        self._pace = pace
         self._calls = calls
-        self._host_raised: Raised = (start_ps, None)
+        self._host_raised: Raised = (pace.start_ps, None)
         self._host_awaits: int | None = None
         self._streams: dict[int, _Stream] = {}
         self._events: dict[int, Raised] = {}
@@ -164,11 +173,10 @@ class Player:
         self._settled_ps = -1
         self._timer_ps: int | None = None
         self._is_stopped = False
-        self._start_ps = start_ps
 
     def split(self, ranks: Sequence[int]) -> Player:
         """Return a player that goes on for *ranks* as this one does for the others."""
-        other = Player(self._env, self._score, ranks, self._rates, self._start_ps, self._calls)
+        other = Player(self._env, self._score, ranks, self._pace, self._calls)
         self.ranks = tuple(rank for rank in self.ranks if rank not in set(ranks))
         other.host_ps, other.position, other.played = self.host_ps, self.position, self.played.copy()
         other._host_raised, other._host_awaits = self._host_raised, self._host_awaits
@@ -231,11 +239,40 @@ class Player:
         stream.tail_ps = now
         stream.cause = Cause(flight.call.name, flight.call.group)
         stream.queue.popleft()
-        if not self._rates.share:
+        if not self._pace.share:
             del self._flights[position]
         if self.spans is not None:
             self.spans.call(flight.call, flight.began_ps, now)
         self._ready.append(flight.stream)
+
+    def follow(self, score: Score, calls: Calls) -> None:
+        """Go on by another *score*, which is equal up to where this one's ends."""
+        self._score, self._calls = score, calls
+
+    def is_like(self, other: Player) -> bool:
+        """Return whether *other*, of the same score, stands where this one does and has got there alike."""
+        return self._state() == other._state()
+
+    def join(self, other: Player) -> None:
+        """Go on for the ranks of *other*, too, which stands where this one does and plays no more."""
+        self.ranks = tuple(sorted((*self.ranks, *other.ranks)))
+        self.spans = self.spans or other.spans
+        other.stop()
+
+    def _state(self) -> tuple[object, ...]:
+        return (
+            self.position,
+            self.host_ps,
+            self._host_raised,
+            self._host_awaits,
+            {number: stream.state() for number, stream in self._streams.items()},
+            {position: own.state() for position, own in self._flights.items()},
+            self._events,
+            self._to_settle,
+            self._is_stopped,
+            self._pace,
+            self.played,
+        )
 
     def describe(self) -> str:
         """Return what it waits for, in words."""
@@ -260,8 +297,8 @@ class Player:
 
     def _issue(self) -> None:
         """Issue items as the host does, until it waits or the score ends."""
-        score, rates = self._score, self._rates
-        launch_ps = rates.scaled(rates.launch_ps)
+        score, pace = self._score, self._pace
+        launch_ps = pace.scaled(pace.launch_ps)
         self._host_awaits = None
         while self.position < len(score):
             item = score[self.position]
@@ -278,7 +315,7 @@ class Player:
                 if not self._wait_on_host(item):
                     return
             elif isinstance(item, HostWork):
-                self.host_ps += rates.scaled(item.duration_ps)
+                self.host_ps += pace.scaled(item.duration_ps)
             else:
                 self._put(DEFAULT_STREAM, item)
                 self._forget(item.live)
@@ -289,7 +326,7 @@ class Player:
     def _put(self, number: int, item: Item) -> None:
         stream = self._streams.get(number)
         if stream is None:
-            stream = self._streams[number] = _Stream(self._start_ps, counted_ps=self._start_ps)
+            stream = self._streams[number] = _Stream(self._pace.start_ps, counted_ps=self._pace.start_ps)
         stream.queue.append((self.host_ps, self.position, item, self._host_raised))
         if not stream.held:
             self._advance(stream, number)
@@ -326,11 +363,11 @@ class Player:
             issued_ps, position, item, host_raised = queue[0]
             begin_ps = max(stream.tail_ps, issued_ps)
             if isinstance(item, Launch):
-                if self._rates.share and item.kind == "kernel":
+                if self._pace.share and item.kind == "kernel":
                     stream.held = True
                     heappush(self._to_settle, (begin_ps, position, number))
                     return
-                self._run(stream, item, issued_ps, host_raised, self._rates.scaled(item.duration_ps))
+                self._run(stream, item, issued_ps, host_raised, self._pace.scaled(item.duration_ps))
             elif isinstance(item, StreamWait):
                 raised = self._events.get(item.event)
                 if raised is None:
@@ -435,9 +472,9 @@ class Player:
         stream = self._streams[number]
         issued_ps, _, item, host_raised = stream.queue.popleft()
         assert isinstance(item, Launch)
-        duration_ps = self._rates.scaled(item.duration_ps)
+        duration_ps = self._pace.scaled(item.duration_ps)
         if any(own.ended_ps is None or own.ended_ps > begin_ps for own in in_flight):
-            duration_ps = self._rates.disturbed(duration_ps)
+            duration_ps = self._pace.disturbed(duration_ps)
         self._run(stream, item, issued_ps, host_raised, duration_ps)
         self._flights = {
             position: own

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 import simpy
 
-from collectives.virtual.streams.player import Player, Rates
+from collectives.virtual.streams.player import Pace, Player
 from collectives.virtual.streams.score import Call, Score
 from collectives.virtual.streams.spans import Spans
 from collectives.virtual.streams.timers import ENDS, HOSTS, at
@@ -18,31 +18,37 @@ _MANY = 4096
 
 
 class Players:
-    """All players of the score of one thread; at first one for all ranks that it stands for.
+    """All players of the score of one thread; at first one for all ranks of one pace.
 
     Args:
         env: the engine.
         score: that the thread writes.
-        ranks: that the thread stands for.
-        rates: of the device.
-        start_ps: when the hosts begin.
-        spans: get what is shown of the first of *ranks*, if anything.
+        paces: of the ranks that the thread stands for.
+        own: the rank of the thread.
+        spans: get what is shown of *own*, if anything.
     """
 
     def __init__(
         self,
         env: simpy.Environment,
         score: Score,
-        ranks: Sequence[int],
-        rates: Rates,
-        start_ps: int = 0,
+        paces: Mapping[int, Pace],
+        own: int,
         spans: Spans | None = None,
     ) -> None:
         self._env = env
         self._score = score
-        first = Player(env, score, ranks, rates, start_ps, self, spans)
-        self._players = [first]
-        self._of_rank = dict.fromkeys(first.ranks, first)
+        self._own = own
+        self._players: list[Player] = []
+        self._of_rank: dict[int, Player] = {}
+        self._successor: Players | None = None
+        alike: defaultdict[Pace, list[int]] = defaultdict(list)
+        for rank, pace in sorted(paces.items()):
+            alike[pace].append(rank)
+        for pace, ranks in alike.items():
+            player = Player(env, score, ranks, pace, self, spans if own in ranks else None)
+            self._players.append(player)
+            self._of_rank.update(dict.fromkeys(ranks, player))
         self._through: defaultdict[int, list[int]] = defaultdict(list)
         self._listeners: list[Callable[[], bool]] = []
 
@@ -72,6 +78,31 @@ class Players:
         player.stop()
         self._tell()
 
+    def adopt(self, other: Players) -> None:
+        """Let the players of *other* go on by this score, which is equal up to where the other's ends."""
+        other._successor = self
+        for player in other._players:
+            player.follow(self._score, self)
+            self._players.append(player)
+            self._of_rank.update(dict.fromkeys(player.ranks, player))
+        for rank, positions in other._through.items():
+            for position in positions:
+                self._note_through(position, [rank])
+        other._players, other._of_rank, other._through = [], {}, defaultdict(list)
+        self.merge()
+
+    def merge(self) -> None:
+        """Let one player go on for those between which there is no difference."""
+        kept: list[Player] = []
+        for player in self._players:
+            same = next((own for own in kept if own.is_like(player)), None)
+            if same is None:
+                kept.append(player)
+                continue
+            same.join(player)
+            self._of_rank.update(dict.fromkeys(same.ranks, same))
+        self._players = kept
+
     def listen(self, listener: Callable[[], bool]) -> None:
         """Engine: call *listener* whenever something is known that was not, until it returns True."""
         self._listeners.append(listener)
@@ -82,6 +113,9 @@ class Players:
 
     def _note_through(self, position: int, ranks: Sequence[int]) -> None:
         """Engine: *ranks* are through the call at *position*; go on at the end of this instant."""
+        if self._successor is not None:
+            self._successor._note_through(position, ranks)
+            return
         if not self._through:
             at(self._env, int(self._env.now), self._go_on, ENDS)
         for rank in ranks:
@@ -108,7 +142,10 @@ class Players:
         self._tell()
 
     def _part(self, player: Player, ranks: Sequence[int]) -> Player:
+        """Return a player of *ranks*, which part from the others; spans stay with the thread's rank."""
         other = player.split(ranks)
+        if self._own in other.ranks:
+            player.spans, other.spans = None, player.spans
         self._players.append(other)
         self._of_rank.update(dict.fromkeys(other.ranks, other))
         return other

@@ -85,12 +85,14 @@ class Call:
         call: the instance that all members share.
         name: of the collective.
         group: in words.
+        label: under which a trace shows it; "": its name.
     """
 
     stream: int
     call: GroupCall
     name: str
     group: str
+    label: str = ""
 
 
 @dataclass(slots=True)
@@ -117,11 +119,13 @@ class Score:
         items: in order; those that all players have played are dropped.
         dropped: how many.
         closed: whether nothing will be added.
+        kept_from: position from which on nothing is dropped, if somebody still reads it.
     """
 
     items: list[Item] = field(default_factory=list)
     dropped: int = 0
     closed: bool = False
+    kept_from: int | None = None
 
     def __len__(self) -> int:
         return self.dropped + len(self.items)
@@ -130,6 +134,8 @@ class Score:
         return self.items[position - self.dropped]
 
     def drop(self, until: int) -> None:
-        """Forget what stands before position *until*."""
+        """Forget what stands before position *until*, but for what is kept."""
+        if self.kept_from is not None:
+            until = max(self.dropped, min(until, self.kept_from))
         del self.items[: until - self.dropped]
         self.dropped = until

@@ -1,6 +1,8 @@
 """Spans of a player in a trace: the host, the compute stream, other streams, communication.
 
-What follows at once under one name is one span, on the host's track and on those of kernels.
+On the host's track, what follows at once under one name is one span.  Kernels of the first ranks are shown
+one by one, with the part of the iteration that they belong to; those of other ranks by that part, so that a
+trace of many ranks can still be opened.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from collectives.virtual.streams.score import DEFAULT_STREAM, Call, HostWait, It
 from sim.trace import Trace
 
 HOST = "host"
+_DETAILED_RANKS = 8
+"""Ranks whose kernels are shown one by one."""
 
 
 class Spans:
@@ -37,14 +41,16 @@ class Spans:
 
     def kernel(self, item: Launch, began_ps: int, ended_ps: int) -> None:
         """Show a kernel, or a copy; on the compute stream by the part of the iteration."""
-        if item.stream == DEFAULT_STREAM and item.kind == "kernel":
-            self._extend("compute", item.part or item.name, began_ps, ended_ps)
+        track = self._track(item.stream)
+        if self._rank < _DETAILED_RANKS or item.kind != "kernel":
+            args = {"pass": item.part} if item.part else {}
+            self._trace.span(self._rank, track, item.name, began_ps, ended_ps, **args)
         else:
-            self._extend(self._track(item.stream), item.name, began_ps, ended_ps)
+            self._extend(track, item.part or item.name, began_ps, ended_ps)
 
     def call(self, call: Call, began_ps: int, ended_ps: int) -> None:
         """Show a call."""
-        self._trace.span(self._rank, self._track(call.stream), str(call.name), began_ps, ended_ps)
+        self._trace.span(self._rank, self._track(call.stream), call.label or call.name, began_ps, ended_ps)
 
     def close(self) -> None:
         """Show what has not been shown yet."""

@@ -143,6 +143,8 @@ def test_models_have_names_that_the_command_line_knows(tmp_path):
     known = {
         "h100": "roofline of h100",
         "a100:tf32": "roofline of a100 with tf32",
+        "h100:fa1_2023": "roofline of h100 with fa1_2023",
+        "a100-40gb:fa2:tf32": "roofline of a100-40gb with fa2 with tf32",
         str(tmp_path / "mine.toml"): "roofline of mine",
         "measured": "measured CPU time × 1",
         "measured:0.5": "measured CPU time × 0.5",
@@ -165,6 +167,7 @@ def test_models_have_names_that_the_command_line_knows(tmp_path):
         ("measured:-1", "above 0, such as 0.1, got -1"),
         ("profile:gpt2-xl", "no profiles can be read here"),
         ("v100:tf32", "v100 has no tfloat32"),
+        ("h100:fa9", "h100:fa9: expected one of tf32, fa1_2023, fa2 behind h100"),
     ],
 )
 def test_what_is_no_model_is_refused_with_what_is(text, said):

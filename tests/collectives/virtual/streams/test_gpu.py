@@ -14,14 +14,8 @@ from sim.topology.description import load_network
 US = 10**6
 
 
-@dataclass(frozen=True)
-class Gpu1(Device):
-    host_overhead_ps: int = 0
-    communication_share: float = 0
-
-
 def device(host_ps: int, share: float = 0) -> Device:
-    return Gpu1("gpu", {}, 10**12, host_overhead_ps=host_ps, communication_share=share)
+    return Device("gpu", {}, 10**12, kind="gpu", host_overhead_ps=host_ps, communication_share=share)
 
 
 @dataclass

@@ -1,0 +1,266 @@
+"""Storages by category and module: cases that can be counted by hand."""
+
+from __future__ import annotations
+
+import gc
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from collectives.virtual.memory.held_storage import OUTSIDE, Category
+from collectives.virtual.memory.report import MemoryReport
+from collectives.virtual.memory.tracker import Memory
+from sim.errors import RankError
+from tests.collectives.virtual.memory.followed import followed
+
+MIB = 2**20
+WIDTH, BATCH, LAYERS = 1024, 256, 4
+WEIGHT = WIDTH * WIDTH * 4
+ACTIVATION = BATCH * WIDTH * 4
+
+
+def stack(layers: int = LAYERS) -> nn.Sequential:
+    return nn.Sequential(*[nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)])
+
+
+def test_parameters_are_what_modules_have_registered() -> None:
+    def run(memory: Memory) -> None:
+        model = stack()
+        model.register_buffer("scale", torch.empty(WIDTH, WIDTH))
+
+        categories, _ = memory.held_now()
+        assert categories["parameters"] == LAYERS * WEIGHT
+        model(torch.empty(BATCH, WIDTH))
+        categories, modules = memory.held_now()
+        assert categories["parameters"] == (LAYERS + 1) * WEIGHT
+        assert modules["0"] == WEIGHT
+        assert modules["Sequential"] == WEIGHT
+
+    followed(run)
+
+
+def test_each_category_of_a_training_step_is_what_the_hand_counts() -> None:
+    seen = []
+
+    def run(memory: Memory) -> None:
+        model = stack()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
+        batch = torch.empty(BATCH, WIDTH)
+        for _ in range(2):
+            optimizer.zero_grad()
+            output = model(batch)
+            forward, _ = memory.held_now()
+            output.sum().backward()
+            del output
+            backward, modules = memory.held_now()
+            optimizer.step()
+            seen.append((forward, backward, modules, memory.held_now()[0]))
+
+    followed(run)
+
+    for number, (forward, backward, modules, after) in enumerate(seen):
+        assert forward["parameters"] == backward["parameters"] == after["parameters"] == LAYERS * WEIGHT
+        assert forward["activations"] == LAYERS * ACTIVATION
+        assert backward["activations"] == 0
+        assert backward["gradients"] == after["gradients"] == LAYERS * WEIGHT
+        assert forward["gradients"] == 0
+        assert forward["optimizer"] == backward["optimizer"] == number * LAYERS * WEIGHT
+        assert after["optimizer"] == LAYERS * WEIGHT
+        assert after["other"] == ACTIVATION
+        assert modules == {str(layer): (2 + number) * WEIGHT for layer in range(LAYERS)} | {
+            OUTSIDE: ACTIVATION
+        }
+
+
+def test_the_peak_of_adamw_is_five_times_the_parameters() -> None:
+    def run(memory: Memory) -> None:
+        model = stack()
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+        output = model(torch.empty(BATCH, WIDTH)).sum()
+        output.backward()
+        optimizer.step()
+
+    memories = followed(run)
+
+    report = memories.report()
+    assert report is not None
+    assert report.by_category["parameters"] == report.by_category["gradients"] == LAYERS * WEIGHT
+    assert report.by_category["optimizer"] == 3 * LAYERS * WEIGHT  # two states, and the root of one
+    assert report.at.startswith("iteration 1, optimizer step")
+    assert sum(report.by_category.values()) == sum(report.by_module.values()) == report.peak_bytes
+
+
+def test_checkpointing_holds_the_input_of_each_layer_and_the_inside_of_one() -> None:
+    def block() -> nn.Module:
+        return nn.Sequential(*[layer for _ in range(3) for layer in (nn.Linear(WIDTH, WIDTH), nn.GELU())])
+
+    peaks = {}
+
+    def run(memory: Memory) -> None:
+        blocks = nn.ModuleList(block() for _ in range(LAYERS))
+        hidden = torch.empty(BATCH, WIDTH, requires_grad=True)
+        for inner in blocks:
+            hidden = checkpoint(inner, hidden, use_reentrant=False)
+        peaks["after"] = memory.held_now()[0]["activations"]
+        hidden.sum().backward()
+        peaks["phase"] = memory.peak.moment.phase
+
+    followed(run)
+
+    assert peaks["after"] == LAYERS * ACTIVATION
+    assert peaks["phase"] in ("recomputation", "backward")
+
+
+def test_storages_that_are_resized_are_freed_and_allocated() -> None:
+    def run(memory: Memory) -> None:
+        tensor = torch.empty(WIDTH, WIDTH)
+        storage = tensor.untyped_storage()
+
+        assert memory.allocator.allocated == WEIGHT
+        storage.resize_(0)
+        assert memory.allocator.allocated == 0
+        storage.resize_(WEIGHT)
+        assert memory.allocator.allocated == WEIGHT
+        view = tensor.view(-1)
+        del tensor, storage
+        assert memory.allocator.allocated == WEIGHT
+        del view
+        assert memory.allocator.allocated == 0
+
+    followed(run)
+
+
+def test_what_a_collective_gets_is_its_buffer_unless_it_is_a_gradient() -> None:
+    def run(memory: Memory) -> None:
+        model = nn.Linear(WIDTH, WIDTH, bias=False)
+        bucket = torch.empty(WIDTH, WIDTH)
+        memory.communicated(bucket)
+        model(torch.empty(BATCH, WIDTH)).sum().backward()
+        assert model.weight.grad is not None
+        memory.communicated(model.weight.grad)
+        memory.communicated(model.weight)
+
+        categories, _ = memory.held_now()
+        assert categories["collective_buffers"] == categories["gradients"] == WEIGHT
+        assert categories["parameters"] == WEIGHT
+
+    followed(run)
+
+
+def test_the_storage_of_a_tensor_within_another_is_found() -> None:
+    class Wrapper:
+        def __init__(self, local: torch.Tensor) -> None:
+            self._local_tensor = local
+
+    def run(memory: Memory) -> None:
+        inner = torch.empty(WIDTH, WIDTH)
+        memory.turn_out(Wrapper(inner), Category.GRADIENTS, "layer")  # type: ignore[arg-type]
+        assert memory.held_now()[0]["gradients"] == WEIGHT
+
+    followed(run)
+
+
+def test_activations_belong_to_the_module_that_makes_them() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(2))
+
+        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                hidden = functional.gelu(layer(hidden))
+            return hidden
+
+    def run(memory: Memory) -> None:
+        output = Model()(torch.empty(BATCH, WIDTH))
+        modules = memory.held_now()[1]
+        assert modules == {
+            "layers.0": WEIGHT + ACTIVATION,
+            "layers.1": WEIGHT + ACTIVATION,
+            "Model": 2 * ACTIVATION,
+            OUTSIDE: ACTIVATION,
+        }
+        output.sum().backward()
+        assert memory.peak.moment.phase == "backward"
+        assert memory.peak.moment.module in ("Model", "layers.1", "layers.0")
+
+    followed(run)
+
+
+def test_beyond_the_limit_an_error_reads_like_that_of_cuda_and_names_what_is_held() -> None:
+    def run(memory: Memory) -> None:
+        model = stack(2)
+        with pytest.raises(torch.OutOfMemoryError) as caught:
+            model(torch.empty(64 * BATCH, WIDTH))
+        text = str(caught.value)
+        assert text.startswith(
+            "CUDA out of memory. Tried to allocate 64.00 MiB. GPU 0 has a total capacity of 100.00 MiB of "
+        )
+        assert "parameters 8.00 MiB" in text
+        assert memory.allocator.statistics.num_ooms == 1
+        del model, caught  # the error held what its frames refer to
+        gc.collect()
+        torch.empty(64 * BATCH, WIDTH)
+
+    memories = followed(run, 100 * MIB)
+
+    report = memories.report()
+    assert report is not None
+    assert report.fits  # the script made something else of the error
+
+
+def test_a_run_that_an_error_ends_says_what_would_have_been_needed() -> None:
+    def run(memory: Memory) -> None:
+        model = stack(2)
+        model(torch.empty(64 * BATCH, WIDTH))
+
+    memories = []
+
+    def keep(memory: Memory) -> None:
+        memories.append(memory)
+        run(memory)
+
+    with pytest.raises(RankError, match="OutOfMemoryError"):
+        followed(keep, 100 * MIB)
+
+    report = MemoryReport.of({0: memories[0]}, has_ended=True)
+    assert report is not None
+    assert not report.fits
+    assert report.peak_bytes == 8 * MIB + 2 * 64 * MIB == sum(report.by_category.values())
+    assert report.at.startswith("iteration 1, forward of 0")
+    assert report.text.startswith("does not fit: 0.1 of 0.1 GiB at iteration 1, forward of 0")
+
+
+def test_without_a_limit_the_run_goes_on_and_the_whole_peak_is_told() -> None:
+    def run(memory: Memory) -> None:
+        held = [torch.empty(64 * BATCH, WIDTH) for _ in range(3)]
+        del held
+
+    report = followed(run, 100 * MIB, "off").report()
+
+    assert report is not None
+    assert (report.fits, report.peak_bytes, report.limit_bytes) == (False, 3 * 64 * MIB, 100 * MIB)
+
+
+def test_a_limit_can_be_given() -> None:
+    def run(memory: Memory) -> None:
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(64 * BATCH, WIDTH)
+
+    followed(run, 100 * MIB, "50MB")
+
+
+def test_garbage_that_is_found_amid_an_allocation_is_freed() -> None:
+    def run(memory: Memory) -> None:
+        for _ in range(50):
+            cycle = [torch.empty(WIDTH, WIDTH)]
+            cycle.append(cycle)  # type: ignore[arg-type]
+        del cycle
+        gc.collect()
+
+        assert memory.allocator.allocated == 0
+
+    followed(run)
