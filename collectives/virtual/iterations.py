@@ -66,6 +66,7 @@ class Iterations:
         self._marks: list[list[int]] = [[] for _ in range(num_ranks)]
         self._steps: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
         self._listeners: list[Callable[[RankThread, int], None]] = []
+        self._before_end: list[Callable[[RankThread, int], None]] = []
 
     @staticmethod
     def of(cluster: Surroundings) -> Iterations:
@@ -76,6 +77,13 @@ class Iterations:
     def on_end(self, listener: Callable[[RankThread, int], None]) -> None:
         """Call ``listener(rank_thread, finished)`` on its thread when a rank has finished an iteration."""
         self._listeners.append(listener)
+
+    def before_end(self, listener: Callable[[RankThread, int], None]) -> None:
+        """Call ``listener(rank_thread, number)`` on its thread when a rank is about to finish an iteration.
+
+        On a GPU, that is before the end is marked and before the engine comes to it.
+        """
+        self._before_end.append(listener)
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
@@ -107,6 +115,8 @@ class Iterations:
 
     def _end(self, rank_thread: RankThread) -> None:
         rank, gpu = rank_thread.rank, current_gpu()
+        for listener in self._before_end:
+            listener(rank_thread, self.finished[rank] + 1)
         if gpu is not None:
             self._marks[rank].append(gpu.mark("iteration"))
             gpu.flush()

@@ -28,6 +28,7 @@ from collectives.execution.transport_model import transport_model as named_trans
 from collectives.models.nccl.constants import NcclProtocol
 from collectives.models.nccl.protocol import with_protocol
 from collectives.virtual.computation import Charges, ComputeModel, Roofline
+from collectives.virtual.computation.on_streams import lists_of_tensors
 from collectives.virtual.devices.mapping import Devices
 from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
 from collectives.virtual.diagnosis.verdict import Diagnosis
@@ -37,6 +38,7 @@ from collectives.virtual.isolation.isolation import Isolation
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.report import VirtualReport
+from collectives.virtual.streams.cpu_streams import streams_of_torch
 from collectives.virtual.streams.gpus import Gpus, gpu_of
 from collectives.virtual.task import FunctionOrScript, Task
 from collectives.virtual.world import VirtualWorld
@@ -188,12 +190,15 @@ def run(
         iterations.on_end(_watched_by(watch))
     checked.prepare(cluster, iterations)
     Diagnosis(cluster).attach()
+    is_gpu = gpu_of(model) is not None
 
     with (
         isolation.entered(),
         iterations.counted(),
         task.around,
         devices.there(),
+        streams_of_torch(is_gpu),
+        lists_of_tensors(is_gpu),
         SamplerChecks().watching(),
     ):
         results = cluster.run(lambda rank: _run_rank(task, rank, devices))

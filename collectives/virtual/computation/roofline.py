@@ -11,6 +11,9 @@ Where the device's file has rates of measured kernels, an operation whose kind i
 (`collectives.virtual.computation.kernels`) takes what its table says for its shape.  Which operations have no
 table there, and which lie outside of the measured shapes, the run says in its notices.
 
+On a GPU (`sim.hardware.Device.kind`) operations are what CUDA launches for them, on streams, while the host
+runs ahead (`collectives.virtual.computation.on_streams`).  The rest of this is about devices that are none.
+
 What is assumed: one operation at a time, in the order of the program, as on one stream whose launches the
 host waits for.  What collectives do within belongs to the network
 (`collectives.communicators.dispatch_modes`); they run beside the computation, and waiting for one holds up
@@ -22,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from os import PathLike
 from typing import Any
@@ -39,37 +41,18 @@ from torch.utils.hooks import RemovableHandle
 from collectives.errors import NotSupportedError
 from collectives.virtual.computation.kernels import axes_of, kernel_of
 from collectives.virtual.computation.launches import Launches
+from collectives.virtual.computation.on_streams import OnStreams
 from collectives.virtual.computation.operations import Operation
 from collectives.virtual.computation.rank_hooks import RankHooks
+from collectives.virtual.computation.totals import Totals
 from collectives.virtual.notices import Notices
-from collectives.virtual.streams.gpu import Gpu, current_gpu
+from collectives.virtual.streams.gpu import current_gpu
 from sim.cluster import RankThread, Surroundings
 from sim.files.device_file import load_device
 from sim.hardware import Device
 
 _PLAIN: Any = torch.Tensor.__torch_dispatch__
 """That of tensors whose operations are their own, such as parameters."""
-
-
-@dataclass
-class Totals:
-    """What one rank has computed.
-
-    Attributes:
-        operations: that cost something.
-        flops: a multiplication and an addition are two.
-        nbytes: read and written.
-    """
-
-    operations: int = 0
-    flops: int = 0
-    nbytes: int = 0
-
-    def add(self, flops: int, nbytes: int) -> None:
-        """Add an operation."""
-        self.operations += 1
-        self.flops += flops
-        self.nbytes += nbytes
 
 
 class Roofline:
@@ -151,12 +134,15 @@ class _Charging(TorchDispatchMode):
         self.rank_thread = rank_thread
         self.device = model.device
         self.tf32 = model.tf32
-        self.launches = model.launches(rank_thread.cluster)
         self.totals = Totals()
         self.optimizing = 0
         self._name = ""
         self._began_ps = self._ended_ps = 0
         self._flops: dict[Any, int] = {}
+        gpu = current_gpu()
+        self._on_streams = (
+            None if gpu is None else OnStreams(gpu, model.launches(rank_thread.cluster), self.totals)
+        )
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -174,7 +160,10 @@ class _Charging(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         result = func(*args, **kwargs)
-        if not (operation.free or operation.communicates):
+        if self._on_streams is not None:
+            if not operation.communicates:
+                self._on_streams.charge(func, args, kwargs, result, self._pass())
+        elif not (operation.free or operation.communicates):
             self._charge(func, operation, args, kwargs, result)
         return result
 
@@ -183,10 +172,6 @@ class _Charging(TorchDispatchMode):
     ) -> None:
         tensor = _first_tensor((*args, result))
         if tensor is None or tensor.is_meta:
-            return
-        gpu = current_gpu()
-        if gpu is not None:
-            self._launch(gpu, func, args, kwargs, result)
             return
         flops = 0 if operation.formula is None else self._count(func, operation.formula, args, kwargs, result)
         nbytes = operation.nbytes(args, kwargs, result)
@@ -209,15 +194,6 @@ class _Charging(TorchDispatchMode):
         self.rank_thread.compute(duration_ps)
         if self.rank_thread.cluster.trace is not None:
             self._extend(self._pass(), began_ps, self.rank_thread.now_ps())
-
-    def _launch(
-        self, gpu: Gpu, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> None:
-        """Launch on the current stream what CUDA would."""
-        gpu.part = self._pass()
-        for launch in self.launches.of(func, args, kwargs, result):
-            self.totals.add(launch.flops, launch.nbytes)
-            gpu.launch(launch.name, launch.duration_ps)
 
     def _measured_ps(
         self,

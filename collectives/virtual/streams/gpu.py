@@ -43,6 +43,9 @@ from sim.hardware import Device
 
 _current = threading.local()
 
+_QUERY_PS = 10**6
+"""The host's time for a query, where launches take none."""
+
 
 class Gpu:
     """The GPU of one rank thread.
@@ -198,7 +201,11 @@ class Gpu:
         return self._own.time_of(event)
 
     def has_happened(self, event: int) -> bool:
-        """Return whether *event* has happened at the host's time."""
+        """Return whether *event* has happened at the host's time; asking takes the time of a launch.
+
+        So a host that asks again and again comes to the end of what it asks for.
+        """
+        self.host_work("query", self.device.host_overhead_ps or _QUERY_PS)
         now_ps = self.now_ps()
         if self._own.time_of(event) is None:
             self._reach(now_ps)

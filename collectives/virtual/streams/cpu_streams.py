@@ -1,0 +1,71 @@
+"""Streams of ``torch.cpu`` on GPUs in virtual time.
+
+Where the tensors of the CPU stand for those of a GPU, the streams and events of ``torch.cpu``, which are
+empty stand-ins in torch, are the device's.  So code that asks a tensor's device for its streams, as FSDP2
+does, overlaps what it would on that device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from collectives.virtual.isolation.patching import Replacement, replaced
+from collectives.virtual.streams.gpu import Gpu, current_gpu
+from collectives.virtual.streams.stream_api import DeviceEvent, DeviceStream
+
+
+def replacements() -> Iterator[Replacement]:
+    """Yield what stands in ``torch.cpu`` while ranks are on GPUs; other threads find what was there."""
+    cpu = torch.cpu
+    yield (
+        cpu,
+        "Stream",
+        _class_on_gpus(cpu.Stream, lambda gpu, priority=-1: gpu.new_stream(priority), DeviceStream),
+    )
+    yield (
+        cpu,
+        "Event",
+        _class_on_gpus(cpu.Event, lambda gpu, **options: DeviceEvent(gpu, **options), DeviceEvent),
+    )
+    yield cpu, "current_stream", _on_gpus(cpu.current_stream, lambda gpu, device=None: gpu.current)
+    yield cpu, "synchronize", _on_gpus(cpu.synchronize, lambda gpu, device=None: gpu.synchronize())
+    for name in ("stream", "StreamContext"):
+        yield cpu, name, _on_gpus(getattr(cpu, name), lambda gpu, stream: _entered(stream))
+
+
+def streams_of_torch(on_gpu: bool) -> AbstractContextManager[None]:
+    """Return a context in which the streams of ``torch.cpu`` are those of a rank's GPU, if it has one."""
+    return replaced(replacements()) if on_gpu else contextlib.nullcontext()
+
+
+def _entered(stream: DeviceStream | None) -> AbstractContextManager[Any]:
+    return contextlib.nullcontext() if stream is None else stream
+
+
+def _on_gpus(original: Any, own: Callable[..., Any]) -> Any:
+    @functools.wraps(original)
+    def called(*args: Any, **options: Any) -> Any:
+        gpu: Gpu | None = current_gpu()
+        return original(*args, **options) if gpu is None else own(gpu, *args, **options)
+
+    return called
+
+
+def _class_on_gpus(original: Any, make: Callable[..., Any], made: type) -> type:
+    """Return a class that stands for *original*; on a GPU, its instances are of the class *made*."""
+
+    class Kind(type):
+        def __call__(cls, *args: Any, **options: Any) -> Any:
+            gpu = current_gpu()
+            return original(*args, **options) if gpu is None else make(gpu, *args, **options)
+
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, (original, made))
+
+    return Kind(original.__name__, (), {"__module__": original.__module__, "__doc__": original.__doc__})
