@@ -15,6 +15,8 @@ Each names the thing at fault, what was expected and what was there.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class SimulationError(Exception):
     """The base of every error that `sim` raises on purpose."""
@@ -70,11 +72,13 @@ class RankError(SimulationError):
 
     Attributes:
         rank: the rank whose code raised.
+        report: of the run up to there, if whoever ran it has made one.
     """
 
     def __init__(self, rank: int, message: str) -> None:
         super().__init__(rank, message)
         self.rank = rank
+        self.report: Any = None
 
     def __str__(self) -> str:
         return str(self.args[1])

@@ -9,8 +9,9 @@ launches or a collective; all of it adds up.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import pairwise
 from statistics import median
@@ -18,10 +19,13 @@ from typing import Any
 
 from collectives.simulation.links import Links
 from collectives.virtual.computation import ComputeModel
+from collectives.virtual.computation.utilization import FlopCounters, Utilization
 from collectives.virtual.faults import VirtualCondition
 from collectives.virtual.iterations import End, Iterations
+from collectives.virtual.memory.memories import Memories
+from collectives.virtual.memory.report import MemoryReport
 from collectives.virtual.notices import Notices
-from collectives.virtual.streams.gpus import Gpus
+from collectives.virtual.streams.gpus import Gpus, gpu_of
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import Cluster
 from sim.scenario.rank_overhead import RankOverhead
@@ -100,6 +104,8 @@ class VirtualReport:
         notices: what else is to be said.
         on_gpu: whether ranks computed on streams of a GPU.
         exposed: of each iteration, what the compute stream of rank 0 has waited for, on a GPU.
+        memory: what the device of the rank has held that needs most; None where it is not followed.
+        utilization: what part of the peak of a GPU an iteration makes up; None where it is not known.
     """
 
     seconds: float
@@ -116,12 +122,19 @@ class VirtualReport:
     notices: tuple[str, ...]
     on_gpu: bool = False
     exposed: tuple[tuple[Exposed, ...], ...] = ()
+    memory: MemoryReport | None = None
+    utilization: Utilization | None = None
 
     @classmethod
     def of(
-        cls, cluster: Cluster, algorithm: object, model: ComputeModel, conditions: Sequence[VirtualCondition]
+        cls,
+        cluster: Cluster,
+        algorithm: object,
+        model: ComputeModel,
+        conditions: Sequence[VirtualCondition],
+        has_ended: bool = False,
     ) -> VirtualReport:
-        """Return what the run on *cluster* has taken."""
+        """Return what the run on *cluster* has taken, be it that an error *has_ended* it."""
         scenario, time_ps = cluster.scenario, max(cluster.times_ps)
         start = [End(scenario.delays_ps.get(rank, 0), 0) for rank in range(len(cluster.times_ps))]
         last = [End(*of_rank) for of_rank in zip(cluster.times_ps, cluster.computed_ps, strict=True)]
@@ -134,7 +147,7 @@ class VirtualReport:
         ends = [tuple(start), *finished_by_all]
         spent = partial(Spent.between, on_gpu=on_gpu)
 
-        return cls(
+        report = cls(
             seconds=to_seconds(time_ps),
             ranks=tuple(map(spent, start, last)),
             iterations=tuple(tuple(map(spent, before, after)) for before, after in pairwise(ends)),
@@ -156,7 +169,9 @@ class VirtualReport:
             exposed=tuple(Exposed.between(before[0], after[0]) for before, after in pairwise(ends))
             if on_gpu
             else (),
+            memory=Memories.of(cluster).report(has_ended),
         )
+        return replace(report, utilization=_utilization(cluster, model, report.steady()))
 
     @property
     def num_ranks(self) -> int:
@@ -203,6 +218,8 @@ class VirtualReport:
             ],
             "ranks": [spent.to_json() for spent in self.ranks],
             **({"exposed_by": [asdict(own) for own in self.exposed_by]} if self.on_gpu else {}),
+            **({} if self.memory is None else {"memory": self.memory.to_json()}),
+            **({} if self.utilization is None else {"utilization": self.utilization.to_json()}),
             "links": [asdict(self.links[link]) for link in self.links.busiest],
             "network": self.network,
             "algorithm": self.algorithm,
@@ -215,6 +232,15 @@ class VirtualReport:
             "conditions": list(self.conditions),
             "notices": list(self.notices),
         }
+
+
+def _utilization(cluster: Cluster, model: ComputeModel, steady: Spent | None) -> Utilization | None:
+    """Return what part of the GPU's peak the *steady* iteration makes up."""
+    device = gpu_of(model)
+    if device is None or steady is None:
+        return None
+    members = Counter(thread for thread, _, _ in Gpus.of(cluster).played())
+    return Utilization.of(FlopCounters.of(cluster).of_ranks, members, device, steady.seconds)
 
 
 def _spell(algorithm: object) -> str:

@@ -29,6 +29,7 @@ from collectives.models.nccl.constants import NcclProtocol
 from collectives.models.nccl.protocol import with_protocol
 from collectives.virtual.computation import Charges, ComputeModel, Roofline
 from collectives.virtual.computation.on_streams import lists_of_tensors
+from collectives.virtual.computation.utilization import FlopCounters
 from collectives.virtual.devices.mapping import Devices
 from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
 from collectives.virtual.diagnosis.verdict import Diagnosis
@@ -37,13 +38,15 @@ from collectives.virtual.group_calls.calls import GroupCalls
 from collectives.virtual.isolation.isolation import Isolation
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.iterations import Iterations
+from collectives.virtual.memory.memories import Memories, MemoryLimit
+from collectives.virtual.memory.out_of_memory import is_out_of_memory
 from collectives.virtual.report import VirtualReport
 from collectives.virtual.streams.cpu_streams import streams_of_torch
 from collectives.virtual.streams.gpus import Gpus, gpu_of
 from collectives.virtual.task import FunctionOrScript, Task
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import Cluster, RankThread
-from sim.errors import TopologyError
+from sim.errors import RankError, TopologyError
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.topology.description import load_network
@@ -97,6 +100,7 @@ def run(
     watch: Callable[[int, int], None] | None = None,
     faults: Sequence[VirtualCondition] = (),
     fake: bool = False,
+    memory_limit: MemoryLimit = None,
 ) -> VirtualRun:
     """Run ``fn(rank)``, or a script, on every rank of a network in virtual time.
 
@@ -128,13 +132,16 @@ def run(
         faults: an older name of *conditions*.
         fake: tensors on CUDA devices, and large ones of the CPU, have shapes and no data; *compute* must be a
             GPU.
+        memory_limit: of each GPU: a size; None: what its device has; beyond it ``torch.OutOfMemoryError`` is
+            raised in the script.  ``off``: the script goes on, and the report says what does not fit.
 
     Raises:
         NetworkFileError: there is no such network.
         TopologyError: it does not have so many ranks, or does not say how many.
         ConditionError: a condition that cannot be on this network.
         LinkFailedError: a message was lost with a link; names the messages.
-        RankError: a rank raised, or a script ended with another exit code than 0.
+        RankError: a rank raised, or a script ended with another exit code than 0.  Where the memory of a GPU
+            has not sufficed, its ``report`` is a `VirtualReport` up to there.
         DeadlockError: ranks wait for what no rank will do; found at once, it says what each does, in
             which collective, and which rank has called something else or nothing.
         NotSupportedError: what the vendor runs is not known for the transport model; tensors without data are
@@ -188,6 +195,8 @@ def run(
     iterations = cluster.shared[Iterations] = Iterations(topology.num_ranks)
     if watch is not None:
         iterations.on_end(_watched_by(watch))
+    memories = cluster.shared[Memories] = Memories(memory_limit)
+    iterations.on_end(FlopCounters.of(cluster).on_end)
     checked.prepare(cluster, iterations)
     Diagnosis(cluster).attach()
     is_gpu = gpu_of(model) is not None
@@ -200,13 +209,16 @@ def run(
         streams_of_torch(is_gpu),
         lists_of_tensors(is_gpu),
         SamplerChecks().watching(),
+        memories.followed(is_gpu),
     ):
-        results = cluster.run(lambda rank: _run_rank(task, rank, devices))
+        try:
+            results = cluster.run(lambda rank: _run_rank(task, rank, devices))
+        except RankError as error:
+            if is_out_of_memory(error):
+                error.report = _report(cluster, algorithm, model, conditions, has_ended=True)
+            raise
 
-    gpus = Gpus.of(cluster)
-    gpus.conclude(cluster)
-    iterations.conclude(gpus)
-    report = VirtualReport.of(cluster, algorithm, model, conditions)
+    report = _report(cluster, algorithm, model, conditions)
     return VirtualRun(results, cluster.times_ps, cluster, report)
 
 
@@ -240,6 +252,20 @@ def _devices(model: ComputeModel, num_ranks: int, fake: bool) -> Devices | Virtu
             f"a run without data needs a GPU as its model of computation, such as h100; got {model.name}"
         )
     return Devices(num_ranks, model)
+
+
+def _report(
+    cluster: Cluster,
+    algorithm: object,
+    model: ComputeModel,
+    conditions: Sequence[VirtualCondition],
+    has_ended: bool = False,
+) -> VirtualReport:
+    """Return what a run has taken, be it that an error *has_ended* it."""
+    gpus = Gpus.of(cluster)
+    gpus.conclude(cluster)
+    Iterations.of(cluster).conclude(gpus)
+    return VirtualReport.of(cluster, algorithm, model, conditions, has_ended)
 
 
 def _charges(compute: Mapping[str, int] | None) -> Charges:

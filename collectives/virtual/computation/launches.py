@@ -144,7 +144,7 @@ class Launches:
                 ) from None
             measured = max(duration_ps, self._moving_ps(nbytes))
             measured += bytes_moved.kernels(name) * self.device.launch_ps
-        return (KernelLaunch(name, measured, int(flops), nbytes),)
+        return (KernelLaunch(name, measured, int(flops), nbytes, dtype if flops else ""),)
 
     def _moving_ps(self, nbytes: int) -> int:
         return -(-nbytes * SECOND // self.device.memory_bandwidth)

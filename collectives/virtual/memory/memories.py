@@ -87,8 +87,11 @@ class Memories:
         return MemoryReport.of(self.of_ranks, has_ended)
 
     @contextlib.contextmanager
-    def followed(self) -> Iterator[None]:
-        """Tell the memories meanwhile what modules and optimizers do, and how storages change their size."""
+    def followed(self, is_on: bool = True) -> Iterator[None]:
+        """Tell the memories meanwhile what modules and optimizers do, and how storages change; if it *is_on*."""
+        if not is_on:
+            yield
+            return
         resize = torch.UntypedStorage.resize_
 
         def resize_(storage: torch.UntypedStorage, size: int) -> Any:

@@ -45,6 +45,13 @@ def out_of_memory(
     )
 
 
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Return whether *error*, or what has led to it, is that a device's memory did not suffice."""
+    while error is not None and not isinstance(error, torch.OutOfMemoryError):
+        error = error.__cause__ or error.__context__
+    return error is not None
+
+
 def binary(nbytes: int) -> str:
     """Return bytes as CUDA's allocator writes them, such as ``1.50 GiB``."""
     if nbytes <= 2**10:

@@ -13,9 +13,11 @@ class KernelLaunch(NamedTuple):
         duration_ps: from its begin to its end on a device that does nothing else.
         flops: of arithmetic, a multiplication and an addition each one, as torch counts them.
         nbytes: read and written.
+        dtype: in which the device computes, by the names of its rates; empty where there are no flops.
     """
 
     name: str
     duration_ps: int
     flops: int
     nbytes: int
+    dtype: str = ""
