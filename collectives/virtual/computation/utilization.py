@@ -3,8 +3,8 @@
 Model FLOPs are three times those of the forward passes with gradients, as a backward pass has two products
 for each; what is computed again for checkpointed activations does not count (Chowdhery et al., "PaLM",
 arXiv:2204.02311, appendix B).  MFU is the part of the peak that they would take alone; HFU the same of all
-FLOPs that are carried out.  Counted are products, convolutions and attention, as torch counts them:
-a multiplication and an addition are two, and a causal mask leaves nothing out.  Where an iteration computes in
+FLOPs that are carried out.  Counted are products, convolutions and attention, as torch counts them: a
+multiplication and an addition are two, and a causal mask leaves nothing out.  Where an iteration computes in
 several types, each counts at its own peak.
 """
 

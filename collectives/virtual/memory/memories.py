@@ -88,7 +88,7 @@ class Memories:
 
     @contextlib.contextmanager
     def followed(self, is_on: bool = True) -> Iterator[None]:
-        """Tell the memories meanwhile what modules and optimizers do, and how storages change; if it *is_on*."""
+        """Tell the memories meanwhile what modules and optimizers do, and what is resized, if it *is_on*."""
         if not is_on:
             yield
             return
