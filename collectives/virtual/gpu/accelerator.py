@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from collectives.virtual.gpu.device_random import DeviceRandom
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import Gpu
 from collectives.virtual.streams.stream_api import DeviceStream
@@ -29,11 +30,13 @@ class CudaDevices:
         gpu: on which it computes, whatever its index.
         index: of the current device.
         num_devices: of a node.
+        random: the generator of the device.
     """
 
-    def __init__(self, rank_thread: RankThread, gpu: Gpu) -> None:
+    def __init__(self, rank_thread: RankThread, gpu: Gpu, has_data: bool) -> None:
         topology = rank_thread.cluster.topology
         self.gpu = gpu
+        self.random = DeviceRandom(has_data)
         self.index = 0
         self.num_devices = min(topology.ranks_per_node, topology.num_ranks)
         self._notices = Notices.of(rank_thread.cluster)
@@ -109,10 +112,6 @@ class CudaDevices:
 
     def nothing(self, *args: Any, **options: Any) -> None:
         """Do nothing."""
-
-    def seed(self, seed: int) -> None:
-        """Seed the generator of the CPU, which draws what the device would."""
-        torch.default_generator.manual_seed(int(seed))
 
     @property
     def capability(self) -> tuple[int, int]:

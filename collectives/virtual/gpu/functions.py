@@ -43,7 +43,7 @@ CUDA: Functions = {
     **dict.fromkeys(_NOTHING, CudaDevices.nothing),
     **{name: _refusal(f"torch.cuda.{name}") for name in _REFUSED},
     **{f"{name}Tensor": _tensor(f"{name}Tensor") for name in _TENSORS},
-    **dict.fromkeys(("manual_seed", "manual_seed_all"), CudaDevices.seed),
+    **dict.fromkeys(("manual_seed", "manual_seed_all"), lambda own, seed: own.random.seed(seed)),
     **dict.fromkeys(("stream", "StreamContext"), CudaDevices.on_stream),
     **dict.fromkeys(("device", "device_of", "_DeviceGuard"), CudaDevices.on_device),
     **dict.fromkeys(("is_available", "is_initialized", "_is_compiled"), lambda own: True),
@@ -63,10 +63,10 @@ CUDA: Functions = {
     "get_device_properties": CudaDevices.properties,
     "get_arch_list": lambda own: [],
     "initial_seed": lambda own: torch.initial_seed(),
-    "get_rng_state": lambda own, device=None: torch.get_rng_state(),
-    "get_rng_state_all": lambda own: [torch.get_rng_state()],
-    "set_rng_state": lambda own, state, device=None: torch.set_rng_state(state),
-    "set_rng_state_all": lambda own, states: torch.set_rng_state(states[0]),
+    "get_rng_state": lambda own, device=None: own.random.state(),
+    "get_rng_state_all": lambda own: [own.random.state()],
+    "set_rng_state": lambda own, new_state, device=None: own.random.set_state(new_state),
+    "set_rng_state_all": lambda own, new_states: own.random.set_state(new_states[0]),
 }
 
 ACCELERATOR: Functions = {

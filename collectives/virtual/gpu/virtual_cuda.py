@@ -18,7 +18,6 @@ from torch.utils._python_dispatch import (
     _push_mode,
 )
 
-from collectives.virtual.computation.launches import Launches
 from collectives.virtual.computation.roofline import Roofline
 from collectives.virtual.devices.mentions import mentions_cuda, text_of_module
 from collectives.virtual.gpu import attention
@@ -50,7 +49,6 @@ class VirtualCuda:
         self._model = model
         self._has_data = has_data
         self._wanted = not has_data
-        self._costs: Launches | None = None
         self._entering: dict[int, Callable[[], CudaDevices]] = {}
 
     def read(self, text: str | None) -> None:
@@ -104,10 +102,9 @@ class VirtualCuda:
         """Let this rank's thread have CUDA devices while the body runs."""
         gpu = current_gpu()
         assert gpu is not None
-        if self._costs is None:
-            self._costs = Launches(self._model.device, self._model.tf32)
-        devices = CudaDevices(rank_thread, gpu)
-        mode = CudaMode(gpu, self._costs, self._has_data, Notices.of(rank_thread.cluster))
+        devices = CudaDevices(rank_thread, gpu, self._has_data)
+        costs = self._model.launches(rank_thread.cluster)
+        mode = CudaMode(gpu, costs, self._has_data, Notices.of(rank_thread.cluster))
         with devices.entered(), torch.autograd.set_multithreading_enabled(False), mode:
             yield devices
 
