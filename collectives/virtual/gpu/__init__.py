@@ -13,6 +13,7 @@ its rank what the device would take: kernels on streams (`collectives.virtual.st
     attention        scaled_dot_product_attention, by the fused kernels that CUDA would take
     accelerator      the devices of one rank, as torch.cuda tells of them
     device_random    the generator of a device
+    passes           forward, backward, optimizer
     functions        torch.cuda and torch.accelerator on rank threads
     replacements     attributes of torch that look at a device's memory, or at the build
     native           what C++ asks for: a device guard and hooks of CUDA

@@ -20,9 +20,11 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from collectives.virtual.computation.totals import Totals
 from collectives.virtual.gpu import copies, data_dependent
 from collectives.virtual.gpu.cpu_kernels import on_cpu
 from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
+from collectives.virtual.gpu.passes import current_pass
 from collectives.virtual.gpu.values import (
     UnknownValueError,
     fake_tensors,
@@ -67,23 +69,23 @@ class CudaMode(TorchDispatchMode):
     Args:
         gpu: of the rank.
         costs: of operations.
+        totals: are added up.
         has_data: whether values are computed.
         notices: of the run.
 
     Attributes:
         fake: makes results without data.
-        born: called with each new tensor of the device.
-        at_launch: called with each launch.
+        born: called with each new tensor of the device, and the operation that made it.
     """
 
-    def __init__(self, gpu: Gpu, costs: Costs, has_data: bool, notices: Notices) -> None:
+    def __init__(self, gpu: Gpu, costs: Costs, totals: Totals, has_data: bool, notices: Notices) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.gpu = gpu
         self.costs = costs
+        self.totals = totals
         self.has_data = has_data
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
-        self.born: list[Callable[[Tensor], None]] = []
-        self.at_launch: list[Callable[[Any], None]] = []
+        self.born: list[Callable[[Tensor, Any], None]] = []
         self._notices = notices
         self._is_charged = True
 
@@ -191,15 +193,20 @@ class CudaMode(TorchDispatchMode):
             if self.born and not known.is_view:
                 for new in fake_tensors(result if isinstance(result, (list, tuple)) else (result,)):
                     for listener in self.born:
-                        listener(new)
-            for launch in self.costs.of(func, args, kwargs, result):
-                self.gpu.launch(launch.name, launch.duration_ps)
-                for count in self.at_launch:
-                    count(launch)
+                        listener(new, func)
+            self._launch(func, args, kwargs, result)
         elif not known.is_view:
             duration_ps = self.costs.host_ps(func, args, kwargs, result)
             if duration_ps:
                 self.gpu.host_work(func.__name__, duration_ps)
+
+    def _launch(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Launch the kernels of an operation on the current stream."""
+        gpu, totals = self.gpu, self.totals
+        gpu.part = current_pass()
+        for launch in self.costs.of(func, args, kwargs, result):
+            gpu.launch(launch.name, launch.duration_ps)
+            totals.add(launch.flops, launch.nbytes)
 
     def _faked(self, args: Any) -> Any:
         """Return arguments with tensors without data in the places of plain ones of the CPU."""
@@ -246,8 +253,7 @@ class CudaMode(TorchDispatchMode):
         computed = func(*values, **options)
         result = _wrapped(self, computed, tensor.device)
         if self._is_charged and tensor.device.type == "cuda":
-            for launch in self.costs.of(func, args, kwargs, result):
-                self.gpu.launch(launch.name, launch.duration_ps)
+            self._launch(func, args, kwargs, result)
             self.gpu.host_wait(self.gpu.current, func.overloadpacket.__name__)
         return result
 
@@ -281,7 +287,7 @@ class CudaMode(TorchDispatchMode):
             result: Any = self.fake.dispatch(func, types, self._faked(args), kwargs)
             self._compute(knowledge_of(func), func, args, kwargs, result)
             for listener in self.born if self._is_charged else ():
-                listener(result)
+                listener(result, func)
             self._transfer(nbytes, "HtoD", waits)
             return result
         self._transfer(nbytes, "DtoH", waits)

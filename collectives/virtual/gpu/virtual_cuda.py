@@ -19,12 +19,14 @@ from torch.utils._python_dispatch import (
 )
 
 from collectives.virtual.computation.roofline import Roofline
+from collectives.virtual.computation.totals import Totals
 from collectives.virtual.devices.mentions import mentions_cuda, text_of_module
 from collectives.virtual.gpu import attention
 from collectives.virtual.gpu.accelerator import CudaDevices, on_demand
 from collectives.virtual.gpu.cuda_mode import CudaMode
 from collectives.virtual.gpu.native import self_test
 from collectives.virtual.gpu.native.cuda_build import cuda_is_there
+from collectives.virtual.gpu.passes import passes_followed
 from collectives.virtual.gpu.replacements import replacements
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.notices import Notices
@@ -66,7 +68,7 @@ class VirtualCuda:
     def there(self) -> Iterator[None]:
         """Let C++ and Python find CUDA devices on threads of ranks that have them, while the body runs."""
         attention.register()
-        with cuda_is_there(_current_index, _num_devices), replaced(replacements()):
+        with cuda_is_there(_current_index, _num_devices), passes_followed(), replaced(replacements()):
             yield
 
     @contextlib.contextmanager
@@ -104,7 +106,8 @@ class VirtualCuda:
         assert gpu is not None
         devices = CudaDevices(rank_thread, gpu, self._has_data)
         costs = self._model.launches(rank_thread.cluster)
-        mode = CudaMode(gpu, costs, self._has_data, Notices.of(rank_thread.cluster))
+        totals = self._model.totals.setdefault(rank_thread.rank, Totals())
+        mode = CudaMode(gpu, costs, totals, self._has_data, Notices.of(rank_thread.cluster))
         with devices.entered(), torch.autograd.set_multithreading_enabled(False), mode:
             yield devices
 
