@@ -25,6 +25,7 @@ from collectives.virtual.gpu import copies, data_dependent
 from collectives.virtual.gpu.cpu_kernels import on_cpu
 from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
 from collectives.virtual.gpu.passes import current_pass
+from collectives.virtual.gpu.shapes import Known, Shapes, forget_kind
 from collectives.virtual.gpu.values import (
     UnknownValueError,
     fake_tensors,
@@ -85,6 +86,7 @@ class CudaMode(TorchDispatchMode):
         self.totals = totals
         self.has_data = has_data
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self.shapes = Shapes(self.fake)
         self.born: list[Callable[[Tensor, Any], None]] = []
         self._notices = notices
         self._is_charged = True
@@ -97,6 +99,11 @@ class CudaMode(TorchDispatchMode):
             yield
         finally:
             self._is_charged = before
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: the compiler does not look into modes anyway, and would take time to be told so."""
+        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -173,18 +180,23 @@ class CudaMode(TorchDispatchMode):
             return self._depending(func, args, kwargs)
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
+        options = kwargs
         if kwargs.get("generator") is not None:
-            shaped = self.fake.dispatch(func, types, args, {**kwargs, "generator": None})
-        else:
-            shaped = self.fake.dispatch(func, types, self._faked(args), kwargs)
+            options = {**kwargs, "generator": None}
+        shaped, call = self.shapes.of(func, types, self._faked(args), options)
         if known.mutates:
             shaped = _same(shaped, args)
+            if known.mutates_kinds:
+                for tensor in fake_tensors(args):
+                    forget_kind(tensor)
         self._compute(known, func, args, kwargs, shaped)
         if self._is_charged:
-            self._charge(known, func, args, kwargs, shaped)
+            self._charge(known, call, func, args, kwargs, shaped)
         return shaped
 
-    def _charge(self, known: Knowledge, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+    def _charge(
+        self, known: Knowledge, call: Known | None, func: Any, args: Any, kwargs: Any, result: Any
+    ) -> None:
         """Let the rank pay for an operation, and note what it has allocated."""
         tensor = _first_tensor((result, args))
         if tensor is None:
@@ -194,17 +206,25 @@ class CudaMode(TorchDispatchMode):
                 for new in fake_tensors(result if isinstance(result, (list, tuple)) else (result,)):
                     for listener in self.born:
                         listener(new, func)
-            self._launch(func, args, kwargs, result)
+            self._launch(func, args, kwargs, result, call)
         elif not known.is_view:
             duration_ps = self.costs.host_ps(func, args, kwargs, result)
             if duration_ps:
                 self.gpu.host_work(func.__name__, duration_ps)
 
-    def _launch(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+    def _launch(self, func: Any, args: Any, kwargs: Any, result: Any, call: Known | None = None) -> None:
         """Launch the kernels of an operation on the current stream."""
+        if call is None or call.launches is None:
+            launches = self.costs.of(func, args, kwargs, result)
+            if call is not None and not knowledge_of(func).computes:  # that depends on what scripts allow
+                call.launches = launches
+        else:
+            launches = call.launches
+        if not launches:
+            return
         gpu, totals = self.gpu, self.totals
         gpu.part = current_pass()
-        for launch in self.costs.of(func, args, kwargs, result):
+        for launch in launches:
             gpu.launch(launch.name, launch.duration_ps)
             totals.add(launch.flops, launch.nbytes)
 

@@ -1,8 +1,8 @@
 """Random generator of a CUDA device, which draws from the rank's generator of the CPU.
 
-Its state looks like CUDA's: a seed and an offset, of 8 bytes each.  A state that was read and is set again puts
-the CPU's generator back to where it was then; any other one, such as DTensor derives for the part of a rank, seeds
-it anew.
+Its state looks like CUDA's: a seed and an offset, of 8 bytes each.  A state that was read and is set again
+puts the CPU's generator back to where it was then; any other one, such as DTensor derives for the part of a
+rank, seeds it anew.
 
 Source: torch, aten/src/ATen/cuda/CUDAGeneratorImpl.cpp (``get_state``); torch/distributed/tensor/_random.py.
 """

@@ -10,6 +10,8 @@ import torch
 
 from collectives.virtual.computation.operations import Operation
 
+_CHANGE_KINDS = {"resize_", "resize_as_", "set_", "set_data"}
+
 
 @dataclass(frozen=True, slots=True)
 class Knowledge:
@@ -19,14 +21,18 @@ class Knowledge:
         communicates: it is a collective.
         decomposes: it is made of others, which come one by one.
         is_view: its results look at its first argument.
+        computes: torch counts its arithmetic.
         mutates: it writes into one of its arguments.
+        mutates_kinds: it changes what an argument says of itself, such as its shape.
         depends_on_data: the number of its results, or of their elements, does.
     """
 
     communicates: bool
     decomposes: bool
     is_view: bool
+    computes: bool
     mutates: bool
+    mutates_kinds: bool
     depends_on_data: bool
 
 
@@ -38,6 +44,8 @@ def knowledge_of(func: Any) -> Knowledge:
         operation.communicates,
         operation.decomposes and not operation.communicates,
         func.is_view,
+        operation.formula is not None,
         func._schema.is_mutable,
+        torch.Tag.inplace_view in func.tags or func.overloadpacket.__name__ in _CHANGE_KINDS,
         torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags,
     )

@@ -22,6 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from collectives.virtual.gpu import copies, data_dependent
 from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.functions import ACCELERATOR, CUDA, NVTX
+from collectives.virtual.gpu.shapes import forget_kind
 from collectives.virtual.gpu.values import share_value, value_of
 from collectives.virtual.isolation.patching import Replacement
 from collectives.virtual.streams.stream_api import DeviceEvent, DeviceStream
@@ -139,6 +140,7 @@ def _set_data(tensor: FakeTensor, data: Tensor) -> None:
     Tensor.data.__set__(tensor, data)  # type: ignore[attr-defined]
     if isinstance(data, FakeTensor):
         tensor.fake_device = data.fake_device
+        forget_kind(tensor)
         share_value(tensor, data)
 
 

@@ -8,6 +8,7 @@ Until then its tensors of the CPU stand for the device's, and the model of compu
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable, Iterator
 
 import torch
@@ -68,8 +69,14 @@ class VirtualCuda:
     def there(self) -> Iterator[None]:
         """Let C++ and Python find CUDA devices on threads of ranks that have them, while the body runs."""
         attention.register()
+        torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=...) moves where modes see it
+        gc.freeze()  # looking through all modules for garbage takes as long as a thousand operations
         with cuda_is_there(_current_index, _num_devices), passes_followed(), replaced(replacements()):
-            yield
+            try:
+                yield
+            finally:
+                gc.unfreeze()
+                torch._C._set_only_lift_cpu_tensors(False)
 
     @contextlib.contextmanager
     def on_rank(self, rank_thread: RankThread) -> Iterator[None]:
