@@ -18,8 +18,8 @@ from statistics import median
 from typing import Any
 
 from collectives.simulation.links import Links
-from collectives.virtual.computation import ComputeModel
-from collectives.virtual.computation.utilization import FlopCounters, Utilization
+from collectives.virtual.computation import ComputeModel, Roofline
+from collectives.virtual.computation.utilization import Utilization
 from collectives.virtual.faults import VirtualCondition
 from collectives.virtual.iterations import End, Iterations
 from collectives.virtual.memory.memories import Memories
@@ -237,10 +237,10 @@ class VirtualReport:
 def _utilization(cluster: Cluster, model: ComputeModel, steady: Spent | None) -> Utilization | None:
     """Return what part of the GPU's peak the *steady* iteration makes up."""
     device = gpu_of(model)
-    if device is None or steady is None:
+    if device is None or steady is None or not isinstance(model, Roofline):
         return None
     members = Counter(thread for thread, _, _ in Gpus.of(cluster).played())
-    return Utilization.of(FlopCounters.of(cluster).of_ranks, members, device, steady.seconds)
+    return Utilization.of(model.totals, members, device, steady.seconds)
 
 
 def _spell(algorithm: object) -> str:

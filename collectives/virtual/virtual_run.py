@@ -29,7 +29,6 @@ from collectives.models.nccl.constants import NcclProtocol
 from collectives.models.nccl.protocol import with_protocol
 from collectives.virtual.computation import Charges, ComputeModel, Roofline
 from collectives.virtual.computation.on_streams import lists_of_tensors
-from collectives.virtual.computation.utilization import FlopCounters
 from collectives.virtual.devices.mapping import Devices
 from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
 from collectives.virtual.diagnosis.verdict import Diagnosis
@@ -196,7 +195,8 @@ def run(
     if watch is not None:
         iterations.on_end(_watched_by(watch))
     memories = cluster.shared[Memories] = Memories(memory_limit)
-    iterations.on_end(FlopCounters.of(cluster).on_end)
+    if isinstance(model, Roofline):
+        iterations.on_end(model.end_iteration)
     checked.prepare(cluster, iterations)
     Diagnosis(cluster).attach()
     is_gpu = gpu_of(model) is not None

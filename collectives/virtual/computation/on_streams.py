@@ -70,7 +70,7 @@ class OnStreams:
         gpu.part = part
         for launch in self._launches.of(func, args, kwargs, result):
             gpu.launch(launch.name, launch.duration_ps)
-            totals.add(launch.flops, launch.nbytes)
+            totals.add(launch.flops, launch.nbytes, launch.dtype, part)
 
 
 def _are_counters(value: Any) -> bool:

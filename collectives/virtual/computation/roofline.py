@@ -109,6 +109,11 @@ class Roofline:
             finally:
                 mode.show()
 
+    def end_iteration(self, rank_thread: RankThread, finished: int) -> None:
+        """Note that a rank has finished so many iterations."""
+        if rank_thread.rank in self.totals:
+            self.totals[rank_thread.rank].end_iteration(finished)
+
     def _count_optimizer_steps(self) -> Sequence[RemovableHandle]:
         def count(change: int) -> None:
             mode = self._hooks.current()

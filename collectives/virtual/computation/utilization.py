@@ -11,77 +11,19 @@ several types, each counts at its own peak.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import asdict, dataclass
 from statistics import fmean, median
 from typing import Any
 
-from collectives.virtual.computation.cuda.launch import KernelLaunch
-from sim.cluster import RankThread, Surroundings
+from collectives.virtual.computation.totals import Arithmetic, Totals
 from sim.hardware import Device
 
 BACKWARD_PER_FORWARD = 2
 """Arithmetic of a backward pass, by that of its forward pass."""
 
-
-@dataclass(frozen=True)
-class IterationFlops:
-    """What a rank has computed in one iteration, in FLOPs by type.
-
-    Attributes:
-        forward: of forward passes with gradients.
-        everything: of all.
-    """
-
-    forward: Mapping[str, int]
-    everything: Mapping[str, int]
-
-
-class FlopCounter:
-    """Counts the arithmetic of one rank.
-
-    Args:
-        is_forward: returns whether the rank is in a forward pass with gradients.
-    """
-
-    def __init__(self, is_forward: Callable[[], bool]) -> None:
-        self.iterations: list[IterationFlops] = []
-        self._is_forward = is_forward
-        self._forward: Counter[str] = Counter()
-        self._everything: Counter[str] = Counter()
-
-    def count(self, launch: KernelLaunch) -> None:
-        """Count a kernel that is launched now."""
-        if launch.flops:
-            self._everything[launch.dtype] += launch.flops
-            if self._is_forward():
-                self._forward[launch.dtype] += launch.flops
-
-    def end_iteration(self, finished: int) -> None:
-        """Note that *finished* iterations are over; after those that count no more it is 1 again."""
-        del self.iterations[finished - 1 :]
-        self.iterations.append(IterationFlops(dict(self._forward), dict(self._everything)))
-        self._forward.clear()
-        self._everything.clear()
-
-
-class FlopCounters:
-    """The counters of the ranks of one run."""
-
-    def __init__(self) -> None:
-        self.of_ranks: dict[int, FlopCounter] = {}
-
-    @staticmethod
-    def of(cluster: Surroundings) -> FlopCounters:
-        """Return those of *cluster*, which has none at first."""
-        counters: FlopCounters = cluster.shared.setdefault(FlopCounters, FlopCounters())
-        return counters
-
-    def on_end(self, rank_thread: RankThread, finished: int) -> None:
-        """Note that a rank has finished so many iterations."""
-        counter = self.of_ranks.get(rank_thread.rank)
-        if counter is not None:
-            counter.end_iteration(finished)
+FORWARD = ("forward",)
+"""Parts of an iteration whose arithmetic is that of the model."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +49,7 @@ class Utilization:
     @classmethod
     def of(
         cls,
-        counters: Mapping[int, FlopCounter],
+        totals: Mapping[int, Totals],
         members: Mapping[int, int],
         device: Device,
         seconds: float | None,
@@ -115,32 +57,36 @@ class Utilization:
         """Return that of the steady iterations, or None if there is none or nothing is computed.
 
         Args:
-            counters: of the ranks that have a thread.
+            totals: of the ranks that have a thread.
             members: for how many ranks each of them stands.
             device: of all ranks.
             seconds: that a steady iteration takes.
         """
-        steady = {rank: counter.iterations[1:] for rank, counter in counters.items() if members.get(rank)}
+        steady = {rank: totals[rank].iterations[1:] for rank in members if rank in totals}
         if not seconds or not steady or not all(steady.values()):
             return None
-        weights = [members[rank] for rank in steady]
-        total: Counter[str] = Counter()
+        by_type: Counter[str] = Counter()
         for iterations in steady.values():
-            total.update(iterations[-1].everything)
-        if not total:
+            by_type.update(_by_type(iterations[-1]))
+        if not by_type:
             return None
 
-        def mean(value: Callable[[IterationFlops], float]) -> float:
-            each = [median(map(value, iterations)) for iterations in steady.values()]
-            return fmean(each, weights)
+        def mean(value: Callable[[Mapping[str, int]], float], parts: Container[str] | None = None) -> float:
+            each = [
+                median(value(_by_type(own, parts)) for own in iterations) for iterations in steady.values()
+            ]
+            return fmean(each, [members[rank] for rank in steady])
+
+        def ideal(flops: Mapping[str, int]) -> float:
+            return sum(amount / _peak(device, dtype) for dtype, amount in flops.items())
 
         factor = 1 + BACKWARD_PER_FORWARD
-        dtype = max(total, key=lambda name: total[name])
+        dtype = max(by_type, key=lambda name: by_type[name])
         return cls(
-            mfu=mean(lambda own: factor * _ideal_seconds(own.forward, device)) / seconds,
-            hfu=mean(lambda own: _ideal_seconds(own.everything, device)) / seconds,
-            model_flops=round(mean(lambda own: factor * sum(own.forward.values()))),
-            flops=round(mean(lambda own: sum(own.everything.values()))),
+            mfu=factor * mean(ideal, FORWARD) / seconds,
+            hfu=mean(ideal) / seconds,
+            model_flops=round(factor * mean(_sum, FORWARD)),
+            flops=round(mean(_sum)),
             peak_flops=_peak(device, dtype),
             dtype=dtype,
         )
@@ -150,8 +96,17 @@ class Utilization:
         return asdict(self)
 
 
-def _ideal_seconds(flops: Mapping[str, int], device: Device) -> float:
-    return sum(amount / _peak(device, dtype) for dtype, amount in flops.items())
+def _by_type(flops: Mapping[Arithmetic, int], parts: Container[str] | None = None) -> Mapping[str, int]:
+    """Return FLOPs by type, of these parts of an iteration or of all."""
+    result: Counter[str] = Counter()
+    for kind, amount in flops.items():
+        if parts is None or kind.part in parts:
+            result[kind.dtype] += amount
+    return result
+
+
+def _sum(flops: Mapping[str, int]) -> float:
+    return sum(flops.values())
 
 
 def _peak(device: Device, dtype: str) -> int:
