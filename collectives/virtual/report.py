@@ -153,7 +153,7 @@ class VirtualReport:
             iterations=tuple(tuple(map(spent, before, after)) for before, after in pairwise(ends)),
             links=Links(
                 scenario.topology,
-                cluster.network.link_bytes,
+                cluster.network.link_bytes + VirtualWorld.of(cluster).group_calls.link_bytes,
                 time_ps,
                 mean_bandwidth=scenario.mean_bandwidth(0, time_ps),
             ),

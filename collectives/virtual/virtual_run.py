@@ -39,6 +39,7 @@ from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.memory.memories import Memories, MemoryLimit
 from collectives.virtual.memory.out_of_memory import is_out_of_memory
+from collectives.virtual.notices import Notices
 from collectives.virtual.report import VirtualReport
 from collectives.virtual.streams.cpu_streams import streams_of_torch
 from collectives.virtual.streams.gpus import Gpus, gpu_of
@@ -265,6 +266,8 @@ def _report(
     gpus = Gpus.of(cluster)
     gpus.conclude(cluster)
     Iterations.of(cluster).conclude(gpus)
+    for text in VirtualWorld.of(cluster).group_calls.notices():
+        Notices.of(cluster).add(text)
     return VirtualReport.of(cluster, algorithm, model, conditions, has_ended)
 
 

@@ -16,19 +16,20 @@ what it took the last time: then it costs a few additions, whatever the number o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 
 from collectives.errors import NotExactError
 from collectives.execution.transport_model import IDEAL, TransportModel
-from collectives.program import Algorithm
+from collectives.program import Algorithm, Step
 from collectives.program.chunking import Chunking
-from collectives.program.rows import Pattern, Rotating, Sizes, patterned_rows, reduced_nbytes, without_empty
+from collectives.program.rows import Pattern, Rotating, Sizes, reduced_nbytes, without_empty
 from collectives.simulation.engines.attention import Attention
 from collectives.simulation.engines.coflow_times import CoflowTimes, over_ranks, together
 from collectives.simulation.engines.masked_times import MaskedTimes
+from collectives.simulation.engines.sibling_rows import SiblingPattern, sibling_rows
 from collectives.simulation.engines.step_completion import StepCompletion
 from sim.errors import UnitError
 from sim.scenario.rank_overhead import RankOverhead
@@ -77,8 +78,30 @@ class Makespan:
             NotExactError: messages meet in a way that this engine does not solve, or do not match row by
                 row, or a time does not fit into 62 bits.
         """
-        num_ranks = len(self.hosts)
-        chunking = Chunking.of(algorithm, num_ranks, nbytes // itemsize, itemsize)
+        chunking = Chunking.of(algorithm, len(self.hosts), nbytes // itemsize, itemsize)
+        return self.run_chunked(algorithm, chunking, start_ps)
+
+    def run_chunked(
+        self,
+        algorithm: Algorithm,
+        chunking: Chunking,
+        start_ps: Int64Array,
+        num_groups: int = 1,
+        watch: Callable[[Pattern | SiblingPattern, Sizes], None] | None = None,
+    ) -> Int64Array:
+        """Return when each rank is done, of one group or of several of one size that call alike.
+
+        Args:
+            algorithm: the program of every rank.
+            chunking: how it divides the buffer.
+            start_ps: when each rank starts, shape (num_ranks,), those of the first group first.
+            num_groups: into which the ranks fall.
+            watch: is told of every row, which messages it has and of which sizes.
+
+        Raises:
+            NotExactError: as `run`.
+        """
+        num_ranks, group_size = len(self.hosts), len(self.hosts) // num_groups
         overheads = (
             None
             if self.rank_overhead.is_free
@@ -87,11 +110,16 @@ class Makespan:
         self._num_run += 1
 
         completion = self._completion(overheads, chunking)
+        if num_groups > 1 and (completion is not None or self.rank_overhead.jitter is not None):
+            raise NotExactError("several groups at once complete steps by another rule; use engine='events'")
         ready, latest = together(start_ps), int(start_ps.max(initial=0))
         row_times = _RowTimes(self.topology, self.hosts, self._busy_until)
         try:
-            for row, pattern in patterned_rows(algorithm, num_ranks):
-                times, sizes = row_times.of(pattern, pattern.nbytes(row, chunking))
+            for row, pattern in sibling_rows(algorithm, group_size, num_groups):
+                nbytes = pattern.nbytes(row, chunking)
+                times, sizes = row_times.of(pattern, nbytes)
+                if watch is not None:
+                    watch(pattern, nbytes)
 
                 if completion is not None:
                     completion.sends.check(row, ready)
@@ -102,14 +130,14 @@ class Makespan:
                     latest += int(pause.max(initial=0))
 
                 if len(times):
-                    if completion is None:
+                    if completion is None or not isinstance(pattern, Pattern):
                         ready = times.advance(ready, sizes, self._busy_until)
                     else:
                         ready = completion.advance(row, pattern, times, ready, sizes, self._busy_until)
                         latest += completion.longest_arrival_ps
                     latest += times.longest_ps
 
-                reduced = partial(reduced_nbytes, row, num_ranks, chunking)
+                reduced = partial(_reduced_nbytes, row, group_size, num_groups, chunking)
                 reducing = None if overheads is None else overheads.reduction_row(reduced)
                 if reducing is not None:
                     ready = together(ready + reducing)
@@ -151,12 +179,12 @@ class _RowTimes:
         self._topology = topology
         self._hosts = hosts
         self._busy_until = busy_until
-        self._pattern: Pattern | None = None
+        self._pattern: Pattern | SiblingPattern | None = None
         self._whole: CoflowTimes | None = None
         self._moving = b""
         self._some: CoflowTimes | None = None
 
-    def of(self, pattern: Pattern, nbytes: Sizes) -> tuple[CoflowTimes | MaskedTimes, Sizes]:
+    def of(self, pattern: Pattern | SiblingPattern, nbytes: Sizes) -> tuple[CoflowTimes | MaskedTimes, Sizes]:
         """Return the times of the messages of *pattern* that are not empty, and their sizes."""
         if self._whole is None or self._pattern is not pattern:
             self.leave()
@@ -189,3 +217,9 @@ class _RowTimes:
         if self._some is not None:
             self._some.leave(self._busy_until)
             self._some = None
+
+
+def _reduced_nbytes(row: Step, group_size: int, num_groups: int, chunking: Chunking) -> Int64Array:
+    """Return how many bytes each rank of each group reduces at the end of *row*."""
+    reduced = reduced_nbytes(row, group_size, chunking)
+    return reduced if num_groups == 1 else np.tile(reduced, num_groups)

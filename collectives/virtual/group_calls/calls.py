@@ -6,31 +6,46 @@ rank begins it when its communication stream comes to it, and is told when it is
 same are one to whoever calls: each of *ranks* takes part in the call of its own group, be that the group of
 the caller or a sibling of it (`collectives.virtual.group_calls.siblings`).
 
-    calls        the calls of one run (open first)
-    facts        what a rank says of a call
-    siblings     groups that were made together
-    instance     one call of one group: who has come, who is through
-    on_network   its messages, row by row or rank by rank
+    calls         the calls of one run (open first)
+    facts         what a rank says of a call
+    siblings      groups that were made together
+    family        such groups as one array of ranks
+    timing        calls alone on their links, and calls that meet
+    family_call   who has come to one call, and who is through
+    footprint     the links that the messages of a program cross
+    links_in_use  which calls hold which links
+    alone         calls that meet nobody, worked out at once and remembered
+    congestion    calls that meet, message by message
+    instance      the same for one group on the network of the run, where links change or ranks die
+    on_network    the messages of a call, row by row or rank by rank
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from functools import partial
-from typing import TypeAlias
+from typing import Any
+
+import numpy as np
 
 from collectives.errors import NotSupportedError
+from collectives.execution.blame import spell_ranks
+from collectives.execution.call import Call
 from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.simulation.engines.meeting_point import MeetingPoint
+from collectives.virtual.folding.classes import MembersDiffer
+from collectives.virtual.group_calls.alone import CallsAlone
 from collectives.virtual.group_calls.facts import CallFacts
+from collectives.virtual.group_calls.family import Family
+from collectives.virtual.group_calls.family_call import Through
 from collectives.virtual.group_calls.instance import Instance
 from collectives.virtual.group_calls.siblings import Hosts, NoSiblings, Ordinal, Siblings
+from collectives.virtual.group_calls.timing import MAX_MESSAGES, FamilyTiming
 from sim.network import Network
 from sim.scenario import Scenario
+from sim.scenario.conditions import Jitter
 from sim.scenario.rank_overhead import RankOverhead
-
-Through: TypeAlias = Callable[[Sequence[int]], None]
-"""Engine: called with ranks, by number in the run, that are through, at that instant, once for each."""
+from sim.units import Int64Array, format_time
 
 
 class GroupCalls:
@@ -44,6 +59,8 @@ class GroupCalls:
         transport_model: how ranks complete the steps of collectives.
         delay_ps: how late the next message between two ranks sets out, if messages are late.
         is_calm: no link changes, no message is late and no rank dies.
+        at_once: work out calls that meet no others at once, where it is calm; else each message goes over
+            *network*, which takes the same time in the run, and longer to find out.
 
     Attributes:
         siblings: which groups were made together; by default every group is by itself.
@@ -53,11 +70,12 @@ class GroupCalls:
         self,
         scenario: Scenario,
         network: Network,
-        meeting_points: MutableMapping[Hashable, MeetingPoint],
+        meeting_points: MutableMapping[Any, MeetingPoint],
         rank_overhead: RankOverhead | None = None,
         transport_model: TransportModel = IDEAL,
         delay_ps: Callable[[int, int], int] | None = None,
         is_calm: bool = True,
+        at_once: bool = True,
     ) -> None:
         self.siblings: Siblings = NoSiblings()
         self._scenario = scenario
@@ -67,9 +85,15 @@ class GroupCalls:
         self._transport_model = transport_model
         self._delay_ps = delay_ps
         self._is_calm = is_calm
+        has_jitter = any(isinstance(condition, Jitter) for condition in scenario.conditions)
+        self._timing: FamilyTiming | None = None
+        if at_once and is_calm and not has_jitter and transport_model.progress == "itself":
+            alone = CallsAlone(scenario, self._rank_overhead, transport_model)
+            self._timing = FamilyTiming(network.env, alone)
         self._own_points: dict[tuple[Hosts, Ordinal], MeetingPoint] = {}
         self._instances: dict[tuple[Hosts, Ordinal, int], Instance] = {}
-        self._group_of: dict[tuple[Hosts, Ordinal], dict[int, Hosts]] = {}
+        self._families: dict[tuple[Hosts, Ordinal], Family] = {}
+        self._family_of: dict[tuple[int, Ordinal], tuple[Hosts, Family]] = {}
 
     def call(self, hosts: Hosts, ordinal: Ordinal, rank: int, facts: CallFacts) -> CallHandle:
         """Return the part that *rank* of a group has in a call, and all who do as it does.
@@ -88,66 +112,146 @@ class GroupCalls:
                 f"transport model {self._transport_model.name!r} on a GPU: collectives of a GPU go on by "
                 "themselves, on a stream; take transport_model='nccl', or a CPU's model of computation"
             )
-        return CallHandle(self, hosts, ordinal, facts)
+        return CallHandle(self, hosts, ordinal, rank, facts)
 
     def meeting_point(self, hosts: Hosts, ordinal: Ordinal) -> MeetingPoint:
         """Return where the ranks of a group meet: their last calls, and whom they wait for."""
         key = hosts, ordinal
         if key not in self._own_points:
             overhead = self._scenario.rank_overhead(self._rank_overhead, hosts)
-            meeting_point = MeetingPoint(
-                self._network, hosts, overhead, self._delay_ps, self._transport_model
-            )
+            model = self._transport_model
+            meeting_point = MeetingPoint(self._network, hosts, overhead, self._delay_ps, model)
             meeting_point.is_calm = self._is_calm
             self._own_points[key] = self._meeting_points["on streams", *key] = meeting_point
         return self._own_points[key]
+
+    @property
+    def link_bytes(self) -> Int64Array:
+        """What has crossed each link without the network of the run, int64 of shape (num_links,)."""
+        if self._timing is None:
+            return np.zeros(self._scenario.topology.num_links, dtype=np.int64)
+        return self._timing.link_bytes
+
+    def notices(self) -> Iterator[str]:
+        """Yield what was assumed of calls that met on links."""
+        overlaps = {} if self._timing is None else self._timing.overlaps
+        if overlaps:
+            met = "; ".join(
+                f"{one} beside {other}, {times}×, {format_time(time_ps)} together"
+                for (one, other), (times, time_ps) in overlaps.items()
+            )
+            yield (
+                f"timed one by one though they shared links, with more than {MAX_MESSAGES} messages under "
+                f"way, so too fast by up to the time together: {met}"
+            )
+
+    def note_waiting(self) -> None:
+        """Let the meeting points know which ranks are in a call and not through, for a verdict."""
+        for (hosts, ordinal, _), instance in self._instances.items():
+            self._note_waiting(hosts, ordinal, instance.facts.call, instance.waiting())
+        for family_call, ordinal in self._timing.unfinished() if self._timing is not None else ():
+            for hosts, ranks in family_call.waiting():
+                self._note_waiting(hosts, ordinal, family_call.facts.call, ranks)
+
+    def _note_waiting(self, hosts: Hosts, ordinal: Ordinal, call: Call, ranks: Sequence[int]) -> None:
+        """Let *ranks* of a group wait in *call*; of several calls in a lane the oldest counts."""
+        waiting = self.meeting_point(hosts, ordinal).waiting
+        for rank in ranks:
+            known = waiting.setdefault(rank, call)
+            if known.lane == call.lane and known.sequence > call.sequence:
+                waiting[rank] = call
 
     def begin(
         self, hosts: Hosts, ordinal: Ordinal, facts: CallFacts, ranks: Sequence[int], through: Through
     ) -> None:
         """Engine: let *ranks* come to the call now, each to that of its own group."""
-        for group, members in self._by_group(hosts, ordinal, ranks):
-            key = group, ordinal, facts.call.fingerprint()
+        rest = tuple(ranks)
+        family = self._family(hosts, ordinal)
+        while True:
+            here = self._members(family, facts, rest)
+            self._begin(family, ordinal, facts, here, through)
+            if len(here) == len(rest):
+                return
+            rest = tuple(rank for rank in rest if rank not in set(here))
+            family = self._family_with(rest, hosts, ordinal)
+
+    def _members(self, family: Family, facts: CallFacts, ranks: tuple[int, ...]) -> tuple[int, ...]:
+        """Return those of *ranks* that are in *family*.
+
+        Raises:
+            MembersDiffer: for one of them a message is another.
+        """
+        places = family.places(ranks)
+        if (places < 0).any():
+            ranks = tuple(rank for rank, place in zip(ranks, places.tolist(), strict=True) if place >= 0)
+            places = family.places(ranks)
+        lane = facts.call.lane
+        if lane is not None and ranks:
+            positions = dict(zip(ranks, (places % family.group_size).tolist(), strict=True))
+            first = positions[ranks[0]]
+            if first not in lane[:2] or set(positions.values()) != {first}:
+                raise MembersDiffer(f"{facts.call}: they pass other messages in their groups", positions.get)
+        return ranks
+
+    def _begin(
+        self, family: Family, ordinal: Ordinal, facts: CallFacts, ranks: tuple[int, ...], through: Through
+    ) -> None:
+        if self._timing is not None:
+            self._timing.begin(family, ordinal, facts, ranks, through)
+            return
+        groups = family.places(ranks) // family.group_size
+        for number in np.unique(groups).tolist():
+            own = [rank for rank, group in zip(ranks, groups.tolist(), strict=True) if group == number]
+            key = family.groups[number], ordinal, facts.call.fingerprint()
             instance = self._instances.get(key)
             if instance is None:
-                meeting_point = self.meeting_point(group, ordinal)
+                meeting_point = self.meeting_point(*key[:2])
                 instance = Instance(meeting_point, facts, partial(self._forget, key))
                 self._instances[key] = instance
-            instance.begin(members, facts, through)
+            instance.begin(own, facts, through)
 
     def _forget(self, key: tuple[Hosts, Ordinal, int]) -> None:
         del self._instances[key]
 
-    def note_waiting(self) -> None:
-        """Let the meeting points know which ranks are in a call and not through, for a verdict."""
-        for instance in self._instances.values():
-            instance.note_waiting()
-
-    def _by_group(
-        self, hosts: Hosts, ordinal: Ordinal, ranks: Sequence[int]
-    ) -> Iterator[tuple[Hosts, list[int]]]:
-        """Yield the group of *ranks* with them; of sibling groups each that has some of them."""
-        group_of = self._group_of.setdefault((hosts, ordinal), dict.fromkeys(hosts, hosts))
-        if any(rank not in group_of for rank in ranks):
+    def _family(self, hosts: Hosts, ordinal: Ordinal) -> Family:
+        """Return the family that the group of *hosts* is in; it stays in that."""
+        known = self._family_of.get((id(hosts), ordinal))
+        if known is not None:
+            return known[1]
+        if (hosts, ordinal) not in self._families:
             groups = self.siblings.partition(hosts, ordinal[0])
-            group_of = {rank: group for group in groups for rank in group}
-            self._group_of[hosts, ordinal] = group_of
-        members: dict[Hosts, list[int]] = {}
-        for rank in ranks:
-            if rank not in group_of:
-                raise NotSupportedError(f"rank {rank}: in no group made together with that of ranks {hosts}")
-            members.setdefault(group_of[rank], []).append(rank)
-        yield from members.items()
+            family = Family([group for group in groups if (group, ordinal) not in self._families])
+            self._families |= {(group, ordinal): family for group in family.groups}
+        family = self._families[hosts, ordinal]
+        self._family_of[id(hosts), ordinal] = hosts, family
+        return family
+
+    def _family_with(self, ranks: tuple[int, ...], hosts: Hosts, ordinal: Ordinal) -> Family:
+        """Return the family of the first of *ranks*, which are in groups made later than that of *hosts*.
+
+        Raises:
+            MembersDiffer: it is in none that was made together with that of *hosts*.
+        """
+        groups = self.siblings.partition(hosts, ordinal[0])
+        for group in groups:
+            if ranks[0] in group:
+                return self._family(group, ordinal)
+        known = {rank for group in groups for rank in group}
+        why = f"rank {ranks[0]} is in no group made together with that of {spell_ranks(hosts)}"
+        raise MembersDiffer(why, known.__contains__)
 
 
 class CallHandle:
-    """One call as its callers have it; a `collectives.virtual.streams` group call."""
+    """One call as its callers have it; a `collectives.virtual.streams.player.GroupCall`."""
 
-    def __init__(self, calls: GroupCalls, hosts: Hosts, ordinal: Ordinal, facts: CallFacts) -> None:
+    def __init__(
+        self, calls: GroupCalls, hosts: Hosts, ordinal: Ordinal, rank: int, facts: CallFacts
+    ) -> None:
         self.facts = facts
         self._calls = calls
         self._hosts = hosts
         self._ordinal = ordinal
+        self._rank = rank
 
     def begin(self, ranks: Sequence[int], through: Through) -> None:
         """Engine: let *ranks*, by number in the run, come to this call now, each to that of its own group.
@@ -157,6 +261,10 @@ class CallHandle:
             through: called with those that are through, at that instant, once for each rank.
 
         Raises:
-            NotSupportedError: a rank is in no group that was made together with the caller's.
+            MembersDiffer: they do not do the same: one is in no group that was made together with the
+                caller's, or passes another message in its group.
         """
         self._calls.begin(self._hosts, self._ordinal, self.facts, ranks, through)
+
+    def __str__(self) -> str:
+        return str(self.facts.call)

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import simpy
 
-from collectives.errors import NotSupportedError
 from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.virtual.group_calls.facts import CallFacts
 from collectives.virtual.group_calls.on_network import SplitsOfRank, execution_on
@@ -23,23 +22,28 @@ class Instance:
         meeting_point: of the group.
         facts: of the call.
         over: called when all ranks that take part are through.
+
+    Attributes:
+        facts: of the call.
     """
 
     def __init__(self, meeting_point: MeetingPoint, facts: CallFacts, over: Callable[[], None]) -> None:
         self._over = over
         self._meeting_point = meeting_point
-        self._facts = facts
+        self.facts = facts
         self._place = {host: rank for rank, host in enumerate(meeting_point.hosts)}
         lane = facts.call.lane
         self._num_left = len(meeting_point.hosts) if lane is None else 2
         self._through: dict[int, Callable[[Sequence[int]], None]] = {}
         self._splits: list[SplitsOfRank | None] = [None] * len(meeting_point.hosts)
         self._coming: list[int] = []
-        self._execution = execution_on(meeting_point, facts, self._overheads(), self._finish, self._splits)
+        self._execution = execution_on(
+            meeting_point, facts, self._overheads(), self._finish, self._splits.__getitem__
+        )
 
     def _overheads(self) -> StepOverheads | None:
         """Return what ranks add to the time of the network; jitter is for collectives alone."""
-        overhead, call = self._meeting_point.rank_overhead, self._facts.call
+        overhead, call = self._meeting_point.rank_overhead, self.facts.call
         if call.lane is not None:
             overhead = replace(overhead, jitter=None)
         if overhead.is_free:
@@ -48,14 +52,8 @@ class Instance:
 
     def begin(self, hosts: Sequence[int], facts: CallFacts, through: Callable[[Sequence[int]], None]) -> None:
         """Let the ranks at *hosts* come now; *through* is told of each when it is through."""
-        lane = facts.call.lane
         for host in hosts:
             rank = self._place[host]
-            if lane is not None and rank not in lane[:2]:
-                raise NotSupportedError(
-                    f"{facts.call}: rank {host} is number {rank} of its group, neither source nor "
-                    "destination; ranks that pass messages differently are not one: fold them apart"
-                )
             self._through[rank] = through
             self._splits[rank] = facts.splits
             self._coming.append(rank)
@@ -63,12 +61,9 @@ class Instance:
         if len(self._coming) == len(hosts):
             env.timeout(0).callbacks.append(self._begin)
 
-    def note_waiting(self) -> None:
-        """Let the meeting point know which ranks are in this call and not through; the oldest call counts."""
-        for rank in self._through:
-            own = self._meeting_point.waiting.setdefault(rank, self._facts.call)
-            if own.lane == self._facts.call.lane and own.sequence > self._facts.call.sequence:
-                self._meeting_point.waiting[rank] = self._facts.call
+    def waiting(self) -> list[int]:
+        """Return the ranks of the group that have come and are not through."""
+        return list(self._through)
 
     def _begin(self, _: simpy.Event) -> None:
         """Let those that have come at this instant begin together."""

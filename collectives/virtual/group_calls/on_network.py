@@ -7,7 +7,7 @@ rank (`collectives.simulation.engines.rank_by_rank`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import accumulate
 
 import numpy as np
@@ -38,7 +38,7 @@ def execution_on(
     facts: CallFacts,
     overheads: StepOverheads | None,
     finished: Callable[[Int64Array], None],
-    splits: Sequence[SplitsOfRank | None],
+    splits: Callable[[int], SplitsOfRank | None],
 ) -> ExecutionOfAll:
     """Return what sends the messages of a call on the network of *meeting_point*.
 
@@ -47,7 +47,7 @@ def execution_on(
         facts: of the call.
         overheads: what ranks add to the time of the network, if anything.
         finished: called with ranks of the group that are through, once for each.
-        splits: of each rank of the group, once it has begun, where parts are of any size.
+        splits: returns those of a rank of the group that has begun, where parts are of any size.
     """
     fingerprint, num_ranks = facts.call.fingerprint(), len(meeting_point.hosts)
     if facts.splits is not None:
@@ -75,7 +75,7 @@ class _PartsByRank:
         overheads: StepOverheads | None,
         fingerprint: int,
         finished: Callable[[Int64Array], None],
-        splits: Sequence[SplitsOfRank | None],
+        splits: Callable[[int], SplitsOfRank | None],
     ) -> None:
         self._meeting_point = meeting_point
         self._facts = facts
@@ -108,6 +108,6 @@ class _PartsByRank:
         self._finished(np.array([rank]))
 
     def _of(self, rank: int) -> SplitsOfRank:
-        splits = self._splits[rank]
+        splits = self._splits(rank)
         assert splits is not None, "sizes arrive from ranks that have begun"
         return splits

@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 Hosts: TypeAlias = tuple[int, ...]
 """The ranks of a group, by number in the run, in the order of the group."""
 
-Ordinal: TypeAlias = tuple[int, int]
+Ordinal: TypeAlias = tuple[int, ...] | tuple[int, str, int]
 """Which of the groups of the same hosts it is, and which of its communicators; equal on all its ranks."""
 
 

@@ -1,0 +1,106 @@
+"""Footprint of a program: which links the messages of which ranks cross, of all groups of a family.
+
+A message holds its links until it has arrived, and both its ends wait for that before they are through.  So
+a link is free again, of a call by itself, when of every message over it one of the two ends is through.
+Where the directions of a cable mind each other (`sim.topology.sharing_table`), both are counted.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+
+from collectives.errors import NotExactError
+from collectives.program import Algorithm, Send
+from collectives.program.rows import patterned_rows
+from collectives.virtual.group_calls.family import Family
+from sim.network.coflow import Coflow
+from sim.topology import Topology
+from sim.units import Int64Array
+
+_REMEMBERED = 64
+
+
+class Footprint:
+    """The links that the calls of *algorithm* by the groups of *family* use; `of` makes it.
+
+    Attributes:
+        links: all of them, in order.
+        num_messages: of one call by one group.
+        groups_meet: whether a link is used by more than one group.
+    """
+
+    def __init__(self, topology: Topology, family: Family, algorithm: Algorithm) -> None:
+        self._family = family
+        pairs, self.num_messages = _pairs_of(algorithm, family.group_size)
+        first = np.arange(family.num_groups)[:, None] * family.group_size
+        source, destination = ((first + side).reshape(-1) for side in (pairs[0], pairs[1]))
+        reach = np.zeros((0, 1), dtype=np.int64)
+        if len(source):
+            reach = Coflow.between(topology, family.members[source], family.members[destination]).reach
+
+        crosses = reach < topology.num_links
+        message = np.repeat(np.arange(len(source)), crosses.sum(axis=1))
+        self.links, link = np.unique(reach[crosses], return_inverse=True)
+
+        # Messages in the order of their links, to find the last on each.
+        order = np.argsort(link, kind="stable")
+        self._source, self._destination = source[message][order], destination[message][order]
+        self._first_on_link = np.searchsorted(link[order], np.arange(len(self.links)))
+
+        # Links in the order of the ranks that use them.
+        used = np.unique(
+            np.concatenate([source[message], destination[message]]) * len(self.links)
+            + np.concatenate([link, link])
+        )
+        user, self._link_of_user = np.divmod(used, max(1, len(self.links)))
+        self._first_of_user = np.searchsorted(user, np.arange(len(family) + 1))
+        used_by = np.unique(user // family.group_size * len(self.links) + self._link_of_user)
+        self.groups_meet = len(used_by) > len(self.links)
+        self._known: OrderedDict[bytes, Int64Array] = OrderedDict()
+
+    def positions_of(self, places: Int64Array) -> Int64Array:
+        """Return which of `links` the messages of the ranks at *places* cross."""
+        if places is self._family.all_places:
+            return np.arange(len(self.links))
+        key = places.tobytes()
+        if key not in self._known:
+            first, last = self._first_of_user[places], self._first_of_user[places + 1]
+            parts = [self._link_of_user[a:b] for a, b in zip(first.tolist(), last.tolist(), strict=True)]
+            self._known[key] = np.unique(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.int64)
+            if len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        return self._known[key]
+
+    def free_from(self, ends: Int64Array) -> Int64Array:
+        """Return from when on each of `links` is free, of ranks that are through at *ends*, by place."""
+        if not len(self.links):
+            return np.zeros(0, dtype=np.int64)
+        over = np.minimum(ends[self._source], ends[self._destination])
+        free: Int64Array = np.maximum.reduceat(over, self._first_on_link)
+        return free
+
+
+def _pairs_of(algorithm: Algorithm, num_ranks: int) -> tuple[Int64Array, int]:
+    """Return who sends to whom, each pair once, shape (2, pairs), and how many messages there are."""
+    found: list[Int64Array] = []
+    num_messages, last = 0, None
+    try:
+        for _, pattern in patterned_rows(algorithm, num_ranks):
+            num_messages += len(pattern.source)
+            if pattern is not last:
+                found.append(np.unique(pattern.source * num_ranks + pattern.destination))
+                last = pattern
+    except NotExactError:
+        sent = [
+            rank * num_ranks + operation.peer
+            for rank in range(num_ranks)
+            for step in algorithm.steps(rank, num_ranks)
+            for operation in step
+            if isinstance(operation, Send)
+        ]
+        found, num_messages = [np.array(sent, dtype=np.int64)], len(sent)
+    pairs = np.unique(np.concatenate(found)) if found else np.zeros(0, dtype=np.int64)
+    return np.stack(np.divmod(pairs, num_ranks)), num_messages
