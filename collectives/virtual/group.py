@@ -16,6 +16,7 @@ from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.torch_backend.door import Door, OpenDoor
 from collectives.torch_backend.names import NamedProcessGroup
 from collectives.virtual.batched_execution import BatchedExecutions
+from collectives.virtual.gpu.door import ValueDoor
 from collectives.virtual.group_calls.exchange import Exchanges
 from collectives.virtual.group_calls.launcher import Group, StreamLauncher
 from collectives.virtual.progress import RankProgress
@@ -24,6 +25,7 @@ from collectives.virtual.transport import SimulatedTransport
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import RankThread
 
+_OF_MESH = "mesh_"
 _BLOCKING = ("TORCH_NCCL_BLOCKING_WAIT", "NCCL_BLOCKING_WAIT")
 
 
@@ -45,7 +47,7 @@ class RankThreads:
         self.hosts = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
         self.world = VirtualWorld.of(rank_thread.cluster)
         self.algorithm = algorithm or self.world.algorithm
-        self.door: Door = OpenDoor()
+        self.door: Door = OpenDoor() if current_gpu() is None else ValueDoor()
         self._group: NamedProcessGroup | None = None
         name = options.group_id
         self.ordinal = self.world.partitions.join(rank_thread.rank, self.hosts)
@@ -95,15 +97,20 @@ class RankThreads:
             self.rank,
             self._name(),
             self._host_waits(),
+            device.type,
         )
-        return StreamLauncher(
-            gpu, group, selector, self.world.group_calls, Exchanges.of(self.rank_thread.cluster)
-        )
+        exchanges = Exchanges.of(self.rank_thread.cluster)
+        exchanges.classes = self.world.classes
+        return StreamLauncher(gpu, group, selector, self.world.group_calls, exchanges)
 
     def _name(self) -> str:
-        """Return a name of the group for people, the same for groups that were made together."""
-        described = "undefined" if self._group is None else self._group.getGroupDesc()
-        return described if described != "undefined" else f"{len(self.hosts)} ranks"
+        """Return a name of the group for people: the dimension of a mesh it is of, or its ranks."""
+        described = "" if self._group is None else self._group.getGroupDesc()
+        if described.startswith(_OF_MESH):
+            return f"{described.removeprefix(_OF_MESH)}, {len(self.hosts)} ranks"
+        if len(self.hosts) == self.rank_thread.cluster.topology.num_ranks:
+            return "all ranks"
+        return f"ranks {', '.join(map(str, self.hosts[:3]))}{' …' if len(self.hosts) > 3 else ''}"
 
     def _host_waits(self) -> bool:
         """Return whether the host waits for a collective, as the script has asked for."""

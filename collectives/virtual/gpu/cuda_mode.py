@@ -143,7 +143,7 @@ class CudaMode(TorchDispatchMode):
             if not tensors:
                 return func(*args, **kwargs)
             tensor = tensors[0]
-        keys = torch._C._dispatch_keys(tensor) - _PYTHON
+        keys = (torch._C._dispatch_keys(tensor) - _PYTHON) & torch._C._after_ADInplaceOrView_keyset
         with self:
             return func.redispatch(keys, *args, **kwargs)
 

@@ -22,6 +22,7 @@ from collectives.communicators.requests import Request, flat
 from collectives.errors import NotSupportedError
 from collectives.execution.blame import spell_ranks
 from collectives.execution.call import Call
+from collectives.virtual.folding.classes import Classes
 from collectives.virtual.group_calls.results import (
     depends_on_order,
     given_by,
@@ -80,17 +81,15 @@ class Exchanges:
         env: of the run.
 
     Attributes:
-        representative: returns the rank whose thread stands for a rank; by default its own.
-        family: names the groups that were made together with one, by its hosts and its ordinal; by default
-            every group is by itself.
+        classes: whose threads stand for which ranks.
     """
 
     def __init__(self, env: simpy.Environment) -> None:
         self.env = env
-        self.representative: Callable[[int], int] = lambda host: host
-        self.family: Callable[[Hosts, Ordinal], Hashable] = lambda hosts, ordinal: (hosts, ordinal)
+        self.classes = Classes()
         self._meetings: dict[tuple[Hashable, int], _Meeting] = {}
         self._members: dict[Hosts, _Members] = {}
+        self._first_siblings: dict[tuple[Hosts, int], Hosts] = {}
 
     @staticmethod
     def of(cluster: Surroundings) -> Exchanges:
@@ -115,7 +114,7 @@ class Exchanges:
         """
         sends = call.lane is not None and call.lane[0] == rank
         contribution = _sent(request) if sends else Contribution(request)
-        key = self.family(hosts, ordinal), call.fingerprint()
+        key = self._family(hosts, ordinal), call.fingerprint()
         meeting = self._meetings.get(key)
         if meeting is None:
             meeting = self._meetings[key] = _Meeting(call, selector)
@@ -132,14 +131,24 @@ class Exchanges:
 
     def absent(self, hosts: Hosts, ordinal: Ordinal, call: Call) -> list[int]:
         """Return which ranks have not come to a call, by number in the run."""
-        meeting = self._meetings.get((self.family(hosts, ordinal), call.fingerprint()))
+        meeting = self._meetings.get((self._family(hosts, ordinal), call.fingerprint()))
         here = set() if meeting is None else meeting.contributions.keys()
         return sorted(self._awaited(hosts, call) - here)
+
+    def _family(self, hosts: Hosts, ordinal: Ordinal) -> Hashable:
+        """Return what is the same for all groups that were made together with one."""
+        if not self.classes.folded:
+            return hosts, ordinal
+        first = self._first_siblings.get((hosts, ordinal[0]))
+        if first is None:
+            first = self.classes.partitions.partition(hosts, ordinal[0])[0]
+            self._first_siblings[hosts, ordinal[0]] = first
+        return first, ordinal
 
     def _members_of(self, hosts: Hosts) -> _Members:
         members = self._members.get(hosts)
         if members is None:
-            represented_by = tuple(map(self.representative, hosts))
+            represented_by = tuple(map(self.classes.representative, hosts))
             place = {host: rank for rank, host in enumerate(hosts)}
             members = _Members(hosts, represented_by, frozenset(represented_by), place)
             self._members[hosts] = members

@@ -3,7 +3,9 @@
 A call is issued on the communication stream of its lane, after the stream that issues it, and the thread goes
 on.  To wait for it makes the current stream wait, not the host; the thread itself waits only until the data
 are there, which takes no virtual time (`collectives.virtual.group_calls.exchange`).  The host waits, too, for
-a barrier, and where the script has asked for that: over Gloo, or by ``TORCH_NCCL_BLOCKING_WAIT``.
+a barrier, and where the script has asked for that: over Gloo, or by ``TORCH_NCCL_BLOCKING_WAIT``.  Tensors of
+the CPU on a rank that has others on its device are the host's: their calls begin when the host issues them,
+and the host alone waits.
 
 Messages from one rank to another under one tag are a lane of their own.  What is sent is copied when the
 sender calls, so that a sender never waits for its receiver's thread.
@@ -26,6 +28,7 @@ from collectives.execution.call import Call, RecentCalls
 from collectives.execution.work import Work
 from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
+from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.group_calls.calls import GroupCalls
 from collectives.virtual.group_calls.exchange import Contribution, Exchanges, describe_absent, wait_for
 from collectives.virtual.group_calls.facts import CallFacts
@@ -33,6 +36,7 @@ from collectives.virtual.group_calls.siblings import Ordinal
 from collectives.virtual.group_calls.stream_clock import StreamClock
 from collectives.virtual.streams.gpu import Gpu
 from collectives.virtual.streams.stream_api import DeviceEvent
+from sim.units import format_size
 
 SMALL, SMALL_FLOATS = 4096, 16
 """Elements up to which integers, and floating-point numbers, may have values in a run without data."""
@@ -48,6 +52,7 @@ class Group:
         rank: this one, within the group.
         name: of the group, in words, the same for groups that were made together.
         host_waits: to wait for a call makes the host wait.
+        device_type: of the tensors.
     """
 
     hosts: tuple[int, ...]
@@ -55,6 +60,7 @@ class Group:
     rank: int
     name: str
     host_waits: bool = False
+    device_type: str = "cpu"
 
 
 @calls_hidden_from_modes
@@ -89,6 +95,9 @@ class StreamLauncher:
         """Issue *request* on the communication stream of its lane."""
         self._gpu.rank_thread.check_thread()
         group, algorithm = self.group, algorithm_of(request, self.selector)
+        if request.lane is not None:
+            host = group.hosts[self.rank]
+            self._exchanges.classes.check_message(group.hosts, group.ordinal[0], host)
         call = request.call(str(algorithm))
         self._recent.append(call)
         self._meeting_point.reports[self.rank] = Report(call, "posted", tuple(self._recent))
@@ -99,12 +108,17 @@ class StreamLauncher:
         contribution = self._exchanges.join(
             group.hosts, group.ordinal, self.rank, request, call, self.selector
         )
-        lane = group.hosts, group.ordinal, call.lane
-        end = self._gpu.call(lane, timed, call.collective, group.name)
-        return StreamWork(self, self._gpu, call, end, contribution, waits_for_data)
+        lane, on_host = (group.hosts, group.ordinal, call.lane), self._is_hosts()
+        label = f"{call.collective} {format_size(request.nbytes)}"
+        end = self._gpu.call(lane, timed, call.collective, group.name, label=label, after_stream=not on_host)
+        return StreamWork(self, self._gpu, call, end, contribution, waits_for_data, on_host)
 
     def poll(self) -> None:
         """Do nothing: what is on a stream goes on by itself."""
+
+    def _is_hosts(self) -> bool:
+        """Return whether tensors are the host's: of the CPU, on a rank that has others on its device."""
+        return self.group.device_type == "cpu" and CudaDevices.here() is not None
 
     def _facts(self, request: Request, call: Call, algorithm: Algorithm) -> CallFacts:
         itemsize = request.dtype.itemsize
@@ -140,6 +154,7 @@ class StreamWork:
         end: DeviceEvent,
         contribution: Contribution,
         waits_for_data: bool,
+        on_host: bool,
     ) -> None:
         self._launcher = launcher
         self._gpu = gpu
@@ -147,6 +162,7 @@ class StreamWork:
         self._end = end
         self._contribution = contribution
         self._waits_for_data = waits_for_data
+        self._on_host = on_host
 
     @property
     def is_known(self) -> bool:
@@ -161,8 +177,9 @@ class StreamWork:
         """
         if self._waits_for_data:
             self._launcher.wait_for_data(self._call, self._contribution)
-        self._gpu.current.wait_event(self._end)
-        if self._launcher.group.host_waits or self._call.collective == "barrier":
+        if not self._on_host:
+            self._gpu.current.wait_event(self._end)
+        if self._on_host or self._launcher.group.host_waits or self._call.collective == "barrier":
             self._gpu.host_wait(self._end, self._call.collective)
 
     def is_completed(self) -> bool:

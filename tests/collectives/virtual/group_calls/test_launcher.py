@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives as functional
 
 from collectives.errors import MismatchError
 from collectives.virtual import run
@@ -14,6 +13,7 @@ from sim.cluster import Cluster
 from sim.errors import DeadlockError, RankError
 from sim.topology import Topology
 from tests.collectives.communicators import message_contract, tensor_contract
+from tests.collectives.virtual.group_calls.every_collective import every_collective, same
 from tests.collectives.virtual.group_calls.gpus import GPU, communicator, on_gpus
 
 MICROSECOND = 10**6
@@ -41,78 +41,6 @@ def test_communicators_on_gpus_keep_the_contract_of_tensors(scenario, num_ranks)
 )
 def test_communicators_on_gpus_keep_the_contract_of_messages(scenario, num_ranks):
     on_gpus(contract(scenario), num_ranks)
-
-
-def every_collective(rank):
-    """Return the results of all that a process group can do."""
-    dist.init_process_group("gloo")
-    p = dist.get_world_size()
-    torch.manual_seed(rank)
-    given, wide = torch.randn(6, 5), torch.randn(p * 6, 5)
-    results = {}
-
-    for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT):
-        results[f"all_reduce {op}"] = tensor = given.clone()
-        dist.all_reduce(tensor, op)
-    results["bfloat16"] = tensor = given.bfloat16()
-    dist.all_reduce(tensor)
-    results["integers"] = tensor = torch.arange(7) * rank
-    dist.all_reduce(tensor)
-    results["broadcast"] = tensor = given.clone()
-    dist.broadcast(tensor, 1)
-    results["reduce"] = tensor = given.clone()
-    dist.reduce(tensor, 1)
-    results["all_gather"] = parts = [torch.zeros(6, 5) for _ in range(p)]
-    dist.all_gather(parts, given)
-    results["all_gather_single"] = whole = torch.zeros(p * 6, 5)
-    dist.all_gather_single(whole, given)
-    results["reduce_scatter"] = part = torch.zeros(6, 5)
-    dist.reduce_scatter(part, [row + rank for row in wide.view(p, 6, 5)])
-    results["reduce_scatter_single"] = part = torch.zeros(6, 5)
-    dist.reduce_scatter_single(part, wide)
-    results["gather"] = parts = [torch.zeros(6, 5) for _ in range(p)] if rank == 0 else None
-    dist.gather(given, parts, 0)
-    results["scatter"] = part = torch.zeros(6, 5)
-    dist.scatter(part, list(wide.view(p, 6, 5)) if rank == 2 else None, 2)
-    results["all_to_all_single"] = whole = torch.zeros(p * 6, 5)
-    dist.all_to_all_single(whole, wide)
-    results["all_to_all by parts"] = whole = torch.zeros(p * (rank + 1))
-    dist.all_to_all_single(whole, torch.randn(sum(range(p + 1))), [rank + 1] * p, list(range(1, p + 1)))
-    results["all_to_all"] = parts = [torch.zeros(rank + 2) for _ in range(p)]
-    dist.all_to_all(parts, [torch.full((other + 2,), float(rank)) for other in range(p)])
-    return results | messages_and_objects(rank, p, given)
-
-
-def messages_and_objects(rank, p, given):
-    results = {}
-    results["batch"] = received = torch.zeros(6, 5)
-    right, left = (rank + 1) % p, (rank - 1) % p
-    for work in dist.batch_isend_irecv(
-        [dist.P2POp(dist.isend, given, right), dist.P2POp(dist.irecv, received, left)]
-    ):
-        work.wait()
-    results["objects"] = objects = [None] * p
-    dist.all_gather_object(objects, {"rank": rank})
-    results["from 1"] = one = [f"of {rank}"]
-    dist.broadcast_object_list(one, 1)
-    pair = dist.new_group([0, p - 1])
-    if rank in (0, p - 1):
-        results["pair"] = tensor = given.clone()
-        dist.all_reduce(tensor, group=pair)
-    dist.monitored_barrier()
-    dist.barrier()
-    results["functional"] = functional.all_reduce(given, "sum", dist.group.WORLD) + 0
-    return results
-
-
-def same(one, other):
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, list):
-        return all(map(same, one, other))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    return one == other
 
 
 @pytest.mark.parametrize(("algorithm", "num_ranks"), [("ring", 3), ("halving_doubling", 3), ("auto", 4)])

@@ -1,0 +1,49 @@
+"""Door of process groups for virtual CUDA tensors: communicators get their values.
+
+A tensor whose value is known is that value, a tensor of the CPU that shares its memory: what is written there
+is written into the tensor.  One that has none is a tensor of its size on the device ``meta``.  Where a result
+is to be put that may come to be known, as a vote or a size in a run without data, there is room for it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from collectives.virtual.gpu.values import forget, is_small, is_virtual, set_value, value_of
+
+
+class ValueDoor:
+    """The door of ranks with virtual CUDA tensors; a `collectives.torch_backend.door.Door`."""
+
+    def given(self, tensor: Tensor) -> Tensor:
+        """Return the value of *tensor*; a tensor without memory, where it is not known."""
+        value = value_of(tensor)
+        return _on(tensor, "meta") if value is None else value
+
+    def wanted(self, tensor: Tensor) -> Tensor:
+        """Return where the value of *tensor* is to be put; a tensor without memory, where it is data."""
+        value = value_of(tensor)
+        if value is not None:
+            return value
+        return _on(tensor, "cpu" if is_small(tensor) else "meta")
+
+    def done(self, tensor: Tensor, plain: Tensor, is_known: bool) -> None:
+        """Let *plain* be the value of *tensor*, if it is known and has memory."""
+        if not is_virtual(tensor):
+            return
+        if not is_known or plain.is_meta:
+            forget(tensor)
+        elif value_of(tensor) is not plain:
+            set_value(tensor, plain)
+
+    def made(self, plain: Tensor, like: Tensor) -> Tensor:
+        """Return a tensor for which *plain* stands, on the device of *like*; *plain* for a plain one."""
+        if not isinstance(like, FakeTensor):
+            return plain
+        return FakeTensor(like.fake_mode, _on(plain, "meta"), like.device)
+
+
+def _on(tensor: Tensor, device: str) -> Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
