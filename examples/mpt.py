@@ -5,8 +5,8 @@ testbed run --ranks 2 --network dgx-h100 examples/mpt.py --seq-len 128
 
 Learned positions, biases, layers of four times the width, an embedding that is the output's weight, too.
 With --precision amp_bf16 parameters are gathered and computed with in 16 bits and gradients reduced in 32
-(composer's mixed precision DEFAULT), with bf16 reduced in 16, too (PURE). Sizes are those of
-llm-foundry's scripts/train/benchmarking/README.md.
+(composer's mixed precision DEFAULT), with bf16 reduced in 16, too (PURE); with amp_fp8 the layers of a block
+multiply in 8 bits. Sizes are those of llm-foundry's scripts/train/benchmarking/README.md.
 """
 
 import argparse
@@ -31,7 +31,7 @@ SIZES = {  # width, heads, layers
     "mpt-30b": (7168, 56, 48),
     "mpt-70b": (8192, 64, 80),
 }
-REDUCED_IN = {"amp_bf16": torch.float32, "bf16": torch.bfloat16}
+REDUCED_IN = {"amp_bf16": torch.float32, "bf16": torch.bfloat16, "amp_fp8": torch.float32}
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", choices=SIZES, default="debug")
@@ -41,8 +41,42 @@ parser.add_argument("--microbatch", type=int, default=1, help="sequences of a ra
 parser.add_argument("--accumulate", type=int, default=1, help="passes of a step")
 parser.add_argument("--no-sync", action="store_true", help="reduce gradients in the last pass of a step only")
 parser.add_argument("--checkpoint", action="store_true", help="compute the activations of a layer again")
+parser.add_argument("--recompute-all", action="store_true", help="as torch's checkpoint did before 2.1")
 parser.add_argument("--precision", choices=REDUCED_IN, default="amp_bf16")
 parser.add_argument("--steps", type=int, default=3)
+
+
+class Float8(torch.autograd.Function):
+    """x @ weight.T, whose three products are in 8 bits, unscaled: it shows what they take, not how to train."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        """Return the product, and keep both transposed."""
+        rows, columns = x.flatten(0, -2).to(torch.float8_e4m3fn), weight.to(torch.float8_e4m3fn)
+        ctx.save_for_backward(rows.t().contiguous(), columns.t().contiguous())
+        return multiply(rows, columns.t()).unflatten(0, x.shape[:-1])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        """Return the gradients of x and of the weight."""
+        rows, columns = ctx.saved_tensors
+        outer = gradient.flatten(0, -2).to(torch.float8_e5m2)
+        of_x = multiply(outer, columns.t())
+        return of_x.unflatten(0, gradient.shape[:-1]), multiply(outer.t().contiguous(), rows.t())
+
+
+def multiply(a, b):
+    """Return a @ b in 16 bits, b stored by columns."""
+    one = torch.ones((), device=a.device)
+    return torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+
+
+class Linear(nn.Linear):
+    """A linear layer that multiplies in 8 bits with ``--precision amp_fp8``."""
+
+    def forward(self, x):
+        """Return the layer of x."""
+        return Float8.apply(x, self.weight) + self.bias if args.precision == "amp_fp8" else super().forward(x)
 
 
 class Block(nn.Module):
@@ -52,8 +86,8 @@ class Block(nn.Module):
         super().__init__()
         self.heads = heads
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.qkv, self.out = Linear(width, 3 * width), Linear(width, width)
+        self.up, self.down = Linear(width, 4 * width), Linear(4 * width, width)
 
     def body(self, x):
         """Return x (batch, tokens, width) with what attention and the feed-forward layers add."""
@@ -65,7 +99,9 @@ class Block(nn.Module):
 
     def forward(self, x):
         """Return `body`, of which only the input is kept for the backward pass with ``--checkpoint``."""
-        return checkpoint(self.body, x, use_reentrant=False) if args.checkpoint else self.body(x)
+        if not args.checkpoint:
+            return self.body(x)
+        return checkpoint(self.body, x, use_reentrant=False, early_stop=not args.recompute_all)
 
 
 class MPT(nn.Module):
@@ -117,8 +153,10 @@ for step in range(args.steps):
     for number in range(args.accumulate):
         tokens = torch.randint(args.vocabulary, (args.microbatch, args.seq_len)).to(device)
         model.set_requires_gradient_sync(not args.no_sync or number == args.accumulate - 1)
-        logits = model(tokens)[:, :-1].flatten(0, 1).float()
-        loss = F.cross_entropy(logits, tokens[:, 1:].flatten()) / args.accumulate
+        targets = tokens.roll(-1, 1)
+        targets[:, -1] = -100  # nothing comes after the last
+        logits = model(tokens).flatten(0, 1).float()
+        loss = F.cross_entropy(logits, targets.flatten()) / args.accumulate
         loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
