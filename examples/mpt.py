@@ -47,7 +47,7 @@ parser.add_argument("--steps", type=int, default=3)
 
 
 class Float8(torch.autograd.Function):
-    """x @ weight.T, whose three products are in 8 bits, unscaled: it shows what they take, not how to train."""
+    """x @ weight.T, whose three products are in 8 bits, unscaled: this shows what they take."""
 
     @staticmethod
     def forward(ctx, x, weight):
