@@ -14,11 +14,13 @@ from testbed.errors import UsageError, reporting_errors
 from testbed.options.annotations import TraceFile
 from testbed.options.arguments import parse_algorithm
 from testbed.options.conditions import ConditionOptions, FaultOptions
+from testbed.options.gpu import GpuOptions
 from testbed.options.groups import grouped
 from testbed.options.software import SoftwareOptions
 from testbed.output.figure import check_plot
 from testbed.output.folder import check_writable, document
 from testbed.output.table import print_json, stderr_console
+from testbed.report.plots.streams_plot import is_of_streams, plot_streams
 from testbed.report.plots.timeline_plot import plot_timeline, timeline_title
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ EXAMPLES = """\b
 Examples:
   testbed run --ranks 4 train.py --epochs 1
   testbed run --ranks 64 --network dgx-h100 --compute h100 train.py --batch-size 32
+  testbed run --fake --ranks 1024 --network dgx-h100 --compute h100 examples/llama.py --model 70b --tp 8
   testbed run --ranks 8 --straggler 3:2 --trace slow.json train.py
   testbed run --ranks 8 --kill-rank 3@iteration=5 train.py
   testbed run --processes 4 train.py
@@ -125,6 +128,7 @@ def run(
     cluster: ClusterOptions,
     conditions: ConditionOptions,
     faults: FaultOptions,
+    gpu: GpuOptions,
     software: SoftwareOptions,
     outputs: OutputOptions,
     module: Annotated[
@@ -148,7 +152,7 @@ def run(
     """
     held = (*conditions.parse(), *faults.parse(conditions.seed))
     if processes is not None:
-        _refuse_options_of_virtual_runs(cluster, held, software, outputs, as_json)
+        _refuse_options_of_virtual_runs(cluster, held, gpu, software, outputs, as_json)
         from testbed.scripts.script_processes import run_processes
 
         run_processes(script, arguments or [], processes, module=module, algorithm=cluster.algorithm)
@@ -157,10 +161,11 @@ def run(
     outputs.check()
     topology = cluster.topology()
     from sim import Trace
-    from testbed.scripts.virtual_script import run_script
+    from testbed.scripts.virtual_script import DeviceMemoryError, run_script
 
     wanted = outputs.trace is not None or outputs.timeline is not None
     recorded = Trace({"script": script, "network": topology.name}) if wanted else None
+    failed: DeviceMemoryError | None = None
     try:
         report = run_script(
             script,
@@ -170,11 +175,13 @@ def run(
             compute=cluster.compute,
             algorithm=parse_algorithm(cluster.algorithm),
             conditions=held,
-            software=software.arguments(topology),
+            options={**software.arguments(topology), **gpu.arguments()},
             heard=outputs.output,
             trace=recorded,
             as_json=as_json,
         )
+    except DeviceMemoryError as error:
+        report, failed = error.report, error
     finally:  # the trace of a run that failed shows where it did
         if outputs.trace is not None and recorded is not None and recorded.spans:
             recorded.save(outputs.trace)
@@ -186,11 +193,14 @@ def run(
         _print_json(report, script, topology.digest(), conditions.seed if is_random else None)
     else:
         _print_report(report, outputs)
+    if failed is not None:
+        raise failed
 
 
 def _refuse_options_of_virtual_runs(
     cluster: ClusterOptions,
     conditions: Sequence[VirtualCondition],
+    gpu: GpuOptions,
     software: SoftwareOptions,
     outputs: OutputOptions,
     as_json: bool,
@@ -208,6 +218,7 @@ def _refuse_options_of_virtual_runs(
         "--timeline": outputs.timeline,
         "--compute": cluster.compute != "none",
         "the conditions": conditions,
+        "--fake and --memory-limit": gpu.is_given,
         "what software costs": software.is_given,
     }
     for option, value in given.items():
@@ -219,7 +230,8 @@ def _draw(recorded: Trace, report: VirtualReport, script: str, path: Path) -> No
     from testbed.report.virtual import assumptions
 
     title = timeline_title(Path(script).name, report)
-    plot_timeline(recorded, report, path, title=title, note=assumptions(report))
+    plot = plot_streams if is_of_streams(recorded) else plot_timeline
+    plot(recorded, report, path, title=title, note=assumptions(report))
 
 
 def _print_json(report: VirtualReport, script: str, digest: str, seed: int | None) -> None:

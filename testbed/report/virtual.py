@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from testbed.output.table import counted, percent, seconds, table
+from testbed.output.table import counted, seconds, table
+from testbed.report.gpu import device_facts, exposed_facts, part, print_exposed
 from testbed.report.simulated import MODELS, alike_links, link_cells
 
 if TYPE_CHECKING:
@@ -27,8 +28,9 @@ def print_report(console: Console, report: VirtualReport) -> None:
     console.print()
     console.print(f"{ranks} on {report.network}, in virtual time", style="bold", markup=False)
     console.print()
-    for name, text in facts_of(report).items():
+    for name, text in (*facts_of(report).items(), *device_facts(report)):
         console.print(f"{name:10}  {text}", markup=False, soft_wrap=True)
+    print_exposed(console, report)
     groups = alike_links(report.links)
     if groups:
         cells = [link_cells(alike) for alike in groups[:TOP]]
@@ -64,13 +66,12 @@ def facts_of(report: VirtualReport) -> dict[str, str]:
         )
     elif report.iterations:
         facts["iteration"] = f"{seconds(spent.seconds)}, the only one, with the set-up"
-    facts["compute"] = _part(spent.compute_seconds, spent.seconds)
-    facts["exposed"] = f"{_part(spent.exposed_seconds, spent.seconds)}, waiting for communication"
+    facts["compute"] = part(spent.compute_seconds, spent.seconds)
+    if report.on_gpu and steady is not None:
+        facts.update(exposed_facts(report, steady))
+    else:
+        facts["exposed"] = f"{part(spent.exposed_seconds, spent.seconds)}, waiting for communication"
     return facts
-
-
-def _part(part: float, whole: float) -> str:
-    return seconds(part) + (f", {percent(part / whole)}" if whole else "")
 
 
 def assumptions(report: VirtualReport) -> str:

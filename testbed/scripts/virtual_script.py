@@ -29,6 +29,18 @@ if TYPE_CHECKING:
 _GRACE_SECONDS = 1.0
 
 
+class DeviceMemoryError(ScriptError):
+    """The script ran out of the memory of a GPU; its traceback has been printed.
+
+    Attributes:
+        report: of the run up to there.
+    """
+
+    def __init__(self, message: str, report: VirtualReport) -> None:
+        super().__init__(message, 1)
+        self.report = report
+
+
 def run_script(
     script: str,
     arguments: Sequence[str],
@@ -41,7 +53,7 @@ def run_script(
     heard: str,
     trace: Trace | None,
     as_json: bool,
-    software: Mapping[str, Any] = MappingProxyType({}),
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> VirtualReport:
     """Run *script* on every rank of *topology* and return what it has taken.
 
@@ -56,11 +68,11 @@ def run_script(
         heard: whose output is shown, see `RankOutput`.
         trace: gets what happened when.
         as_json: whether stdout is for a document.
-        software: what it costs, and the transport: arguments of `collectives.virtual.run`.
+        options: other arguments of `collectives.virtual.run`.
 
     Raises:
         UsageError: there is no such script or rank.
-        ScriptError: the script failed; its traceback has been printed.
+        ScriptError: the script failed; its traceback has been printed.  `DeviceMemoryError` has the report.
         SimulationError: ranks wait in vain, or lost messages.
     """
     check_script(script, is_module=module)
@@ -84,7 +96,7 @@ def run_script(
                 algorithm=algorithm,
                 trace=trace,
                 conditions=conditions,
-                **software,
+                **options,
                 streams=output.of,
                 watch=None if status is None else status.show,
             ).report
@@ -109,6 +121,11 @@ def _failure(error: RankError, script: str) -> BaseException:
         return ScriptError(f"{where}: ended with: {cause.code}", 1)
     assert cause is not None
     print_traceback(cause, script)
+    report = getattr(error, "report", None)
+    if report is not None and report.memory is not None:
+        return DeviceMemoryError(
+            f"{where}: {report.memory.text}; --memory-limit off goes on all the same", report
+        )
     return ScriptError(f"{where}: {type(cause).__name__}: {cause}", 1)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.errors import UsageError
 from testbed.output.figure import COLOURS, INK, annotate, check_plot, dress, new_figure, save
-from testbed.output.table import counted, seconds
+from testbed.output.table import counted, percent, seconds
 
 if TYPE_CHECKING:
     from collectives.virtual import VirtualReport
@@ -55,7 +55,7 @@ class Timeline:
     def of_last_iteration(cls, trace: Trace, report: VirtualReport) -> Timeline:
         """Return the last iteration that all ranks have finished, or where there is none the whole run."""
         ranks = range(min(report.num_ranks, MOST_RANKS))
-        ends = {rank: _last_two_ends(report, rank) for rank in ranks}
+        ends = {rank: ends_of(report, rank) for rank in ranks}
         zero, until = min(start for start, _ in ends.values()), max(end for _, end in ends.values())
         by_rank: dict[int, list[Span]] = defaultdict(list)
 
@@ -80,8 +80,8 @@ class Timeline:
                 elif piece[0] < piece[1]:
                     under_way.append(piece)
             computed.append(dict(passes))
-            communicated.append(_merged(under_way))
-            waited.append(_between(_merged(busy), own_start - zero, own_end - zero))
+            communicated.append(merged(under_way))
+            waited.append(between(merged(busy), own_start - zero, own_end - zero))
 
         return cls(ranks, computed, communicated, waited, until - zero)
 
@@ -97,22 +97,22 @@ def plot_timeline(trace: Trace, report: VirtualReport, path: Path, *, title: str
     timeline = Timeline.of_last_iteration(trace, report)
     if not timeline.until_ps:
         raise UsageError(f"{path.name}: there is no timeline to draw, as nothing took any time")
-    scale, unit = _unit(timeline.until_ps)
+    scale, unit = unit_of(timeline.until_ps)
     figure = new_figure(9.5, 1.7 + 0.42 * len(timeline.ranks))
     panel = figure.subplots()
 
     for row, rank in enumerate(timeline.ranks):
         for name, pieces in timeline.computed[rank].items():
-            panel.broken_barh(_bars(pieces, scale), (row + _TOP, _THICK), color=_PASSES.get(name, _OTHER))
+            panel.broken_barh(bars(pieces, scale), (row + _TOP, _THICK), color=_PASSES.get(name, _OTHER))
         hatched: dict[str, Any] = {
             "facecolor": "white",
             "edgecolor": _WAITING,
             "hatch": "/////",
             "linewidth": 0,
         }
-        panel.broken_barh(_bars(timeline.waited[rank], scale), (row + _TOP, _THICK), **hatched)
+        panel.broken_barh(bars(timeline.waited[rank], scale), (row + _TOP, _THICK), **hatched)
         below = (row + _TOP + _THICK, _THIN)
-        panel.broken_barh(_bars(timeline.communicated[rank], scale), below, color=_COMMUNICATION)
+        panel.broken_barh(bars(timeline.communicated[rank], scale), below, color=_COMMUNICATION)
 
     _add_legend(panel, timeline)
     panel.set_ylim(len(timeline.ranks), 0)
@@ -135,13 +135,19 @@ def timeline_title(script: str, report: VirtualReport) -> str:
     if not report.iterations:
         return f"{script} on {ranks} of {report.network}"
     spent = report.iterations[-1][0]
+    if report.on_gpu:
+        return (
+            f"{script} on {ranks} of {report.network}: iteration {len(report.iterations)}, "
+            f"{seconds(spent.seconds)}, the compute stream busy for "
+            f"{percent(spent.compute_seconds / spent.seconds) if spent.seconds else 0}"
+        )
     return (
         f"{script} on {ranks} of {report.network}: iteration {len(report.iterations)}, "
         f"{seconds(spent.seconds)}, of it {seconds(spent.exposed_seconds)} waiting for communication"
     )
 
 
-def _last_two_ends(report: VirtualReport, rank: int) -> Piece:
+def ends_of(report: VirtualReport, rank: int) -> Piece:
     """Return when the last iteration began and ended on *rank*, in picoseconds."""
     lengths = [round(iteration[rank].seconds * _PS) for iteration in report.iterations]
     if not lengths:
@@ -159,7 +165,7 @@ def _both_there(spans: Iterable[Span]) -> dict[tuple[str, str], int]:
     return met
 
 
-def _merged(pieces: Iterable[Piece]) -> list[Piece]:
+def merged(pieces: Iterable[Piece]) -> list[Piece]:
     """Return *pieces* without overlaps, in order."""
     merged: list[Piece] = []
     for start, end in sorted(pieces):
@@ -170,17 +176,18 @@ def _merged(pieces: Iterable[Piece]) -> list[Piece]:
     return merged
 
 
-def _between(busy: Sequence[Piece], start: int, end: int) -> list[Piece]:
+def between(busy: Sequence[Piece], start: int, end: int) -> list[Piece]:
     """Return what of the time from *start* to *end* is in none of *busy*."""
     edges = [start, *(edge for piece in busy for edge in piece), end]
     return [(idle, until) for idle, until in zip(edges[::2], edges[1::2], strict=True) if idle < until]
 
 
-def _bars(pieces: Iterable[Piece], scale: float) -> list[tuple[float, float]]:
+def bars(pieces: Iterable[Piece], scale: float) -> list[tuple[float, float]]:
+    """Return where *pieces* begin and how long they are, in the plot's unit."""
     return [(start * scale, (end - start) * scale) for start, end in pieces]
 
 
-def _unit(until_ps: int) -> tuple[float, str]:
+def unit_of(until_ps: int) -> tuple[float, str]:
     """Return by what to multiply picoseconds, and the unit that this gives."""
     if until_ps >= 10 * _PS:
         return 1e-12, "s"

@@ -1,0 +1,71 @@
+"""Report of ranks on GPUs: what the compute stream waited for, use of the device, memory, equal ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from testbed.output.table import percent, seconds, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from collectives.virtual import VirtualReport
+    from collectives.virtual.report import Spent
+
+MOST_CAUSES = 8
+"""Collectives of groups that are shown as waited for."""
+MOST_MODULES = 6
+"""Modules whose memory is shown."""
+GIB = 2**30
+
+
+def exposed_facts(report: VirtualReport, spent: Spent) -> Iterator[tuple[str, str]]:
+    """Yield what the compute stream of rank 0 has waited for in *spent*, its steady iteration."""
+    host = spent.host_seconds or 0.0
+    calls = sum(own.seconds for own in report.exposed_by if own.group)
+    other = spent.exposed_seconds - host - calls
+    yield "exposed", f"{part(calls, spent.seconds)}, the compute stream waits for communication"
+    yield "host", f"{part(host, spent.seconds)}, it waits for the host's launches"
+    if other > 0.001 * spent.seconds:
+        yield "other", f"{part(other, spent.seconds)}, it waits for copies and other streams"
+
+
+def part(some: float, whole: float) -> str:
+    """Return a time, and which part of the *whole* it is."""
+    return seconds(some) + (f", {percent(some / whole)}" if whole else "")
+
+
+def print_exposed(console: Console, report: VirtualReport) -> None:
+    """Print by collective and group what the compute stream has waited for."""
+    steady = report.steady()
+    if steady is None or not report.exposed_by:
+        return
+    rows = [
+        [own.collective, own.group, seconds(own.seconds), percent(own.seconds / steady.seconds)]
+        for own in report.exposed_by[:MOST_CAUSES]
+    ]
+    console.print()
+    console.print(table(("waited for", "group", "", "of iteration"), rows, text_columns=2))
+    if (left := len(report.exposed_by) - MOST_CAUSES) > 0:
+        console.print(f"{left} more took less.", style="dim", markup=False)
+
+
+def device_facts(report: VirtualReport) -> Iterator[tuple[str, str]]:
+    """Yield what part of its peak a device makes of an iteration, and what its memory holds at most."""
+    if (used := report.utilization) is not None:
+        yield (
+            "MFU",
+            f"{percent(used.mfu)} of {used.peak_flops / 1e12:,.0f} TFLOP/s in {used.dtype}; with what is "
+            f"computed again {percent(used.hfu)}",
+        )
+    if (memory := report.memory) is not None:
+        yield "memory", f"{memory.text}, on rank {memory.rank}"
+        yield "", f"of it {largest(memory.by_category, len(memory.by_category))}"
+        yield "", f"by module {largest(memory.by_module, MOST_MODULES)}"
+
+
+def largest(sizes: Mapping[str, int], most: int) -> str:
+    """Return the largest of *sizes*, in words."""
+    first = sorted(sizes.items(), key=lambda own: (-own[1], own[0]))[:most]
+    return ", ".join(f"{name or 'no module'} {nbytes / GIB:.2f}" for name, nbytes in first if nbytes) + " GiB"
