@@ -6,10 +6,13 @@ its rank what the device would take: kernels on streams (`collectives.virtual.st
 
     virtual_cuda     the GPUs of one run: what is switched on, and put back at its end (open first)
     cuda_mode        the dispatch mode of a rank's thread: each operation, in the order of its steps
-    shapes           results without data
     values           tensors of the CPU that stand for data
     copies           transfers between host and device
     data_dependent   operations whose result depends on data: answered, or refused with the script's line
+    cpu_kernels      kernels of CUDA alone, by those of the CPU
+    recurrent_cells  those of recurrent layers
+    persistence      saving and loading
+    shapes           results without data, and what is kept of them
     attention        scaled_dot_product_attention, by the fused kernels that CUDA would take
     accelerator      the devices of one rank, as torch.cuda tells of them
     device_random    the generator of a device

@@ -9,8 +9,11 @@ import torch
 from torch import Tensor
 
 from collectives.errors import NotSupportedError
+from collectives.virtual.gpu import recurrent_cells
 
 _aten = torch.ops.aten
+_ROWS = 32
+"""To a multiple of which the memory-efficient kernel fills up its sums."""
 
 
 def on_cpu(func: Any, args: Any, kwargs: Any) -> Any:
@@ -60,6 +63,7 @@ def _efficient(
     output, sums = _aten._scaled_dot_product_flash_attention_for_cpu(
         query, key, value, 0.0, causal, attn_mask=bias, scale=scale
     )
+    sums = torch.nn.functional.pad(sums, (0, -sums.shape[-1] % _ROWS)) if logarithms else sums[..., :0]
     return (output, sums, torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64))
 
 
@@ -68,8 +72,9 @@ def _efficient_backward(
     logarithms: Tensor, seed: Any, offset: Any, dropout: float, mask: Any, causal: bool = False, *,
     scale: float | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
+    rows = logarithms[..., : query.shape[-2]]
     grads = _aten._scaled_dot_product_flash_attention_for_cpu_backward(
-        grad, query, key, value, output, _by_position(logarithms), 0.0, causal, attn_mask=bias, scale=scale
+        grad, query, key, value, output, _by_position(rows), 0.0, causal, attn_mask=bias, scale=scale
     )
     return (*grads, None)
 
@@ -84,4 +89,8 @@ _OWN: Mapping[Any, Callable[..., Any]] = {
     _aten._scaled_dot_product_flash_attention_backward.default: _flash_backward,
     _aten._scaled_dot_product_efficient_attention.default: _efficient,
     _aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
+    _aten._thnn_fused_lstm_cell.default: recurrent_cells.lstm,
+    _aten._thnn_fused_lstm_cell_backward_impl.default: recurrent_cells.lstm_backward,
+    _aten._thnn_fused_gru_cell.default: recurrent_cells.gru,
+    _aten._thnn_fused_gru_cell_backward.default: recurrent_cells.gru_backward,
 }

@@ -46,9 +46,6 @@ _CPU, _META = torch.device("cpu"), torch.device("meta")
 _aten = torch.ops.aten
 _DEVICE_OF = torch.ops.prim.device.default
 _NO_OPTIONS: dict[str, Any] = {}
-_PYTHON = torch._C.DispatchKeySet(torch._C.DispatchKey.Python) | torch._C.DispatchKeySet(
-    torch._C.DispatchKey.PythonTLSSnapshot
-)
 
 
 class Costs(Protocol):
@@ -176,7 +173,7 @@ class CudaMode(TorchDispatchMode):
 
     def _on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation with virtual tensors among its arguments or results."""
-        if known.depends_on_data:
+        if known.depends_on_data and (not known.selects or _has_masks(args)):
             return self._depending(func, args, kwargs)
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
@@ -191,6 +188,8 @@ class CudaMode(TorchDispatchMode):
                     forget_kind(tensor)
         self._compute(known, func, args, kwargs, shaped)
         if self._is_charged:
+            if known.selects and _has_masks(args):
+                self.gpu.host_wait(self.gpu.current, func.overloadpacket.__name__)
             self._charge(known, call, func, args, kwargs, shaped)
         return shaped
 
@@ -297,7 +296,7 @@ class CudaMode(TorchDispatchMode):
     def _to_copy(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Copy a tensor from one device to the other; NotImplemented if it stays where it is."""
         source, target = args[0], kwargs.get("device")
-        if target is None or target.type == source.device.type or "meta" in (target.type, source.device.type):
+        if target is None or target.type in (source.device.type, "meta") or self._lacks(source):
             return NotImplemented
         dtype = kwargs.get("dtype") or source.dtype
         waits = not copies.is_non_blocking(func, args, kwargs)
@@ -305,7 +304,8 @@ class CudaMode(TorchDispatchMode):
         if target.type == "cuda":
             waits = waits or not copies.is_pinned(source)
             result: Any = self.fake.dispatch(func, types, self._faked(args), kwargs)
-            self._compute(knowledge_of(func), func, args, kwargs, result)
+            if not source.is_meta:
+                self._compute(knowledge_of(func), func, args, kwargs, result)
             for listener in self.born if self._is_charged else ():
                 listener(result, func)
             self._transfer(nbytes, "HtoD", waits)
@@ -322,12 +322,15 @@ class CudaMode(TorchDispatchMode):
         """Copy into a tensor of the other device; NotImplemented if both are on one."""
         target, source = args[:2]
         here, there = target.device.type, source.device.type
-        if here == there or "meta" in (here, there):
+        if here == there or here == "meta" or self._lacks(source):
             return NotImplemented
         waits = not copies.is_non_blocking(func, args, kwargs)
         if here == "cuda":
             waits = waits or not copies.is_pinned(source)
-            self._compute(knowledge_of(func), func, args, kwargs, target)
+            if source.is_meta:
+                forget(target)
+            else:
+                self._compute(knowledge_of(func), func, args, kwargs, target)
             self._transfer(copies.nbytes_of(target), "HtoD", waits)
             return target
         self._transfer(copies.nbytes_of(target), "DtoH", waits)
@@ -339,6 +342,10 @@ class CudaMode(TorchDispatchMode):
         else:
             target.copy_(data_dependent.stand_in(source, target.dtype, self._notices))
         return target
+
+    def _lacks(self, source: Tensor) -> bool:
+        """Return whether *source* has no data where others have; without data one of meta is as good."""
+        return self.has_data and source.is_meta
 
     def _made_on_host(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Make a tensor of the CPU like one of the device; NotImplemented if it is to be on the device."""
@@ -357,20 +364,31 @@ class CudaMode(TorchDispatchMode):
         """Return False: memory of the device is not the host's."""
         return False
 
-    def _is_equal(self, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
-        """Return whether two tensors are equal; the host waits."""
+    def _compared(self, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
+        """Return how two tensors compare; the host waits."""
         self._transfer(1, "DtoH", waits=True)
-        left, right = map(value_of, args[:2])
-        if left is None or right is None:
+        try:
+            return bool(func(*with_values(args), **kwargs))
+        except UnknownValueError:
             return bool(data_dependent.number(torch.empty((), dtype=torch.bool), self._notices))
-        return torch.equal(left, right)
+
+    def _check_finite(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Look for gradients that are not finite, of which there are none without data."""
+        if not self.has_data:
+            kept = value_of(args[1])
+            result = self._on_device(knowledge_of(func), func, types, args, kwargs)
+            set_value(args[1], kept)
+            return result
+        return NotImplemented
 
 
 _SPECIAL: dict[Any, Callable[..., Any]] = {
     _aten._local_scalar_dense.default: CudaMode._item,
     _aten._to_copy.default: CudaMode._to_copy,
     _aten.copy_.default: CudaMode._copy_,
-    _aten.equal.default: CudaMode._is_equal,
+    _aten.equal.default: CudaMode._compared,
+    _aten.allclose.default: CudaMode._compared,
+    _aten._amp_foreach_non_finite_check_and_unscale_.default: CudaMode._check_finite,
     _aten._pin_memory.default: CudaMode._nothing,
     _aten.is_pinned.default: CudaMode._is_not_pinned,
     **dict.fromkeys(
@@ -384,6 +402,10 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     ),
 }  # fmt: skip
 _CONTAINERS = (list, tuple)
+_PYTHON = torch._C.DispatchKeySet(torch._C.DispatchKey.Python) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.PythonTLSSnapshot
+)
+_MASKS = (torch.bool, torch.uint8)
 
 
 def _is_plain(value: Any) -> bool:
@@ -407,6 +429,11 @@ def _is_worth_it(args: Any, result: Any) -> bool:
         return False
     tensor = _first_tensor(result)
     return tensor is not None and is_small(tensor)
+
+
+def _has_masks(args: Any) -> bool:
+    """Return whether an operation selects elements by truth values."""
+    return any(isinstance(index, Tensor) and index.dtype in _MASKS for index in args[1])
 
 
 def _first_tensor(values: Any) -> Tensor | None:

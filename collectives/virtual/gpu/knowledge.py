@@ -24,7 +24,9 @@ class Knowledge:
         computes: torch counts its arithmetic.
         mutates: it writes into one of its arguments.
         mutates_kinds: it changes what an argument says of itself, such as its shape.
-        depends_on_data: the number of its results, or of their elements, does.
+        depends_on_data: the number of its results, or of their elements, does; of one that selects by
+            indices only where these are masks.
+        selects: it selects by indices.
     """
 
     communicates: bool
@@ -34,6 +36,7 @@ class Knowledge:
     mutates: bool
     mutates_kinds: bool
     depends_on_data: bool
+    selects: bool
 
 
 @cache
@@ -48,4 +51,5 @@ def knowledge_of(func: Any) -> Knowledge:
         func._schema.is_mutable,
         torch.Tag.inplace_view in func.tags or func.overloadpacket.__name__ in _CHANGE_KINDS,
         torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags,
+        func.overloadpacket.__name__ in ("index", "index_put", "index_put_", "_index_put_impl_"),
     )

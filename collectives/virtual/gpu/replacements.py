@@ -18,8 +18,9 @@ import torch.utils._foreach_utils as foreach_utils
 from torch import Tensor
 from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
 
-from collectives.virtual.gpu import copies, data_dependent
+from collectives.virtual.gpu import copies, data_dependent, persistence
 from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.functions import ACCELERATOR, CUDA, NVTX
 from collectives.virtual.gpu.shapes import forget_kind
@@ -36,6 +37,10 @@ def replacements() -> Iterator[Replacement]:
     yield fake_tensor, "init_gpu_context", lambda device: None  # it would allocate
     yield FakeTensorMode, "avoid_device_init", property(lambda mode: True)  # it asks for the first device
     yield torch.utils, "swap_tensors", _swapping(torch.utils.swap_tensors)
+    yield torch, "load", on_cuda_ranks(torch.load, persistence.loading(torch.load))
+    yield torch.backends.cudnn, "is_acceptable", on_cuda_ranks(_is_acceptable, lambda *args: False)
+    yield _Workers, "__init__", on_cuda_ranks(_Workers.__init__, _start_workers(_Workers.__init__))
+    yield _Workers, "_next_data", on_cuda_ranks(_Workers._next_data, _pinning(_Workers._next_data))
 
 
 def on_cuda_ranks(original: Any, virtual: Callable[..., Any]) -> Any:
@@ -100,6 +105,37 @@ def _generator(devices: CudaDevices, device: Any = "cpu") -> torch.Generator:
 _Generator = torch.Generator
 
 
+_is_acceptable = torch.backends.cudnn.is_acceptable
+_Workers: Any = torch.utils.data.dataloader._MultiProcessingDataLoaderIter
+
+
+def _start_workers(start: Callable[..., None]) -> Callable[..., None]:
+    """Return what starts the workers of a loader, but no thread that pins their batches."""
+
+    def started(devices: CudaDevices, iterator: Any, loader: Any) -> None:
+        pins, loader.pin_memory = loader.pin_memory, False
+        try:
+            start(iterator, loader)
+        finally:
+            loader.pin_memory = pins
+        iterator._pins = pins
+
+    return started
+
+
+def _pinning(next_data: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what gets the next batch, in pinned memory, where another thread would have copied it."""
+
+    def pinned(devices: CudaDevices, iterator: Any) -> Any:
+        batch = next_data(iterator)
+        if not iterator._pins:
+            return batch
+        with _disable_current_modes():
+            return torch.utils.data._utils.pin_memory.pin_memory(batch)
+
+    return pinned
+
+
 # ---------------------------------------------------------------- tensors
 
 
@@ -108,7 +144,10 @@ def _tensors() -> Iterator[Replacement]:
     yield Tensor, "record_stream", on_methods(Tensor.record_stream, lambda tensor, stream: None)
     yield Tensor, "pin_memory", on_methods(Tensor.pin_memory, _pinned)
     yield Tensor, "is_pinned", on_methods(Tensor.is_pinned, lambda tensor, *args: copies.is_pinned(tensor))
+    yield FakeTensor, "data_ptr", lambda tensor: 0  # torch's own gives 0, and a warning
     yield FakeTensor, "__format__", _format
+    yield FakeTensor, "__repr__", _shown
+    yield FakeTensor, "__reduce_ex__", persistence.reduced
     yield FakeTensor, "__int__", data_dependent.integer
     yield FakeTensor, "__index__", data_dependent.integer
     yield FakeTensor, "tolist", _to_list
@@ -126,6 +165,19 @@ def _pinned(tensor: Tensor, *args: Any) -> Tensor:
 
 def _format(tensor: FakeTensor, form: str) -> str:
     return format(tensor.item() if tensor.dim() == 0 else repr(tensor), form)
+
+
+_repr: Callable[..., str] = Tensor.__repr__
+
+
+def _shown(tensor: FakeTensor, *, tensor_contents: Any = None) -> str:
+    """Return what is printed of a tensor: its value, as of one on the device, where it is known."""
+    if value_of(tensor) is None:
+        return _repr(tensor, tensor_contents=tensor_contents)
+    text = repr(tensor.detach().cpu())
+    function = "" if tensor.grad_fn is None else f", grad_fn=<{tensor.grad_fn.name()}>"
+    gradient = ", requires_grad=True" if tensor.requires_grad and not function else ""
+    return f"{text[:-1]}, device='{tensor.device}'{function}{gradient})"
 
 
 def _to_list(tensor: FakeTensor) -> Any:

@@ -102,6 +102,11 @@ class Shapes:
         self._known: dict[Key, Known] = {}
         sample = FakeTensor(mode, torch.empty(0, device=_META), torch.device("cpu"))
         self._attributes = dict(sample.__dict__)
+        self._guard_pointer = (
+            torch._C._set_warn_deprecated_on_mutable_data_ptr
+            if mode._allow_unsafe_data_ptr_access
+            else torch._C._set_throw_on_mutable_data_ptr
+        )
 
     def of(
         self, func: Any, types: Any, args: Sequence[Any], kwargs: dict[str, Any]
@@ -124,7 +129,7 @@ class Shapes:
         tensor: Any = Tensor._make_subclass(
             FakeTensor, empty, False, dispatch_device=True, device_for_backend_keys=device
         )
-        torch._C._set_throw_on_mutable_data_ptr(tensor)
+        self._guard_pointer(tensor)
         tensor.__dict__.update(self._attributes, _fake_device=device)
         return tensor  # type: ignore[no-any-return]
 

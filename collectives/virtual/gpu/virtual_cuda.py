@@ -69,14 +69,12 @@ class VirtualCuda:
     def there(self) -> Iterator[None]:
         """Let C++ and Python find CUDA devices on threads of ranks that have them, while the body runs."""
         attention.register()
-        torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=...) moves where modes see it
         gc.freeze()  # looking through all modules for garbage takes as long as a thousand operations
         with cuda_is_there(_current_index, _num_devices), passes_followed(), replaced(replacements()):
             try:
                 yield
             finally:
                 gc.unfreeze()
-                torch._C._set_only_lift_cpu_tensors(False)
 
     @contextlib.contextmanager
     def on_rank(self, rank_thread: RankThread) -> Iterator[None]:
@@ -115,8 +113,12 @@ class VirtualCuda:
         costs = self._model.launches(rank_thread.cluster)
         totals = self._model.totals.setdefault(rank_thread.rank, Totals())
         mode = CudaMode(gpu, costs, totals, self._has_data, Notices.of(rank_thread.cluster))
-        with devices.entered(), torch.autograd.set_multithreading_enabled(False), mode:
-            yield devices
+        torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=...) moves where modes see it
+        try:
+            with devices.entered(), torch.autograd.set_multithreading_enabled(False), mode:
+                yield devices
+        finally:
+            torch._C._set_only_lift_cpu_tensors(False)
 
 
 def _pop_modes(below: int) -> list[TorchDispatchMode]:
