@@ -222,10 +222,10 @@ class CudaMode(TorchDispatchMode):
         if not launches:
             return
         gpu, totals = self.gpu, self.totals
-        gpu.part = current_pass()
+        part = gpu.part = current_pass()
         for launch in launches:
             gpu.launch(launch.name, launch.duration_ps)
-            totals.add(launch.flops, launch.nbytes)
+            totals.add(launch.flops, launch.nbytes, launch.dtype, part)
 
     def _faked(self, args: Any) -> Any:
         """Return arguments with tensors without data in the places of plain ones of the CPU."""
