@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from collectives.virtual.gpu.device_random import DeviceRandom
+from collectives.virtual.memory.memories import Memories
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import Gpu
 from collectives.virtual.streams.stream_api import DeviceStream
@@ -31,6 +32,7 @@ class CudaDevices:
         index: of the current device.
         num_devices: of a node.
         random: the generator of the device.
+        memory: of the device on which it computes.
     """
 
     def __init__(self, rank_thread: RankThread, gpu: Gpu, has_data: bool) -> None:
@@ -39,6 +41,13 @@ class CudaDevices:
         self.random = DeviceRandom(has_data)
         self.index = 0
         self.num_devices = min(topology.ranks_per_node, topology.num_ranks)
+        self.memory = Memories.of(rank_thread.cluster).make(
+            rank_thread,
+            gpu.device.memory_bytes,
+            index=lambda: self.index,
+            stream=lambda: gpu.current.number,
+        )
+        gpu.at_host_wait.append(self.memory.host_waited)
         self._notices = Notices.of(rank_thread.cluster)
 
     @staticmethod
@@ -109,6 +118,15 @@ class CudaDevices:
     def synchronize(self, device: Any = None) -> None:
         """Let the host wait until the device has done all that was issued."""
         self.gpu.synchronize()
+
+    def record_stream(self, tensor: torch.Tensor, stream: DeviceStream) -> None:
+        """Note that *stream* uses *tensor*, whose memory is not reused before."""
+        self.memory.shared(tensor, stream.number)
+
+    def not_known(self, *args: Any, **options: Any) -> int:
+        """Return 0, and say that this is not modelled."""
+        self._notices.add("what a tool of the driver says of devices is not modelled, and is 0")
+        return 0
 
     def nothing(self, *args: Any, **options: Any) -> None:
         """Do nothing."""

@@ -74,6 +74,8 @@ class CudaMode(TorchDispatchMode):
     Attributes:
         fake: makes results without data.
         born: called with each new tensor of the device, and the operation that made it.
+        communicated: called with each tensor of the device that is handed to a collective or a message, but
+            not by a functional collective.
     """
 
     def __init__(self, gpu: Gpu, costs: Costs, totals: Totals, has_data: bool, notices: Notices) -> None:
@@ -85,8 +87,10 @@ class CudaMode(TorchDispatchMode):
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.shapes = Shapes(self.fake)
         self.born: list[Callable[[Tensor, Any], None]] = []
+        self.communicated: list[Callable[[Tensor], None]] = []
         self._notices = notices
         self._is_charged = True
+        self._is_functional = False
 
     @contextlib.contextmanager
     def uncharged(self) -> Iterator[None]:
@@ -134,15 +138,24 @@ class CudaMode(TorchDispatchMode):
 
     def _communicate(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call the kernel in C++ of a collective, what it calls in turn comes here again."""
+        tensors = fake_tensors(args)
         tensor = next((value for value in args if isinstance(value, Tensor)), None)
         if tensor is None:
-            tensors = fake_tensors(args)
             if not tensors:
                 return func(*args, **kwargs)
             tensor = tensors[0]
+        is_functional = self._is_functional or func.namespace != "c10d"
+        for listener in () if is_functional else self.communicated:
+            for own in tensors:
+                listener(own)
+
         keys = (torch._C._dispatch_keys(tensor) - _PYTHON) & torch._C._after_ADInplaceOrView_keyset
-        with self:
-            return func.redispatch(keys, *args, **kwargs)
+        before, self._is_functional = self._is_functional, is_functional
+        try:
+            with self:
+                return func.redispatch(keys, *args, **kwargs)
+        finally:
+            self._is_functional = before
 
     # ---------------------------------------------------------------- on the host
 

@@ -10,10 +10,11 @@ import torch
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.gpu.accelerator import CudaDevices
+from collectives.virtual.memory import functions as memory
 
 _NOTHING = (
-    "_lazy_init", "init", "empty_cache", "ipc_collect", "seed", "seed_all", "set_per_process_memory_fraction",
-    "set_sync_debug_mode", "reset_accumulated_memory_stats", "_check_capability", "_check_cubins",
+    "_lazy_init", "init", "ipc_collect", "seed", "seed_all", "set_sync_debug_mode", "_check_capability",
+    "_check_cubins",
 )  # fmt: skip
 _REFUSED = (
     "CUDAGraph", "graph", "make_graphed_callables", "graph_pool_handle", "MemPool", "use_mem_pool", "cudart",
@@ -36,6 +37,10 @@ def _refusal(name: str) -> Callable[..., Any]:
     return refuse
 
 
+def _of_memory(function: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda own, *args, **options: function(own.memory, *args, **options)
+
+
 Functions: TypeAlias = Mapping[str, Callable[..., Any]]
 """What stands for functions of a module of torch, by name; the first argument is the `CudaDevices`."""
 
@@ -47,6 +52,8 @@ CUDA: Functions = {
     **dict.fromkeys(("stream", "StreamContext"), CudaDevices.on_stream),
     **dict.fromkeys(("device", "device_of", "_DeviceGuard"), CudaDevices.on_device),
     **dict.fromkeys(("is_available", "is_initialized", "_is_compiled"), lambda own: True),
+    **{name: _of_memory(function) for name, function in memory.CUDA.items()},
+    **dict.fromkeys(("utilization", "memory_usage", "temperature", "power_draw"), CudaDevices.not_known),
     "current_stream": lambda own, device=None: own.gpu.current,
     "default_stream": lambda own, device=None: own.gpu.default,
     "synchronize": CudaDevices.synchronize,
@@ -71,7 +78,8 @@ CUDA: Functions = {
 
 ACCELERATOR: Functions = {
     **{name: CUDA[name] for name in ("is_available", "device_count", "current_stream", "set_stream",
-                                     "synchronize", "empty_cache", "get_device_capability")},
+                                     "synchronize", "get_device_capability")},
+    **{name: _of_memory(function) for name, function in memory.ACCELERATOR.items()},
     **dict.fromkeys(("set_device_index", "set_device_idx"), CudaDevices.set_device),
     **dict.fromkeys(("current_device_index", "current_device_idx"), lambda own: own.index),
     "device_index": CudaDevices.on_device,

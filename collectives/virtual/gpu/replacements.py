@@ -60,6 +60,7 @@ def _device_modules() -> Iterator[Replacement]:
         (torch.cuda.random, CUDA),
         (torch.cuda.memory, CUDA),
         (torch.accelerator, ACCELERATOR),
+        (torch.accelerator.memory, ACCELERATOR),
         (torch.cuda.nvtx, NVTX),
     ):
         for name in functions.keys() & vars(module).keys():
@@ -141,7 +142,7 @@ def _pinning(next_data: Callable[..., Any]) -> Callable[..., Any]:
 
 def _tensors() -> Iterator[Replacement]:
     """Yield methods that torch has in C++ alone, or not for subclasses."""
-    yield Tensor, "record_stream", on_methods(Tensor.record_stream, lambda tensor, stream: None)
+    yield Tensor, "record_stream", on_cuda_ranks(Tensor.record_stream, CudaDevices.record_stream)
     yield Tensor, "pin_memory", on_methods(Tensor.pin_memory, _pinned)
     yield Tensor, "is_pinned", on_methods(Tensor.is_pinned, lambda tensor, *args: copies.is_pinned(tensor))
     yield FakeTensor, "data_ptr", lambda tensor: 0  # torch's own gives 0, and a warning

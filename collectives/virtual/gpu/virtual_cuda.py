@@ -79,6 +79,7 @@ class VirtualCuda:
     @contextlib.contextmanager
     def on_rank(self, rank_thread: RankThread) -> Iterator[None]:
         """Let this rank's thread have its GPU, and charge what it computes, while the body runs."""
+        self._model.totals.pop(rank_thread.rank, None)  # of a run before
         with on_gpu(rank_thread, self._model), contextlib.ExitStack() as stack:
             charging = stack.enter_context(contextlib.ExitStack())
 
@@ -113,6 +114,8 @@ class VirtualCuda:
         costs = self._model.launches(rank_thread.cluster)
         totals = self._model.totals.setdefault(rank_thread.rank, Totals())
         mode = CudaMode(gpu, costs, totals, self._has_data, Notices.of(rank_thread.cluster))
+        mode.born.append(devices.memory.born)
+        mode.communicated.append(devices.memory.communicated)
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=...) moves where modes see it
         try:
             with devices.entered(), torch.autograd.set_multithreading_enabled(False), mode:

@@ -64,11 +64,16 @@ class Block:
 class Pool:
     """The cached blocks of one stream, small or large.
 
+    Args:
+        stream: whose they are.
+        is_small: for requests of at most 1 MiB.
+
     Attributes:
         end: the last block of the segment that grows, where there is one.
     """
 
-    def __init__(self, is_small: bool) -> None:
+    def __init__(self, stream: Hashable, is_small: bool) -> None:
+        self.stream = stream
         self.is_small = is_small
         self.end: Block | None = None
         self._free: list[tuple[int, int, Block]] = []
@@ -193,7 +198,7 @@ class CachingAllocator:
     def _pool(self, nbytes: int, stream: Hashable) -> Pool:
         key = (stream, nbytes <= SMALL_SIZE)
         if key not in self._pools:
-            self._pools[key] = Pool(key[1])
+            self._pools[key] = Pool(*key)
         return self._pools[key]
 
     def _fits(self, pool: Pool, size: int) -> bool:

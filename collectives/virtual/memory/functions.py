@@ -6,6 +6,7 @@ and ``max_memory_allocated``, stays torch's own; here is what asks the allocator
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -20,8 +21,8 @@ def _statistics(memory: Memory, device: Any = None) -> dict[str, Any]:
     return memory.allocator.statistics.to_json()
 
 
-def _flat(memory: Memory, device: Any = None) -> dict[str, Any]:
-    return dict(sorted(_flattened("", _statistics(memory)).items()))
+def _flat(memory: Memory, device: Any = None) -> OrderedDict[str, Any]:
+    return OrderedDict(sorted(_flattened("", _statistics(memory)).items()))
 
 
 def _flattened(prefix: str, value: Any) -> dict[str, Any]:
@@ -105,6 +106,7 @@ CUDA: MemoryFunctions = {
     "reset_max_memory_allocated": _reset_peaks,
     "reset_max_memory_cached": _reset_peaks,
     "mem_get_info": _info,
+    "device_memory_used": _current("reserved_bytes"),
     "set_per_process_memory_fraction": _set_fraction,
     "_record_memory_history": _nothing,
     **{

@@ -56,7 +56,7 @@ class Memories:
         self,
         rank_thread: RankThread,
         memory_bytes: int | None,
-        index: int = 0,
+        index: Callable[[], int] = lambda: 0,
         stream: Callable[[], Hashable] = lambda: 0,
     ) -> Memory:
         """Return a new memory of this rank's device.
@@ -64,7 +64,7 @@ class Memories:
         Args:
             rank_thread: of the rank.
             memory_bytes: that the device has, as its file says; None: it does not.
-            index: of the device on its node.
+            index: returns the number of the current device, for errors.
             stream: returns the rank's current stream.
         """
         cluster, rank = rank_thread.cluster, rank_thread.rank

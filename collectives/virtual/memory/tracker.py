@@ -41,7 +41,7 @@ class Memory:
     Args:
         capacity: bytes that the device has; None: it is not known, and everything fits.
         raises: what does not fit raises in the script, as with CUDA; else it is noted, and the run goes on.
-        index: of the device on its node.
+        index: returns the number of the current device, for errors.
         is_expandable: returns whether segments grow (``expandable_segments:True``); asked when the first
             storage is made.
         iteration: returns the number of the rank's iteration, from 1.
@@ -60,7 +60,7 @@ class Memory:
         self,
         capacity: int | None = None,
         raises: bool = True,
-        index: int = 0,
+        index: Callable[[], int] = lambda: 0,
         is_expandable: Callable[[], bool] = lambda: False,
         iteration: Callable[[], int] = lambda: 1,
         stream: Callable[[], Hashable] = lambda: 0,
@@ -122,10 +122,10 @@ class Memory:
         """Note that *tensor* is handed to a collective or a message."""
         self.turn_out(tensor, Category.COLLECTIVE_BUFFERS)
 
-    def shared(self, tensor: Tensor) -> None:
-        """Note that another stream uses *tensor*, as ``Tensor.record_stream`` says."""
+    def shared(self, tensor: Tensor, stream: Hashable) -> None:
+        """Note that *stream* uses *tensor*, as ``Tensor.record_stream`` says."""
         held = self._find(tensor)
-        if held is not None:
+        if held is not None and held.block is not None and held.block.pool.stream != stream:
             held.is_shared = True
 
     def host_waited(self) -> None:
@@ -220,7 +220,7 @@ class Memory:
         if self.raises:
             assert self.capacity is not None
             asked = self.allocator.asked_of_device(nbytes, self._stream())
-            raise out_of_memory(asked, self.capacity, self._index, self.allocator, categories, modules)
+            raise out_of_memory(asked, self.capacity, self._index(), self.allocator, categories, modules)
 
     def _free(self, held: HeldStorage) -> None:
         if held.block is not None:

@@ -64,6 +64,7 @@ class Gpu:
         current: the stream on which the thread issues now.
         live_events: numbers of events that can still be waited for.
         part: of the iteration that the thread is in, for the trace.
+        at_host_wait: called when the host waits for the device.
     """
 
     def __init__(self, rank_thread: RankThread, device: Device, ranks: Sequence[int] | None = None) -> None:
@@ -72,6 +73,7 @@ class Gpu:
         self.score = Score()
         self.live_events: set[int] = set()
         self.part = ""
+        self.at_host_wait: list[Callable[[], None]] = []
         self.default = self.current = DeviceStream(self, DEFAULT_STREAM)
         self._tracks: dict[int, str] = {DEFAULT_STREAM: "compute"}
         self._lanes: dict[Hashable, int] = {}
@@ -119,12 +121,14 @@ class Gpu:
         number = self.record(what) if isinstance(what, DeviceStream) else what.number
         if number is not None:
             self.score.items.append(HostWait(number, why))
+            self._tell_of_wait()
 
     def synchronize(self, why: str = "the device") -> None:
         """Let the host wait for all that has been issued on any stream."""
         for number in range(self._num_streams):
             self.score.items.append(Record(number, self._new_event()))
             self.score.items.append(HostWait(self._num_events, why))
+        self._tell_of_wait()
 
     def record(self, stream: DeviceStream) -> int:
         """Return the number of a new event: all is done that has been issued on *stream*."""
@@ -235,6 +239,10 @@ class Gpu:
     def _own(self) -> Player:
         """The player of this rank; another one once players have parted."""
         return self.players.of(self.rank_thread.rank)
+
+    def _tell_of_wait(self) -> None:
+        for listener in self.at_host_wait:
+            listener()
 
     def _new_event(self) -> int:
         self._num_events += 1
