@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from testbed.output.table import percent, seconds, table
+from testbed.output.table import percent, seconds, spell_size, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,7 +17,6 @@ MOST_CAUSES = 8
 """Collectives of groups that are shown as waited for."""
 MOST_MODULES = 6
 """Modules whose memory is shown."""
-GIB = 2**30
 
 
 def exposed_facts(report: VirtualReport, spent: Spent) -> Iterator[tuple[str, str]]:
@@ -60,7 +59,9 @@ def device_facts(report: VirtualReport) -> Iterator[tuple[str, str]]:
             f"computed again {percent(used.hfu)}",
         )
     if (memory := report.memory) is not None:
-        yield "memory", f"{memory.text}, on rank {memory.rank}"
+        of = "" if memory.limit_bytes is None else f" of {spell_size(memory.limit_bytes)}"
+        fits = f"{spell_size(memory.peak_bytes)}{of} at {memory.at}"
+        yield "memory", f"{fits if memory.fits else memory.text}, on rank {memory.rank}"
         yield "", f"of it {largest(memory.by_category, len(memory.by_category))}"
         yield "", f"by module {largest(memory.by_module, MOST_MODULES)}"
 
@@ -68,4 +69,4 @@ def device_facts(report: VirtualReport) -> Iterator[tuple[str, str]]:
 def largest(sizes: Mapping[str, int], most: int) -> str:
     """Return the largest of *sizes*, in words."""
     first = sorted(sizes.items(), key=lambda own: (-own[1], own[0]))[:most]
-    return ", ".join(f"{name or 'no module'} {nbytes / GIB:.2f}" for name, nbytes in first if nbytes) + " GiB"
+    return ", ".join(f"{name} {spell_size(nbytes)}" for name, nbytes in first if nbytes)
