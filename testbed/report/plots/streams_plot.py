@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.errors import UsageError
 from testbed.output.figure import COLOURS, INK, QUIET, annotate, check_plot, dress, new_figure, save
-from testbed.report.plots.timeline_plot import MOST_RANKS, Piece, bars, between, ends_of, merged, unit_of
+from testbed.report.plots.timeline_plot import Piece, bars, between, ends_of, merged, unit_of
 
 if TYPE_CHECKING:
     from collectives.virtual import VirtualReport
     from sim import Trace
+
+MOST_RANKS = 4
+"""Ranks that are drawn, each with several lanes."""
 
 HOST, COMPUTE, COMMUNICATION = "host", "compute", "communication"
 _COLOURS = {
@@ -193,9 +196,9 @@ def _add_legend(panel: Any, lanes: Iterable[Lane]) -> None:
     ]
     others = {_colour(lane, name) for lane in lanes for name in lane.pieces}
     if _OTHER_CALL in others:
-        entries.append(Patch(color=_OTHER_CALL, label="other messages"))
+        entries.append(Patch(color=_OTHER_CALL, label="messages"))
     if _OTHER_COMPUTE in others:
-        entries.append(Patch(color=_OTHER_COMPUTE, label="other kernels and copies"))
+        entries.append(Patch(color=_OTHER_COMPUTE, label="other kernels"))
     if any(lane.waited for lane in lanes):
         entries.append(Patch(facecolor="white", edgecolor=_WAITING, hatch="/////", label="waiting"))
     panel.legend(
