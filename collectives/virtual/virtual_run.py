@@ -28,6 +28,7 @@ from collectives.execution.transport_model import transport_model as named_trans
 from collectives.models.nccl.constants import NcclProtocol
 from collectives.models.nccl.protocol import with_protocol
 from collectives.virtual.computation import Charges, ComputeModel, Roofline
+from collectives.virtual.computation.compiled import regions_of_torch
 from collectives.virtual.computation.on_streams import lists_of_tensors
 from collectives.virtual.devices.mapping import Devices
 from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
@@ -209,6 +210,7 @@ def run(
         devices.there(),
         streams_of_torch(is_gpu),
         lists_of_tensors(is_gpu),
+        regions_of_torch(is_gpu),
         SamplerChecks().watching(),
         memories.followed(is_gpu),
     ):

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch.optim import optimizer as torch_optimizer
 
+from collectives.virtual.computation.compiled import Fusing
 from collectives.virtual.computation.launches import Launches
 from collectives.virtual.computation.totals import Totals
 from collectives.virtual.isolation.patching import replaced
@@ -54,6 +55,7 @@ class OnStreams:
         self._gpu = gpu
         self._launches = launches
         self._totals = totals
+        self._fusing = Fusing(gpu)
 
     def charge(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, part: str
@@ -67,6 +69,8 @@ class OnStreams:
             return
         if makes_host_wait(func, args):
             gpu.host_wait(gpu.current, name)
+        if self._fusing.takes(func, args, kwargs, result, part):
+            return
         gpu.part = part
         for launch in self._launches.of(func, args, kwargs, result):
             gpu.launch(launch.name, launch.duration_ps)

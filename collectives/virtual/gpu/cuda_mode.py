@@ -20,6 +20,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from collectives.virtual.computation.compiled import Fusing
 from collectives.virtual.computation.totals import Totals
 from collectives.virtual.gpu import copies, data_dependent
 from collectives.virtual.gpu.cpu_kernels import on_cpu
@@ -82,6 +83,7 @@ class CudaMode(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.gpu = gpu
         self.costs = costs
+        self._fusing = Fusing(gpu)
         self.totals = totals
         self.has_data = has_data
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
@@ -226,6 +228,8 @@ class CudaMode(TorchDispatchMode):
 
     def _launch(self, func: Any, args: Any, kwargs: Any, result: Any, call: Known | None = None) -> None:
         """Launch the kernels of an operation on the current stream."""
+        if self._fusing.takes(func, args, kwargs, result, current_pass()):
+            return
         if call is None or call.launches is None:
             launches = self.costs.of(func, args, kwargs, result)
             if call is not None and not knowledge_of(func).computes:  # that depends on what scripts allow

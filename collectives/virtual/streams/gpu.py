@@ -30,6 +30,7 @@ from collectives.virtual.streams.score import (
     GroupCall,
     HostWait,
     HostWork,
+    Item,
     Launch,
     Mark,
     Record,
@@ -80,6 +81,7 @@ class Gpu:
         self._num_streams = 1
         self._num_events = 0
         self._num_marks = 0
+        self._deferred: Callable[[], None] | None = None
 
         cluster, rank = rank_thread.cluster, rank_thread.rank
         spans = None if cluster.trace is None else Spans(cluster.trace, rank, self._tracks)
@@ -110,35 +112,50 @@ class Gpu:
     ) -> None:
         """Launch a kernel, or with *kind* ``copy`` a copy, on *stream*, or on the current one."""
         number = (stream or self.current).number
-        self.score.items.append(Launch(number, duration_ps, name, kind, self.part))
+        self._issue(Launch(number, duration_ps, name, kind, self.part))
+
+    def defer(self, launch: Callable[[], None]) -> None:
+        """Let *launch* be called before whatever is issued next, or the thread looks at a clock."""
+        self._deferred = launch
+
+    def issue_deferred(self) -> None:
+        """Issue now what has been deferred."""
+        if self._deferred is not None:
+            launch, self._deferred = self._deferred, None
+            launch()
+
+    def _issue(self, item: Item) -> None:
+        if self._deferred is not None:
+            self.issue_deferred()
+        self.score.items.append(item)
 
     def host_work(self, name: str, duration_ps: int) -> None:
         """Let the host itself work for so long."""
-        self.score.items.append(HostWork(duration_ps, name))
+        self._issue(HostWork(duration_ps, name))
 
     def host_wait(self, what: DeviceEvent | DeviceStream, why: str) -> None:
         """Let the host wait for an event, or for all that has been issued on a stream."""
         number = self.record(what) if isinstance(what, DeviceStream) else what.number
         if number is not None:
-            self.score.items.append(HostWait(number, why))
+            self._issue(HostWait(number, why))
             self._tell_of_wait()
 
     def synchronize(self, why: str = "the device") -> None:
         """Let the host wait for all that has been issued on any stream."""
         for number in range(self._num_streams):
-            self.score.items.append(Record(number, self._new_event()))
-            self.score.items.append(HostWait(self._num_events, why))
+            self._issue(Record(number, self._new_event()))
+            self._issue(HostWait(self._num_events, why))
         self._tell_of_wait()
 
     def record(self, stream: DeviceStream) -> int:
         """Return the number of a new event: all is done that has been issued on *stream*."""
         event = self._new_event()
-        self.score.items.append(Record(stream.number, event))
+        self._issue(Record(stream.number, event))
         return event
 
     def stream_wait(self, stream: DeviceStream, event: int) -> None:
         """Let what comes on *stream* begin after *event*."""
-        self.score.items.append(StreamWait(stream.number, event))
+        self._issue(StreamWait(stream.number, event))
 
     def new_stream(self, priority: int = 0) -> DeviceStream:
         """Return a stream on which nothing has been issued."""
@@ -177,23 +194,25 @@ class Gpu:
         stream = DeviceStream(self, self._lanes[lane])
         if after_stream:
             self.stream_wait(stream, self.record(self.current))
-        self.score.items.append(Call(stream.number, call, name, group, label))
+        self._issue(Call(stream.number, call, name, group, label))
         return stream.record_event()
 
     def mark(self, name: str) -> int:
         """Mark this place of the score; return its number among `Played.marks`."""
-        self.score.items.append(Mark(name, frozenset(self.live_events)))
+        self._issue(Mark(name, frozenset(self.live_events)))
         self._num_marks += 1
         return self._num_marks - 1
 
     def now_ps(self) -> int:
         """Return the host's time, once that is known."""
+        self.issue_deferred()
         self.players.play()
         self._until(lambda: self._own.is_dry)
         return self._own.host_ps
 
     def time_of(self, event: int) -> int:
         """Return when *event* happens, once that is known."""
+        self.issue_deferred()
         self.players.play()
         self._until(lambda: self._own.time_of(event) is not None)
         time_ps = self._own.time_of(event)
@@ -218,6 +237,7 @@ class Gpu:
 
     def flush(self) -> None:
         """Let the engine come to the host's time: of several players, to that of the first to be here."""
+        self.issue_deferred()
         self.players.play()
         env = self.rank_thread.cluster.env
         reached = first_host(self.players, env)
