@@ -98,10 +98,16 @@ class RankThreads:
             self._name(),
             self._host_waits(),
             device.type,
+            self._before_call,
         )
         exchanges = Exchanges.of(self.rank_thread.cluster)
         exchanges.classes = self.world.classes
         return StreamLauncher(gpu, group, selector, self.world.group_calls, exchanges)
+
+    def _before_call(self, count: int) -> None:
+        """Tell whoever compares ranks that this one is about to make a call of *count* elements."""
+        for listener in self.world.classes.before_call:
+            listener(self.rank_thread, count)
 
     def _name(self) -> str:
         """Return a name of the group for people: the dimension of a mesh it is of, or its ranks."""

@@ -103,6 +103,8 @@ class VirtualReport:
         conditions: that held, in words.
         notices: what else is to be said.
         on_gpu: whether ranks computed on streams of a GPU.
+        ranks_simulated: how many ranks had a thread to the end.
+        folded: for which ranks the thread of another one spoke, in words.
         exposed: of each iteration, what the compute stream of rank 0 has waited for, on a GPU.
         memory: what the device of the rank has held that needs most; None where it is not followed.
         utilization: what part of the peak of a GPU an iteration makes up; None where it is not known.
@@ -121,6 +123,8 @@ class VirtualReport:
     conditions: tuple[str, ...]
     notices: tuple[str, ...]
     on_gpu: bool = False
+    ranks_simulated: int = 0
+    folded: tuple[str, ...] = ()
     exposed: tuple[tuple[Exposed, ...], ...] = ()
     memory: MemoryReport | None = None
     utilization: Utilization | None = None
@@ -138,7 +142,7 @@ class VirtualReport:
         scenario, time_ps = cluster.scenario, max(cluster.times_ps)
         start = [End(scenario.delays_ps.get(rank, 0), 0) for rank in range(len(cluster.times_ps))]
         last = [End(*of_rank) for of_rank in zip(cluster.times_ps, cluster.computed_ps, strict=True)]
-        gpus = Gpus.of(cluster)
+        gpus, classes = Gpus.of(cluster), VirtualWorld.of(cluster).classes
         on_gpu = bool(gpus.of_rank)
         for _, rank, played in gpus.played():
             if played.end_ps is not None:
@@ -166,6 +170,8 @@ class VirtualReport:
             conditions=tuple(map(str, conditions)),
             notices=Notices.of(cluster).texts,
             on_gpu=on_gpu,
+            ranks_simulated=sum(1 for _ in classes.threads(len(last))),
+            folded=classes.words(),
             exposed=tuple(Exposed.between(before[0], after[0]) for before, after in pairwise(ends))
             if on_gpu
             else (),
@@ -207,6 +213,8 @@ class VirtualReport:
         return {
             "seconds": self.seconds,
             "num_ranks": self.num_ranks,
+            "ranks_simulated": self.ranks_simulated,
+            "folded": list(self.folded),
             "steady_iteration": None if steady is None else steady.to_json(),
             "iterations": [
                 {

@@ -34,7 +34,10 @@ from collectives.virtual.devices.mapping import Devices
 from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
 from collectives.virtual.diagnosis.verdict import Diagnosis
 from collectives.virtual.faults import Faults, VirtualCondition
+from collectives.virtual.folding.attempts import Attempt, in_attempts
+from collectives.virtual.folding.folding import Folding
 from collectives.virtual.group_calls.calls import GroupCalls
+from collectives.virtual.group_calls.exchange import Exchanges
 from collectives.virtual.isolation.isolation import Isolation
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.iterations import Iterations
@@ -102,6 +105,7 @@ def run(
     faults: Sequence[VirtualCondition] = (),
     fake: bool = False,
     memory_limit: MemoryLimit = None,
+    fold: bool | None = None,
 ) -> VirtualRun:
     """Run ``fn(rank)``, or a script, on every rank of a network in virtual time.
 
@@ -135,6 +139,8 @@ def run(
             GPU.
         memory_limit: of each GPU: a size; None: what its device has; beyond it ``torch.OutOfMemoryError`` is
             raised in the script.  ``off``: the script goes on, and the report says what does not fit.
+        fold: whether one thread speaks for all ranks that do the same (see `collectives.virtual.folding`);
+            None: without data it does.  Needs a GPU as *compute*.
 
     Raises:
         NetworkFileError: there is no such network.
@@ -145,8 +151,8 @@ def run(
             has not sufficed, its ``report`` is a `VirtualReport` up to there.
         DeadlockError: ranks wait for what no rank will do; found at once, it says what each does, in
             which collective, and which rank has called something else or nothing.
-        NotSupportedError: what the vendor runs is not known for the transport model; tensors without data are
-            asked for, but computation is not on a GPU.
+        NotSupportedError: what the vendor runs is not known for the transport model; tensors without data, or
+            folding, are asked for, but computation is not on a GPU; ranks differ in too many ways.
         UnitError: a quantity that cannot be read.
         ValueError: there is no such transport model.
         OSError, ModuleNotFoundError, SyntaxError: the script cannot be read, or is no Python.
@@ -164,65 +170,75 @@ def run(
     checked = Faults.of(conditions, topology)
     model = compute if isinstance(compute, ComputeModel) else _charges(compute)
 
-    devices = _devices(model, topology.num_ranks, fake)
-    ranks_run = range(topology.num_ranks)
-    task = Task.of(fn_or_script, argv, ranks_run, devices)
-    isolation = Isolation(topology, streams, ranks_run)
+    folding = _folding(fake if fold is None else fold, topology, model, conditions)
 
-    cluster = Cluster(
-        topology,
-        contexts=[*isolation.contexts, *task.contexts],
-        trace=trace,
-        conditions=checked.conditions,
-    )
-    world = cluster.shared[VirtualWorld] = VirtualWorld(
-        algorithm,
-        trace=trace,
-        delay_ps=checked.delay_ps,
-        is_calm=checked.are_calm,
-        transport_model=transport,
-        rank_overhead=rank_overhead,
-    )
-    world.group_calls = GroupCalls(
-        cluster.scenario,
-        cluster.network,
-        world.meeting_points,
-        rank_overhead,
-        transport,
-        checked.delay_ps,
-        checked.are_calm,
-    )
-    world.group_calls.siblings = world.partitions
-    iterations = cluster.shared[Iterations] = Iterations(topology.num_ranks)
-    if watch is not None:
-        iterations.on_end(_watched_by(watch))
-    memories = cluster.shared[Memories] = Memories(memory_limit)
-    if isinstance(model, Roofline):
-        iterations.on_end(model.end_iteration)
-    checked.prepare(cluster, iterations)
-    Diagnosis(cluster).attach()
-    is_gpu = gpu_of(model) is not None
+    def carry_out(attempt: Attempt) -> VirtualRun:
+        devices = _devices(model, topology.num_ranks, fake)
+        threads = tuple(attempt.classes.threads(topology.num_ranks))
+        task = Task.of(fn_or_script, argv, threads, devices)
+        isolation = Isolation(topology, attempt.streams, threads)
 
-    with (
-        isolation.entered(),
-        iterations.counted(),
-        task.around,
-        devices.there(),
-        streams_of_torch(is_gpu),
-        lists_of_tensors(is_gpu),
-        regions_of_torch(is_gpu),
-        SamplerChecks().watching(),
-        memories.followed(is_gpu),
-    ):
-        try:
-            results = cluster.run(lambda rank: _run_rank(task, rank, devices))
-        except RankError as error:
-            if is_out_of_memory(error):
-                error.report = _report(cluster, algorithm, model, conditions, has_ended=True)
-            raise
+        cluster = Cluster(
+            topology,
+            contexts=[*isolation.contexts, *task.contexts],
+            trace=trace,
+            conditions=checked.conditions,
+            threads=threads,
+        )
+        world = cluster.shared[VirtualWorld] = VirtualWorld(
+            algorithm,
+            trace=trace,
+            delay_ps=checked.delay_ps,
+            is_calm=checked.are_calm,
+            transport_model=transport,
+            rank_overhead=rank_overhead,
+            classes=attempt.classes,
+        )
+        world.group_calls = GroupCalls(
+            cluster.scenario,
+            cluster.network,
+            world.meeting_points,
+            rank_overhead,
+            transport,
+            checked.delay_ps,
+            checked.are_calm,
+        )
+        world.group_calls.siblings = world.partitions
+        world.classes.on_merge.append(Exchanges.of(cluster).representatives_changed)
+        iterations = cluster.shared[Iterations] = Iterations(topology.num_ranks)
+        if watch is not None:
+            iterations.on_end(_watched_by(watch))
+        memories = cluster.shared[Memories] = Memories(memory_limit)
+        if isinstance(model, Roofline):
+            iterations.on_end(model.end_iteration)
+        checked.prepare(cluster, iterations)
+        Diagnosis(cluster).attach()
+        attempt.watch(cluster, iterations)
+        is_gpu = gpu_of(model) is not None
 
-    report = _report(cluster, algorithm, model, conditions)
-    return VirtualRun(results, cluster.times_ps, cluster, report)
+        with (
+            isolation.entered(),
+            iterations.counted(),
+            task.around,
+            devices.there(),
+            streams_of_torch(is_gpu),
+            lists_of_tensors(is_gpu),
+            regions_of_torch(is_gpu),
+            SamplerChecks().watching(),
+            memories.followed(is_gpu),
+        ):
+            try:
+                results = cluster.run(lambda rank: _run_rank(task, rank, devices, attempt))
+            except RankError as error:
+                if is_out_of_memory(error):
+                    error.report = _report(cluster, algorithm, model, conditions, has_ended=True)
+                raise
+
+        report = _report(cluster, algorithm, model, conditions)
+        results = [results[attempt.classes.representative(rank)] for rank in range(topology.num_ranks)]
+        return VirtualRun(results, cluster.times_ps, cluster, report)
+
+    return in_attempts(carry_out, folding, streams, trace)
 
 
 def run_virtual(fn_or_script: FunctionOrScript, topology: Topology, **options: Any) -> VirtualRun:
@@ -285,13 +301,29 @@ def _watched_by(watch: Callable[[int, int], None]) -> Callable[[RankThread, int]
     return listener
 
 
-def _run_rank(task: Task, rank: int, devices: Devices | VirtualCuda) -> Any:
+def _folding(
+    fold: bool, topology: Topology, model: ComputeModel, conditions: Sequence[VirtualCondition]
+) -> Folding | None:
+    """Return how ranks are folded, but for those that conditions name; None: not at all."""
+    if not fold:
+        return None
+    if gpu_of(model) is None:
+        raise NotSupportedError(
+            "fold: ranks can be folded where they compute on a GPU, such as h100, whose times are apart from "
+            f"data; got {model.name}"
+        )
+    named = (getattr(one, "rank", None) for one in conditions)
+    alone = {rank for rank in named if isinstance(rank, int)}
+    return Folding(topology.num_ranks, alone, topology.ranks_per_node)
+
+
+def _run_rank(task: Task, rank: int, devices: Devices | VirtualCuda, attempt: Attempt) -> Any:
     torch.set_num_threads(1)  # a matter of the thread; torchrun does it by OMP_NUM_THREADS
     rank_thread = Cluster.current()
     assert rank_thread is not None
 
     try:
-        with devices.on_rank(rank_thread):
+        with devices.on_rank(rank_thread), attempt.on_rank():
             return task.run(rank)
     finally:
         _c10d_core._unregister_all_process_groups()  # this thread's

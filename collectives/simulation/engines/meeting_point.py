@@ -95,7 +95,8 @@ class MeetingPoint:
         ]
         absent = set(range(len(self.hosts))) - self.waiting.keys()
         reports = {rank: self.reports.get(rank) for rank in absent}
-        reports |= {rank: replace(self.reports[rank], call=call) for rank, call in self.waiting.items()}
+        for rank, call in self.waiting.items():
+            reports[rank] = replace(self.reports.get(rank, Report(call, "posted")), call=call)
         known = {self.hosts[rank]: report and report.at(self.hosts) for rank, report in reports.items()}
         fates = {self.hosts[rank]: "" if fate is None else fate(self.hosts[rank]) for rank in absent}
         group = f"{self.group}: " if self.group else ""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from collectives.execution.blame import spell_ranks
 from collectives.virtual.folding.partitions import Hosts, Partitions
+from sim.cluster import RankThread
 
 
 class MembersDiffer(BaseException):
@@ -23,11 +24,16 @@ class MembersDiffer(BaseException):
 
     Args:
         why: in words.
-        key: what tells ranks apart that cannot be in one class.
+        key: what tells ranks apart that cannot be in one class; None: it is only known of *ranks* that the
+            first and the last do not do the same.
+        ranks: of the class.
     """
 
-    def __init__(self, why: str, key: Callable[[int], Hashable]) -> None:
+    def __init__(
+        self, why: str, key: Callable[[int], Hashable] | None = None, ranks: Sequence[int] = ()
+    ) -> None:
         super().__init__(why)
+        self.ranks = tuple(ranks)
         self.key = key
 
 
@@ -67,16 +73,25 @@ class Classes:
 
     Args:
         folded: the classes.
+        ranks_per_node: of the topology.
 
     Attributes:
         folded: the classes.
         partitions: which process groups were made together.
+        before_call: called with a rank thread and the elements of the call that it is about to make.
+        on_merge: called when a probe's thread has ended and another one speaks for its rank.
+        divisions: sizes that were divided into parts that are not all equal, and how many parts.
     """
 
-    def __init__(self, folded: Sequence[RankClass] = ()) -> None:
+    def __init__(self, folded: Sequence[RankClass] = (), ranks_per_node: int = 1) -> None:
         self.folded = tuple(folded)
+        self._ranks_per_node = ranks_per_node
+        self._placements: dict[Hosts, tuple[int, ...]] = {}
         self.partitions = Partitions()
         self._of = {rank: own for own in self.folded for rank in own.ranks}
+        self.before_call: list[Callable[[RankThread, int], None]] = []
+        self.on_merge: list[Callable[[], None]] = []
+        self.divisions: dict[tuple[int, int], None] = {}
         self._checked: set[Hashable] = set()
 
     def of(self, rank: int) -> RankClass | None:
@@ -84,7 +99,7 @@ class Classes:
         return self._of.get(rank)
 
     def threads(self, num_ranks: int) -> Iterator[int]:
-        """Yield the ranks that have a thread at the start, in order."""
+        """Yield the ranks that have a thread now, in order."""
         for rank in range(num_ranks):
             own = self._of.get(rank)
             if own is None or rank in (own.first, own.probe):
@@ -100,13 +115,38 @@ class Classes:
         own = self._of.get(rank)
         return (rank,) if own is None else own.members(rank)
 
+    def merge(self, own: RankClass) -> None:
+        """Let the first of a class speak for its probe, too."""
+        own.merge()
+        for listener in self.on_merge:
+            listener()
+
+    def words(self) -> tuple[str, ...]:
+        """Return in words which ranks are folded."""
+        return tuple(map(str, self.folded))
+
+    def note_division(self, size: int, parts: int) -> None:
+        """Note that something is divided over the members of a group, so that they may have unequal parts."""
+        if size % parts:
+            self.divisions[size, parts] = None
+
+    def part_of(self, rank: int) -> tuple[int, ...]:
+        """Return the parts that *rank* has of all that was divided unequally, to tell ranks apart."""
+        return tuple(
+            _length(size, parts, number)
+            for size, parts in self.divisions
+            for number in self.partitions.numbers(rank, parts)
+        )
+
     def check_group(self, hosts: Hosts, ordinal: int, rank: int) -> None:
         """Check that every rank that does as *rank* is in a group made together with that of *hosts*.
 
+        These groups must lie alike on nodes, too, as algorithms are chosen by that.
+
         Raises:
-            MembersDiffer: one is in none.
+            MembersDiffer: one is in none, or in one that lies otherwise.
         """
-        self._check(hosts, ordinal, rank, "calls", self._is_in)
+        self._check(hosts, ordinal, rank, "calls", self._placement)
 
     def check_message(self, hosts: Hosts, ordinal: int, rank: int) -> None:
         """Check that every rank that does as *rank* has the same number within its group of messages.
@@ -134,9 +174,23 @@ class Classes:
             )
         self._checked.add((own.first, hosts, ordinal, what))
 
-    def _is_in(self, hosts: Hosts, ordinal: int, rank: int) -> bool:
-        return self.partitions.sibling(hosts, ordinal, rank) is not None
+    def _placement(self, hosts: Hosts, ordinal: int, rank: int) -> tuple[int, ...] | None:
+        """Return on which node each member of the group of *rank* lies, nodes counted from its first."""
+        own = self.partitions.sibling(hosts, ordinal, rank)
+        if own is None:
+            return None
+        if own not in self._placements:
+            nodes: dict[int, int] = {}
+            places = (nodes.setdefault(host // self._ranks_per_node, len(nodes)) for host in own)
+            self._placements[own] = tuple(places)
+        return self._placements[own]
 
     def _number(self, hosts: Hosts, ordinal: int, rank: int) -> int | None:
         own = self.partitions.sibling(hosts, ordinal, rank)
         return None if own is None else own.index(rank)
+
+
+def _length(size: int, parts: int, number: int) -> int:
+    """Return how long part *number* is; all are as long as the first, up to where *size* ends."""
+    length = -(-size // parts)
+    return min(max(size - number * length, 0), length)

@@ -57,6 +57,21 @@ class Partitions:
         """Return the groups that were made together with that of *hosts*, and itself, in that order."""
         return tuple(dict.fromkeys(self._of[hosts, ordinal].values()))
 
+    def numbers(self, rank: int, size: int) -> tuple[int, ...]:
+        """Return the number of *rank* within its group in each partition into groups of *size*."""
+        return tuple(
+            partition[rank].index(rank)
+            for (own_size, _), alike in self._alike.items()
+            if own_size == size
+            for partition in alike
+            if rank in partition
+        )
+
+    def family(self, hosts: Hosts, ordinal: int) -> tuple[int, int, int]:
+        """Return a name that siblings share, and that no other groups have."""
+        own, alike = self._of[hosts, ordinal], self._alike[len(hosts), ordinal]
+        return len(hosts), ordinal, next(number for number, one in enumerate(alike) if one is own)
+
     def _placed(self, hosts: Hosts, ordinal: int) -> dict[int, Hosts]:
         """Put a new group into a partition; return that, as the group of each of its ranks."""
         alike = self._alike.setdefault((len(hosts), ordinal), [])

@@ -249,8 +249,8 @@ class CallHandle:
     ) -> None:
         self.facts = facts
         self._calls = calls
-        self._hosts = hosts
-        self._ordinal = ordinal
+        self.hosts = hosts
+        self.ordinal = ordinal
         self._rank = rank
 
     def begin(self, ranks: Sequence[int], through: Through) -> None:
@@ -264,7 +264,7 @@ class CallHandle:
             MembersDiffer: they do not do the same: one is in no group that was made together with the
                 caller's, or passes another message in its group.
         """
-        self._calls.begin(self._hosts, self._ordinal, self.facts, ranks, through)
+        self._calls.begin(self.hosts, self.ordinal, self.facts, ranks, through)
 
     def __str__(self) -> str:
         return str(self.facts.call)

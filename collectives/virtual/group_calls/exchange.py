@@ -11,7 +11,7 @@ the device ``meta`` have no values: whatever depends on one is not known either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import simpy
@@ -68,6 +68,7 @@ class _Members:
 class _Meeting:
     """One call of a family of groups: what has been brought in by rank, and the groups that wait."""
 
+    group: tuple[Hosts, Ordinal]
     call: Call
     selector: Selector
     contributions: dict[int, Contribution] = field(default_factory=dict)
@@ -117,7 +118,7 @@ class Exchanges:
         key = self._family(hosts, ordinal), call.fingerprint()
         meeting = self._meetings.get(key)
         if meeting is None:
-            meeting = self._meetings[key] = _Meeting(call, selector)
+            meeting = self._meetings[key] = _Meeting((hosts, ordinal), call, selector)
         meeting.contributions[hosts[rank]] = contribution
         meeting.waiting[hosts] = None
         self._complete(key, meeting)
@@ -167,8 +168,20 @@ class Exchanges:
         for hosts in [hosts for hosts in meeting.waiting if self._awaited(hosts, meeting.call) <= come]:
             del meeting.waiting[hosts]
             _put_in_place(self._members_of(hosts), meeting)
-        if not meeting.waiting:
+        if not meeting.waiting and all(rank in come for rank in self._speakers(meeting)):
             del self._meetings[key]
+
+    def _speakers(self, meeting: _Meeting) -> Iterator[int]:
+        """Yield the ranks with threads that take part in sibling groups, where ranks are folded.
+
+        What others have brought in is kept for them, as it may stand for members of their groups.
+        """
+        if not self.classes.folded:
+            return
+        lane, (hosts, ordinal) = meeting.call.lane, meeting.group
+        for group in self.classes.partitions.partition(hosts, ordinal[0]):
+            taking_part = group if lane is None else (group[lane[0]], group[lane[1]])
+            yield from (rank for rank in taking_part if self.classes.representative(rank) == rank)
 
 
 def wait_for(contribution: Contribution, rank_thread: RankThread, describe: Callable[[], str]) -> None:

@@ -16,6 +16,7 @@ event, the host only under blocking wait and after a barrier).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -53,6 +54,7 @@ class Group:
         name: of the group, in words, the same for groups that were made together.
         host_waits: to wait for a call makes the host wait.
         device_type: of the tensors.
+        before_call: called before every call with its number of elements.
     """
 
     hosts: tuple[int, ...]
@@ -61,6 +63,7 @@ class Group:
     name: str
     host_waits: bool = False
     device_type: str = "cpu"
+    before_call: Callable[[int], None] = lambda count: None
 
 
 @calls_hidden_from_modes
@@ -94,6 +97,7 @@ class StreamLauncher:
     def launch(self, request: Request) -> Work:
         """Issue *request* on the communication stream of its lane."""
         self._gpu.rank_thread.check_thread()
+        self.group.before_call(request.count)
         group, algorithm = self.group, algorithm_of(request, self.selector)
         if request.lane is not None:
             host = group.hosts[self.rank]

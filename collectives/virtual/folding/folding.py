@@ -1,0 +1,145 @@
+"""Folding of a run: which ranks are taken to do the same, in one attempt after another.
+
+All ranks start as one class, but for those that a condition names, such as a straggler: each of these is by
+itself.  An attempt that finds members to differ (`collectives.virtual.folding.verification`) ends, and the
+next one begins with their class split: by what tells them apart, where that is known, such as their number
+in groups in which messages are sent, or by unequal parts of what is divided over them.  Else the first rank
+is taken out, as that of many scripts logs; if that does not help, the last; then the class is halved.  A
+rank that was taken out and turns out to do as a class does joins that again.  A class of a run of at most 64
+ranks that is to be halved is given up instead.
+
+Programs are taken to be deterministic: a rank does in every attempt what it did in the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+
+from collectives.errors import NotSupportedError
+from collectives.virtual.folding.classes import Classes, MembersDiffer, RankClass
+from collectives.virtual.folding.signature import Signature
+
+MAX_ATTEMPTS = 40
+"""How often a run begins anew before it is refused."""
+_FEW_RANKS = 64
+"""So many ranks are rather unfolded than halved time and again."""
+
+
+class Folding:
+    """Classes of the ranks of one run, over its attempts.
+
+    Args:
+        num_ranks: of the run.
+        alone: ranks that are by themselves.
+        ranks_per_node: of the topology.
+
+    Attributes:
+        known: signatures of ranks from the attempts so far.
+        reasons: why the run began anew, each time.
+    """
+
+    def __init__(self, num_ranks: int, alone: Collection[int] = (), ranks_per_node: int = 1) -> None:
+        self._num_ranks = num_ranks
+        self._ranks_per_node = ranks_per_node
+        self._classes = [tuple(rank for rank in range(num_ranks) if rank not in alone)]
+        self._splits: dict[tuple[int, ...], int] = {}
+        self._keys: list[Callable[[int], Hashable]] = []
+        self.known: dict[int, Signature] = {}
+        self.reasons: list[str] = []
+
+    def classes(self) -> Classes:
+        """Return the classes for the next attempt."""
+        while (unequal := next(self._unequal(), None)) is not None:
+            self._replace(unequal, self._parts(unequal))
+        self._join_equal()
+        return Classes(
+            [
+                RankClass(ranks, probe=ranks[-1] not in self.known)
+                for ranks in sorted(self._classes)
+                if len(ranks) > 1
+            ],
+            self._ranks_per_node,
+        )
+
+    def split(self, differ: MembersDiffer, classes: Classes) -> None:
+        """Split the class of which members differ, for the next attempt.
+
+        Args:
+            differ: what the last attempt has found.
+            classes: of that attempt.
+
+        Raises:
+            NotSupportedError: too many attempts have been made.
+        """
+        self.reasons.append(str(differ))
+        if len(self.reasons) >= MAX_ATTEMPTS:
+            raise NotSupportedError(
+                f"folding: after {MAX_ATTEMPTS} attempts ranks still do not do the same ({differ}); "
+                "run without folding (fold=False, --fold off)"
+            )
+        key = differ.key or self._key_of_parts(differ.ranks, classes)
+        if key is None:
+            self._replace(differ.ranks, self._parts(differ.ranks))
+            return
+        self._keys.append(key)
+        for ranks in tuple(self._classes):
+            self._replace(ranks, _by(key, ranks))
+
+    def _key_of_parts(self, ranks: Sequence[int], classes: Classes) -> Callable[[int], Hashable] | None:
+        """Return unequal parts as what tells ranks apart, if the first and the last have such."""
+        if classes.part_of(ranks[0]) == classes.part_of(ranks[-1]):
+            return None
+        return classes.part_of
+
+    def _join_equal(self) -> None:
+        """Take a rank that was taken out back into a class that does as it does after all."""
+        for alone in [ranks for ranks in self._classes if len(ranks) == 1 and ranks[0] in self.known]:
+            rank = alone[0]
+            for ranks in [ranks for ranks in self._classes if len(ranks) > 1]:
+                first = ranks[0]
+                if self.known.get(first) == self.known[rank] and self._keys_of(first) == self._keys_of(rank):
+                    self._classes.remove(alone)
+                    self._classes.remove(ranks)
+                    joined = tuple(sorted((rank, *ranks)))
+                    self._classes.append(joined)
+                    self._splits[joined] = self._splits.get(ranks, 0)
+                    break
+
+    def _keys_of(self, rank: int) -> list[Hashable]:
+        """Return all that is known to tell *rank* from others."""
+        return [key(rank) for key in self._keys]
+
+    def _unequal(self) -> Iterator[tuple[int, ...]]:
+        """Yield classes whose first and last are known to differ."""
+        for ranks in self._classes:
+            if len(ranks) > 1:
+                ends = self.known.get(ranks[0]), self.known.get(ranks[-1])
+                if None not in ends and ends[0] != ends[1]:
+                    yield ranks
+
+    def _parts(self, ranks: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Return the parts of a class of which it is not known who differs."""
+        times = self._splits.get(ranks, 0)
+        if times == 0 or len(ranks) == 2:
+            return [ranks[:1], ranks[1:]]
+        if times == 1:
+            return [ranks[:-1], ranks[-1:]]
+        if self._num_ranks <= _FEW_RANKS:
+            return [(rank,) for rank in ranks]
+        middle = len(ranks) // 2
+        return [ranks[:middle], ranks[middle:]]
+
+    def _replace(self, ranks: tuple[int, ...], parts: Sequence[tuple[int, ...]]) -> None:
+        times = self._splits.get(ranks, 0)
+        if len(parts) > 1:
+            self._classes.remove(ranks)
+            self._classes += parts
+            self._splits.update((part, times + 1) for part in parts)
+
+
+def _by(key: Callable[[int], Hashable], ranks: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return *ranks* by what tells them apart."""
+    parts: dict[Hashable, list[int]] = {}
+    for rank in ranks:
+        parts.setdefault(key(rank), []).append(rank)
+    return [tuple(part) for part in parts.values()]
