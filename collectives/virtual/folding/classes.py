@@ -156,6 +156,18 @@ class Classes:
         """
         self._check(hosts, ordinal, rank, "messages", self._number)
 
+    def check_root(self, hosts: Hosts, ordinal: int, root: int) -> None:
+        """Check that the root of a collective speaks for itself, where its group has no siblings.
+
+        A script that names one rank of all has it do something that others do not.
+
+        Raises:
+            MembersDiffer: another rank speaks for it.
+        """
+        named = hosts[root]
+        if self.representative(named) != named and len(self.partitions.partition(hosts, ordinal)) == 1:
+            raise MembersDiffer(f"rank {named} is the root of a collective", lambda other: other == named)
+
     def _check(
         self,
         hosts: Hosts,

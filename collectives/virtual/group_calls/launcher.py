@@ -102,6 +102,8 @@ class StreamLauncher:
         if request.lane is not None:
             host = group.hosts[self.rank]
             self._exchanges.classes.check_message(group.hosts, group.ordinal[0], host)
+        if request.root is not None:
+            self._exchanges.classes.check_root(group.hosts, group.ordinal[0], request.root)
         call = request.call(str(algorithm))
         self._recent.append(call)
         self._meeting_point.reports[self.rank] = Report(call, "posted", tuple(self._recent))

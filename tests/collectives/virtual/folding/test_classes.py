@@ -48,3 +48,18 @@ def test_ranks_in_no_group_like_that_of_a_call_are_another_class() -> None:
         classes.check_group((0, 3), 0, 0)
 
     assert [caught.value.key(rank) for rank in range(4)] == [(0, 1), None, None, (0, 1)]
+
+
+def test_a_root_that_the_script_names_speaks_for_itself() -> None:
+    classes = Classes([RankClass(range(4))])
+    classes.partitions.announce(0, (0, 1, 2, 3))
+    for hosts in [(0, 1), (2, 3)]:
+        classes.partitions.announce(0, hosts)
+
+    classes.check_root((0, 1, 2, 3), 0, 0)
+    classes.check_root((0, 1), 0, 1)  # of two groups that were made together
+    with pytest.raises(MembersDiffer, match="rank 2 is the root") as caught:
+        classes.check_root((0, 1, 2, 3), 0, 2)
+
+    assert caught.value.key is not None
+    assert [caught.value.key(rank) for rank in range(4)] == [False, False, True, False]
