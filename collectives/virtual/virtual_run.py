@@ -170,7 +170,7 @@ def run(
     checked = Faults.of(conditions, topology)
     model = compute if isinstance(compute, ComputeModel) else _charges(compute)
 
-    folding = _folding(fake if fold is None else fold, topology, model, conditions)
+    folding = _folding(fold, fake, topology, model, conditions)
 
     def carry_out(attempt: Attempt) -> VirtualRun:
         devices = _devices(model, topology.num_ranks, fake)
@@ -302,12 +302,17 @@ def _watched_by(watch: Callable[[int, int], None]) -> Callable[[RankThread, int]
 
 
 def _folding(
-    fold: bool, topology: Topology, model: ComputeModel, conditions: Sequence[VirtualCondition]
+    fold: bool | None,
+    fake: bool,
+    topology: Topology,
+    model: ComputeModel,
+    conditions: Sequence[VirtualCondition],
 ) -> Folding | None:
     """Return how ranks are folded, but for those that conditions name; None: not at all."""
-    if not fold:
+    on_gpu = gpu_of(model) is not None
+    if not (fake and on_gpu if fold is None else fold):
         return None
-    if gpu_of(model) is None:
+    if not on_gpu:
         raise NotSupportedError(
             "fold: ranks can be folded where they compute on a GPU, such as h100, whose times are apart from "
             f"data; got {model.name}"
