@@ -59,12 +59,12 @@ class MemoryReport:
 
     @property
     def text(self) -> str:
-        """The verdict in words: ``does not fit: 97.3 of 80.0 GiB at iteration 1, forward of layers.3``."""
-        used = f"{self.peak_bytes / 2**30:.1f}"
-        of = " GiB" if self.limit_bytes is None else f" of {self.limit_bytes / 2**30:.1f} GiB"
+        """The verdict in words: ``does not fit: 97.30 of 80.00 GiB at iteration 1, forward of layers.3``."""
+        used = f"{self.peak_bytes / 2**30:.2f}"
+        of = " GiB" if self.limit_bytes is None else f" of {self.limit_bytes / 2**30:.2f} GiB"
         lost = self.reserved_bytes - self.peak_bytes
         if not self.fits and self.limit_bytes is not None and self.peak_bytes <= self.limit_bytes:
-            of += f", and {lost / 2**30:.1f} GiB in pieces too small,"
+            of += f", and {lost / 2**30:.2f} GiB in pieces too small,"
         return f"{'' if self.fits else 'does not fit: '}{used}{of} at {self.at}"
 
     def to_json(self) -> dict[str, Any]:

@@ -231,7 +231,7 @@ def test_a_run_that_an_error_ends_says_what_would_have_been_needed() -> None:
     assert not report.fits
     assert report.peak_bytes == 8 * MIB + 2 * 64 * MIB == sum(report.by_category.values())
     assert report.at.startswith("iteration 1, forward of 0")
-    assert report.text.startswith("does not fit: 0.1 of 0.1 GiB at iteration 1, forward of 0")
+    assert report.text.startswith("does not fit: 0.13 of 0.10 GiB at iteration 1, forward of 0")
 
 
 def test_without_a_limit_the_run_goes_on_and_the_whole_peak_is_told() -> None:
