@@ -164,12 +164,17 @@ def run(
     if algorithm == NATIVE:
         native_over(transport, topology.num_ranks)
     rank_overhead = RankOverhead.of(overhead, reduction_bandwidth, arrival_overhead=arrival_overhead)
+    model = compute if isinstance(compute, ComputeModel) else _charges(compute)
+    is_gpu = gpu_of(model) is not None
+    if is_gpu and transport.progress == "calls":
+        raise NotSupportedError(
+            f"transport model {transport.name!r} on a GPU ({model.name}): its collectives go on by "
+            "themselves, on a stream; take transport_model='nccl', or a CPU's model of computation"
+        )
     if protocol is not None:
         topology = with_protocol(topology, protocol)
     conditions = (*conditions, *faults)
     checked = Faults.of(conditions, topology)
-    model = compute if isinstance(compute, ComputeModel) else _charges(compute)
-
     folding = _folding(fold, fake, topology, model, conditions)
 
     def carry_out(attempt: Attempt) -> VirtualRun:
@@ -214,7 +219,6 @@ def run(
         checked.prepare(cluster, iterations)
         Diagnosis(cluster).attach()
         attempt.watch(cluster, iterations)
-        is_gpu = gpu_of(model) is not None
 
         with (
             isolation.entered(),

@@ -12,7 +12,7 @@ import typer
 
 from testbed.errors import UsageError, reporting_errors
 from testbed.options.annotations import TraceFile
-from testbed.options.arguments import parse_algorithm
+from testbed.options.arguments import computes_on_gpu, parse_algorithm
 from testbed.options.conditions import ConditionOptions, FaultOptions
 from testbed.options.gpu import GpuOptions
 from testbed.options.groups import grouped
@@ -175,7 +175,7 @@ def run(
             compute=cluster.compute,
             algorithm=parse_algorithm(cluster.algorithm),
             conditions=held,
-            options={**software.arguments(topology), **gpu.arguments()},
+            options={**software.arguments(topology, computes_on_gpu(cluster.compute)), **gpu.arguments()},
             heard=outputs.output,
             trace=recorded,
             as_json=as_json,

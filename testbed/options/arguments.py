@@ -114,6 +114,13 @@ def parse_compute_model(text: str) -> ComputeModel | None:
     return parse_compute(text, lambda name: load_profile(name).compute_charges())
 
 
+def computes_on_gpu(text: str) -> bool:
+    """Return whether the model of computation that *text* names is a GPU, with streams of its own."""
+    from collectives.virtual.streams.gpus import gpu_of
+
+    return gpu_of(parse_compute_model(text)) is not None
+
+
 def parse_algorithm(text: str) -> Choice:
     """Return what *text* chooses: an algorithm of all-reduce, or ``all_reduce=ring,all_gather=bruck``."""
     from collectives.catalogue.selectors import DEFAULTS

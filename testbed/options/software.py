@@ -99,7 +99,8 @@ class SoftwareOptions:
         TransportModelName | None,
         typer.Option(
             help="How steps of collectives are completed, and when they go on; by default as over what "
-            "would really run: nccl where the network names its hardware, else gloo."
+            "would really run: nccl where the network names its hardware or ranks compute on a GPU, else "
+            "gloo."
         ),
     ] = None
 
@@ -108,17 +109,24 @@ class SoftwareOptions:
         """Whether one of them was."""
         return any(vars(self).values())
 
-    def arguments(self, topology: Topology) -> dict[str, Any]:
-        """Return them as arguments of `collectives.virtual.run` on *topology*."""
+    def arguments(self, topology: Topology, on_gpu: bool = False) -> dict[str, Any]:
+        """Return them as arguments of `collectives.virtual.run` on *topology*.
+
+        Args:
+            topology: the network.
+            on_gpu: whether ranks compute on a GPU, whose collectives are those of NCCL unless another
+                transport is chosen.
+        """
         from collectives.simulation import default_transport_model
 
         chosen = self.transport_model
+        default = "nccl" if on_gpu else default_transport_model(topology)
         return {
             "overhead": self.overhead or 0,
             "arrival_overhead": self.arrival_overhead or 0,
             "reduction_bandwidth": self.reduction_bandwidth,
             "protocol": None if self.protocol is None else self.protocol.value,
-            "transport_model": default_transport_model(topology) if chosen is None else chosen.value,
+            "transport_model": default if chosen is None else chosen.value,
         }
 
 

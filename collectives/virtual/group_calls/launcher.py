@@ -115,8 +115,12 @@ class StreamLauncher:
             group.hosts, group.ordinal, self.rank, request, call, self.selector
         )
         lane, on_host = (group.hosts, group.ordinal, call.lane), self._is_hosts()
-        label = f"{call.collective} {format_size(request.nbytes)}"
-        end = self._gpu.call(lane, timed, call.collective, group.name, label=label, after_stream=not on_host)
+        label, track = f"{call.collective} {format_size(request.nbytes)}", ""
+        if call.lane is not None:
+            label, track = str(call), "messages {} > {}".format(*call.lane)
+        end = self._gpu.call(
+            lane, timed, call.collective, group.name, label=label, track=track, after_stream=not on_host
+        )
         return StreamWork(self, self._gpu, call, end, contribution, waits_for_data, on_host)
 
     def poll(self) -> None:

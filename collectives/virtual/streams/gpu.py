@@ -171,6 +171,7 @@ class Gpu:
         group: str,
         *,
         label: str = "",
+        track: str = "",
         after_stream: bool = True,
     ) -> DeviceEvent:
         """Issue a collective or message on the communication stream of *lane*.
@@ -181,6 +182,7 @@ class Gpu:
             name: of the collective.
             group: in words.
             label: under which the trace shows it; by default its name.
+            track: on which; by default that of the group's communication.
             after_stream: it begins after what has been issued on the current stream; or else as soon as the
                 host has issued it and its lane is free, as what is of the host's memory does.
 
@@ -189,7 +191,7 @@ class Gpu:
         """
         if lane not in self._lanes:
             self._lanes[lane] = self._num_streams
-            self._tracks[self._num_streams] = f"communication {group}".rstrip()
+            self._tracks[self._num_streams] = track or f"communication {group}".rstrip()
             self._num_streams += 1
         stream = DeviceStream(self, self._lanes[lane])
         if after_stream:

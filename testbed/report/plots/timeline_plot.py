@@ -27,6 +27,7 @@ MOST_RANKS = 8
 
 _PASSES = {"forward": COLOURS[5], "backward": COLOURS[0], "optimizer": COLOURS[2]}
 _OTHER, _WAITING, _COMMUNICATION = "#B5B5B5", "#C9C9C9", COLOURS[1]
+_UNDER_WAY = "communication", "messages"  # tracks; others show the host, and other streams of a GPU
 _PS = 10**12
 _TOP, _THICK, _THIN = 0.08, 0.5, 0.22
 
@@ -75,9 +76,9 @@ class Timeline:
                 start = met.get((span.track, span.name), span.start_ps)
                 piece = max(start, own_start) - zero, min(span.end_ps, own_end) - zero
                 if span.track == "compute":
-                    passes[span.name].append(piece)
+                    passes[span.args.get("pass", span.name)].append(piece)
                     busy.append(piece)
-                elif piece[0] < piece[1]:
+                elif span.track.startswith(_UNDER_WAY) and piece[0] < piece[1]:
                     under_way.append(piece)
             computed.append(dict(passes))
             communicated.append(merged(under_way))

@@ -1,6 +1,8 @@
 """The roofline of a device over every operation: what is charged, by how much, and what is not."""
 
 from contextlib import nullcontext
+from dataclasses import replace
+from itertools import groupby
 
 import pytest
 import torch
@@ -22,6 +24,7 @@ from collectives.virtual.computation import Roofline
 from sim import Device
 from sim.cluster import Cluster
 from sim.errors import RankError
+from sim.files.device_file import load_device
 from sim.scenario.conditions import Straggler
 from sim.topology import Topology
 from sim.trace import Trace
@@ -270,11 +273,23 @@ def test_a_slow_rank_computes_slowly():
 
 def test_the_trace_shows_the_passes_and_they_are_all_of_the_computation():
     trace = Trace()
-    outcome = run(train("plain", steps=1), network=switch(1), compute=Roofline("a100"), trace=trace)
+    device = replace(load_device("a100"), kind="cpu")
+    outcome = run(train("plain", steps=1), network=switch(1), compute=Roofline(device), trace=trace)
 
     spans = [span for span in trace.spans if span.track == "compute"]
     assert [span.name for span in spans][-3:] == ["forward", "backward", "optimizer"]
     assert sum(span.end_ps - span.start_ps for span in spans) == outcome.results[0]
+
+
+def test_the_trace_of_a_gpu_shows_kernels_and_the_pass_of_each():
+    trace = Trace()
+    report = run(train("plain", steps=1), network=switch(1), compute=Roofline("a100"), trace=trace).report
+
+    spans = [span for span in trace.spans if span.track == "compute"]
+    passes = [name for name, _ in groupby(span.args["pass"] for span in spans)]
+    assert passes[-3:] == ["forward", "backward", "optimizer"]
+    computed = sum(span.end_ps - span.start_ps for span in spans)
+    assert computed / SECOND == report.ranks[0].compute_seconds
 
 
 def test_a_type_that_the_device_cannot_compute_in_is_refused_by_name():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from collectives.errors import NotSupportedError
 from collectives.virtual import compute, run
 from collectives.virtual.computation import Roofline
 from sim.errors import RankError
+from sim.files.device_file import load_device
 from sim.topology.description import load_network
 
 TRAINING = """
@@ -142,7 +144,7 @@ def test_a_script_for_cuda_and_nccl_runs_on_the_cpu_and_leaves_nothing(
     monkeypatch.setenv("CHECKPOINT", str(tmp_path / "model.pt"))
     before = state_of_torch()
 
-    outcome = run(path, 2, "dgx-h100", compute=Roofline("h100"))
+    outcome = run(path, 2, "dgx-h100", compute=Roofline(replace(load_device("h100"), kind="cpu")))
 
     assert state_of_torch() == before
     for left in outcome.results:
