@@ -229,6 +229,7 @@ def train(kind, steps=2):
     return work
 
 
+@pytest.mark.filterwarnings("ignore:Using `torch.compile")
 @pytest.mark.parametrize("kind", ["plain", "ddp", "fsdp2", "compile"])
 def test_runs_repeat_and_the_arithmetic_is_that_of_the_model_however_it_is_trained(kind):
     models = Roofline("h100"), Roofline("h100")

@@ -46,5 +46,5 @@ def test_a_timeline_is_drawn_of_a_script(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, ["run", *options, str(tmp_path / "a.xyz"), PIPELINE])
 
     assert drawn.exit_code == 0
-    assert "waiting for communication" in (tmp_path / "a.svg").read_text()
+    assert "<!-- waiting -->" in (tmp_path / "a.svg").read_text()
     assert refused.exit_code == 2
