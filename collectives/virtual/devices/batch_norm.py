@@ -26,13 +26,7 @@ from sim.cluster import Cluster
 
 def replacements() -> Iterator[Replacement]:
     """Yield what lets the layer work on rank threads, and is torch's own elsewhere."""
-    for name, function in (
-        ("batch_norm_stats", _stats),
-        ("batch_norm_gather_stats_with_counts", _gather_stats),
-        ("batch_norm_elemt", _normalise),
-        ("batch_norm_backward_reduce", _backward_reduce),
-        ("batch_norm_backward_elemt", _backward),
-    ):
+    for name, function in FORMULAS.items():
         yield torch, name, _on_ranks(getattr(torch, name), function)
     yield SyncBatchNorm, "forward", _on_ranks(SyncBatchNorm.forward, _forward)
     check = DistributedDataParallel._passing_sync_batchnorm_handle
@@ -151,3 +145,13 @@ def _backward(
     result = grad - _of_channels(sum_dy / total, tensor) - (tensor - _of_channels(mean, tensor)) * slope
     result = result * _of_channels(invstd if weight is None else invstd * weight, tensor)
     return result.to(tensor.dtype)
+
+
+FORMULAS: dict[str, Callable[..., Any]] = {
+    "batch_norm_stats": _stats,
+    "batch_norm_gather_stats_with_counts": _gather_stats,
+    "batch_norm_elemt": _normalise,
+    "batch_norm_backward_reduce": _backward_reduce,
+    "batch_norm_backward_elemt": _backward,
+}
+"""Operations that torch has for GPUs only, by name."""

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.gpu import recurrent_cells
+from collectives.virtual.gpu.stock import cuda_only
 
 _aten = torch.ops.aten
 _ROWS = 32
@@ -85,6 +86,7 @@ def _by_position(logarithms: Tensor) -> Tensor:
 
 
 _OWN: Mapping[Any, Callable[..., Any]] = {
+    **cuda_only.KERNELS,
     _aten._scaled_dot_product_flash_attention.default: _flash,
     _aten._scaled_dot_product_flash_attention_backward.default: _flash_backward,
     _aten._scaled_dot_product_efficient_attention.default: _efficient,

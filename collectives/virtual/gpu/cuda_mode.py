@@ -120,7 +120,7 @@ class CudaMode(TorchDispatchMode):
             elif kind.__torch_dispatch__ is not _PLAIN:
                 return NotImplemented  # a subclass first says of what operations on plain tensors it consists
 
-        kwargs = kwargs or _NO_OPTIONS
+        kwargs = self._with_index(kwargs) if kwargs else _NO_OPTIONS
         known = knowledge_of(func)
         if known.communicates:
             return self._communicate(func, args, kwargs)
@@ -158,6 +158,14 @@ class CudaMode(TorchDispatchMode):
                 return func.redispatch(keys, *args, **kwargs)
         finally:
             self._is_functional = before
+
+    @staticmethod
+    def _with_index(kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return options with the current device where they say cuda alone, which is kept for all ranks."""
+        device = kwargs.get("device")
+        if device is None or device.type != "cuda" or device.index is not None:
+            return kwargs
+        return {**kwargs, "device": torch.device("cuda", torch.cuda.current_device())}
 
     # ---------------------------------------------------------------- on the host
 

@@ -29,6 +29,7 @@ from collectives.virtual.gpu.native import self_test
 from collectives.virtual.gpu.native.cuda_build import cuda_is_there
 from collectives.virtual.gpu.passes import passes_followed
 from collectives.virtual.gpu.replacements import replacements
+from collectives.virtual.gpu.stock import cuda_only, table
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import current_gpu
@@ -69,8 +70,13 @@ class VirtualCuda:
     def there(self) -> Iterator[None]:
         """Let C++ and Python find CUDA devices on threads of ranks that have them, while the body runs."""
         attention.register()
+        cuda_only.register()
         gc.freeze()  # looking through all modules for garbage takes as long as a thousand operations
-        with cuda_is_there(_current_index, _num_devices), passes_followed(), replaced(replacements()):
+        with (
+            cuda_is_there(_current_index, _num_devices),
+            passes_followed(),
+            replaced([*replacements(), *table.replacements()]),
+        ):
             try:
                 yield
             finally:

@@ -1,0 +1,37 @@
+"""Operations that torch has for CUDA alone, by their formulas, from which shapes follow, and values.
+
+Torch has cuDNN's LSTM and GRU where it is built with it.  A build without takes a fused kernel for each
+step, as torch does on a device for sequences that cuDNN does not take; so more launches are counted than
+there would be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from collectives.virtual.devices.batch_norm import FORMULAS
+from collectives.virtual.gpu import recurrent_cells
+
+_libraries: list[torch.library.Library] = []
+
+
+def register() -> None:
+    """Let shapes of these operations be known from now on; a registration stays."""
+    if _libraries or torch.version.cuda is not None:
+        return
+    library = torch.library.Library("aten", "IMPL")
+    for operation, formula in KERNELS.items():
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(operation.name(), "Meta"):
+            library.impl(operation, formula, "Meta")
+    _libraries.append(library)
+
+
+KERNELS: Mapping[Any, Callable[..., Any]] = {
+    **{getattr(torch.ops.aten, name).default: formula for name, formula in FORMULAS.items()},
+    torch.ops.aten._thnn_fused_gru_cell.default: recurrent_cells.gru,
+    torch.ops.aten._thnn_fused_gru_cell_backward.default: recurrent_cells.gru_backward,
+}
+"""Formulas by operation."""

@@ -1,0 +1,59 @@
+"""FSDP1 and FSDP2 on virtual CUDA tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.fsdp._fully_shard import _fsdp_param
+
+from collectives.virtual.gpu.replacements import on_methods
+from collectives.virtual.isolation.patching import Replacement
+
+_DATA: Any = Tensor.data
+_CHUNKED: Any = vars(_fsdp_param)["_chunk_with_empty"]
+
+
+def replacements() -> Iterator[Replacement]:
+    """Yield what stands for torch's own.
+
+    FSDP1 moves parameters by ``parameter.data = parameter.to(device)``, which gives a plain tensor the
+    memory of a virtual one, but not its class.  FSDP2 cuts each parameter into as many views as there are
+    ranks, to take one: with 1,024 ranks most of the time of building a model.
+    """
+    yield Tensor, "data", property(_DATA.__get__, on_methods(_DATA.__set__, _set_data))
+    yield _fsdp_param, "_chunk_with_empty", on_methods(_CHUNKED, _Chunks)
+
+
+def _set_data(tensor: Tensor, data: Tensor) -> None:
+    """Let *tensor* have the data of *data*, and be virtual if that is."""
+    if isinstance(tensor, FakeTensor) or not isinstance(data, FakeTensor):
+        _DATA.__set__(tensor, data)
+        return
+    virtual: Any = (
+        nn.Parameter(data, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else data.detach()
+    )
+    tensor.__class__, virtual.__class__ = virtual.__class__, tensor.__class__
+    tensor.__dict__, virtual.__dict__ = virtual.__dict__, tensor.__dict__
+    torch._C._swap_tensor_impl(tensor, virtual)
+
+
+class _Chunks:
+    """The chunks of a tensor along a dimension, each cut when it is asked for; empty ones at the end.
+
+    They are those of ``torch.chunk``.
+    """
+
+    def __init__(self, tensor: Tensor, num_chunks: int, dim: int) -> None:
+        self._tensor, self._dim = tensor, dim
+        self._size = -(-tensor.size(dim) // num_chunks)
+
+    def __getitem__(self, number: int) -> Tensor:
+        size = self._tensor.size(self._dim)
+        first, last = (min(at * self._size, size) for at in (number, number + 1))
+        if first == last:
+            return self._tensor.new_empty(0)
+        return self._tensor.narrow(self._dim, first, last - first)
