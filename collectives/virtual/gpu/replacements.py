@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch._dynamo  # it checks the signatures of what is replaced here, when it is imported
+import torch.distributed.distributed_c10d as c10d
 import torch.optim.optimizer as optimizer
 import torch.utils._foreach_utils as foreach_utils
 from torch import Tensor
@@ -37,6 +38,9 @@ def replacements() -> Iterator[Replacement]:
     yield fake_tensor, "init_gpu_context", lambda device: None  # it would allocate
     yield FakeTensorMode, "avoid_device_init", property(lambda mode: True)  # it asks for the first device
     yield torch.utils, "swap_tensors", _swapping(torch.utils.swap_tensors)
+    for module in (c10d, torch.distributed):
+        yield module, "is_nccl_available", on_cuda_ranks(c10d.is_nccl_available, lambda devices: True)
+        yield module, "init_process_group", on_cuda_ranks(_init_process_group, _init_without_device)
     yield torch, "load", on_cuda_ranks(torch.load, persistence.loading(torch.load))
     yield torch.backends.cudnn, "is_acceptable", on_cuda_ranks(_is_acceptable, lambda *args: False)
     yield _Workers, "__init__", on_cuda_ranks(_Workers.__init__, _start_workers(_Workers.__init__))
@@ -104,6 +108,14 @@ def _generator(devices: CudaDevices, device: Any = "cpu") -> torch.Generator:
 
 
 _Generator = torch.Generator
+
+
+_init_process_group = c10d.init_process_group
+
+
+def _init_without_device(devices: CudaDevices, *args: Any, device_id: Any = None, **options: Any) -> None:
+    """Make the default group; it is not bound to a device, for which torch would want to split it in C++."""
+    _init_process_group(*args, **options)
 
 
 _is_acceptable = torch.backends.cudnn.is_acceptable
