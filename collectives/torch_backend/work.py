@@ -44,12 +44,12 @@ class CollectiveWork(TorchWork):
         self,
         works: Sequence[Waitable],
         result: Sequence[torch.Tensor] = (),
-        finish: Callable[[], None] = lambda: None,
+        finish: Callable[[], None] | None = None,
     ) -> None:
         super().__init__()
         self._works = works
         self._result = list(result)
-        self._finish = finish
+        self._finish = finish or _nothing
         self._finished = False
         self._error: Exception | None = None
         self._future: WorkFuture | None = None
@@ -87,8 +87,10 @@ class CollectiveWork(TorchWork):
                 self._error = error
                 raise
             self._finished = True
-            if self._future is not None:
-                self._future.set_result(self._result)
+            self._finish = _nothing  # no circle may keep tensors that it refers to
+            future, self._future = self._future, None
+            if future is not None:
+                future.set_result(self._result)
         return True
 
     def is_completed(self) -> bool:
@@ -99,16 +101,18 @@ class CollectiveWork(TorchWork):
 
     def get_future(self) -> torch.futures.Future[Any]:
         """Return a future of the list of result tensors."""
-        if self._future is None:
-            self._future = WorkFuture(self)
-            if self._finished:
-                self._future.set_result(self._result)
-            elif torch._C._current_autograd_node() is not None:
-                torch.autograd.Variable._execution_engine.queue_callback(self._future.settle)
-                _unsettled.futures.append(self._future)
-            else:
-                self.wait()
-        return self._future
+        if self._future is not None:
+            return self._future
+        future = self._future = WorkFuture(self)
+        if self._finished:
+            self._future = None
+            future.set_result(self._result)
+        elif torch._C._current_autograd_node() is not None:
+            torch.autograd.Variable._execution_engine.queue_callback(future.settle)
+            _unsettled.futures.append(future)
+        else:
+            self.wait()
+        return future
 
     def result(self) -> list[torch.Tensor]:
         """Return the tensors that hold the result."""
@@ -128,6 +132,10 @@ class CollectiveWork(TorchWork):
 
     def _source_rank(self) -> int:
         return -1
+
+
+def _nothing() -> None:
+    """Do nothing: there is no result to put in place."""
 
 
 class _Unsettled(threading.local):

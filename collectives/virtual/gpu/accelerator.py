@@ -33,6 +33,7 @@ class CudaDevices:
         num_devices: of a node.
         random: the generator of the device.
         memory: of the device on which it computes.
+        is_functional: returns whether a functional collective is being carried out.
     """
 
     def __init__(self, rank_thread: RankThread, gpu: Gpu, has_data: bool) -> None:
@@ -48,6 +49,7 @@ class CudaDevices:
             stream=lambda: gpu.current.number,
         )
         gpu.at_host_wait.append(self.memory.host_waited)
+        self.is_functional: Callable[[], bool] = lambda: False
         self._notices = Notices.of(rank_thread.cluster)
 
     @staticmethod
@@ -122,6 +124,11 @@ class CudaDevices:
     def record_stream(self, tensor: torch.Tensor, stream: DeviceStream) -> None:
         """Note that *stream* uses *tensor*, whose memory is not reused before."""
         self.memory.shared(tensor, stream.number)
+
+    def communicate(self, tensor: torch.Tensor) -> None:
+        """Note that *tensor* is handed to a collective or message; as a buffer unless that is functional."""
+        if not self.is_functional():
+            self.memory.communicated(tensor)
 
     def not_known(self, *args: Any, **options: Any) -> int:
         """Return 0, and say that this is not modelled."""

@@ -75,8 +75,7 @@ class CudaMode(TorchDispatchMode):
     Attributes:
         fake: makes results without data.
         born: called with each new tensor of the device, and the operation that made it.
-        communicated: called with each tensor of the device that is handed to a collective or a message, but
-            not by a functional collective.
+        is_functional: a functional collective is being carried out.
     """
 
     def __init__(self, gpu: Gpu, costs: Costs, totals: Totals, has_data: bool, notices: Notices) -> None:
@@ -89,10 +88,9 @@ class CudaMode(TorchDispatchMode):
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.shapes = Shapes(self.fake)
         self.born: list[Callable[[Tensor, Any], None]] = []
-        self.communicated: list[Callable[[Tensor], None]] = []
+        self.is_functional = False
         self._notices = notices
         self._is_charged = True
-        self._is_functional = False
 
     @contextlib.contextmanager
     def uncharged(self) -> Iterator[None]:
@@ -146,18 +144,13 @@ class CudaMode(TorchDispatchMode):
             if not tensors:
                 return func(*args, **kwargs)
             tensor = tensors[0]
-        is_functional = self._is_functional or func.namespace != "c10d"
-        for listener in () if is_functional else self.communicated:
-            for own in tensors:
-                listener(own)
-
         keys = (torch._C._dispatch_keys(tensor) - _PYTHON) & torch._C._after_ADInplaceOrView_keyset
-        before, self._is_functional = self._is_functional, is_functional
+        before, self.is_functional = self.is_functional, "functional" in func.namespace
         try:
             with self:
                 return func.redispatch(keys, *args, **kwargs)
         finally:
-            self._is_functional = before
+            self.is_functional = before
 
     @staticmethod
     def _with_index(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:

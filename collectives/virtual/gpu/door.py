@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.values import forget, is_small, is_virtual, set_value, value_of
 
 
@@ -19,11 +20,13 @@ class ValueDoor:
 
     def given(self, tensor: Tensor) -> Tensor:
         """Return the value of *tensor*; a tensor without memory, where it is not known."""
+        _note(tensor)
         value = value_of(tensor)
         return _on(tensor, "meta") if value is None else value
 
     def wanted(self, tensor: Tensor) -> Tensor:
         """Return where the value of *tensor* is to be put; a tensor without memory, where it is data."""
+        _note(tensor)
         value = value_of(tensor)
         if value is not None:
             return value
@@ -43,6 +46,12 @@ class ValueDoor:
         if not isinstance(like, FakeTensor):
             return plain
         return FakeTensor(like.fake_mode, _on(plain, "meta"), like.device)
+
+
+def _note(tensor: Tensor) -> None:
+    devices = CudaDevices.here()
+    if devices is not None:
+        devices.communicate(tensor)
 
 
 def _on(tensor: Tensor, device: str) -> Tensor:

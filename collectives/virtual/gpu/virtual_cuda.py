@@ -121,7 +121,7 @@ class VirtualCuda:
         totals = self._model.totals.setdefault(rank_thread.rank, Totals())
         mode = CudaMode(gpu, costs, totals, self._has_data, Notices.of(rank_thread.cluster))
         mode.born.append(devices.memory.born)
-        mode.communicated.append(devices.memory.communicated)
+        devices.is_functional = lambda: mode.is_functional
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=...) moves where modes see it
         try:
             with devices.entered(), torch.autograd.set_multithreading_enabled(False), mode:

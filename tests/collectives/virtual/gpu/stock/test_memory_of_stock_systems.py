@@ -1,0 +1,102 @@
+"""Memory of torch's own systems on virtual CUDA devices: cases counted by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from collectives.virtual import Roofline, VirtualReport, run
+from collectives.virtual.memory.report import MemoryReport
+from sim.files.device_file import load_device
+
+MIB = 2**20
+WIDTH, BATCH, LAYERS = 1024, 256, 4
+WEIGHT = WIDTH * WIDTH * 4
+ACTIVATION = BATCH * WIDTH * 4
+GPU = replace(load_device("h100"), kind="gpu")
+CUDA = torch.device("cuda")
+
+with_and_without_data = pytest.mark.parametrize("fake", [True, False])
+
+
+def report_of(fn: Any, ranks: int = 1, **options: Any) -> VirtualReport:
+    return run(fn, ranks, compute=Roofline(options.pop("device", GPU)), **options).report
+
+
+def memory_of(fn: Any, ranks: int = 1, **options: Any) -> MemoryReport:
+    memory = report_of(fn, ranks, **options).memory
+    assert memory is not None
+    return memory
+
+
+def stack(**options: Any) -> nn.Sequential:
+    return nn.Sequential(
+        *[nn.Linear(WIDTH, WIDTH, bias=False, device=CUDA, **options) for _ in range(LAYERS)]
+    )
+
+
+def test_buckets_of_ddp_are_buffers_of_collectives() -> None:
+    def script(rank: int) -> None:
+        dist.init_process_group("nccl")
+        model = DistributedDataParallel(stack(), device_ids=[0], gradient_as_bucket_view=False)
+        for _ in range(2):
+            model(torch.ones(BATCH, WIDTH, device="cuda")).sum().backward()
+            assert torch.cuda.memory_allocated() == 3 * LAYERS * WEIGHT  # no bucket of before lives on
+
+    memory = memory_of(script, 2, fake=True)
+
+    assert memory.by_category["collective_buffers"] == LAYERS * WEIGHT
+    assert memory.by_category["gradients"] == LAYERS * WEIGHT
+
+
+@with_and_without_data
+def test_fsdp_holds_its_shards_and_gathers_one_layer_at_a_time(fake: bool) -> None:
+    ranks = 4
+    held: list[int] = []
+
+    def script(rank: int) -> None:
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(rank)
+        model = stack()
+        for layer in model:
+            fully_shard(layer, reshard_after_forward=True)
+        fully_shard(model)
+        optimizer = torch.optim.AdamW(model.parameters())
+        for _ in range(2):
+            model(torch.ones(BATCH, WIDTH, device="cuda")).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        torch.cuda.synchronize()
+        if rank == 0:
+            held.append(torch.cuda.memory_allocated())
+
+    memory_of(script, ranks, fake=fake)
+
+    [after] = held
+    assert 3 * LAYERS * WEIGHT // ranks <= after < 3 * LAYERS * WEIGHT // ranks + 8192
+
+
+def test_mixed_precision_of_fsdp_gathers_in_sixteen_bits() -> None:
+    def script(rank: int) -> None:
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(rank)
+        model = stack()
+        precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+        for layer in model:
+            fully_shard(layer, mp_policy=precision)
+        fully_shard(model, mp_policy=precision)
+        torch.cuda.reset_peak_memory_stats()
+        with torch.no_grad():
+            model(torch.ones(BATCH, WIDTH, device="cuda"))
+        shards = LAYERS * WEIGHT // 4
+        sixteen = WEIGHT // 2
+        assert torch.cuda.max_memory_allocated() <= shards + 6 * sixteen + 4 * ACTIVATION
+
+    memory_of(script, 4, fake=True)
