@@ -47,6 +47,7 @@ from collectives.virtual.notices import Notices
 from collectives.virtual.report import VirtualReport
 from collectives.virtual.streams.cpu_streams import streams_of_torch
 from collectives.virtual.streams.gpus import Gpus, gpu_of
+from collectives.virtual.streams.script_clock import clock_of_script
 from collectives.virtual.task import FunctionOrScript, Task
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import Cluster, RankThread
@@ -227,6 +228,7 @@ def run(
             devices.there(),
             streams_of_torch(is_gpu),
             lists_of_tensors(is_gpu),
+            clock_of_script(is_gpu),
             regions_of_torch(is_gpu),
             SamplerChecks().watching(),
             memories.followed(is_gpu),
