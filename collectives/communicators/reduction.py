@@ -8,7 +8,9 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 import torch.distributed as dist
+from torch._subclasses.fake_tensor import is_fake
 
+from collectives.communicators.dispatch_modes import hidden_from_modes
 from collectives.errors import NotSupportedError
 
 ReduceOp: TypeAlias = Literal["sum", "avg", "product", "min", "max", "band", "bor", "bxor"]
@@ -70,11 +72,12 @@ def check_reduction(tensor: torch.Tensor, op: str) -> None:
         raise NotSupportedError(f"an average of {tensor.dtype} is not an integer; use op='sum' and divide")
     if tensor.layout != torch.strided:
         raise NotSupportedError(f"layout {tensor.layout} cannot be reduced; use a dense tensor")
-    if not _works(op, tensor.dtype, tensor.device.type):
+    if not _works(op, tensor.dtype, "meta" if is_fake(tensor) else tensor.device.type):
         raise NotSupportedError(f"torch has no {op} of {tensor.dtype} on {tensor.device.type}")
 
 
 @cache
+@hidden_from_modes
 def _works(op: str, dtype: torch.dtype, device_type: str) -> bool:
     one = torch.zeros(1, dtype=dtype, device=device_type)
     try:

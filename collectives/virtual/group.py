@@ -90,10 +90,13 @@ class RankThreads:
 
     def _on_streams(self, gpu: Gpu, selector: Selector, device: torch.device) -> StreamLauncher:
         """Return what issues calls on the streams of this rank's GPU."""
+        names = self.world.group_names.setdefault((self.hosts, self.ordinal), [])
+        if self.key[0] not in names:
+            names.append(self.key[0])  # ranks that make groups in another order do not mean the same one
         number = self.world.count((self.key, self.rank, device.type))
         group = Group(
             self.hosts,
-            (self.ordinal, 2 * number + (device.type != "cpu")),
+            (self.ordinal, number, int(device.type != "cpu"), names.index(self.key[0])),
             self.rank,
             self._name(),
             self._host_waits(),

@@ -40,6 +40,7 @@ class VirtualWorld:
         transport_model: how ranks complete the steps of collectives.
         rank_overhead: what ranks add to the time of the network, where no condition holds.
         progress: what each rank has in flight, where that goes on when the rank calls.
+        group_names: the names by which ranks know a group on streams, by its hosts and ordinal.
         classes: ranks that do the same, for which one thread speaks.
         group_calls: the calls of ranks on a GPU, timed by sizes alone.
     """
@@ -57,6 +58,7 @@ class VirtualWorld:
     transport_model: TransportModel = IDEAL
     rank_overhead: RankOverhead = field(default_factory=RankOverhead)
     progress: dict[int, RankProgress] = field(default_factory=dict)
+    group_names: dict[Hashable, list[str]] = field(default_factory=dict)
     classes: Classes = field(default_factory=Classes)
     group_calls: GroupCalls = field(init=False)
 

@@ -380,6 +380,16 @@ class CudaMode(TorchDispatchMode):
         plain = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
         return func(plain, *args[1:], **kwargs)
 
+    def _is_set_to(self, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
+        """Return whether two tensors are the same view of the same memory."""
+        one, other = args
+        storages = one.untyped_storage()._cdata, other.untyped_storage()._cdata
+        return storages[0] == storages[1] and (one.storage_offset(), one.shape, one.stride()) == (
+            other.storage_offset(),
+            other.shape,
+            other.stride(),
+        )
+
     def _nothing(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Do nothing with the first argument."""
         return args[0]
@@ -411,6 +421,7 @@ _SPECIAL: dict[Any, Callable[..., Any]] = {
     _aten._to_copy.default: CudaMode._to_copy,
     _aten.copy_.default: CudaMode._copy_,
     _aten.equal.default: CudaMode._compared,
+    _aten.is_set_to.default: CudaMode._is_set_to,
     _aten.allclose.default: CudaMode._compared,
     _aten._amp_foreach_non_finite_check_and_unscale_.default: CudaMode._check_finite,
     _aten._pin_memory.default: CudaMode._nothing,

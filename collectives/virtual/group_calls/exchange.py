@@ -133,8 +133,7 @@ class Exchanges:
     def absent(self, hosts: Hosts, ordinal: Ordinal, call: Call) -> list[int]:
         """Return which ranks have not come to a call, by number in the run."""
         meeting = self._meetings.get((self._family(hosts, ordinal), call.fingerprint()))
-        here = set() if meeting is None else meeting.contributions.keys()
-        return sorted(self._awaited(hosts, call) - here)
+        return [] if meeting is None else sorted(self._awaited(hosts, call) - meeting.contributions.keys())
 
     def _family(self, hosts: Hosts, ordinal: Ordinal) -> Hashable:
         """Return what is the same for all groups that were made together with one."""

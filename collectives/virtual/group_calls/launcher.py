@@ -16,8 +16,8 @@ event, the host only under blocking wait and after a barrier).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from collectives.catalogue.selectors import Selector
@@ -29,7 +29,10 @@ from collectives.execution.call import Call, RecentCalls
 from collectives.execution.work import Work
 from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
+from collectives.torch_backend.rows import Pair
 from collectives.virtual.gpu.accelerator import CudaDevices
+from collectives.virtual.gpu.door import ValueDoor
+from collectives.virtual.gpu.values import is_virtual
 from collectives.virtual.group_calls.calls import GroupCalls
 from collectives.virtual.group_calls.exchange import Contribution, Exchanges, describe_absent, wait_for
 from collectives.virtual.group_calls.facts import CallFacts
@@ -39,6 +42,7 @@ from collectives.virtual.streams.gpu import Gpu
 from collectives.virtual.streams.stream_api import DeviceEvent
 from sim.units import format_size
 
+_DOOR = ValueDoor()
 SMALL, SMALL_FLOATS = 4096, 16
 """Elements up to which integers, and floating-point numbers, may have values in a run without data."""
 
@@ -98,6 +102,7 @@ class StreamLauncher:
         """Issue *request* on the communication stream of its lane."""
         self._gpu.rank_thread.check_thread()
         self.group.before_call(request.count)
+        request, pairs = _at_door(request, self.rank)
         group, algorithm = self.group, algorithm_of(request, self.selector)
         if request.lane is not None:
             host = group.hosts[self.rank]
@@ -121,7 +126,7 @@ class StreamLauncher:
         end = self._gpu.call(
             lane, timed, call.collective, group.name, label=label, track=track, after_stream=not on_host
         )
-        return StreamWork(self, self._gpu, call, end, contribution, waits_for_data, on_host)
+        return StreamWork(self, self._gpu, call, end, contribution, waits_for_data, on_host, pairs)
 
     def poll(self) -> None:
         """Do nothing: what is on a stream goes on by itself."""
@@ -165,6 +170,7 @@ class StreamWork:
         contribution: Contribution,
         waits_for_data: bool,
         on_host: bool,
+        at_door: Sequence[Pair],
     ) -> None:
         self._launcher = launcher
         self._gpu = gpu
@@ -173,6 +179,7 @@ class StreamWork:
         self._contribution = contribution
         self._waits_for_data = waits_for_data
         self._on_host = on_host
+        self._at_door = at_door
 
     @property
     def is_known(self) -> bool:
@@ -187,6 +194,8 @@ class StreamWork:
         """
         if self._waits_for_data:
             self._launcher.wait_for_data(self._call, self._contribution)
+        for tensor, plain in self._at_door:
+            _DOOR.done(tensor, plain, self.is_known)
         if not self._on_host:
             self._gpu.current.wait_event(self._end)
         if self._on_host or self._launcher.group.host_waits or self._call.collective == "barrier":
@@ -200,6 +209,20 @@ class StreamWork:
     def completed_ps(self) -> int | None:
         """When this call was through; None as long as that is not known."""
         return None if self._end.number is None else self._gpu.known_time_of(self._end.number)
+
+
+def _at_door(request: Request, rank: int) -> tuple[Request, Sequence[Pair]]:
+    """Return *request* with what stands for virtual tensors, and which results have to be told of."""
+    given, output = request.given, request.output
+    if not any(tensor is not None and is_virtual(tensor) for tensor in (given, output)):
+        return request, ()
+
+    plain_given = None if given is None else _DOOR.given(given)
+    if output is None:
+        return replace(request, given=plain_given), ()
+    in_place = given is None and request.lane is None and request.root in (None, rank)
+    plain = _DOOR.given(output) if in_place else _DOOR.wanted(output)
+    return replace(request, given=plain_given, output=plain), [(output, plain)]
 
 
 def _may_have_values(request: Request) -> bool:

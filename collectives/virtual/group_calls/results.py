@@ -33,7 +33,9 @@ def depends_on_order(request: Request) -> bool:
 
 
 def given_by(request: Request) -> torch.Tensor | None:
-    """Return what a rank gives: in place, where it has nothing else."""
+    """Return what a rank gives: in place, where it has nothing else; None where it gives nothing."""
+    if request.collective in ("scatter", "gather"):
+        return request.given
     return request.output if request.given is None else request.given
 
 

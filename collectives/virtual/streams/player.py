@@ -460,10 +460,11 @@ class Player:
     def _settle_kernel(self) -> bool:
         """Run the kernel that begins next, if it is known which calls are in flight then."""
         begin_ps, _, number = self._to_settle[0]
-        if self._host_awaits is None and not self._score.closed and self.host_ps <= begin_ps:
+        is_over = begin_ps <= self._settled_ps or begin_ps < self._env.now
+        if self._host_awaits is None and not self._score.closed and self.host_ps <= begin_ps and not is_over:
+            self._settle_at(begin_ps)  # comes only if the thread waits for others' data until then
             return False
         in_flight = [own for own in self._flights.values() if own.began_ps <= begin_ps]
-        is_over = begin_ps <= self._settled_ps or begin_ps < self._env.now
         if not is_over and any(own.ended_ps is None for own in in_flight):
             self._settle_at(begin_ps)
             return False
