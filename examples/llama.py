@@ -227,7 +227,9 @@ if args.pp > 1:
 kv_width = kv_heads * width // heads
 num_parameters = num_layers * width * (2 * width + 2 * kv_width + 3 * inner + 2) + width * (vocabulary + 1)
 flops_per_token = 6 * num_parameters + 12 * num_layers * width * seq_len  # without the embedding
-peak = next((peak for name, peak in PEAK.items() if on_gpu and name in torch.cuda.get_device_name()), None)
+peak = next(
+    (peak for name, peak in PEAK.items() if on_gpu and name in torch.cuda.get_device_name().upper()), None
+)
 for step in range(args.steps):
     begin = time.perf_counter()
     tokens = sequences(step)

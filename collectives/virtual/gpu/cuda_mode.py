@@ -185,7 +185,7 @@ class CudaMode(TorchDispatchMode):
         if func is _aten._pin_memory.default:
             return copies.pinned(args[0])
         result = func(*args, **kwargs)
-        if self._is_charged:
+        if self._is_charged and not _is_on_meta(result, args):
             duration_ps = self.costs.host_ps(func, args, kwargs, result)
             if duration_ps:
                 self.gpu.host_work(func.__name__, duration_ps)
@@ -228,7 +228,7 @@ class CudaMode(TorchDispatchMode):
                     for listener in self.born:
                         listener(new, func)
             self._launch(func, args, kwargs, result, call)
-        elif not known.is_view:
+        elif not known.is_view and not tensor.is_meta:
             duration_ps = self.costs.host_ps(func, args, kwargs, result)
             if duration_ps:
                 self.gpu.host_work(func.__name__, duration_ps)
@@ -445,6 +445,12 @@ _MASKS = (torch.bool, torch.uint8)
 
 def _is_plain(value: Any) -> bool:
     return isinstance(value, Tensor) and not isinstance(value, FakeTensor)
+
+
+def _is_on_meta(result: Any, args: Any) -> bool:
+    """Return whether a call moves nothing, as it is about shapes only."""
+    tensor = _first_tensor((result, args))
+    return tensor is not None and tensor.is_meta
 
 
 def _makes_large(args: Any) -> bool:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
+from torch.distributed.tensor import _sharding_prop
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from torch.distributed.tensor.placement_types import _StridedShard
 from torch.utils._python_dispatch import _disable_current_modes
 
 from collectives.virtual.gpu.accelerator import CudaDevices
@@ -17,10 +20,14 @@ def replacements() -> Iterator[Replacement]:
     """Yield what stands for torch's own.
 
     Shapes of a whole tensor are found with a FakeTensorMode of its own, whose tensors ours would take for the
-    rank's, and charge it for.
+    rank's, and charge it for.  And for an operation on lists, such as the optimizer's, all tensors are looked
+    through once for each: half of the time of a step of an 8B model, most of that of a larger one.
     """
     name = "_propagate_tensor_meta_non_cached"
     yield ShardingPropagator, name, on_cuda_ranks(getattr(ShardingPropagator, name), _shapes_of)
+    name = "_propagate_use_strided_shard_flag"
+    if hasattr(_sharding_prop, name):
+        yield _sharding_prop, name, _looked_through_once(getattr(_sharding_prop, name))
 
 
 _original = ShardingPropagator._propagate_tensor_meta_non_cached
@@ -33,3 +40,30 @@ def _shapes_of(devices: CudaDevices, propagator: ShardingPropagator, schema: Any
     """
     with _disable_current_modes(), devices.on_device(0):
         return _original(propagator, schema)
+
+
+def _looked_through_once(propagate: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Return *propagate*, which reads of an operation's tensors only how strided shards are ordered.
+
+    It gets those alone of which the order differs from that of the one before.
+    """
+    last: list[Any] = [None, None]
+
+    def propagate_use_strided_shard_flag(strategy: Any, schema: Any) -> None:
+        if last[0] is not schema:
+            last[:] = [schema, SimpleNamespace(args_spec=_differing(schema.args_spec))]
+        if last[1].args_spec:
+            propagate(strategy, last[1])
+
+    return propagate_use_strided_shard_flag
+
+
+def _differing(specs: Any) -> list[Any]:
+    """Return specifications with strided shards, without those that are ordered as the one before."""
+    found: list[Any] = []
+    for spec in specs:
+        if any(isinstance(placement, _StridedShard) for placement in spec.placements):
+            order = spec.use_strided_shard_as_shard_order
+            if not found or found[-1].use_strided_shard_as_shard_order != order:
+                found.append(spec)
+    return found

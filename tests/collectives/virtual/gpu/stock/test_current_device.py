@@ -24,3 +24,13 @@ def test_what_says_cuda_alone_is_on_the_current_device(fake: bool) -> None:
     outcome = run(devices, 3, "dgx-h100", compute=model, fake=fake, fold=False)
 
     assert outcome.results == [{torch.device("cuda", rank)} for rank in range(3)]
+
+
+def test_a_model_without_memory_takes_no_time_to_make() -> None:
+    def built(rank: int) -> None:
+        with torch.device("meta"):
+            nn.Linear(1 << 14, 1 << 14)
+
+    model = Roofline(replace(load_device("h100"), kind="gpu"))
+
+    assert run(built, 1, "dgx-h100", compute=model, fake=True).times_ps == (0,)
