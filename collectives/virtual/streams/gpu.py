@@ -21,8 +21,9 @@ from fractions import Fraction
 
 import simpy
 
+from collectives.virtual.streams.pace import Pace
 from collectives.virtual.streams.played import Played
-from collectives.virtual.streams.player import Pace, Player
+from collectives.virtual.streams.player import Player
 from collectives.virtual.streams.players import Players, first_host
 from collectives.virtual.streams.score import (
     DEFAULT_STREAM,

@@ -8,7 +8,8 @@ from functools import partial
 
 import simpy
 
-from collectives.virtual.streams.player import Pace, Player
+from collectives.virtual.streams.pace import Pace
+from collectives.virtual.streams.player import Player
 from collectives.virtual.streams.score import Call, Score
 from collectives.virtual.streams.spans import Spans
 from collectives.virtual.streams.timers import ENDS, HOSTS, at
@@ -145,7 +146,7 @@ class Players:
         """Return a player of *ranks*, which part from the others; spans stay with the thread's rank."""
         other = player.split(ranks)
         if self._own in other.ranks:
-            player.spans, other.spans = None, player.spans
+            player.account.spans, other.account.spans = None, player.account.spans
         self._players.append(other)
         self._of_rank.update(dict.fromkeys(other.ranks, other))
         return other

@@ -9,7 +9,7 @@ import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.virtual.streams.player import Pace
+from collectives.virtual.streams.pace import Pace
 from collectives.virtual.streams.players import Players
 from collectives.virtual.streams.score import (
     Call,
