@@ -48,8 +48,11 @@ class ModuleScopes:
         return self._names.get(module, "")
 
     def enter(self, module: nn.Module) -> bool:
-        """Note that *module* runs; return whether it is an outermost one that has not run before."""
-        is_new = not self._running and module not in self._roots
+        """Note that *module* runs; return whether it is an outermost one of which nothing has run before.
+
+        A part of a module that has run keeps its name there when it runs alone, as when it is checkpointed.
+        """
+        is_new = not self._running and module not in self._roots and module not in self._names
         if is_new:
             self._roots[module] = None
             for name, inner in module.named_modules():

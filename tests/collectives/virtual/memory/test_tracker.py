@@ -97,21 +97,31 @@ def test_checkpointing_holds_the_input_of_each_layer_and_the_inside_of_one() -> 
     def block() -> nn.Module:
         return nn.Sequential(*[layer for _ in range(3) for layer in (nn.Linear(WIDTH, WIDTH), nn.GELU())])
 
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.blocks = nn.ModuleList(block() for _ in range(LAYERS))
+
+        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+            for inner in self.blocks:
+                hidden = checkpoint(inner, hidden, use_reentrant=False)
+            return hidden
+
     peaks = {}
 
     def run(memory: Memory) -> None:
-        blocks = nn.ModuleList(block() for _ in range(LAYERS))
-        hidden = torch.empty(BATCH, WIDTH, requires_grad=True)
-        for inner in blocks:
-            hidden = checkpoint(inner, hidden, use_reentrant=False)
+        output = Model()(torch.empty(BATCH, WIDTH, requires_grad=True))
         peaks["after"] = memory.held_now()[0]["activations"]
-        hidden.sum().backward()
-        peaks["phase"] = memory.peak.moment.phase
+        output.sum().backward()
+        peaks["moment"] = memory.peak.moment
 
-    followed(run)
+    memories = followed(run)
 
     assert peaks["after"] == LAYERS * ACTIVATION
-    assert peaks["phase"] in ("recomputation", "backward")
+    assert peaks["moment"].phase in ("recomputation", "backward")
+    report = memories.report()
+    assert report is not None
+    assert {name.split(".")[0] for name in report.by_module} <= {"blocks", "Model", OUTSIDE}
 
 
 def test_storages_that_are_resized_are_freed_and_allocated() -> None:
