@@ -16,18 +16,6 @@ class Statistic:
     def __init__(self) -> None:
         self.current = self.peak = self.allocated = self.freed = 0
 
-    def rise(self, amount: int) -> None:
-        """Add *amount*."""
-        self.current += amount
-        self.allocated += amount
-        if self.current > self.peak:
-            self.peak = self.current
-
-    def fall(self, amount: int) -> None:
-        """Take *amount* away."""
-        self.current -= amount
-        self.freed += amount
-
     def reset_peak(self) -> None:
         """Begin the peak again from the value."""
         self.peak = self.current
@@ -56,13 +44,17 @@ class ByPool(Mapping[str, Statistic]):
 
     def rise(self, is_small: bool, amount: int) -> None:
         """Add *amount* to a pool, and to both."""
-        self._both.rise(amount)
-        (self._small if is_small else self._large).rise(amount)
+        for statistic in (self._both, self._small if is_small else self._large):
+            statistic.current += amount
+            statistic.allocated += amount
+            if statistic.current > statistic.peak:
+                statistic.peak = statistic.current
 
     def fall(self, is_small: bool, amount: int) -> None:
         """Take *amount* from a pool, and from both."""
-        self._both.fall(amount)
-        (self._small if is_small else self._large).fall(amount)
+        for statistic in (self._both, self._small if is_small else self._large):
+            statistic.current -= amount
+            statistic.freed += amount
 
     @property
     def total(self) -> Statistic:
