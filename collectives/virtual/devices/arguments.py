@@ -26,7 +26,7 @@ def replacements() -> Iterator[Replacement]:
     """Yield what stands for torch's own while rank threads run, and is torch's own elsewhere."""
     for module in (c10d, torch.distributed):
         yield module, "init_process_group", changed(c10d.init_process_group, _without_device_id)
-    yield torch.serialization, "_get_restore_location", _restoring_on_cpu
+    yield torch.serialization, "_get_restore_location", restoring_on_cpu
     for owner, change in (
         (DistributedDataParallel, _without_device_ids),
         (DeviceMesh, _on_cpu_mesh),
@@ -104,7 +104,7 @@ def _scaler_on_cpu(notices: Notices, options: dict[str, Any]) -> None:
 _restore_location: Any = torch.serialization._get_restore_location
 
 
-def _restoring_on_cpu(map_location: Any) -> Any:
+def restoring_on_cpu(map_location: Any) -> Any:
     """Return what puts a storage that is loaded in its place: as `torch.load` does, but on the CPU."""
     if Cluster.current() is None:
         return _restore_location(map_location)

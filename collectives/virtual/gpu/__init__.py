@@ -7,7 +7,9 @@ its rank what the device would take: kernels on streams (`collectives.virtual.st
     virtual_cuda     the GPUs of one run: what is switched on, and put back at its end (open first)
     cuda_mode        the dispatch mode of a rank's thread: each operation, in the order of its steps
     values           tensors of the CPU that stand for data
-    copies           transfers between host and device
+    computing        values of results
+    rules            transfers between host and device, and answers to the host
+    copies           pinned memory, and what the host waits for
     data_dependent   operations whose result depends on data: answered, or refused with the script's line
     cpu_kernels      kernels of CUDA alone, by those of the CPU
     recurrent_cells  those of recurrent layers

@@ -23,24 +23,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from collectives.virtual.computation.compiled import Fusing
 from collectives.virtual.computation.totals import Totals
 from collectives.virtual.gpu import copies, data_dependent
-from collectives.virtual.gpu.cpu_kernels import on_cpu
+from collectives.virtual.gpu.computing import compute
 from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
 from collectives.virtual.gpu.passes import current_pass
+from collectives.virtual.gpu.rules import LARGE, RULES
 from collectives.virtual.gpu.shapes import Known, Shapes, forget_kind
 from collectives.virtual.gpu.values import (
     UnknownValueError,
     fake_tensors,
-    forget,
-    is_small,
+    first_tensor,
+    is_plain,
     set_value,
-    value_of,
     with_values,
 )
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import Gpu
-
-LARGE = 1 << 20
-"""Elements, above which a tensor of the CPU has no data in a run without data."""
 
 _PLAIN: Any = torch.Tensor.__torch_dispatch__
 _CPU, _META = torch.device("cpu"), torch.device("meta")
@@ -89,7 +86,7 @@ class CudaMode(TorchDispatchMode):
         self.shapes = Shapes(self.fake)
         self.born: list[Callable[[Tensor, Any], None]] = []
         self.is_functional = False
-        self._notices = notices
+        self.notices = notices
         self._is_charged = True
 
     @contextlib.contextmanager
@@ -129,12 +126,12 @@ class CudaMode(TorchDispatchMode):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        special = _SPECIAL.get(func)
-        if special is not None:
-            result = special(self, func, types, args, kwargs)
+        rule = RULES.get(func)
+        if rule is not None:
+            result = rule(self, func, types, args, kwargs)
             if result is not NotImplemented:
                 return result
-        return self._on_device(known, func, types, args, kwargs)
+        return self.on_device(known, func, types, args, kwargs)
 
     def _communicate(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call the kernel in C++ of a collective, what it calls in turn comes here again."""
@@ -193,7 +190,7 @@ class CudaMode(TorchDispatchMode):
 
     # ---------------------------------------------------------------- on the device
 
-    def _on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation with virtual tensors among its arguments or results."""
         if known.depends_on_data and (not known.selects or _has_masks(args)):
             return self._depending(func, args, kwargs)
@@ -202,13 +199,13 @@ class CudaMode(TorchDispatchMode):
         options = kwargs
         if kwargs.get("generator") is not None:
             options = {**kwargs, "generator": None}
-        shaped, call = self.shapes.of(func, types, self._faked(args), options)
+        shaped, call = self.shapes.of(func, types, self.faked(args), options)
         if known.mutates:
             shaped = _same(shaped, args)
             if known.mutates_kinds:
                 for tensor in fake_tensors(args):
                     forget_kind(tensor)
-        self._compute(known, func, args, kwargs, shaped)
+        compute(known, func, args, kwargs, shaped, self.has_data)
         if self._is_charged:
             if known.selects and _has_masks(args):
                 self.gpu.host_wait(self.gpu.current, func.overloadpacket.__name__)
@@ -219,14 +216,13 @@ class CudaMode(TorchDispatchMode):
         self, known: Knowledge, call: Known | None, func: Any, args: Any, kwargs: Any, result: Any
     ) -> None:
         """Let the rank pay for an operation, and note what it has allocated."""
-        tensor = _first_tensor((result, args))
+        tensor = first_tensor((result, args))
         if tensor is None:
             return
         if tensor.device.type == "cuda":
             if self.born and not known.is_view:
                 for new in fake_tensors(result if isinstance(result, (list, tuple)) else (result,)):
-                    for listener in self.born:
-                        listener(new, func)
+                    self.bear(new, func)
             self._launch(func, args, kwargs, result, call)
         elif not known.is_view and not tensor.is_meta:
             duration_ps = self.costs.host_ps(func, args, kwargs, result)
@@ -251,16 +247,29 @@ class CudaMode(TorchDispatchMode):
             gpu.launch(launch.name, launch.duration_ps)
             totals.add(launch.flops, launch.nbytes, launch.dtype, part)
 
-    def _faked(self, args: Any) -> Any:
+    def transfer(self, nbytes: int, direction: str, waits: bool) -> None:
+        """Charge a transfer between host and device, in words such as ``HtoD``; *waits*: the host does."""
+        if not self._is_charged:
+            return
+        self.gpu.launch(f"Memcpy {direction}", self.costs.copy_ps(nbytes), kind="copy")
+        if waits:
+            self.gpu.host_wait(self.gpu.current, f"copy {direction}")
+
+    def bear(self, tensor: Tensor, func: Any) -> None:
+        """Note a new tensor of the device, which *func* has made."""
+        for listener in self.born if self._is_charged else ():
+            listener(tensor, func)
+
+    def faked(self, args: Any) -> Any:
         """Return arguments with tensors without data in the places of plain ones of the CPU."""
-        if not any(type(value) in _CONTAINERS or _is_plain(value) for value in args):
+        if not any(type(value) in _CONTAINERS or is_plain(value) for value in args):
             return args
         return tuple(self._fake_of(value) for value in args)
 
     def _fake_of(self, value: Any) -> Any:
-        if _is_plain(value) and value.device.type == "cpu":
+        if is_plain(value) and value.device.type == "cpu":
             return self.without_data(value, _CPU)
-        if type(value) in _CONTAINERS and any(map(_is_plain, value)):
+        if type(value) in _CONTAINERS and any(map(is_plain, value)):
             return type(value)(map(self._fake_of, value))
         return value
 
@@ -269,29 +278,13 @@ class CudaMode(TorchDispatchMode):
         empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=_META)
         return FakeTensor(self.fake, empty, device)
 
-    # ---------------------------------------------------------------- values
-
-    def _compute(self, known: Knowledge, func: Any, args: Any, kwargs: Any, shaped: Any) -> None:
-        """Give the results of an operation their values, where those of its arguments are known."""
-        if not self.has_data and not known.mutates and not _is_worth_it(args, shaped):
-            return
-        try:
-            values, options = with_values(args), with_values(kwargs)
-        except UnknownValueError:
-            if known.mutates:
-                _forget_written(func, args, kwargs)
-            return
-        computed = on_cpu(func, values, options)
-        base = _first_tensor(args) if known.is_view else None
-        _pair(shaped, computed, args, base if isinstance(base, FakeTensor) else None)
-
     def _depending(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation whose results are as large as the data says; the host waits for it."""
         try:
             values, options = with_values(args), with_values(kwargs)
         except UnknownValueError:
             data_dependent.refuse(f"{func.overloadpacket.__name__}, whose result")
-        tensor = _first_tensor(args)
+        tensor = first_tensor(args)
         assert tensor is not None
         computed = func(*values, **options)
         result = _wrapped(self, computed, tensor.device)
@@ -300,142 +293,7 @@ class CudaMode(TorchDispatchMode):
             self.gpu.host_wait(self.gpu.current, func.overloadpacket.__name__)
         return result
 
-    # ---------------------------------------------------------------- operations with rules of their own
 
-    def _item(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Read an element; the host waits for all that has been issued before."""
-        tensor = args[0]
-        if self._is_charged and tensor.device.type == "cuda":
-            self._transfer(copies.nbytes_of(tensor), "DtoH", waits=True)
-        value = value_of(tensor)
-        return data_dependent.number(tensor, self._notices) if value is None else value.item()
-
-    def _transfer(self, nbytes: int, direction: str, waits: bool) -> None:
-        if not self._is_charged:
-            return
-        self.gpu.launch(f"Memcpy {direction}", self.costs.copy_ps(nbytes), kind="copy")
-        if waits:
-            self.gpu.host_wait(self.gpu.current, f"copy {direction}")
-
-    def _to_copy(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Copy a tensor from one device to the other; NotImplemented if it stays where it is."""
-        source, target = args[0], kwargs.get("device")
-        if target is None or target.type in (source.device.type, "meta") or self._lacks(source):
-            return NotImplemented
-        dtype = kwargs.get("dtype") or source.dtype
-        waits = not copies.is_non_blocking(func, args, kwargs)
-        nbytes = source.numel() * dtype.itemsize
-        if target.type == "cuda":
-            waits = waits or not copies.is_pinned(source)
-            result: Any = self.fake.dispatch(func, types, self._faked(args), kwargs)
-            if not source.is_meta:
-                self._compute(knowledge_of(func), func, args, kwargs, result)
-            for listener in self.born if self._is_charged else ():
-                listener(result, func)
-            self._transfer(nbytes, "HtoD", waits)
-            return result
-        self._transfer(nbytes, "DtoH", waits)
-        value = value_of(source)
-        if value is not None:
-            return func(value, **{**kwargs, "non_blocking": False})
-        if source.numel() > LARGE:
-            return self.fake.dispatch(func, types, args, kwargs)
-        return data_dependent.stand_in(source, dtype, self._notices)
-
-    def _copy_(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Copy into a tensor of the other device; NotImplemented if both are on one."""
-        target, source = args[:2]
-        here, there = target.device.type, source.device.type
-        if here == there or here == "meta" or self._lacks(source):
-            return NotImplemented
-        waits = not copies.is_non_blocking(func, args, kwargs)
-        if here == "cuda":
-            waits = waits or not copies.is_pinned(source)
-            if source.is_meta:
-                forget(target)
-            else:
-                self._compute(knowledge_of(func), func, args, kwargs, target)
-            self._transfer(copies.nbytes_of(target), "HtoD", waits)
-            return target
-        self._transfer(copies.nbytes_of(target), "DtoH", waits)
-        value = value_of(source)
-        if isinstance(target, FakeTensor):
-            self._compute(knowledge_of(func), func, args, kwargs, target)
-        elif value is not None:
-            target.copy_(value)
-        else:
-            target.copy_(data_dependent.stand_in(source, target.dtype, self._notices))
-        return target
-
-    def _lacks(self, source: Tensor) -> bool:
-        """Return whether *source* has no data where others have; without data one of meta is as good."""
-        return self.has_data and source.is_meta
-
-    def _made_on_host(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Make a tensor of the CPU like one of the device; NotImplemented if it is to be on the device."""
-        device = kwargs.get("device")
-        if device is None or device.type != "cpu" or args[0].device.type != "cuda":
-            return NotImplemented
-        like = args[0]
-        plain = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
-        return func(plain, *args[1:], **kwargs)
-
-    def _is_set_to(self, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
-        """Return whether two tensors are the same view of the same memory."""
-        one, other = args
-        storages = one.untyped_storage()._cdata, other.untyped_storage()._cdata
-        return storages[0] == storages[1] and (one.storage_offset(), one.shape, one.stride()) == (
-            other.storage_offset(),
-            other.shape,
-            other.stride(),
-        )
-
-    def _nothing(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Do nothing with the first argument."""
-        return args[0]
-
-    def _is_not_pinned(self, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
-        """Return False: memory of the device is not the host's."""
-        return False
-
-    def _compared(self, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
-        """Return how two tensors compare; the host waits."""
-        self._transfer(1, "DtoH", waits=True)
-        try:
-            return bool(func(*with_values(args), **kwargs))
-        except UnknownValueError:
-            return bool(data_dependent.number(torch.empty((), dtype=torch.bool), self._notices))
-
-    def _check_finite(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """Look for gradients that are not finite, of which there are none without data."""
-        if not self.has_data:
-            kept = value_of(args[1])
-            result = self._on_device(knowledge_of(func), func, types, args, kwargs)
-            set_value(args[1], kept)
-            return result
-        return NotImplemented
-
-
-_SPECIAL: dict[Any, Callable[..., Any]] = {
-    _aten._local_scalar_dense.default: CudaMode._item,
-    _aten._to_copy.default: CudaMode._to_copy,
-    _aten.copy_.default: CudaMode._copy_,
-    _aten.equal.default: CudaMode._compared,
-    _aten.is_set_to.default: CudaMode._is_set_to,
-    _aten.allclose.default: CudaMode._compared,
-    _aten._amp_foreach_non_finite_check_and_unscale_.default: CudaMode._check_finite,
-    _aten._pin_memory.default: CudaMode._nothing,
-    _aten.is_pinned.default: CudaMode._is_not_pinned,
-    **dict.fromkeys(
-        (
-            _aten.empty_like.default, _aten.zeros_like.default, _aten.ones_like.default,
-            _aten.full_like.default, _aten.rand_like.default, _aten.randn_like.default,
-            _aten.new_empty.default, _aten.new_zeros.default, _aten.new_ones.default,
-            _aten.new_full.default, _aten.new_empty_strided.default,
-        ),
-        CudaMode._made_on_host,
-    ),
-}  # fmt: skip
 _CONTAINERS = (list, tuple)
 _PYTHON = torch._C.DispatchKeySet(torch._C.DispatchKey.Python) | torch._C.DispatchKeySet(
     torch._C.DispatchKey.PythonTLSSnapshot
@@ -443,13 +301,9 @@ _PYTHON = torch._C.DispatchKeySet(torch._C.DispatchKey.Python) | torch._C.Dispat
 _MASKS = (torch.bool, torch.uint8)
 
 
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, Tensor) and not isinstance(value, FakeTensor)
-
-
 def _is_on_meta(result: Any, args: Any) -> bool:
     """Return whether a call moves nothing, as it is about shapes only."""
-    tensor = _first_tensor((result, args))
+    tensor = first_tensor((result, args))
     return tensor is not None and tensor.is_meta
 
 
@@ -463,64 +317,14 @@ def _makes_large(args: Any) -> bool:
     return False
 
 
-def _is_worth_it(args: Any, result: Any) -> bool:
-    """Return whether a run without data computes the value of *result*, should it be known."""
-    first = args[0] if args else None
-    if isinstance(first, FakeTensor) and value_of(first) is None:
-        return False
-    tensor = _first_tensor(result)
-    return tensor is not None and is_small(tensor)
+def _same(result: Any, args: Any) -> Any:
+    """Return *result* of an operation in place, which is the script's own argument."""
+    return args[0] if isinstance(result, FakeTensor) and is_plain(args[0]) else result
 
 
 def _has_masks(args: Any) -> bool:
     """Return whether an operation selects elements by truth values."""
     return any(isinstance(index, Tensor) and index.dtype in _MASKS for index in args[1])
-
-
-def _first_tensor(values: Any) -> Tensor | None:
-    if isinstance(values, Tensor):
-        return values
-    if isinstance(values, (list, tuple)):
-        for value in values:
-            found = _first_tensor(value)
-            if found is not None:
-                return found
-    return None
-
-
-def _same(result: Any, args: Any) -> Any:
-    """Return *result* of an operation in place, which is the script's own argument."""
-    return args[0] if isinstance(result, FakeTensor) and _is_plain(args[0]) else result
-
-
-def _forget_written(func: Any, args: Any, kwargs: Any) -> None:
-    """Let what an operation writes be unknown."""
-    for argument, value in zip(func._schema.arguments, args, strict=False):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            for tensor in fake_tensors((value,)):
-                forget(tensor)
-    for argument in func._schema.arguments:
-        if argument.name in kwargs and argument.alias_info is not None and argument.alias_info.is_write:
-            for tensor in fake_tensors((kwargs[argument.name],)):
-                forget(tensor)
-
-
-def _pair(shaped: Any, computed: Any, args: Any, base: FakeTensor | None) -> None:
-    """Give results the values that were computed for them."""
-    if isinstance(shaped, FakeTensor):
-        if computed is not None and not any(shaped is value for value in args):
-            set_value(shaped, _laid_out(computed, shaped, base is not None), base)
-    elif isinstance(shaped, (list, tuple)) and isinstance(computed, (list, tuple)):
-        for one, value in zip(shaped, computed, strict=False):
-            _pair(one, value, args, base)
-
-
-def _laid_out(value: Tensor, shaped: FakeTensor, is_view: bool) -> Tensor:
-    """Return *value* with the type and the strides that the device's kernel would give it."""
-    if is_view or (value.dtype is shaped.dtype and value.stride() == shaped.stride()):
-        return value
-    laid_out = torch.empty_strided(shaped.shape, shaped.stride(), dtype=shaped.dtype)
-    return laid_out.copy_(value)
 
 
 def _wrapped(mode: CudaMode, computed: Any, device: torch.device) -> Any:

@@ -21,6 +21,7 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from collectives.virtual.devices.arguments import restoring_on_cpu
 from collectives.virtual.gpu import copies, data_dependent, persistence
 from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.functions import ACCELERATOR, CUDA, NVTX
@@ -41,6 +42,8 @@ def replacements() -> Iterator[Replacement]:
     for module in (c10d, torch.distributed):
         yield module, "is_nccl_available", on_cuda_ranks(c10d.is_nccl_available, lambda devices: True)
         yield module, "init_process_group", on_cuda_ranks(_init_process_group, _init_without_device)
+    yield torch.serialization, "_get_restore_location", restoring_on_cpu
+    yield torch.UntypedStorage, "cuda", on_methods(torch.UntypedStorage.cuda, lambda storage, *args: storage)
     yield torch, "load", on_cuda_ranks(torch.load, persistence.loading(torch.load))
     yield torch.backends.cudnn, "is_acceptable", on_cuda_ranks(_is_acceptable, lambda *args: False)
     yield _Workers, "__init__", on_cuda_ranks(_Workers.__init__, _start_workers(_Workers.__init__))

@@ -31,6 +31,7 @@ _this = ctypes.c_void_p
 _count = ctypes.CFUNCTYPE(ctypes.c_int8, _this)
 _device = ctypes.CFUNCTYPE(ctypes.c_int16, _this)
 _exchange = ctypes.CFUNCTYPE(ctypes.c_int16, _this, ctypes.c_int16)
+_nothing = ctypes.CFUNCTYPE(None, _this)
 _flag = ctypes.CFUNCTYPE(ctypes.c_bool, _this)
 _flag_of = ctypes.CFUNCTYPE(ctypes.c_bool, _this, ctypes.c_int8)
 
@@ -89,6 +90,7 @@ def cuda_is_there(current: Callable[[], int], num_devices: Callable[[], int]) ->
         hooks,
         order_of(*_HOOKS),
         {
+            "init": _nothing(lambda this: None),
             "isBuilt": _flag(lambda this: num_devices() > 0),
             "isAvailable": _flag(lambda this: num_devices() > 0),
             "deviceCount": _count(lambda this: num_devices()),

@@ -1,0 +1,85 @@
+"""Values of results: the same operation on tensors of the CPU, where all that it reads is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from collectives.virtual.gpu.cpu_kernels import on_cpu
+from collectives.virtual.gpu.knowledge import Knowledge
+from collectives.virtual.gpu.values import (
+    UnknownValueError,
+    fake_tensors,
+    first_tensor,
+    forget,
+    is_small,
+    set_value,
+    value_of,
+    with_values,
+)
+
+
+def compute(known: Knowledge, func: Any, args: Any, kwargs: Any, shaped: Any, has_data: bool) -> None:
+    """Give the results of an operation their values, where those of its arguments are known.
+
+    Args:
+        known: of the overload.
+        func: the overload.
+        args: of the call.
+        kwargs: of the call, too.
+        shaped: its results, without data.
+        has_data: whether large values are computed.
+    """
+    if not has_data and not known.mutates and not _is_worth_it(args, shaped):
+        return
+    try:
+        values, options = with_values(args), with_values(kwargs)
+    except UnknownValueError:
+        if known.mutates:
+            _forget_written(func, args, kwargs)
+        return
+    computed = on_cpu(func, values, options)
+    base = first_tensor(args) if known.is_view else None
+    _pair(shaped, computed, args, base if isinstance(base, FakeTensor) else None)
+
+
+def _is_worth_it(args: Any, result: Any) -> bool:
+    """Return whether a run without data computes the value of *result*, should it be known."""
+    first = args[0] if args else None
+    if isinstance(first, FakeTensor) and value_of(first) is None:
+        return False
+    tensor = first_tensor(result)
+    return tensor is not None and is_small(tensor)
+
+
+def _forget_written(func: Any, args: Any, kwargs: Any) -> None:
+    """Let what an operation writes be unknown."""
+    for argument, value in zip(func._schema.arguments, args, strict=False):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            for tensor in fake_tensors((value,)):
+                forget(tensor)
+    for argument in func._schema.arguments:
+        if argument.name in kwargs and argument.alias_info is not None and argument.alias_info.is_write:
+            for tensor in fake_tensors((kwargs[argument.name],)):
+                forget(tensor)
+
+
+def _pair(shaped: Any, computed: Any, args: Any, base: FakeTensor | None) -> None:
+    """Give results the values that were computed for them."""
+    if isinstance(shaped, FakeTensor):
+        if computed is not None and not any(shaped is value for value in args):
+            set_value(shaped, _laid_out(computed, shaped, base is not None), base)
+    elif isinstance(shaped, (list, tuple)) and isinstance(computed, (list, tuple)):
+        for one, value in zip(shaped, computed, strict=False):
+            _pair(one, value, args, base)
+
+
+def _laid_out(value: Tensor, shaped: FakeTensor, is_view: bool) -> Tensor:
+    """Return *value* with the type and the strides that the device's kernel would give it."""
+    if is_view or (value.dtype is shaped.dtype and value.stride() == shaped.stride()):
+        return value
+    laid_out = torch.empty_strided(shaped.shape, shaped.stride(), dtype=shaped.dtype)
+    return laid_out.copy_(value)

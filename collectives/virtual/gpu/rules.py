@@ -1,0 +1,180 @@
+"""Operations of virtual CUDA tensors with rules of their own: transfers, and answers to the host.
+
+A rule is called with the mode and the call, and returns its result, or NotImplemented where it is as any
+other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from collectives.virtual.gpu import copies, data_dependent
+from collectives.virtual.gpu.computing import compute
+from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
+from collectives.virtual.gpu.values import UnknownValueError, forget, set_value, value_of, with_values
+from collectives.virtual.notices import Notices
+
+LARGE = 1 << 20
+"""Elements, above which a tensor of the CPU has no data in a run without data."""
+
+_aten = torch.ops.aten
+
+
+class Mode(Protocol):
+    """What rules need of the mode of the thread (`collectives.virtual.gpu.cuda_mode.CudaMode`)."""
+
+    fake: FakeTensorMode
+    has_data: bool
+    notices: Notices
+
+    def transfer(self, nbytes: int, direction: str, waits: bool) -> None:
+        """Charge a transfer between host and device."""
+
+    def bear(self, tensor: Tensor, func: Any) -> None:
+        """Note a new tensor of the device."""
+
+    def faked(self, args: Any) -> Any:
+        """Return arguments with tensors without data in the places of plain ones."""
+
+    def on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Carry out an operation as any other."""
+
+
+def _item(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """Read an element; the host waits for all that has been issued before."""
+    tensor = args[0]
+    if tensor.device.type == "cuda":
+        mode.transfer(copies.nbytes_of(tensor), "DtoH", waits=True)
+    value = value_of(tensor)
+    return data_dependent.number(tensor, mode.notices) if value is None else value.item()
+
+
+def _to_copy(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """Copy a tensor from one device to the other; NotImplemented if it stays where it is."""
+    source, target = args[0], kwargs.get("device")
+    if target is None or target.type in (source.device.type, "meta") or _lacks(mode, source):
+        return NotImplemented
+    dtype = kwargs.get("dtype") or source.dtype
+    waits = not copies.is_non_blocking(func, args, kwargs)
+    nbytes = source.numel() * dtype.itemsize
+    if target.type == "cuda":
+        waits = waits or not copies.is_pinned(source)
+        result: Any = mode.fake.dispatch(func, types, mode.faked(args), kwargs)
+        if not source.is_meta:
+            compute(knowledge_of(func), func, args, kwargs, result, mode.has_data)
+        mode.bear(result, func)
+        mode.transfer(nbytes, "HtoD", waits)
+        return result
+    mode.transfer(nbytes, "DtoH", waits)
+    value = value_of(source)
+    if value is not None:
+        return func(value, **{**kwargs, "non_blocking": False})
+    if source.numel() > LARGE:
+        return mode.fake.dispatch(func, types, args, kwargs)
+    return data_dependent.stand_in(source, dtype, mode.notices)
+
+
+def _copy_(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """Copy into a tensor of the other device; NotImplemented if both are on one."""
+    target, source = args[:2]
+    here, there = target.device.type, source.device.type
+    if here == there or here == "meta" or _lacks(mode, source):
+        return NotImplemented
+    waits = not copies.is_non_blocking(func, args, kwargs)
+    if here == "cuda":
+        waits = waits or not copies.is_pinned(source)
+        if source.is_meta:
+            forget(target)
+        else:
+            compute(knowledge_of(func), func, args, kwargs, target, mode.has_data)
+        mode.transfer(copies.nbytes_of(target), "HtoD", waits)
+        return target
+    mode.transfer(copies.nbytes_of(target), "DtoH", waits)
+    value = value_of(source)
+    if isinstance(target, FakeTensor):
+        compute(knowledge_of(func), func, args, kwargs, target, mode.has_data)
+    elif value is not None:
+        target.copy_(value)
+    else:
+        target.copy_(data_dependent.stand_in(source, target.dtype, mode.notices))
+    return target
+
+
+def _made_on_host(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """Make a tensor of the CPU like one of the device; NotImplemented if it is to be on the device."""
+    device = kwargs.get("device")
+    if device is None or device.type != "cpu" or args[0].device.type != "cuda":
+        return NotImplemented
+    like = args[0]
+    plain = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
+    return func(plain, *args[1:], **kwargs)
+
+
+def _is_set_to(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
+    """Return whether two tensors are the same view of the same memory."""
+    one, other = args
+    if one.untyped_storage()._cdata != other.untyped_storage()._cdata:
+        return False
+    places = [(tensor.storage_offset(), tensor.shape, tensor.stride()) for tensor in args]
+    return bool(places[0] == places[1])
+
+
+def _nothing(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """Do nothing with the first argument."""
+    return args[0]
+
+
+def _is_not_pinned(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
+    """Return False: memory of the device is not the host's."""
+    return False
+
+
+def _compared(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
+    """Return how two tensors compare; the host waits."""
+    mode.transfer(1, "DtoH", waits=True)
+    try:
+        return bool(func(*with_values(args), **kwargs))
+    except UnknownValueError:
+        return bool(data_dependent.number(torch.empty((), dtype=torch.bool), mode.notices))
+
+
+def _check_finite(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """Look for gradients that are not finite, of which there are none without data."""
+    if not mode.has_data:
+        kept = value_of(args[1])
+        result = mode.on_device(knowledge_of(func), func, types, args, kwargs)
+        set_value(args[1], kept)
+        return result
+    return NotImplemented
+
+
+def _lacks(mode: Mode, source: Tensor) -> bool:
+    """Return whether *source* has no data where others have; without data one of meta is as good."""
+    return mode.has_data and source.is_meta
+
+
+RULES: Mapping[Any, Callable[..., Any]] = {
+    _aten._local_scalar_dense.default: _item,
+    _aten._to_copy.default: _to_copy,
+    _aten.copy_.default: _copy_,
+    _aten.equal.default: _compared,
+    _aten.is_set_to.default: _is_set_to,
+    _aten.allclose.default: _compared,
+    _aten._amp_foreach_non_finite_check_and_unscale_.default: _check_finite,
+    _aten._pin_memory.default: _nothing,
+    _aten.is_pinned.default: _is_not_pinned,
+    **dict.fromkeys(
+        (
+            _aten.empty_like.default, _aten.zeros_like.default, _aten.ones_like.default,
+            _aten.full_like.default, _aten.rand_like.default, _aten.randn_like.default,
+            _aten.new_empty.default, _aten.new_zeros.default, _aten.new_ones.default,
+            _aten.new_full.default, _aten.new_empty_strided.default,
+        ),
+        _made_on_host,
+    ),
+}  # fmt: skip
