@@ -103,6 +103,11 @@ def _shipped(name: str, collective: str) -> Algorithm:
             "auto is a choice among algorithms by size, and none by itself: give it to simulate, connect, "
             "collectives.virtual.run or bench; here name one, such as ring"
         )
+    if name == "nccl":
+        raise UnknownAlgorithmError(
+            "nccl is NCCL's choice by size, and no algorithm: give it to collectives.virtual.run or "
+            "simulate, on a network that names its hardware; here name one, such as ring"
+        )
     if name == "native":
         raise UnknownAlgorithmError(
             f"unknown algorithm 'native' for {collective}: native is what the vendor's library runs, and "

@@ -2,6 +2,8 @@
 
 "ring"                          of all-reduce; the other collectives run those of `DEFAULTS`
 {"all_gather": "bruck"}         of the collectives named
+"nccl"                          what NCCL would choose, on a network that names its hardware; see
+                                `collectives.models.nccl.choice`
 "auto"                          the cheapest on the network simulated, see `collectives.models.cost`
 "auto:reduction_bandwidth=50GB/s"  the same, where reducing takes time
 "auto:table=FILE"               the fastest in a table of measurements: what
@@ -41,6 +43,9 @@ DEFAULTS: Mapping[str, str] = {
 
 NATIVE = "native"
 """The vendor's own collective, where there is one."""
+
+NCCL = "nccl"
+"""NCCL's choice of algorithm and channels, as programs of ours that are timed on the links."""
 
 
 @runtime_checkable
@@ -122,7 +127,7 @@ def check_choice(choice: Choice) -> None:
         UnknownAlgorithmError: there is no such algorithm, collective or parameter.
         AlgorithmFileError: a file, or the function in it, cannot be loaded.
     """
-    if parse_auto(choice) is None:
+    if choice != NCCL and parse_auto(choice) is None:
         fixed(choice)
 
 

@@ -28,9 +28,11 @@ from typing import Any
 import numpy as np
 
 from collectives.algorithms import ALGORITHMS
-from collectives.catalogue.selectors import Choice, Selector, Table, fixed, parse_auto
+from collectives.catalogue.selectors import NCCL, Choice, Selector, Table, fixed, parse_auto
 from collectives.errors import NotExactError, NotSupportedError
+from collectives.models.nccl.choice import ChosenByNccl
 from collectives.program import Algorithm
+from collectives.program.channels import in_channels, num_orders
 from collectives.program.chunking import Chunking
 from collectives.program.placement import on_nodes
 from collectives.program.rows import MostlyEqual, Pattern, Sizes, of_each, patterned_rows, reduced_nbytes
@@ -39,7 +41,13 @@ from sim.topology import Topology
 from sim.units import SECOND, Int64Array, parse_bandwidth
 
 MAX_MESSAGES = 4_000_000
-"""Messages of one collective up to which its cost is worked out."""
+"""Messages of one collective up to which its cost is worked out; of rows that repeat, those of the first."""
+
+IN_CHANNELS = ("ring", "double_binary_tree")
+"""Algorithms that are weighed in 2, 4, 8, … channels, too: those that NCCL runs in channels."""
+
+_NO_BETTER = 1 + 1e-9
+"""A candidate is better than one before it only beyond what rounding may add."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +89,14 @@ class Cheapest:
 
     def select(self, collective: str, nbytes: int) -> Algorithm:
         """Return the algorithm whose estimate for *nbytes* bytes is least; the first of equals."""
-        return min(self.costs(collective), key=lambda candidate: candidate[0].seconds(nbytes))[1]
+        costs = self.costs(collective)
+        least = min(cost.seconds(nbytes) for cost, _ in costs)
+        return next(chosen for cost, chosen in costs if cost.seconds(nbytes) <= least * _NO_BETTER)
 
     def costs(self, collective: str) -> list[tuple[LinearCost, Algorithm]]:
         """Return the shipped algorithms for *collective* that run on these ranks, with their costs.
 
+        Behind them are those of `IN_CHANNELS` in as many channels as visit the ranks in different orders.
         Left out are those whose cost is not worked out because they send too many messages.
         """
         if collective not in self._costs:
@@ -93,12 +104,20 @@ class Cheapest:
         return self._costs[collective]
 
     def _work_out(self, collective: str) -> Iterator[tuple[LinearCost, Algorithm]]:
-        for shipped in ALGORITHMS:
-            if shipped.collective != collective:
-                continue
-            candidate = on_nodes(shipped, self.topology.ranks_per_node, self.hosts)
+        shipped = [own for own in ALGORITHMS if own.collective == collective]
+        for candidate in (*shipped, *self._in_channels(shipped)):
+            bound = on_nodes(candidate, self.topology.ranks_per_node, self.hosts)
             with suppress(NotSupportedError, NotExactError):
-                yield linear_cost(candidate, self.topology, self.hosts, self.rank_overhead), candidate
+                yield linear_cost(bound, self.topology, self.hosts, self.rank_overhead), bound
+
+    def _in_channels(self, shipped: Sequence[Algorithm]) -> Iterator[Algorithm]:
+        """Yield those of *shipped* that are weighed in channels, in each number of them."""
+        orders = num_orders(self.hosts, self.topology.ranks_per_node)
+        for own in shipped:
+            channels = 2
+            while own.name in IN_CHANNELS and channels <= orders:
+                yield in_channels(own, channels)
+                channels *= 2
 
 
 def selector_on(
@@ -111,7 +130,8 @@ def selector_on(
 
     Raises:
         UnknownAlgorithmError, AlgorithmFileError: see `collectives.catalogue.selectors.fixed`.
-        NotSupportedError: a table was measured with another number of ranks.
+        NotSupportedError: a table was measured with another number of ranks; or NCCL's choice is asked for
+            on a network that does not say what its hardware is.
         UnitError: a reduction bandwidth cannot be read.
     """
     places = tuple(range(topology.num_ranks) if hosts is None else hosts)
@@ -120,6 +140,8 @@ def selector_on(
         return on_nodes(algorithm, topology.ranks_per_node, places)
 
     auto = parse_auto(choice)
+    if choice == NCCL:
+        return _chosen_by_nccl(topology, places, rank_overhead or RankOverhead())
     if auto is None:
         return fixed(choice).bound(bind)
     if auto.table is not None:
@@ -134,6 +156,11 @@ def selector_on(
 @lru_cache(maxsize=64)  # one for all ranks and calls; a topology is compared by identity
 def _cheapest(topology: Topology, places: tuple[int, ...], rank_overhead: RankOverhead) -> Cheapest:
     return Cheapest(topology, places, rank_overhead)
+
+
+@lru_cache(maxsize=64)
+def _chosen_by_nccl(topology: Topology, places: tuple[int, ...], rank_overhead: RankOverhead) -> ChosenByNccl:
+    return ChosenByNccl(topology, places, _cheapest(topology, places, rank_overhead))
 
 
 def linear_cost(
@@ -163,9 +190,11 @@ def linear_cost(
     latency_ps, busy, reduced, num_messages = 0, 0.0, 0, 0
     crowd: _Crowd | None = None
     for row, pattern in patterned_rows(algorithm, num_ranks):
+        sizes = pattern.nbytes(row, in_chunks)
+        is_repeated = crowd is not None and crowd.pattern is pattern and isinstance(sizes, MostlyEqual)
+        num_messages += len(row) if is_repeated else len(pattern.source)
         if crowd is None or crowd.pattern is not pattern:
             crowd = _Crowd(pattern, topology, places)
-        num_messages += len(pattern.source)
         if num_messages > MAX_MESSAGES:
             raise NotExactError(
                 f"{algorithm} sends more than {MAX_MESSAGES} messages among {num_ranks} ranks"
@@ -173,7 +202,7 @@ def linear_cost(
 
         latency_ps += crowd.latency_ps + crowd.most_messages * rank_overhead.overhead_ps
         latency_ps += rank_overhead.arrival_overhead_ps if crowd.most_messages else 0
-        busy += crowd.busy(pattern.nbytes(row, in_chunks))
+        busy += crowd.busy(sizes)
         if rank_overhead.reduction_bandwidth is not None:
             reduced += int(reduced_nbytes(row, num_ranks, in_chunks).max(initial=0))
 

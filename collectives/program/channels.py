@@ -17,9 +17,9 @@ Source: NCCL's channels; its search for orders (src/graph/search.cc) is replaced
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from itertools import zip_longest
 from typing import Any
 
@@ -27,7 +27,9 @@ import numpy as np
 
 from collectives.errors import NotSupportedError
 from collectives.program.contracts import CONTRACTS
-from collectives.program.program import Algorithm, Local, Operation, Step, as_step
+from collectives.program.placement import members_per_node
+from collectives.program.program import Algorithm, Local, Operation, Program, Step, as_step
+from collectives.program.rank_array import Deferred, LazyArray, RankArray
 
 CHANNEL_PARAMETERS = ("channels", "ranks_per_node")
 
@@ -45,13 +47,32 @@ def in_channels(algorithm: Algorithm, channels: int) -> Algorithm:
     Raises:
         NotSupportedError: *channels* is no number from 1 to `MAX_CHANNELS`.
     """
+    return _copied(
+        _Inner(algorithm.program, str(algorithm), algorithm.collective, algorithm)
+    ).with_parameters(channels=_checked(algorithm, channels))
+
+
+@dataclass(frozen=True)
+class _Inner:
+    """An algorithm to be copied; two are equal if they run the same program."""
+
+    program: Program
+    text: str
+    collective: str
+    algorithm: Algorithm = field(compare=False)
+
+
+@lru_cache(maxsize=64)
+def _copied(inner: _Inner) -> Algorithm:
+    """Return the algorithm with channels as a parameter; one program for all that are equal."""
+    algorithm = inner.algorithm
     return replace(
         algorithm,
         program=_taking(algorithm, partial(_side_by_side, algorithm)),
         chunks_for=_taking(algorithm, partial(_num_chunks, algorithm)),
         scratch_for=_taking(algorithm, partial(_num_scratch_chunks, algorithm)),
         declared_cost=None,
-    ).with_parameters(channels=_checked(algorithm, channels))
+    )
 
 
 def _side_by_side(
@@ -111,6 +132,10 @@ class _Channel:
 
     def steps(self, rank: int) -> Iterator[Step]:
         """Yield the steps of *rank*, which in array form is that of all ranks."""
+        ranks: Any = rank
+        if isinstance(ranks, LazyArray):
+            yield from _OverRanks(self).steps()
+            return
         position = np.argsort(self.order)[rank]
         for step in self.program(position, len(self.order)):
             yield tuple(placed for operation in as_step(step) for placed in self._placed(operation))
@@ -123,19 +148,83 @@ class _Channel:
         else:
             operation = replace(operation, peer=self.order[np.where(operation.when, operation.peer, 0)])
         if self.num_parts == 1:
-            whole: Any = {name: self._chunk(first) for name, first in places.items()}
+            whole: Any = {name: self.chunk(first) for name, first in places.items()}
             yield replace(operation, **whole)
             return
         for n in range(int(np.max(operation.num_chunks))):
-            placed: Any = {name: self._chunk(first + n) for name, first in places.items()}
+            placed: Any = {name: self.chunk(first + n) for name, first in places.items()}
             yield replace(operation, num_chunks=1, when=operation.when & (n < operation.num_chunks), **placed)
 
-    def _chunk(self, chunk: Any) -> Any:
+    def chunk(self, chunk: Any) -> Any:
         """Return the chunk of the whole buffer that is *chunk* of the program."""
         part, place = chunk // self.chunks_per_part, chunk % self.chunks_per_part
         if self.num_parts > 1:
             part = np.where(part < self.num_parts, self.order[part % self.num_parts], part)
         return (part * self.channels + self.number) * self.chunks_per_part + place
+
+
+class _OverRanks:
+    """The steps of all ranks of a channel at once, by formula as far as the program has them.
+
+    The program runs over positions, which are formulas for it; what a position has is moved to the rank that
+    is there.  Peers that stay the same from step to step are moved once, chunks when somebody asks for them.
+    """
+
+    def __init__(self, channel: _Channel) -> None:
+        self._channel = channel
+        self._position_of = np.argsort(channel.order)
+        self._peers: dict[tuple[type[Operation], int], tuple[Any, Any, Any]] = {}
+
+    def steps(self) -> Iterator[Step]:
+        """Yield the steps."""
+        positions: Any = RankArray(len(self._position_of))
+        for step in self._channel.program(positions, len(self._position_of)):
+            yield tuple(
+                placed
+                for number, operation in enumerate(as_step(step))
+                for placed in self._placed(number, operation)
+            )
+
+    def _placed(self, number: int, operation: Operation) -> Iterator[Operation]:
+        places: dict[str, Any] = {"chunk": operation.chunk}
+        fields: dict[str, Any] = {"when": self._moved(operation.when)}
+        if isinstance(operation, Local):
+            places["source"] = operation.source
+        else:
+            fields["peer"] = self._peer(number, operation)
+        length: Any = self._moved(operation.num_chunks)
+
+        if self._channel.num_parts == 1:
+            whole: Any = {name: self._chunk(first, 0) for name, first in places.items()}
+            yield replace(operation, num_chunks=length, **whole, **fields)
+            return
+        when = fields.pop("when")
+        for n in range(int(np.max(length))):
+            placed: Any = {name: self._chunk(first, n) for name, first in places.items()}
+            yield replace(operation, num_chunks=1, when=when & (n < length), **placed, **fields)
+
+    def _peer(self, number: int, operation: Any) -> Any:
+        """Return the ranks at the positions of peers; the same array as long as these stay."""
+        peer, when = operation.peer, operation.when
+        known = self._peers.get((type(operation), number))
+        if known is None or not (_is_same(known[0], peer) and _is_same(known[1], when)):
+            moved = self._moved(self._channel.order[np.where(when, peer, 0)])
+            known = self._peers[type(operation), number] = peer, when, moved
+        return known[2]
+
+    def _chunk(self, first: Any, further: int) -> Any:
+        if isinstance(first, int):
+            return self._channel.chunk(first + further)
+        return Deferred(lambda: self._channel.chunk(self._moved(first) + further))
+
+    def _moved(self, value: Any) -> Any:
+        """Return what each rank has, of what each position has; a number stays."""
+        moved = np.asarray(value)
+        return moved[self._position_of] if moved.ndim else value
+
+
+def _is_same(known: Any, value: Any) -> bool:
+    return known is value or (isinstance(known, RankArray) and known.same_as(value))
 
 
 def order_of_ranks(world_size: int, channel: int, ranks_per_node: int = 1) -> list[int]:
@@ -147,6 +236,22 @@ def order_of_ranks(world_size: int, channel: int, ranks_per_node: int = 1) -> li
         size = min(ranks_per_node, world_size - first)
         order += [first + (place + channel) % size for place in range(size)]
     return order
+
+
+def num_orders(ranks: Sequence[int], ranks_per_node: int) -> int:
+    """Return in how many orders channels visit a group, as far as that makes a difference to links.
+
+    Inside one node every rotation has the same neighbours.  Over several nodes there is one for each rank of
+    a node, and where every rank is a node, or neighbours are apart, forwards and backwards.
+
+    Args:
+        ranks: which rank of the world each member of the group is.
+        ranks_per_node: ranks of the world that fill a node, in order.
+    """
+    per_node = members_per_node(ranks, ranks_per_node)
+    if per_node == 1:
+        return min(2, len(ranks))
+    return 1 if per_node >= len(ranks) else per_node
 
 
 def _bound(algorithm: Algorithm, parameters: dict[str, Any]) -> Algorithm:

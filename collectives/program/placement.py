@@ -40,15 +40,19 @@ def on_nodes(algorithm: Algorithm, ranks_per_node: int, ranks: Sequence[int]) ->
     """
     if not asks_for_nodes(algorithm):
         return algorithm
-    nodes = [rank // ranks_per_node for rank in ranks]
-    return algorithm.with_parameters(ranks_per_node=_members_per_node(nodes))
+    return algorithm.with_parameters(ranks_per_node=members_per_node(ranks, ranks_per_node))
 
 
-def _members_per_node(nodes: Sequence[int]) -> int:
+def members_per_node(ranks: Sequence[int], ranks_per_node: int) -> int:
     """Return the most members that share a node wherever one cuts: 0 … g-1, g … 2g-1, and so on.
 
     The last ones may be fewer.  It is 1 where neighbours in the group are on different nodes.
+
+    Args:
+        ranks: which rank of the world each member of the group is.
+        ranks_per_node: ranks of the world that fill a node, in order.
     """
+    nodes = [rank // ranks_per_node for rank in ranks]
     first = sum(1 for _ in takewhile(lambda node: node == nodes[0], nodes))
     return next(
         size

@@ -24,6 +24,7 @@ from testbed.report.plots.streams_plot import is_of_streams, plot_streams
 from testbed.report.plots.timeline_plot import plot_timeline, timeline_title
 
 if TYPE_CHECKING:
+    from collectives.catalogue.selectors import Choice
     from collectives.virtual import VirtualReport
     from collectives.virtual.faults import VirtualCondition
     from sim import Topology, Trace
@@ -67,13 +68,23 @@ class ClusterOptions:
         ),
     ] = "none"
     algorithm: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME",
-            help="All-reduce algorithm, one for each collective (all_reduce=ring,all_gather=bruck), auto, or "
-            "native: what Gloo runs.",
+            help="All-reduce algorithm, one for each collective (all_reduce=ring,all_gather=bruck), auto, "
+            "nccl: what NCCL would choose, or native: what Gloo runs. By default ring; where a GPU computes "
+            "nccl if the network names its hardware, else auto.",
+            show_default=False,
         ),
-    ] = "ring"
+    ] = None
+
+    def choice(self, topology: Topology) -> Choice:
+        """Return the algorithm that is asked for, or else that of what computes on *topology*."""
+        if self.algorithm is not None:
+            return parse_algorithm(self.algorithm)
+        if not computes_on_gpu(self.compute):
+            return "ring"
+        return "auto" if topology.hardware is None else "nccl"
 
     def topology(self) -> Topology:
         """Return the network, with so many ranks.
@@ -155,7 +166,8 @@ def run(
         _refuse_options_of_virtual_runs(cluster, held, gpu, software, outputs, as_json)
         from testbed.scripts.script_processes import run_processes
 
-        run_processes(script, arguments or [], processes, module=module, algorithm=cluster.algorithm)
+        algorithm = cluster.algorithm or "ring"
+        run_processes(script, arguments or [], processes, module=module, algorithm=algorithm)
         return
 
     outputs.check()
@@ -173,7 +185,7 @@ def run(
             topology,
             module=module,
             compute=cluster.compute,
-            algorithm=parse_algorithm(cluster.algorithm),
+            algorithm=cluster.choice(topology),
             conditions=held,
             options={**software.arguments(topology, computes_on_gpu(cluster.compute)), **gpu.arguments()},
             heard=outputs.output,

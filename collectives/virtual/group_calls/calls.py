@@ -40,7 +40,7 @@ from collectives.virtual.group_calls.family import Family
 from collectives.virtual.group_calls.family_call import Through
 from collectives.virtual.group_calls.instance import Instance
 from collectives.virtual.group_calls.siblings import Hosts, NoSiblings, Ordinal, Siblings
-from collectives.virtual.group_calls.timing import MAX_MESSAGES, FamilyTiming
+from collectives.virtual.group_calls.timing import MAX_CARRIED, MAX_MESSAGES, FamilyTiming
 from sim.network import Network
 from sim.scenario import Scenario
 from sim.scenario.conditions import Jitter
@@ -141,8 +141,8 @@ class GroupCalls:
                 for (one, other), (times, time_ps) in overlaps.items()
             )
             yield (
-                f"timed one by one though they shared links, with more than {MAX_MESSAGES} messages under "
-                f"way, so too fast by up to the time together: {met}"
+                f"timed one by one though they shared links, so too fast, as more than {MAX_MESSAGES} "
+                f"messages were under way, or {MAX_CARRIED} in all: {met}"
             )
 
     def note_waiting(self) -> None:

@@ -5,9 +5,9 @@ else holds these, the call is worked out by itself as soon as all ranks of a gro
 that is known is not worked out again (`alone`).  Where two calls meet on a link, both are repeated on a
 network that they share (`congestion`), so times are what they are with every message on one network.
 
-Assumption, and only where more than `MAX_MESSAGES` messages would be under way on such a network: calls that
-meet are timed one by one, as if each had its links to itself, which is too fast by the time that they
-share.  How often that was, and for how long, is counted.
+Assumption, and only where more than `MAX_MESSAGES` messages would be under way on such a network, or more
+than `MAX_CARRIED` in a whole run: calls that meet are timed one by one, as if each had its links to itself,
+which is too fast.  How often that was, and how long they were in flight together, is counted.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ from sim.units import Int64Array
 
 MAX_MESSAGES = 60_000
 """Messages of calls that meet up to which they are carried one by one on a network."""
+
+MAX_CARRIED = 2_000_000
+"""Messages of a run that are carried so; a million takes about a minute."""
 
 
 @dataclass(eq=False)
@@ -73,6 +76,7 @@ class FamilyTiming:
         self._call_of: dict[int, FamilyCall] = {}
         self._batches: defaultdict[FamilyCall, list[_Batch]] = defaultdict(list)
         self._congestion_of: dict[FamilyCall, Congestion] = {}
+        self._num_carried = 0
         self._beside: defaultdict[FamilyCall, dict[FamilyCall, int]] = defaultdict(dict)
         self._settling = Settling(env, LAST, self._settle)
         self._to_settle: dict[FamilyCall, None] = {}
@@ -142,7 +146,8 @@ class FamilyTiming:
         """Return whether *call* and those *met* can be carried message by message; else count the overlap."""
         everybody = dict.fromkeys(self._with_congested([call, *met]))
         num_messages = sum(one.footprint.num_messages * one.num_groups_begun for one in everybody)
-        if num_messages <= MAX_MESSAGES:
+        if num_messages <= MAX_MESSAGES and self._num_carried + num_messages <= MAX_CARRIED:
+            self._num_carried += num_messages
             return True
         for other in met:
             if other.num_in_flight and other is not call and call not in self._beside.get(other, ()):

@@ -1,0 +1,107 @@
+"""NCCL's choice on the links: the algorithm and channels that NCCL would take, as programs of ours.
+
+NCCL's own model (`collectives.models.nccl.model`) says which algorithm is expected to be fastest; how long
+that takes is then a matter of the network's links, of all other traffic, and of when ranks come.
+
+    NCCL                 here
+    Ring                 ``ring``, for broadcast and reduce ``chain``
+    Tree                 ``double_binary_tree``, in segments of 512 KiB, at most 32 of them
+    its channels         as many, but no more than enter and leave nodes by different ranks
+    all-to-all, gather,  ``direct``: NCCL has messages from rank to rank for these
+    scatter
+
+Assumed: switches do not reduce, so NVLS and CollNet are no candidates; PAT is none either; a tree is one over
+all ranks, where NCCL's is a chain inside a node; further channels, which repeat an order, would share
+its links and change nothing but the number of chunks; protocols change no message (their share of a link
+is a matter of `collectives.models.nccl.protocol`).  Where NCCL's model does not apply, such as nodes with
+different numbers of ranks, it is the cheapest (`collectives.models.cost`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from collectives.catalogue.resolve import resolve_algorithm
+from collectives.catalogue.selectors import DEFAULTS, Selector
+from collectives.errors import NotSupportedError
+from collectives.models.nccl.constants import NcclAlgorithm
+from collectives.models.nccl.model import Prediction, predict_on
+from collectives.models.nccl.terms import COLLECTIVES
+from collectives.program import Algorithm
+from collectives.program.channels import in_channels
+from collectives.program.placement import members_per_node, on_nodes
+from sim.topology import Topology
+
+_DIRECT = ("all_to_all", "gather", "scatter")
+
+_SEGMENT_NBYTES = 1 << 19
+"""Of a channel's buffer of 4 MiB, in 8 steps (``DEFAULT_BUFFSIZE``, ``NCCL_STEPS``, src/include/device.h)."""
+
+_MAX_SEGMENTS = 32
+
+
+class ChosenByNccl:
+    """What NCCL would choose for a group, by size; a `Selector`.
+
+    Args:
+        topology: the network, which names its hardware.
+        hosts: the place of each rank of the group in it.
+        otherwise: chooses where NCCL's model does not apply.
+
+    Raises:
+        NotSupportedError: the network does not say what its hardware is.
+    """
+
+    def __init__(self, topology: Topology, hosts: Sequence[int], otherwise: Selector) -> None:
+        if topology.hardware is None:
+            raise NotSupportedError(
+                f"NCCL's choice on {topology.name}: the network says nothing of its hardware; add a "
+                "[hardware] table to its file, or choose an algorithm, such as auto"
+            )
+        self._topology = topology
+        self._hosts = tuple(hosts)
+        self._otherwise = otherwise
+        self._known: dict[tuple[str, str], Algorithm] = {}
+
+    def select(self, collective: str, nbytes: int) -> Algorithm | None:
+        """Return the program for *nbytes* bytes, as nccl-tests counts them."""
+        if collective in _DIRECT:
+            return self._program(collective, "direct")
+        if collective not in COLLECTIVES:
+            return self._program(collective, DEFAULTS[collective])
+        try:
+            expected = [self._expected(collective, nbytes, kind) for kind in ("Ring", "Tree")]
+        except NotSupportedError:
+            return self._otherwise.select(collective, nbytes)
+        best = min((one for one in expected if one is not None), key=lambda one: one.seconds)
+        if best.algorithm == "Tree":
+            segments = nbytes // (2 * self._num_channels() * _SEGMENT_NBYTES)
+            power_of_two = 1 << max(0, segments.bit_length() - 1)
+            return self._program(
+                collective, f"double_binary_tree:segments={min(power_of_two, _MAX_SEGMENTS)}"
+            )
+        return self._program(collective, "chain" if collective in ("broadcast", "reduce") else "ring")
+
+    def _expected(self, collective: str, nbytes: int, kind: NcclAlgorithm) -> Prediction | None:
+        """Return what NCCL expects of its algorithm *kind*; None where it has none of that."""
+        if kind not in COLLECTIVES[collective]:
+            return None
+        return predict_on(self._topology, self._hosts, collective, nbytes, kind)
+
+    def _program(self, collective: str, name: str) -> Algorithm:
+        if (collective, name) not in self._known:
+            program = resolve_algorithm(name, collective)
+            channels = self._num_channels() if collective not in _DIRECT else 1
+            if channels > 1:
+                program = in_channels(program, channels)
+            bound = on_nodes(program, self._topology.ranks_per_node, self._hosts)
+            self._known[collective, name] = bound
+        return self._known[collective, name]
+
+    def _num_channels(self) -> int:
+        hardware = self._topology.hardware
+        assert hardware is not None
+        nodes = {host // self._topology.ranks_per_node for host in self._hosts}
+        channels = hardware.one_node if len(nodes) == 1 else hardware.several_nodes
+        per_node = members_per_node(self._hosts, self._topology.ranks_per_node)
+        return 1 if channels is None or len(nodes) == 1 else min(channels.count, per_node)
