@@ -121,16 +121,13 @@ class Shapes:
             known = self._known[key] = Known(self._maker(func, args, result))
         return result, known
 
-    def new(self, shape: Any, strides: Any, dtype: torch.dtype, device: torch.device) -> FakeTensor:
-        """Return a new tensor without data."""
-        return self._made(torch.empty_strided(shape, strides, dtype=dtype, device=_META), device)
-
-    def _made(self, empty: Tensor, device: torch.device) -> FakeTensor:
+    def _made(self, empty: Tensor, device: torch.device, kind: int) -> FakeTensor:
+        """Return *empty*, of the meta device, as a tensor of this *kind* on *device*."""
         tensor: Any = Tensor._make_subclass(
             FakeTensor, empty, False, dispatch_device=True, device_for_backend_keys=device
         )
         self._guard_pointer(tensor)
-        tensor.__dict__.update(self._attributes, _fake_device=device)
+        tensor.__dict__.update(self._attributes, _fake_device=device, _kind=kind)
         return tensor  # type: ignore[no-any-return]
 
     def _maker(self, func: Any, args: Sequence[Any], result: Any) -> Callable[[Sequence[Any]], Any] | None:
@@ -155,7 +152,11 @@ class Shapes:
         for position, value in enumerate(args):
             if value is result:
                 return lambda args: args[position]
-        if result.layout is not torch.strided or func._schema.is_mutable or result.constant is not None:
+        try:
+            kind = _new_kind(result)
+        except _UnkeyedError:
+            return None
+        if func._schema.is_mutable:
             return None
         shape, strides, offset = tuple(result.shape), result.stride(), result.storage_offset()
         dtype, device = result.dtype, result.fake_device
@@ -165,9 +166,14 @@ class Shapes:
 
             def view(args: Sequence[Any]) -> FakeTensor:
                 empty = torch.empty(0, dtype=dtype, device=_META)
-                return self._made(empty.set_(args[0].untyped_storage(), offset, shape, strides), device)
+                return self._made(empty.set_(args[0].untyped_storage(), offset, shape, strides), device, kind)
 
             return view
         if func.is_view:
             return None
-        return lambda args: self.new(shape, strides, dtype, device)
+
+        def new(args: Sequence[Any]) -> FakeTensor:
+            empty = torch.empty_strided(shape, strides, dtype=dtype, device=_META)
+            return self._made(empty, device, kind)
+
+        return new

@@ -164,3 +164,20 @@ def test_large_tensors_of_the_cpu_have_no_data() -> None:
         return weights.to("cuda").is_cuda, torch.empty(4).is_cpu
 
     assert on_gpu(script, fake=True).results[0] == (True, True)
+
+
+def test_what_is_kept_of_an_operation_holds_for_its_arguments_alone() -> None:
+    def script(rank: int) -> list[Any]:
+        seen = []
+        for _ in range(2):  # the second time from what was kept
+            base = torch.randn(4, 6, device="cuda")
+            turned, row = base.t(), base[2]
+            base.unsqueeze_(0)
+            number = torch.ones(2, dtype=torch.complex64, device="cuda").conj()
+            seen.append(
+                (turned.shape, turned.stride(), row.storage_offset(), (base + 1).shape, number.is_conj())
+            )
+        return seen
+
+    first, second = on_gpu(script, fake=True).results[0]
+    assert first == second == (torch.Size([6, 4]), (1, 6), 12, torch.Size([1, 4, 6]), True)
