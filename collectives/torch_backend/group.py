@@ -199,14 +199,14 @@ class TestbedProcessGroup(NamedProcessGroup):
         (tensor,) = _as_list(tensors)
         plain = self._given(tensor)
         work = self.communicator(tensor.device).send(plain, peer, tag, async_op=True)
-        return self._message(CollectiveWork([work], [tensor]))
+        return self._in_group(CollectiveWork([work], [tensor]))
 
     def recv(self, tensors: Any, peer: int, tag: int = 0) -> CollectiveWork:
         """Replace one tensor by what rank *peer* of the group sends under *tag*."""
         (tensor,) = _as_list(tensors)
         plain = self._wanted(tensor)
         work = self.communicator(tensor.device).recv(plain, peer, tag, async_op=True)
-        return self._message(self._work([work], [(tensor, plain)]))
+        return self._work([work], [(tensor, plain)])
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> CollectiveWork:
         """Refuse: who receives has to say from whom.
@@ -220,21 +220,22 @@ class TestbedProcessGroup(NamedProcessGroup):
         """Return when every rank has called; our barrier always names the rank that is missing."""
         self.barrier()
 
-    def _message(self, message: CollectiveWork) -> CollectiveWork:
+    def _in_group(self, work: CollectiveWork) -> CollectiveWork:
+        """Remember *work* for the end of several calls in one, if it is among such."""
         if self._coalescing:
-            self._coalesced.append(message)
-        return message
+            self._coalesced.append(work)
+        return work
 
     # Several collectives in one call.
 
     def _start_coalescing(self, device: torch.device) -> None:
-        """Remember the messages from now on; collectives are put together by torch itself."""
+        """Remember what is called from now on."""
         self._coalescing = True
 
     def _end_coalescing(self, device: torch.device) -> CollectiveWork:
-        """Return one work for the messages since `_start_coalescing`."""
-        messages, self._coalesced, self._coalescing = self._coalesced, [], False
-        return CollectiveWork.together(messages)
+        """Return one work for all that was called since `_start_coalescing`."""
+        works, self._coalesced, self._coalescing = self._coalesced, [], False
+        return CollectiveWork.together(works)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> CollectiveWork:
         """Refuse what torch itself gives up.
@@ -301,7 +302,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         """
         changed = [pair for pair in (*result, *also) if pair[0] is not pair[1]]
         if not changed:
-            return CollectiveWork(works, [tensor for tensor, _ in result], finish)
+            return self._in_group(CollectiveWork(works, [tensor for tensor, _ in result], finish))
 
         def finish_at_door() -> None:
             finish()
@@ -309,7 +310,7 @@ class TestbedProcessGroup(NamedProcessGroup):
             for tensor, plain in changed:
                 self.members.door.done(tensor, plain, is_known)
 
-        return CollectiveWork(works, [tensor for tensor, _ in result], finish_at_door)
+        return self._in_group(CollectiveWork(works, [tensor for tensor, _ in result], finish_at_door))
 
     def _together(self, output: torch.Tensor, parts: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return *parts*, one for each rank and all like *output*, as the rows of one tensor."""

@@ -55,6 +55,17 @@ def on_cuda_ranks(original: Any, virtual: Callable[..., Any]) -> Any:
 
     @functools.wraps(original)
     def called(*args: Any, **options: Any) -> Any:
+        devices = CudaDevices.here()
+        return original(*args, **options) if devices is None else virtual(devices, *args, **options)
+
+    return called
+
+
+def _of_devices(original: Any, virtual: Callable[..., Any]) -> Any:
+    """Return the same for a function of devices: a rank that has none gets them when its script calls it."""
+
+    @functools.wraps(original)
+    def called(*args: Any, **options: Any) -> Any:
         devices = CudaDevices.for_code(sys._getframe(1))
         return original(*args, **options) if devices is None else virtual(devices, *args, **options)
 
@@ -73,20 +84,23 @@ def _device_modules() -> Iterator[Replacement]:
         for name in functions.keys() & vars(module).keys():
             original = getattr(module, name)
             stands = _class_of(original, functions[name]) if inspect.isclass(original) else None
-            yield module, name, stands or on_cuda_ranks(original, functions[name])
+            yield module, name, stands or _of_devices(original, functions[name])
 
     for module in (torch.cuda, torch):
         yield module, "Stream", _class_of(module.Stream, _new_stream, DeviceStream)
         yield module, "Event", _class_of(module.Event, _new_event, DeviceEvent)
-    yield torch, "Generator", _class_of(torch.Generator, _generator)
+    yield torch, "Generator", _class_of(torch.Generator, _generator, asks_for_devices=False)
 
 
-def _class_of(original: Any, virtual: Callable[..., Any], *stands_for: type) -> type:
+def _class_of(
+    original: Any, virtual: Callable[..., Any], *stands_for: type, asks_for_devices: bool = True
+) -> type:
     """Return a class in the place of *original*, whose instances are made by *virtual* on CUDA ranks."""
 
     class Kind(type):
         def __call__(cls, *args: Any, **options: Any) -> Any:
-            devices = CudaDevices.for_code(sys._getframe(1))
+            frame = sys._getframe(1)
+            devices = CudaDevices.for_code(frame) if asks_for_devices else CudaDevices.here()
             return original(*args, **options) if devices is None else virtual(devices, *args, **options)
 
         def __instancecheck__(cls, instance: Any) -> bool:

@@ -66,7 +66,18 @@ def messages_and_objects(rank, p, given, device):
     if dist.get_backend() == "gloo":
         dist.monitored_barrier()
     dist.barrier()
-    results["functional"] = functional.all_reduce(given, "sum", dist.group.WORLD) + 0
+    results["coalesced"] = pair = [given.clone(), 2 * given]
+    with dist._coalescing_manager(dist.group.WORLD, torch.device(device), async_ops=True) as calls:
+        for tensor in pair:
+            dist.all_reduce(tensor)
+    calls.wait()
+    world = dist.group.WORLD
+    results["functional"] = [
+        functional.all_reduce(given, "sum", world) + 0,
+        functional.broadcast(given, 1, world) + 0,
+        *(tensor + 0 for tensor in functional.all_reduce_coalesced([given, 3 * given], "sum", world)),
+    ]
+    results["future"] = dist.all_reduce(2 * given, async_op=True).get_future().wait()
     return results
 
 
