@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 
 import simpy
 
+from collectives.execution.blame import spell_ranks
 from collectives.virtual.folding.classes import Classes, MembersDiffer, RankClass
 from collectives.virtual.folding.signature import Signature, first_difference, signature_of, spell
 from collectives.virtual.streams.gpu import current_gpu
@@ -51,6 +52,7 @@ class Verification:
         self._open = {own.first: own for own in classes.folded if not _is_known(own, known)}
         self._came: dict[int, Signature] = {}
         self._iterations: dict[int, int] = {}
+        self._looked_at: dict[int, int] = {}
         self._merged: dict[int, simpy.Event] = {}
         if not self._open:
             on_settled()
@@ -69,9 +71,25 @@ class Verification:
             self._compare(rank_thread)
 
     def before_call(self, rank_thread: RankThread, count: int) -> None:
-        """Compare at the first large call after the first iteration."""
-        if count > SMALL and self._iterations.get(rank_thread.rank):
+        """Compare at the first large call after the first iteration; look for unequal parts at each.
+
+        A model is divided over ranks before its first large call.
+        """
+        if count <= SMALL or not self._open:
+            return
+        self._look_for_unequal_parts(rank_thread.rank)
+        if self._iterations.get(rank_thread.rank):
             self._compare(rank_thread)
+
+    def _look_for_unequal_parts(self, rank: int) -> None:
+        own, part_of = self._classes.of(rank), self._classes.part_of
+        num_divisions = len(self._classes.divisions)
+        if own is None or self._looked_at.get(own.first, 0) == num_divisions:
+            return
+        self._looked_at[own.first] = num_divisions
+        if len({part_of(member) for member in own.ranks}) > 1:
+            sizes = ", ".join(f"{size} over {parts} ranks" for size, parts in self._classes.divisions)
+            raise MembersDiffer(f"{spell_ranks(own.ranks)}: unequal parts of {sizes}", part_of)
 
     def _compare(self, rank_thread: RankThread) -> None:
         """Compare what a rank has issued so far; a probe that does the same leaves."""

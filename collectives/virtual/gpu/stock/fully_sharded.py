@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed.fsdp._fully_shard import _fsdp_param
 
+from collectives.virtual.folding.divisions import note_division
 from collectives.virtual.gpu.replacements import on_methods
 from collectives.virtual.isolation.patching import Replacement
 
@@ -50,6 +51,7 @@ class _Chunks:
     def __init__(self, tensor: Tensor, num_chunks: int, dim: int) -> None:
         self._tensor, self._dim = tensor, dim
         self._size = -(-tensor.size(dim) // num_chunks)
+        note_division(tensor.size(dim), num_chunks)
 
     def __getitem__(self, number: int) -> Tensor:
         size = self._tensor.size(self._dim)
