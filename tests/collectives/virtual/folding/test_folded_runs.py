@@ -171,7 +171,7 @@ def test_a_deadlock_of_folded_ranks_says_that_they_are_folded() -> None:
         run_on_gpus(work, 8, fold=True)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.data())
 def test_folded_scripts_take_the_time_of_unfolded_ones(data: st.DataObject) -> None:
     shape = data.draw(st.sampled_from([(8,), (2, 4), (4, 2), (2, 2, 2)]), label="mesh")

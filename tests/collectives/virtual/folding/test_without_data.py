@@ -17,6 +17,7 @@ def test_unequal_shards_are_classes_before_anything_is_computed() -> None:
     def work(rank: int) -> None:
         dist.init_process_group("nccl")
         device = torch.device("cuda", rank)
+        torch.cuda.set_device(device)
         model = nn.Sequential(nn.Linear(512, 20, device=device), nn.Linear(20, 512, device=device))
         fully_shard(model, mesh=init_device_mesh("cuda", (8,)))
         optimizer = torch.optim.AdamW(model.parameters())
