@@ -7,9 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from torch.distributed.tensor import _sharding_prop
+from torch.distributed.tensor._op_schema import OpStrategy
+from torch.distributed.tensor._ops import utils as _ops
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from torch.distributed.tensor.placement_types import _StridedShard
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves
 
 from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.replacements import on_cuda_ranks
@@ -21,13 +24,16 @@ def replacements() -> Iterator[Replacement]:
 
     Shapes of a whole tensor are found with a FakeTensorMode of its own, whose tensors ours would take for the
     rank's, and charge it for.  And for an operation on lists, such as the optimizer's, all tensors are looked
-    through once for each: half of the time of a step of an 8B model, most of that of a larger one.
+    through once for each, and each one's shardings are found anew though there are few kinds of them: most of
+    the time of a step of a large model.
     """
     name = "_propagate_tensor_meta_non_cached"
     yield ShardingPropagator, name, on_cuda_ranks(getattr(ShardingPropagator, name), _shapes_of)
     name = "_propagate_use_strided_shard_flag"
     if hasattr(_sharding_prop, name):
         yield _sharding_prop, name, _looked_through_once(getattr(_sharding_prop, name))
+    name = "expand_to_full_mesh_op_strategy"
+    yield _ops, name, _kept(getattr(_ops, name))
 
 
 _original = ShardingPropagator._propagate_tensor_meta_non_cached
@@ -67,3 +73,42 @@ def _differing(specs: Any) -> list[Any]:
             if not found or found[-1].use_strided_shard_as_shard_order != order:
                 found.append(spec)
     return found
+
+
+_KEPT = 4096
+"""Kinds of calls whose shardings are kept."""
+
+
+def _kept(expand: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *expand*, which finds shardings over a whole mesh, for each kind of arguments once.
+
+    Each rank's mesh is kept for itself: it is equal to others', but has its own groups.
+    """
+    kept: dict[Any, tuple[Any, Any]] = {}
+
+    def expand_to_full_mesh_op_strategy(mesh: Any, schema: Any, strategies: Any, **options: Any) -> Any:
+        try:
+            key = (
+                id(mesh),
+                schema.op,
+                tuple(map(_kind_of, tree_leaves((schema.args_schema, schema.kwargs_schema)))),
+                tuple(map(tuple, strategies)),
+                repr(options),
+            )
+            found = kept.get(key)
+        except TypeError:  # of sizes that are not numbers
+            return expand(mesh, schema, strategies, **options)
+        if found is None:
+            if len(kept) == _KEPT:
+                kept.clear()
+            found = kept[key] = (mesh, expand(mesh, schema, strategies, **options))
+        return found[1]
+
+    return expand_to_full_mesh_op_strategy
+
+
+def _kind_of(value: Any) -> Any:
+    """Return what matters of an argument: of a tensor, how it may be sharded."""
+    if isinstance(value, OpStrategy):
+        return tuple(strategy.output_specs for strategy in value.strategies)
+    return value

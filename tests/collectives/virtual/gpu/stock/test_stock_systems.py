@@ -1,0 +1,83 @@
+"""Stock systems on virtual CUDA tensors: without data, and folded, they take the time of a run with data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.nn.parallel import DistributedDataParallel
+
+from collectives.virtual import run
+from collectives.virtual.computation import Roofline
+from sim.files.device_file import load_device
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of much that its own code does
+
+
+def trained(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> None:
+    optimizer = optimizer or torch.optim.AdamW(model.parameters())
+    for _ in range(2):
+        model(torch.randn(4, 8, device="cuda")).square().mean().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def layers() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 8)).cuda()
+
+
+def ddp() -> None:
+    trained(DistributedDataParallel(layers()))
+
+
+def zero() -> None:
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # it warns when it is imported
+
+    model = DistributedDataParallel(layers())
+    trained(model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.1))
+
+
+def fsdp2() -> None:
+    model = layers()
+    for layer in (model[0], model[3]):
+        fully_shard(layer)
+    fully_shard(model)
+    trained(model)
+
+
+def hsdp() -> None:
+    model = layers()
+    fully_shard(model, mesh=init_device_mesh("cuda", (2, 2), mesh_dim_names=("replicate", "shard")))
+    trained(model)
+
+
+def pipeline() -> None:
+    stage, stages = dist.get_rank(), dist.get_world_size()
+    part = PipelineStage(layers(), stage, stages, torch.device("cuda", stage))
+    schedule = Schedule1F1B(part, 4, loss_fn=nn.functional.mse_loss)
+    batch = torch.randn(8, 8, device="cuda")
+    given = (batch,) if stage == 0 else ()
+    schedule.step(*given, **({"target": batch} if stage == stages - 1 else {}))
+
+
+@pytest.mark.parametrize("system", [ddp, zero, fsdp2, hsdp, pipeline])
+def test_without_data_it_takes_the_time_of_a_run_with_data(system: Callable[[], None]) -> None:
+    def script(rank: int) -> None:
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(rank)
+        torch.manual_seed(0)
+        system()
+        dist.destroy_process_group()
+
+    model = Roofline(replace(load_device("h100"), kind="gpu"))
+    with_data, without = (run(script, 4, "dgx-h100", compute=model, fake=fake) for fake in (False, True))
+
+    assert without.times_ps == with_data.times_ps
