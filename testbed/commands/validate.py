@@ -88,6 +88,13 @@ def validate(
             help="Lost efficiency of published trainings, on one node and several.",
         ),
     ] = False,
+    scripts: Annotated[
+        bool,
+        typer.Option(
+            "--scripts",
+            help="Published trainings of one node, from plain scripts on virtual GPUs; takes many minutes.",
+        ),
+    ] = False,
     predictions: Annotated[
         Path, typer.Option(metavar="FILE", help="--device: where predictions stand before measuring.")
     ] = Path("predictions.json"),
@@ -101,7 +108,8 @@ def validate(
 
     Alone: the networks that ship, against the published measurements that ship and that no calibration has
     seen, and against themselves; it ends with 1 where one contradicts itself. --table: a network against a
-    table of yours. --training: what published trainings lose to scaling. --device: training steps on this
+    table of yours. --training: what published trainings lose to scaling. --scripts: the speed of published
+    trainings, from scripts that are run without data. --device: training steps on this
     machine's processor against its device file. --shaped: networks that are built here, each host a network
     namespace, each link held to its rate by a token bucket; predictions are written to a file, whose
     SHA-256 is printed, before anything is measured, and nothing is left behind.
@@ -115,6 +123,13 @@ def validate(
         return
     if files:
         raise UsageError(f"{files[0]}: network files go with --shaped, which builds and measures them")
+    if scripts:
+        if training or device is not None or table_file is not None or network is not None:
+            raise UsageError(
+                "--scripts judges trainings that ship; leave out --training, --device, --table, --network"
+            )
+        _validate_scripts(into, as_json=as_json)
+        return
     if training:
         if device is not None or table_file is not None or network is not None:
             raise UsageError("--training judges trainings that ship; leave out --device, --table, --network")
@@ -191,6 +206,24 @@ def _validate_trainings(into: Path | None, *, as_json: bool) -> None:
         print_json(trainings_document(found))
         return
     print_trainings(stdout_console(), found)
+
+
+def _validate_scripts(into: Path | None, *, as_json: bool) -> None:
+    from testbed.report.scripted import print_scripted, scripted_document, scripted_section
+    from testbed.truth.document import renew
+    from testbed.truth.published.scripted import predict, scripted_rows
+
+    if into is not None:
+        check_writable(into)
+    rows = scripted_rows()
+    with progress(len(rows)) as advance:
+        found = predict(rows, advance)
+    if into is not None:
+        renew(into, scripted_section(found))
+    if as_json:
+        print_json(scripted_document(found))
+        return
+    print_scripted(stdout_console(), found)
 
 
 def _validate_presets(into: Path | None, *, as_json: bool) -> None:

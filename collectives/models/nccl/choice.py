@@ -39,6 +39,9 @@ _SEGMENT_NBYTES = 1 << 19
 
 _MAX_SEGMENTS = 32
 
+_SMALL_NBYTES = 1 << 20
+"""Below, a broadcast or reduce is one chain: NCCL, too, takes fewer channels for small calls."""
+
 
 class ChosenByNccl:
     """What NCCL would choose for a group, by size; a `Selector`.
@@ -61,7 +64,7 @@ class ChosenByNccl:
         self._topology = topology
         self._hosts = tuple(hosts)
         self._otherwise = otherwise
-        self._known: dict[tuple[str, str], Algorithm] = {}
+        self._known: dict[tuple[str, str, bool], Algorithm] = {}
 
     def select(self, collective: str, nbytes: int) -> Algorithm | None:
         """Return the program for *nbytes* bytes, as nccl-tests counts them."""
@@ -80,7 +83,9 @@ class ChosenByNccl:
             return self._program(
                 collective, f"double_binary_tree:segments={min(power_of_two, _MAX_SEGMENTS)}"
             )
-        return self._program(collective, "chain" if collective in ("broadcast", "reduce") else "ring")
+        if collective in ("broadcast", "reduce"):
+            return self._program(collective, "chain", in_one_channel=nbytes < _SMALL_NBYTES)
+        return self._program(collective, "ring")
 
     def _expected(self, collective: str, nbytes: int, kind: NcclAlgorithm) -> Prediction | None:
         """Return what NCCL expects of its algorithm *kind*; None where it has none of that."""
@@ -88,15 +93,15 @@ class ChosenByNccl:
             return None
         return predict_on(self._topology, self._hosts, collective, nbytes, kind)
 
-    def _program(self, collective: str, name: str) -> Algorithm:
-        if (collective, name) not in self._known:
+    def _program(self, collective: str, name: str, in_one_channel: bool = False) -> Algorithm:
+        if (collective, name, in_one_channel) not in self._known:
             program = resolve_algorithm(name, collective)
-            channels = self._num_channels() if collective not in _DIRECT else 1
+            channels = 1 if in_one_channel or collective in _DIRECT else self._num_channels()
             if channels > 1:
                 program = in_channels(program, channels)
             bound = on_nodes(program, self._topology.ranks_per_node, self._hosts)
-            self._known[collective, name] = bound
-        return self._known[collective, name]
+            self._known[collective, name, in_one_channel] = bound
+        return self._known[collective, name, in_one_channel]
 
     def _num_channels(self) -> int:
         hardware = self._topology.hardware
