@@ -48,7 +48,7 @@ parser.add_argument("--seq-len", type=int, help="default: 8192, debug 64")
 parser.add_argument(
     "--batch", type=int, help="sequences of each model; default: 1, 4 for each stage of a pipeline"
 )
-parser.add_argument("--steps", type=int, default=6)
+parser.add_argument("--steps", type=int, default=3)
 parser.add_argument("--lr", type=float, default=3e-4)
 
 

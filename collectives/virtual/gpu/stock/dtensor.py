@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from collectives.virtual.gpu.accelerator import CudaDevices
-from collectives.virtual.gpu.replacements import on_cuda_ranks
+from collectives.virtual.gpu.replacements import on_cuda_ranks, on_methods
 from collectives.virtual.isolation.patching import Replacement
 
 
@@ -34,6 +34,8 @@ def replacements() -> Iterator[Replacement]:
         yield _sharding_prop, name, _looked_through_once(getattr(_sharding_prop, name))
     name = "expand_to_full_mesh_op_strategy"
     yield _ops, name, _kept(getattr(_ops, name))
+    name = "local_shard_size_and_offset"
+    yield _StridedShard, name, on_methods(getattr(_StridedShard, name), _Parts(getattr(_StridedShard, name)))
 
 
 _original = ShardingPropagator._propagate_tensor_meta_non_cached
@@ -73,6 +75,28 @@ def _differing(specs: Any) -> list[Any]:
             if not found or found[-1].use_strided_shard_as_shard_order != order:
                 found.append(spec)
     return found
+
+
+class _Parts:
+    """Sizes and offsets of the parts of strided shards, each found once, without the modes of the rank.
+
+    Torch cuts up a list of all indices for each, which is most of the time of filling the parameters of a
+    model on many ranks: each takes its own part of the random numbers.
+    """
+
+    def __init__(self, find: Callable[..., Any]) -> None:
+        self._find = find
+        self._found: dict[Any, Any] = {}
+
+    def __call__(self, shard: Any, *args: Any, **options: Any) -> Any:
+        key = shard.dim, shard.split_factor, args, tuple(options.items())
+        if key not in self._found:
+            if len(self._found) == _KEPT:
+                self._found.clear()
+            with _disable_current_modes():
+                self._found[key] = self._find(shard, *args, **options)
+        size, offset = self._found[key]
+        return size, list(offset) if isinstance(offset, list) else offset
 
 
 _KEPT = 4096
