@@ -41,8 +41,9 @@ Examples:
 
 DEFAULT_NETWORK = "switch-100g"
 DEFAULT_RANKS = 8
-MAX_RANKS = 4096
-"""Ranks are threads."""
+MAX_RANKS = 1 << 17
+MAX_THREADS = 4096
+"""Ranks are threads, but for those that are folded."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,11 @@ def run(
 
     outputs.check()
     topology = cluster.topology()
+    if topology.num_ranks > MAX_THREADS and not gpu.folds:
+        raise UsageError(
+            f"--ranks {topology.num_ranks}: at most {MAX_THREADS} ranks have threads of their own; add "
+            "--fake, with which those that do the same run as one"
+        )
     from sim import Trace
     from testbed.scripts.virtual_script import DeviceMemoryError, run_script
 
@@ -230,7 +236,7 @@ def _refuse_options_of_virtual_runs(
         "--timeline": outputs.timeline,
         "--compute": cluster.compute != "none",
         "the conditions": conditions,
-        "--fake and --memory-limit": gpu.is_given,
+        "--fake, --fold and --memory-limit": gpu.is_given,
         "what software costs": software.is_given,
     }
     for option, value in given.items():

@@ -1,11 +1,20 @@
-"""Options of runs on virtual GPUs: without data, and the memory of the device."""
+"""Options of runs on virtual GPUs: without data, equal ranks folded, and the memory of the device."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
+
+
+class FoldName(StrEnum):
+    """Whether one thread speaks for all ranks that do the same."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
 
 
 @dataclass(frozen=True)
@@ -19,6 +28,10 @@ class GpuOptions:
             help="Tensors on the GPU have shapes and no values, so models run that fit into no machine here.",
         ),
     ] = False
+    fold: Annotated[
+        FoldName,
+        typer.Option(help="Ranks that are found to do the same run as one; auto: with --fake."),
+    ] = FoldName.AUTO
     memory_limit: Annotated[
         str | None,
         typer.Option(
@@ -31,8 +44,14 @@ class GpuOptions:
     @property
     def is_given(self) -> bool:
         """Whether one of them was."""
-        return self.fake or self.memory_limit is not None
+        return self.fake or self.fold is not FoldName.AUTO or self.memory_limit is not None
+
+    @property
+    def folds(self) -> bool:
+        """Whether ranks that do the same run as one."""
+        return self.fold is FoldName.ON or (self.fake and self.fold is FoldName.AUTO)
 
     def arguments(self) -> dict[str, Any]:
         """Return them as arguments of `collectives.virtual.run`."""
-        return {"fake": self.fake, "memory_limit": self.memory_limit}
+        fold = {FoldName.AUTO: None, FoldName.ON: True, FoldName.OFF: False}[self.fold]
+        return {"fake": self.fake, "fold": fold, "memory_limit": self.memory_limit}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from testbed.output.table import percent, seconds, spell_size, table
+from testbed.output.table import counted, percent, seconds, spell_size, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,11 +62,21 @@ def device_facts(report: VirtualReport) -> Iterator[tuple[str, str]]:
         of = "" if memory.limit_bytes is None else f" of {spell_size(memory.limit_bytes)}"
         fits = f"{spell_size(memory.peak_bytes)}{of} at {memory.at}"
         yield "memory", f"{fits if memory.fits else memory.text}, on rank {memory.rank}"
-        yield "", f"of it {largest(memory.by_category, len(memory.by_category))}"
+        yield "", f"of it {largest(memory.by_category, len(memory.by_category), words=True)}"
         yield "", f"by module {largest(memory.by_module, MOST_MODULES)}"
 
 
-def largest(sizes: Mapping[str, int], most: int) -> str:
+def folded_fact(report: VirtualReport) -> Iterator[tuple[str, str]]:
+    """Yield which ranks were carried out once for all that do the same."""
+    if report.folded:
+        yield (
+            "folded",
+            f"{counted(report.num_ranks, 'rank')} as {report.ranks_simulated}: {'; '.join(report.folded)}",
+        )
+
+
+def largest(sizes: Mapping[str, int], most: int, *, words: bool = False) -> str:
     """Return the largest of *sizes*, in words."""
     first = sorted(sizes.items(), key=lambda own: (-own[1], own[0]))[:most]
-    return ", ".join(f"{name} {spell_size(nbytes)}" for name, nbytes in first if nbytes)
+    shown = {name.replace("_", " ") if words else name: nbytes for name, nbytes in first if nbytes}
+    return ", ".join(f"{name} {spell_size(nbytes)}" for name, nbytes in shown.items())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from testbed.output.table import counted, seconds, table
-from testbed.report.gpu import device_facts, exposed_facts, part, print_exposed
+from testbed.report.gpu import device_facts, exposed_facts, folded_fact, part, print_exposed
 from testbed.report.simulated import MODELS, alike_links, link_cells
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def print_report(console: Console, report: VirtualReport) -> None:
     console.print()
     console.print(f"{ranks} on {report.network}, in virtual time", style="bold", markup=False)
     console.print()
-    for name, text in (*facts_of(report).items(), *device_facts(report)):
+    for name, text in (*facts_of(report).items(), *device_facts(report), *folded_fact(report)):
         console.print(f"{name:10}  {text}", markup=False, soft_wrap=True)
     print_exposed(console, report)
     groups = alike_links(report.links)
