@@ -55,8 +55,8 @@ def device_facts(report: VirtualReport) -> Iterator[tuple[str, str]]:
     if (used := report.utilization) is not None:
         yield (
             "MFU",
-            f"{percent(used.mfu)} of {used.peak_flops / 1e12:,.0f} TFLOP/s in {used.dtype}; with what is "
-            f"computed again {percent(used.hfu)}",
+            f"{percent(used.mfu)} of {used.peak_flops / 1e12:,.0f} TFLOP/s in {used.dtype}; "
+            f"HFU {percent(used.hfu)}",
         )
     if (memory := report.memory) is not None:
         of = "" if memory.limit_bytes is None else f" of {spell_size(memory.limit_bytes)}"

@@ -24,6 +24,9 @@ MOST_RANKS = 4
 """Ranks that are drawn, each with several lanes."""
 
 HOST, COMPUTE, COMMUNICATION = "host", "compute", "communication"
+BETWEEN_RANKS = (COMMUNICATION, "messages")
+"""How the tracks of streams begin on which collectives and messages are."""
+
 _COLOURS = {
     "forward": COLOURS[5],
     "backward": COLOURS[0],
@@ -137,7 +140,7 @@ def part_of(lanes: Sequence[Lane]) -> Piece | None:
 
 def _order(rank: int, track: str) -> tuple[int, int, str]:
     first = (HOST, COMPUTE)
-    kind = first.index(track) if track in first else 3 if track.startswith(COMMUNICATION) else 2
+    kind = first.index(track) if track in first else 3 if track.startswith(BETWEEN_RANKS) else 2
     return rank, kind, track
 
 
@@ -177,7 +180,7 @@ def _draw(panel: Any, lanes: Sequence[Lane], window: Piece) -> None:
 def _colour(lane: Lane, name: str) -> str:
     if lane.track == HOST:
         return _HOST_COLOUR if not name.startswith("waits") else _WAITING
-    other = _OTHER_CALL if lane.track.startswith(COMMUNICATION) else _OTHER_COMPUTE
+    other = _OTHER_CALL if lane.track.startswith(BETWEEN_RANKS) else _OTHER_COMPUTE
     return _COLOURS.get(_kind(name), other)
 
 
@@ -196,7 +199,7 @@ def _add_legend(panel: Any, lanes: Iterable[Lane]) -> None:
     ]
     others = {_colour(lane, name) for lane in lanes for name in lane.pieces}
     if _OTHER_CALL in others:
-        entries.append(Patch(color=_OTHER_CALL, label="messages"))
+        entries.append(Patch(color=_OTHER_CALL, label="other communication"))
     if _OTHER_COMPUTE in others:
         entries.append(Patch(color=_OTHER_COMPUTE, label="other kernels"))
     if any(lane.waited for lane in lanes):
