@@ -30,6 +30,7 @@ from collectives.models.nccl.protocol import with_protocol
 from collectives.virtual.computation import Charges, ComputeModel, Roofline
 from collectives.virtual.computation.compiled import regions_of_torch
 from collectives.virtual.computation.on_streams import lists_of_tensors
+from collectives.virtual.computation.passes import passes_followed
 from collectives.virtual.devices.mapping import Devices
 from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
 from collectives.virtual.diagnosis.verdict import Diagnosis
@@ -224,6 +225,7 @@ def run(
         with (
             isolation.entered(),
             iterations.counted(),
+            passes_followed(isinstance(model, Roofline)),
             task.around,
             devices.there(),
             streams_of_torch(is_gpu),

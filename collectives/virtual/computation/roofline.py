@@ -23,7 +23,7 @@ there, unless measured rates say otherwise.  The types are those of the tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from os import PathLike
@@ -31,19 +31,14 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.hooks import RemovableHandle
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.computation.kernels import axes_of, kernel_of
 from collectives.virtual.computation.launches import Launches
 from collectives.virtual.computation.on_streams import OnStreams
 from collectives.virtual.computation.operations import Operation
-from collectives.virtual.computation.rank_hooks import RankHooks
+from collectives.virtual.computation.passes import is_optimizing
 from collectives.virtual.computation.totals import Totals
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import current_gpu
@@ -88,7 +83,6 @@ class Roofline:
         self.name = f"roofline of {self.device.name}{' with tf32' if tf32 else ''}"
         self.tf32 = tf32
         self.totals: dict[int, Totals] = {}
-        self._hooks: RankHooks[_Charging] = RankHooks(self._count_optimizer_steps)
 
     def launches(self, cluster: Surroundings) -> Launches:
         """Return what operations launch in the run on *cluster*, which all its ranks share."""
@@ -102,28 +96,16 @@ class Roofline:
         """Charge what is computed on this thread."""
         mode = _Charging(rank_thread, self)
         self.totals[rank_thread.rank] = mode.totals
-        with self._hooks.active(rank_thread, mode):
-            try:
-                with mode:
-                    yield
-            finally:
-                mode.show()
+        try:
+            with mode:
+                yield
+        finally:
+            mode.show()
 
     def end_iteration(self, rank_thread: RankThread, finished: int) -> None:
         """Note that a rank has finished so many iterations."""
         if rank_thread.rank in self.totals:
             self.totals[rank_thread.rank].end_iteration(finished)
-
-    def _count_optimizer_steps(self) -> Sequence[RemovableHandle]:
-        def count(change: int) -> None:
-            mode = self._hooks.current()
-            if mode is not None:
-                mode.optimizing += change
-
-        return [
-            register_optimizer_step_pre_hook(lambda *_: count(1)),
-            register_optimizer_step_post_hook(lambda *_: count(-1)),
-        ]
 
     def summary(self) -> Mapping[str, Any]:
         """Return what a rank has computed at most, for reports."""
@@ -140,7 +122,6 @@ class _Charging(TorchDispatchMode):
         self.device = model.device
         self.tf32 = model.tf32
         self.totals = Totals()
-        self.optimizing = 0
         self._name = ""
         self._began_ps = self._ended_ps = 0
         self._flops: dict[Any, int] = {}
@@ -253,7 +234,7 @@ class _Charging(TorchDispatchMode):
 
     def _pass(self) -> str:
         """Return what the rank is at, in the words of the trace."""
-        if self.optimizing:
+        if is_optimizing():
             return "optimizer"
         if torch._C._current_graph_task_id() != -1:
             return "backward"

@@ -21,11 +21,11 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from collectives.virtual.computation.compiled import Fusing
+from collectives.virtual.computation.passes import current_pass
 from collectives.virtual.computation.totals import Totals
 from collectives.virtual.gpu import copies, data_dependent
 from collectives.virtual.gpu.computing import compute
 from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
-from collectives.virtual.gpu.passes import current_pass
 from collectives.virtual.gpu.rules import LARGE, RULES
 from collectives.virtual.gpu.shapes import Known, Shapes, forget_kind
 from collectives.virtual.gpu.values import (

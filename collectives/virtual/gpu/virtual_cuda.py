@@ -27,7 +27,6 @@ from collectives.virtual.gpu.accelerator import CudaDevices, on_demand
 from collectives.virtual.gpu.cuda_mode import CudaMode
 from collectives.virtual.gpu.native import self_test
 from collectives.virtual.gpu.native.cuda_build import cuda_is_there
-from collectives.virtual.gpu.passes import passes_followed
 from collectives.virtual.gpu.replacements import replacements
 from collectives.virtual.gpu.stock import cuda_only, table
 from collectives.virtual.isolation.patching import replaced
@@ -74,7 +73,6 @@ class VirtualCuda:
         gc.freeze()  # looking through all modules for garbage takes as long as a thousand operations
         with (
             cuda_is_there(_current_index, _num_devices),
-            passes_followed(),
             replaced([*replacements(), *table.replacements()]),
         ):
             try:

@@ -1,4 +1,8 @@
-"""Passes of an iteration that a rank's thread is in: forward, backward, optimizer."""
+"""Passes of an iteration that a rank's thread is in: forward, backward, optimizer.
+
+Torch calls the hooks of optimizers in a loop over its table of them, in which a rank may be blocked while
+another one ends.  So they are registered once for all ranks of a run, and count by thread.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +18,24 @@ _here = threading.local()
 
 def current_pass() -> str:
     """Return the pass that this thread is in, in the words of the trace."""
-    if getattr(_here, "optimizing", 0):
+    if is_optimizing():
         return "optimizer"
     if torch._C._current_graph_task_id() != -1:
         return "recomputation" if torch.is_grad_enabled() else "backward"
     return "forward" if torch.is_grad_enabled() else "without gradients"
 
 
+def is_optimizing() -> bool:
+    """Return whether this thread is in a step of an optimizer."""
+    return getattr(_here, "optimizing", 0) > 0
+
+
 @contextlib.contextmanager
-def passes_followed() -> Iterator[None]:
-    """Let `current_pass` know of optimizers' steps while the body runs."""
+def passes_followed(is_on: bool = True) -> Iterator[None]:
+    """Let `current_pass` know of optimizers' steps on all threads while the body runs, if it *is_on*."""
+    if not is_on:
+        yield
+        return
 
     def count(change: int) -> None:
         _here.optimizing = getattr(_here, "optimizing", 0) + change
