@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from sim import Trace
 
 MOST_RANKS = 4
-"""Ranks that are drawn, each with several lanes."""
+"""Ranks that are drawn, each with several lanes; of those that look alike, the first."""
+_PIXELS = 500
 
 HOST, COMPUTE, COMMUNICATION = "host", "compute", "communication"
 BETWEEN_RANKS = (COMMUNICATION, "messages")
@@ -90,14 +91,14 @@ def plot_streams(trace: Trace, report: VirtualReport, path: Path, *, title: str,
     _add_legend(panels[0], lanes)
     ranks = {lane.rank for lane in lanes}
     left_out = report.num_ranks - len(ranks)
-    more = f" {left_out} more ranks are not drawn." if left_out else ""
+    more = f" {left_out} more ranks are not drawn; ranks that look alike are drawn once." if left_out else ""
     annotate(figure, title, f"{note}{more}", 165)
     save(figure, path)
 
 
 def lanes_of(trace: Trace, report: VirtualReport) -> tuple[list[Lane], int]:
     """Return the lanes of the last iteration, rank by rank, and when the last rank has finished it."""
-    ranks = sorted({span.rank for span in trace.spans if span.track == HOST})[:MOST_RANKS]
+    ranks = _unlike(trace, report)[:MOST_RANKS]
     ends = {rank: ends_of(report, rank) for rank in ranks}
     zero, until = min(start for start, _ in ends.values()), max(end for _, end in ends.values())
     pieces: dict[tuple[int, str], dict[str, list[Piece]]] = defaultdict(lambda: defaultdict(list))
@@ -118,6 +119,25 @@ def lanes_of(trace: Trace, report: VirtualReport) -> tuple[list[Lane], int]:
             waited = between(busy, ends[rank][0] - zero, ends[rank][1] - zero)
         lanes.append(Lane(rank, track, dict(by_name), waited))
     return lanes, until - zero
+
+
+def _unlike(trace: Trace, report: VirtualReport) -> list[int]:
+    """Return the ranks of which the last iteration looks otherwise than those of the ranks before them."""
+    ranks = sorted({span.rank for span in trace.spans if span.track == HOST})
+    ends = {rank: ends_of(report, rank) for rank in ranks}
+    computed: dict[int, list[Piece]] = {rank: [] for rank in ranks}
+    for span in trace.spans:
+        if span.track != COMPUTE or span.rank not in computed or span.end_ps is None:
+            continue
+        start, end = ends[span.rank]
+        if start <= span.start_ps and span.end_ps <= end:
+            pixel = max(1, (end - start) // _PIXELS)
+            computed[span.rank].append(((span.start_ps - start) // pixel, (span.end_ps - start) // pixel + 1))
+
+    first: dict[tuple[Piece, ...], int] = {}
+    for rank in ranks:
+        first.setdefault(tuple(merged(computed[rank])), rank)
+    return list(first.values())
 
 
 def part_of(lanes: Sequence[Lane]) -> Piece | None:
