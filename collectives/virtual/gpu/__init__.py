@@ -12,6 +12,7 @@ its rank what the device would take: kernels on streams (`collectives.virtual.st
     copies           pinned memory, and what the host waits for
     data_dependent   operations whose result depends on data: answered, or refused with the script's line
     cpu_kernels      kernels of CUDA alone, by those of the CPU
+    mixed_types      backward passes of normalization layers, of which statistics are in float32
     recurrent_cells  those of recurrent layers
     persistence      saving and loading
     shapes           results without data, and what is kept of them

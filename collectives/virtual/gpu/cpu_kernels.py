@@ -10,6 +10,7 @@ from torch import Tensor
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.gpu import recurrent_cells
+from collectives.virtual.gpu.mixed_types import in_one_type
 from collectives.virtual.gpu.stock import cuda_only
 
 _aten = torch.ops.aten
@@ -22,6 +23,7 @@ def on_cpu(func: Any, args: Any, kwargs: Any) -> Any:
 
     Raises:
         NotSupportedError: the CPU has no kernel for it.
+        RuntimeError: the arguments do not go together.
     """
     own = _OWN.get(func)
     try:
@@ -34,6 +36,13 @@ def on_cpu(func: Any, args: Any, kwargs: Any) -> Any:
                 "another operation, or run without data: testbed run --fake"
             ) from None
         return decomposed
+    except RuntimeError:
+        if own is not None:
+            raise
+        computed = in_one_type(func, args, kwargs)
+        if computed is NotImplemented:
+            raise
+        return computed
 
 
 def _flash(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from torch.distributed.tensor import _sharding_prop
+from torch.distributed.tensor import _random, _sharding_prop
 from torch.distributed.tensor._op_schema import OpStrategy
 from torch.distributed.tensor._ops import utils as _ops
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
@@ -25,7 +25,8 @@ def replacements() -> Iterator[Replacement]:
     Shapes of a whole tensor are found with a FakeTensorMode of its own, whose tensors ours would take for the
     rank's, and charge it for.  And for an operation on lists, such as the optimizer's, all tensors are looked
     through once for each, and each one's shardings are found anew though there are few kinds of them: most of
-    the time of a step of a large model.
+    the time of a step of a large model.  The tracker of random numbers, which ranks synchronize at first, is
+    made anew in each run, so that a second one takes as long as the first.
     """
     name = "_propagate_tensor_meta_non_cached"
     yield ShardingPropagator, name, on_cuda_ranks(getattr(ShardingPropagator, name), _shapes_of)
@@ -36,6 +37,7 @@ def replacements() -> Iterator[Replacement]:
     yield _ops, name, _kept(getattr(_ops, name))
     name = "local_shard_size_and_offset"
     yield _StridedShard, name, on_methods(getattr(_StridedShard, name), _Parts(getattr(_StridedShard, name)))
+    yield _random, "_rng_tracker", None
 
 
 _original = ShardingPropagator._propagate_tensor_meta_non_cached
