@@ -33,9 +33,7 @@ class VirtualStore(Store):
     def set(self, key: str, value: str | bytes) -> None:
         """Set *key*, and wake whoever waits for it."""
         self._catch_up()
-        self._world.values[key] = value.encode() if isinstance(value, str) else bytes(value)
-        if key in self._world.awaited:
-            self._world.awaited.pop(key).succeed()
+        self._put(key, value.encode() if isinstance(value, str) else bytes(value))
 
     def get(self, key: str) -> bytes:
         """Return the value of *key*, once it has one."""
@@ -46,7 +44,7 @@ class VirtualStore(Store):
         """Add to the number under *key*, from 0, and return the sum."""
         self._catch_up()
         total = int(self._world.values.get(key, b"0")) + value
-        self.set(key, str(total))
+        self._put(key, str(total).encode())
         return total
 
     def check(self, keys: list[str]) -> bool:
@@ -68,7 +66,7 @@ class VirtualStore(Store):
         self._catch_up()
         current = self._world.values.get(key)
         if current == expected or (current is None and not expected):
-            self.set(key, desired)
+            self._put(key, desired.encode() if isinstance(desired, str) else bytes(desired))
         return self._world.values.get(key, expected)
 
     def delete_key(self, key: str) -> bool:
@@ -84,6 +82,12 @@ class VirtualStore(Store):
     def clone(self) -> VirtualStore:
         """Return this store; it has no connection of its own."""
         return self
+
+    def _put(self, key: str, value: bytes) -> None:
+        """Set *key* at once: between what it depends on and this no other rank may run."""
+        self._world.values[key] = value
+        if key in self._world.awaited:
+            self._world.awaited.pop(key).succeed()
 
     def _catch_up(self) -> None:
         """Let all that happens earlier happen first, so that keys appear in the order of time."""

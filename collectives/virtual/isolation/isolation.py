@@ -15,6 +15,9 @@ from collectives.virtual.isolation.process_groups import process_groups_on_rank_
 from sim.cluster import RankContext
 from sim.topology import Topology
 
+_MAY_SET_FLAGS = "__allow_nonbracketed_mutation_flag"
+"""What ``torch.backends.disable_global_flags`` sets, which torch's own test helpers call."""
+
 
 class Isolation:
     """What the ranks of one run find as if each were a process, and what is put back after them.
@@ -53,11 +56,12 @@ class Isolation:
 @contextlib.contextmanager
 def process_restored() -> Iterator[None]:
     """Put back what a script may change for the whole process and no context swaps."""
-    cudnn = torch.backends.cudnn
+    cudnn, backends = torch.backends.cudnn, torch.backends.disable_global_flags.__globals__
     directory, num_threads = Path.cwd(), torch.get_num_threads()
     precision = torch.get_float32_matmul_precision()
     deterministic = _deterministic()
     flags = {name: getattr(cudnn, name) for name in ("benchmark", "deterministic", "enabled")}
+    may_set = backends[_MAY_SET_FLAGS]
     torch.set_num_threads(1)  # the engine reduces pieces that are too small to share
 
     try:
@@ -68,8 +72,10 @@ def process_restored() -> Iterator[None]:
         torch.set_float32_matmul_precision(precision)
         if _deterministic() != deterministic:  # it imports torch's inductor, which takes a second
             torch.use_deterministic_algorithms(deterministic[0], warn_only=deterministic[1])
+        backends[_MAY_SET_FLAGS] = True
         for name, value in flags.items():
             setattr(cudnn, name, value)
+        backends[_MAY_SET_FLAGS] = may_set
 
 
 def _deterministic() -> tuple[bool, bool]:

@@ -47,6 +47,18 @@ def test_waiting_for_a_key_of_the_store_takes_until_it_is_set() -> None:
     assert run(work, network=switch(2)).results == [(1, 3), (b"value", 12_345, True, False)]
 
 
+def test_ranks_that_add_to_a_number_of_the_store_at_one_time_lose_nothing() -> None:
+    def work(rank: int) -> Any:
+        store = dist.TCPStore("localhost", 29501, 3, rank == 0)
+        store.compare_set("winner", "", str(rank))
+        return store.add("count", 1), store.get("winner")
+
+    results = run(work, network=switch(3)).results
+
+    assert sorted(count for count, _ in results) == [1, 2, 3]
+    assert len({winner for _, winner in results}) == 1
+
+
 def test_a_key_of_the_store_that_nobody_sets_is_a_deadlock() -> None:
     def work(rank: int) -> None:
         dist.init_process_group()

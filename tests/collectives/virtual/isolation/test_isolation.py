@@ -54,6 +54,21 @@ def test_ranks_of_a_node_that_is_not_full_are_told_how_many_they_are() -> None:
     assert outcome.results == ["8"] * 8 + ["2"] * 2
 
 
+def test_a_process_that_froze_the_flags_of_torchs_backends_can_run_ranks() -> None:
+    flags = torch.backends.disable_global_flags.__globals__
+    name = "__allow_nonbracketed_mutation_flag"
+    before = flags[name]
+    try:
+        run(lambda rank: torch.backends.disable_global_flags(), network=switch(2))
+        assert flags[name] == before
+
+        torch.backends.disable_global_flags()
+        assert run(lambda rank: rank, network=switch(2)).results == [0, 1]
+        assert torch.backends.flags_frozen()
+    finally:
+        flags[name] = before
+
+
 def test_what_a_process_has_once_every_rank_has_for_itself() -> None:
     def work(rank: int) -> Any:
         dist.init_process_group("gloo")
