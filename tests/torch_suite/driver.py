@@ -10,6 +10,7 @@ import argparse
 import time
 import unittest
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import ModuleType
 
@@ -20,13 +21,19 @@ CaseOf = Callable[[ModuleType], type[unittest.TestCase]]
 """Returns the class whose tests run on the ranks of a place, given the suite for one gate."""
 
 
-def main(gate_of: Callable[[str], str], case_of: CaseOf, arguments: Sequence[str] | None = None) -> None:
+def main(
+    gate_of: Callable[[str], str],
+    case_of: CaseOf,
+    arguments: Sequence[str] | None = None,
+    while_loading: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> None:
     """Run the tests that the command line names, by default all, and write each outcome.
 
     Args:
         gate_of: returns for a test the backend that decorators shall see.
         case_of: makes the class of the place.
         arguments: of the command line; None: those of this process.
+        while_loading: the context in which the suite is imported.
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--world-size", type=int, required=True)
@@ -35,9 +42,11 @@ def main(gate_of: Callable[[str], str], case_of: CaseOf, arguments: Sequence[str
     parser.add_argument("tests", nargs="*", help="names; by default all, or all that use DDP if it is ours")
     options = parser.parse_args(arguments)
 
-    everything = suite.tests_of(suite.load(gate_of(""), options.world_size))
+    with while_loading():
+        everything = suite.tests_of(suite.load(gate_of(""), options.world_size))
     for name in options.tests or everything:
-        module = suite.load(gate_of(name), options.world_size)
+        with while_loading():
+            module = suite.load(gate_of(name), options.world_size)
         if options.ddp == "ours":
             if not options.tests and not suite.uses_ddp(module, name):
                 continue

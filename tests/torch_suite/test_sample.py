@@ -29,3 +29,11 @@ def test_processes_pass_tests_that_torch_has_for_gloo_and_for_mpi(tmp_path, ddp)
     results = results_of("processes", ddp, tmp_path, *passing, "test_barrier_cuda")
 
     assert results == {**dict.fromkeys(passing, "passed"), "test_barrier_cuda": "skipped"}
+
+
+def test_rank_threads_pass_tests_that_torch_has_for_nccl_for_gloo_and_for_mpi(tmp_path):
+    passing = ["test_barrier_cuda", "test_barrier", "test_all_to_all", "test_ddp_namedtuple"]
+
+    results = results_of("threads", "torch", tmp_path, *passing, "test_barrier_timeout_arg")
+
+    assert results == {**dict.fromkeys(passing, "passed"), "test_barrier_timeout_arg": "skipped"}

@@ -179,6 +179,8 @@ _Generator = torch.Generator
 
 
 def _is_torch(frame: Any) -> bool:
-    """Return whether torch itself asks, or our backend on its behalf."""
+    """Return whether torch itself asks, or our backend on its behalf; its tests are no part of it."""
     name: str = frame.f_globals.get("__name__", "")
+    if name.startswith("torch.testing."):
+        return False
     return name == "torch" or name.startswith(("torch.", "collectives.torch_backend."))
