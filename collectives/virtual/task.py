@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 from collectives.torch_backend.script import Module, Script
 from collectives.virtual.isolation import per_rank
 from collectives.virtual.isolation.own_modules import OwnModules
+from collectives.virtual.isolation.ownership import Ownership
 from sim.cluster import RankContext
 
 FunctionOrScript = Callable[[int], Any] | Module | str | os.PathLike[str]
@@ -46,7 +46,12 @@ class Task:
 
     @classmethod
     def of(
-        cls, fn_or_script: FunctionOrScript, argv: Sequence[str], ranks: Sequence[int], devices: Reader
+        cls,
+        fn_or_script: FunctionOrScript,
+        argv: Sequence[str],
+        ranks: Sequence[int],
+        devices: Reader,
+        own: Sequence[str] = (),
     ) -> Task:
         """Return the task that calls a function, or runs a script as if each rank were a process of its own.
 
@@ -55,26 +60,29 @@ class Task:
             argv: the script's arguments, without its name.
             ranks: those that have a thread.
             devices: get to read all code of the user before it runs.
+            own: packages of which each rank has a copy, besides the known ones (see `Ownership`).
 
         Raises:
+            NotSupportedError: one of *own* cannot be copied.
             OSError, ModuleNotFoundError, SyntaxError: the script cannot be read, or is no Python.
         """
         if callable(fn_or_script):
             devices.read_module_of(fn_or_script)
-            return cls(fn_or_script, (), contextlib.nullcontext())
+            own_modules = OwnModules(Ownership(None, own), sys.path, devices.read)
+            return cls(fn_or_script, (own_modules,), own_modules.found())
 
         named = fn_or_script if isinstance(fn_or_script, Module) else Path(fn_or_script)
         script = Script(named, argv)
         if script.text is not None:
             devices.read(script.text)
         devices.read(" ".join(argv))
-        return cls._of_script(script, ranks, devices)
+        return cls._of_script(script, ranks, devices, own)
 
     @classmethod
-    def _of_script(cls, script: Script, ranks: Sequence[int], devices: Reader) -> Task:
+    def _of_script(cls, script: Script, ranks: Sequence[int], devices: Reader, own: Sequence[str]) -> Task:
         mains = {rank: ModuleType("__main__") for rank in ranks}
-        own_modules = OwnModules(script.folder, ranks, devices.read)
         search_path, first = script.search_path(), min(ranks)
+        own_modules = OwnModules(Ownership(script.folder, own), search_path, devices.read)
 
         def run(rank: int) -> dict[str, Any]:
             return script.run(mains[rank], devices.read if rank == first else None)

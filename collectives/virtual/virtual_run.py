@@ -108,6 +108,7 @@ def run(
     fake: bool = False,
     memory_limit: MemoryLimit = None,
     fold: bool | None = None,
+    own: Sequence[str] = (),
 ) -> VirtualRun:
     """Run ``fn(rank)``, or a script, on every rank of a network in virtual time.
 
@@ -143,6 +144,8 @@ def run(
             raised in the script.  ``off``: the script goes on, and the report says what does not fit.
         fold: whether one thread speaks for all ranks that do the same (see `collectives.virtual.folding`);
             None: without data it does.  Needs a GPU as *compute*.
+        own: packages that keep what a process has once in their globals, so that each rank gets a copy,
+            besides those that are known (`collectives.virtual.isolation.ownership`).
 
     Raises:
         NetworkFileError: there is no such network.
@@ -154,7 +157,8 @@ def run(
         DeadlockError: ranks wait for what no rank will do; found at once, it says what each does, in
             which collective, and which rank has called something else or nothing.
         NotSupportedError: what the vendor runs is not known for the transport model; tensors without data, or
-            folding, are asked for, but computation is not on a GPU; ranks differ in too many ways.
+            folding, are asked for, but computation is not on a GPU; ranks differ in too many ways; one of
+            *own* cannot be copied.
         UnitError: a quantity that cannot be read.
         ValueError: there is no such transport model.
         OSError, ModuleNotFoundError, SyntaxError: the script cannot be read, or is no Python.
@@ -182,7 +186,7 @@ def run(
     def carry_out(attempt: Attempt) -> VirtualRun:
         devices = _devices(model, topology.num_ranks, fake)
         threads = tuple(attempt.classes.threads(topology.num_ranks))
-        task = Task.of(fn_or_script, argv, threads, devices)
+        task = Task.of(fn_or_script, argv, threads, devices, own)
         isolation = Isolation(topology, attempt.streams, threads)
 
         cluster = Cluster(

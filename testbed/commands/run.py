@@ -146,6 +146,14 @@ def run(
     module: Annotated[
         bool, typer.Option("--module", "-m", help="SCRIPT is the name of a module, as for python -m.")
     ] = False,
+    own: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,…",
+            help="Packages of which each rank gets a copy, as they keep what a process has once; known ones, "
+            "such as accelerate, are copied anyway.",
+        ),
+    ] = None,
     processes: Annotated[
         int | None,
         typer.Option(
@@ -164,7 +172,7 @@ def run(
     """
     held = (*conditions.parse(), *faults.parse(conditions.seed))
     if processes is not None:
-        _refuse_options_of_virtual_runs(cluster, held, gpu, software, outputs, as_json)
+        _refuse_options_of_virtual_runs(cluster, held, gpu, software, outputs, as_json, own)
         from testbed.scripts.script_processes import run_processes
 
         algorithm = cluster.algorithm or "ring"
@@ -193,7 +201,11 @@ def run(
             compute=cluster.compute,
             algorithm=cluster.choice(topology),
             conditions=held,
-            options={**software.arguments(topology, computes_on_gpu(cluster.compute)), **gpu.arguments()},
+            options={
+                **software.arguments(topology, computes_on_gpu(cluster.compute)),
+                **gpu.arguments(),
+                "own": _names(own),
+            },
             heard=outputs.output,
             trace=recorded,
             as_json=as_json,
@@ -215,6 +227,10 @@ def run(
         raise failed
 
 
+def _names(text: str | None) -> tuple[str, ...]:
+    return () if text is None else tuple(name.strip() for name in text.split(","))
+
+
 def _refuse_options_of_virtual_runs(
     cluster: ClusterOptions,
     conditions: Sequence[VirtualCondition],
@@ -222,6 +238,7 @@ def _refuse_options_of_virtual_runs(
     software: SoftwareOptions,
     outputs: OutputOptions,
     as_json: bool,
+    own: str | None,
 ) -> None:
     """Refuse, beside ``--processes``, what only a virtual run knows.
 
@@ -235,6 +252,7 @@ def _refuse_options_of_virtual_runs(
         "--json": as_json,
         "--timeline": outputs.timeline,
         "--compute": cluster.compute != "none",
+        "--own": own is not None,
         "the conditions": conditions,
         "--fake, --fold and --memory-limit": gpu.is_given,
         "what software costs": software.is_given,

@@ -1,63 +1,74 @@
 """A script's own modules, imported once for each rank, as each process would import them.
 
-A module is the script's own if it lies in the script's folder or below, outside of the places where
-libraries are installed.  Its globals are then a rank's own, and what it does when it is imported,
-even a collective, each rank does for itself.  All other modules are shared between ranks; so is a
-module of that folder which this process had imported before the run.
+Which these are says `Ownership`.  Their globals are then a rank's own, and what they do when they are
+imported, even a collective, each rank does for itself.  All other modules are shared between ranks; names
+that those have taken from a rank's own modules are each rank's, too (`collectives.virtual.isolation.loans`).
+
+A copy costs what executing a module costs: it is read once, and its code is one for all ranks.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-import sysconfig
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
-from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from collectives.torch_backend.script import text_of
+from collectives.virtual.isolation.items import EntriesPerRank, ItemsPerRank
+from collectives.virtual.isolation.loans import Loans
+from collectives.virtual.isolation.ownership import OURS, Ownership
+from collectives.virtual.isolation.shadowed import ShadowedPackages
 from sim.cluster import Cluster
 
-_LIBRARIES = tuple(
-    Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")
-)
 _module_locks: Any = importlib._bootstrap._module_locks  # type: ignore[attr-defined]
-_OURS = ("collectives", "ddp", "sim", "testbed")  # one for all ranks, wherever they lie
 
 
 class OwnModules:
-    """What every rank has imported from *folder*: a `sim.cluster.RankContext`, and a finder of modules.
+    """What every rank has imported for itself: a `sim.cluster.RankContext`, and a finder of modules.
 
     Args:
-        folder: of the script.
-        ranks: those that have a thread.
-        on_text: called with the text of each own module before it first runs, None where there is none.
+        ownership: says which modules these are.
+        search_path: ``sys.path`` of the script.
+        on_text: called with the text of each module of the script before it first runs, None where there is
+            none.
     """
 
-    def __init__(self, folder: Path, ranks: Sequence[int], on_text: Callable[[str | None], None]) -> None:
-        self._folder = folder.resolve()
+    def __init__(
+        self, ownership: Ownership, search_path: Sequence[str], on_text: Callable[[str | None], None]
+    ) -> None:
+        self._ownership = ownership
         self._on_text = on_text
-        self._names: dict[str, None] = {}
+        self._modules = ItemsPerRank(sys.modules)
         # A rank may wait in the middle of an import, in which it holds the lock of a module's name.
-        self._swapped = [_Items(ranks, sys.modules), _Items(ranks, _module_locks)]
+        self._locks = EntriesPerRank(_module_locks, self._modules)
+        self._codes: dict[str, CodeType] = {}
+        self._loans = Loans(self._modules, ownership)
+        self._is_filling = False
+
+        hidden = ownership.hidden(search_path)
+        for name in hidden:
+            self._modules.add(name)
+        self._ours = ShadowedPackages(name for name in hidden if name.partition(".")[0] in OURS)
+        self._loans.begin(set(hidden) - self._ours.names)
 
     def enter(self, rank: int) -> None:
         """Put *rank*'s modules in place."""
-        for items in self._swapped:
-            items.enter(rank, self._names)
+        self._keep(None)
+        self._put(rank)
 
     def leave(self, rank: int) -> None:
         """Take them away again."""
-        for items in self._swapped:
-            items.leave(rank, self._names)
+        self._keep(rank)
+        self._put(None)
 
     def switch(self, before: int, after: int) -> None:
         """Take one rank's away, and put another's in place."""
-        self.leave(before)
-        self.enter(after)
+        self._keep(before)
+        self._put(after)
 
     @contextmanager
     def found(self) -> Iterator[None]:
@@ -65,48 +76,74 @@ class OwnModules:
         finders: list[Any] = sys.meta_path
         finders.insert(finders.index(PathFinder) if PathFinder in finders else len(finders), self)
         try:
-            yield
+            with self._ours.found_by_us():
+                yield
         finally:
             finders.remove(self)
+            self._loans.settle()
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return where an own module is; None for any other."""
-        if Cluster.current() is None or name.partition(".")[0] in _OURS:
+        if Cluster.current() is None and not self._is_filling:
             return None
-        spec = PathFinder.find_spec(name, path, target)
-        if spec is None or not self._is_own(spec):
+        top = name.partition(".")[0]
+        if top in OURS and top not in self._ours.packages:
             return None
-        if name not in self._names:
-            self._names[name] = None
-            self._on_text(text_of(spec))
+        covered = self._ownership.covers(name)
+        spec = (
+            self._found_elsewhere(name, path, target) if covered else PathFinder.find_spec(name, path, target)
+        )
+        if spec is None or spec not in self._ownership:
+            return None
+        if covered:
+            self._read_once(spec)
+        if name not in self._modules:
+            self._modules.add(name)
+            if not covered:
+                self._on_text(text_of(spec))
         return spec
 
-    def _is_own(self, spec: ModuleSpec) -> bool:
-        places = [spec.origin] if spec.has_location else list(spec.submodule_search_locations or ())
-        paths = [Path(place).resolve() for place in places if place]
-        return bool(paths) and all(
-            path.is_relative_to(self._folder) and not any(map(path.is_relative_to, _LIBRARIES))
-            for path in paths
-        )
+    def _found_elsewhere(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> ModuleSpec | None:
+        """Return what the process's other finders find, which know of packages installed in other ways."""
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = None if finder is self or find is None else find(name, path, target)
+            if spec is not None:
+                return spec
+        return None
 
+    def _read_once(self, spec: ModuleSpec) -> None:
+        """Let the code of a module be one for all ranks."""
+        loader: Any = spec.loader
+        get_code = getattr(loader, "get_code", None)
+        if get_code is None:
+            return
 
-class _Items:
-    """Items of a mapping of the process, some of which each rank has for itself."""
+        def code(name: str) -> CodeType:
+            if name not in self._codes:
+                self._codes[name] = get_code(name)
+            return self._codes[name]
 
-    def __init__(self, ranks: Sequence[int], owner: MutableMapping[str, Any]) -> None:
-        self._owner = owner
-        self._of_rank: dict[int, dict[str, Any]] = {rank: {} for rank in ranks}
-        self._outside: dict[str, Any] = {}
+        loader.get_code = code
 
-    def enter(self, rank: int, names: dict[str, None]) -> None:
-        self._outside = self._take(names)
-        self._owner.update(self._of_rank[rank])
+    def _keep(self, rank: int | None) -> None:
+        num_own = self._modules.keep(rank)
+        if rank is not None and self._loans.look(rank, num_own):
+            self._modules.keep(rank)
+        self._locks.keep(rank)
+        self._loans.keep(rank)
 
-    def leave(self, rank: int, names: dict[str, None]) -> None:
-        self._of_rank[rank] = self._take(names)
-        self._owner.update(self._outside)
-
-    def _take(self, names: dict[str, None]) -> dict[str, Any]:
-        return {name: self._owner.pop(name) for name in names if name in self._owner}
+    def _put(self, rank: int | None) -> None:
+        self._modules.put(rank)
+        self._locks.put(rank)
+        self._loans.put(rank)
+        if rank is not None:
+            self._is_filling = True
+            try:
+                self._loans.fill(rank)
+            finally:
+                self._is_filling = False

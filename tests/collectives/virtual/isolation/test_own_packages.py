@@ -1,0 +1,203 @@
+"""Packages that keep what a process has once: each rank has a copy, and shared modules use the right one."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectives.errors import NotSupportedError
+from collectives.virtual import run
+from collectives.virtual.isolation import ownership
+from tests.collectives.virtual.clusters import script, switch
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what installs modules, given their texts; they are gone after the test."""
+    place = tmp_path / "installed"
+    monkeypatch.syspath_prepend(str(place))
+    before = set(sys.modules)
+
+    def install(texts: Mapping[str, str]) -> None:
+        for name, text in texts.items():
+            path = place / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    yield install
+    for name in set(sys.modules) - before:
+        if str(place) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return the folder of a script, in which nothing is installed."""
+    path = tmp_path / "work"
+    path.mkdir()
+    return path
+
+
+STATE = """
+import os
+import torch.distributed as dist
+
+class State:
+    _shared = {}
+    def __init__(self):
+        self.__dict__ = self._shared
+        self._shared.setdefault("rank", int(os.environ["RANK"]))
+
+def rank():
+    return State().rank
+"""
+
+
+def test_each_rank_has_a_package_that_it_owns_and_others_share_what_is_not_named(
+    folder: Path, installed: Any
+) -> None:
+    installed({"keeps_state/__init__.py": STATE, "keeps_none.py": "things = []\n"})
+    path = script(
+        folder,
+        """
+        import torch.distributed as dist
+        dist.init_process_group("gloo")
+        import keeps_none, keeps_state
+        dist.barrier()
+        keeps_none.things.append(keeps_state.rank())
+        dist.barrier()
+        seen, things = keeps_state.State().rank, sorted(keeps_none.things)
+        """,
+    )
+
+    alone = run(path, network=switch(3), own=["keeps_state"]).results
+    shared = run(path, network=switch(3)).results
+
+    assert [variables["seen"] for variables in alone] == [0, 1, 2]
+    assert [variables["things"] for variables in alone] == [[0, 1, 2]] * 3
+    assert len({variables["seen"] for variables in shared}) == 1
+
+
+def test_names_that_a_shared_module_took_from_an_owned_one_are_each_ranks(
+    folder: Path, installed: Any
+) -> None:
+    installed(
+        {
+            "keeps_state/__init__.py": "",
+            "keeps_state/state.py": STATE,
+            "borrows/__init__.py": "from borrows.deep import where\n",
+            "borrows/deep.py": "from keeps_state.state import State\nimport keeps_state.state as module\n"
+            "def where():\n    return State().rank, module.rank()\n",
+        }
+    )
+    path = script(
+        folder,
+        """
+        import torch.distributed as dist
+        dist.init_process_group("gloo")
+        if dist.get_rank() == 0:
+            import borrows  # the others find it there already
+        dist.barrier()
+        import borrows
+        for _ in range(2):
+            dist.barrier()
+            seen = borrows.where()
+        same = borrows.deep
+        """,
+    )
+
+    results = run(path, network=switch(3), own=["keeps_state"]).results
+
+    assert [variables["seen"] for variables in results] == [(0, 0), (1, 1), (2, 2)]
+    assert len({id(variables["same"]) for variables in results}) == 1
+    assert sys.modules["borrows.deep"].State is sys.modules["keeps_state.state"].State  # of this process
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class Here(State): pass\n",
+        "def here(state=State): return state()\nHere = here\n",
+        "KNOWN = {'state': State}\nHere = lambda: KNOWN['state']()\n",
+        "ONE = State()\nHere = lambda: ONE\n",
+    ],
+    ids=["derives", "default", "table", "instance"],
+)
+def test_a_module_that_builds_on_an_owned_one_is_each_ranks_too(
+    folder: Path, installed: Any, text: str
+) -> None:
+    installed(
+        {
+            "keeps_state/__init__.py": STATE,
+            "builds/__init__.py": "from builds.part import Here\n",
+            "builds/part.py": f"from keeps_state import State\n{text}",
+        }
+    )
+    path = script(
+        folder,
+        """
+        import torch.distributed as dist
+        dist.init_process_group("gloo")
+        import builds
+        dist.barrier()
+        seen = builds.Here().rank
+        """,
+    )
+
+    results = run(path, network=switch(3), own=["keeps_state"]).results
+
+    assert [variables["seen"] for variables in results] == [0, 1, 2]
+
+
+def test_ranks_do_not_find_the_copy_of_a_package_that_this_process_has_imported(installed: Any) -> None:
+    installed({"keeps_state/__init__.py": STATE})
+    module = __import__("keeps_state")
+
+    def work(rank: int) -> Any:
+        import keeps_state  # type: ignore[import-not-found]
+
+        return keeps_state.rank(), keeps_state is module
+
+    assert run(work, network=switch(2), own=["keeps_state"]).results == [(0, False), (1, False)]
+    assert sys.modules["keeps_state"] is module
+    assert module.State._shared == {}
+
+
+def test_a_file_beside_the_script_that_is_called_as_a_package_of_ours_is_the_scripts(folder: Path) -> None:
+    path = script(
+        folder,
+        """
+        import torch
+        import torch.distributed as dist
+        dist.init_process_group("gloo")
+        import collectives, ddp, sim
+        dist.barrier()
+        seen = ddp.WHO, sim.WHO, collectives.WHO
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+        model(torch.ones(1)).backward()
+        """,
+    )
+    for name in ("ddp", "sim", "collectives"):
+        (folder / f"{name}.py").write_text("WHO = 'the user'\n")
+    before, find = dict(sys.modules), builtins.__import__
+
+    results = run(path, network=switch(2)).results
+
+    assert [variables["seen"] for variables in results] == [("the user",) * 3] * 2
+    assert all(sys.modules[name] is before[name] for name in ("collectives", "sim"))
+    assert builtins.__import__ is find
+
+
+@pytest.mark.parametrize("name", ["torch", "sim", "no_such_package", "a-b"])
+def test_what_cannot_be_copied_is_refused_by_name(name: str) -> None:
+    with pytest.raises(NotSupportedError, match=name):
+        run(lambda rank: None, network=switch(1), own=[name])
+
+
+def test_known_packages_are_such_that_can_be_copied() -> None:
+    assert not {name.partition(".")[0] for name in ownership.KEPT_APART} & {"torch", *ownership.OURS}
