@@ -25,6 +25,7 @@ import time
 import weakref
 import zlib
 from datetime import timedelta
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -35,6 +36,7 @@ from collectives.execution.transport import Execution
 from collectives.program import Local, Operation, Recv, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.program.render import spell_operation
+from collectives.transports.background import start_aside
 from collectives.transports.progress import ProgressQueue, ProgressWork
 from collectives.transports.store_reports import StoreReports, grace
 from collectives.transports.watchdog import Watchdog
@@ -136,9 +138,12 @@ class GlooTransport:
 class _Sending:
     """A send under way; keeps alive what it reads.  ``over`` when it is known to be."""
 
-    __slots__ = ("_error", "_observer", "data", "over", "peer", "span", "work")
+    __slots__ = ("_error", "_observer", "data", "group", "over", "peer", "span", "work")
 
-    def __init__(self, work: dist.Work, peer: int, span: tuple[int, int], data: torch.Tensor) -> None:
+    def __init__(
+        self, group: dist.ProcessGroup, work: dist.Work, peer: int, span: tuple[int, int], data: torch.Tensor
+    ) -> None:
+        self.group = group
         self.work = work
         self.peer = peer
         self.span = span
@@ -164,8 +169,8 @@ class _Sending:
     def observe(self, timeout: float) -> None:
         if self._observer is None:
             deadline = time.monotonic() + timeout
-            self._observer = threading.Thread(target=self._wait_aside, args=(deadline,), daemon=True)
-            self._observer.start()
+            close = partial(close_connections, self.group)
+            self._observer = start_aside(partial(self._wait_aside, deadline), "observer of a send", close)
 
     def _wait_aside(self, deadline: float) -> None:
         try:
@@ -224,7 +229,8 @@ class _GlooStep:
             if isinstance(operation, Send):
                 data = buffer.view(operation).cpu()
                 work = transport.group.send([data.view(torch.uint8)], operation.peer, tag)
-                sending = _Sending(work, operation.peer, _span(buffer, operation), data)
+                span = _span(buffer, operation)
+                sending = _Sending(transport.group, work, operation.peer, span, data)
                 transport.sends.setdefault(fingerprint, []).append(sending)
 
     def done(self) -> bool:

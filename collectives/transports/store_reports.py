@@ -9,7 +9,6 @@ a verdict publishes that as well, and the others adopt it, so that all say the s
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable
 
@@ -17,6 +16,7 @@ from torch._C._distributed_c10d import Store
 
 from collectives.errors import CollectiveError, CollectiveTimeoutError, MismatchError
 from collectives.execution.blame import Report, Verdict, diagnose, judge
+from collectives.transports.background import ENDING, start_aside
 
 _POLL_SECONDS = 0.02
 _MAX_GRACE_SECONDS = 3.0
@@ -63,11 +63,11 @@ class StoreReports:
         when its host is stalled.
         """
         collection = _Collection(self, report, time.monotonic() + seconds)
-        collection.start()
+        thread = start_aside(collection.run, "reports")
         self.break_off()
-        collection.join(seconds)
+        thread.join(seconds)
         if collection.heard:
-            collection.join(_STORE_SECONDS)
+            thread.join(_STORE_SECONDS)
         cause = f"failed: {_first_line(error)}"
         if collection.verdict is not None or collection.heard:
             reports = dict(collection.reports)
@@ -104,11 +104,10 @@ class StoreReports:
         return f"{self.prefix}/report/{name}"
 
 
-class _Collection(threading.Thread):
+class _Collection:
     """Publishes a report and collects those of the others until a verdict is reached."""
 
     def __init__(self, parent: StoreReports, report: Report, deadline: float) -> None:
-        super().__init__(name="reports", daemon=True)
         self.parent = parent
         self.deadline = deadline
         self.reports: dict[int, Report | None] = dict.fromkeys(range(parent.world_size))
@@ -119,10 +118,12 @@ class _Collection(threading.Thread):
         self.trouble = "does not answer"
 
     def run(self) -> None:
+        """Do so, and keep what was found, or what the trouble with the store is."""
         try:
             self.parent._publish(self.report)
             self._collect()
-            if time.monotonic() < self.deadline + _STORE_SECONDS:  # else nobody waits for it any more
+            is_late = time.monotonic() >= self.deadline + _STORE_SECONDS
+            if not is_late and not ENDING.is_set():  # else nobody waits for it any more
                 self.verdict = self.parent._agree(judge(self.reports))
         except (RuntimeError, ValueError) as lost:
             self.trouble = f"cannot be reached ({_first_line(lost)})"
@@ -136,7 +137,8 @@ class _Collection(threading.Thread):
                 self.reports[rank] = self.parent._read(rank)
             if last_look or None not in self.reports.values():
                 return
-            time.sleep(_POLL_SECONDS)
+            if ENDING.wait(_POLL_SECONDS):
+                return
 
 
 def _first_line(error: Exception) -> str:

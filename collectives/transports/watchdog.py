@@ -11,6 +11,9 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
+
+from collectives.transports.background import ENDING, start_aside
 
 
 class Watchdog:
@@ -37,11 +40,7 @@ class Watchdog:
 
     def __enter__(self) -> None:
         if self.thread is None:
-            reference = weakref.ref(self)
-            self.thread = threading.Thread(
-                target=_keep, args=(reference, self.interval), name="watchdog", daemon=True
-            )
-            self.thread.start()
+            self.thread = start_aside(partial(_keep, weakref.ref(self), self.interval), "watchdog")
         self.since = time.monotonic()
 
     def __exit__(self, *exception: object) -> None:
@@ -63,8 +62,7 @@ class Watchdog:
 
 
 def _keep(reference: weakref.ref[Watchdog], interval: float) -> None:
-    while True:
-        time.sleep(interval)
+    while not ENDING.wait(interval):
         watchdog = reference()
         if watchdog is None or not watchdog.look():
             return
