@@ -7,6 +7,7 @@ SimulationError
 ├── DeviceFileError    a device file that cannot be understood               (a ValueError)
 ├── ConditionError     a condition that cannot be, or that does not fit      (a ValueError)
 ├── LinkFailedError    messages were on a link, or routed over it, that failed
+├── WaitTimeoutError   a rank has waited for something as long as it wanted to  (a TimeoutError)
 ├── DeadlockError      every rank waits for something that will not happen
 └── RankError          the code of a rank raised; the cause is what it raised
 
@@ -61,6 +62,18 @@ class LinkFailedError(SimulationError):
 
     def __str__(self) -> str:
         return str(self.args[-1])
+
+
+class WaitTimeoutError(SimulationError, TimeoutError):
+    """A rank has waited as long as it wanted to, and what it waited for has not come.
+
+    Attributes:
+        deadlock: what all ranks waited for, if nothing would ever have happened again; else empty.
+    """
+
+    def __init__(self, message: str, deadlock: str = "") -> None:
+        super().__init__(message)
+        self.deadlock = deadlock
 
 
 class DeadlockError(SimulationError):

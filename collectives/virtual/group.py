@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import torch
+from torch.distributed.constants import default_pg_timeout
 
 from collectives.catalogue.native import by_itself, native_over
 from collectives.catalogue.selectors import NATIVE, Choice, Selector
@@ -50,11 +51,17 @@ class RankThreads:
         self.door: Door = OpenDoor() if current_gpu() is None else ValueDoor()
         self._group: NamedProcessGroup | None = None
         name = options.group_id
+        chosen = options.timeout
+        self._timeout = None if chosen == default_pg_timeout else chosen.total_seconds()
         self.ordinal = self.world.partitions.join(rank_thread.rank, self.hosts)
         self.key = (name, self.hosts, self.world.count((name, self.hosts, rank_thread.rank)))
 
     def connect(self, algorithm: Choice | None, device: torch.device, timeout: float | None) -> Communicator:
-        """Return a new communicator over the simulated network; its time-out is the deadlock."""
+        """Return a new communicator over the simulated network.
+
+        Where the script has chosen no time-out, it waits for as long as there is hope: until a deadlock is
+        found.
+        """
         self.world.classes.check_group(self.hosts, self.ordinal, self.rank_thread.rank)
         chosen = algorithm or self.algorithm
         gpu = current_gpu()
@@ -78,7 +85,8 @@ class RankThreads:
         meeting_point = self.world.meeting_points[key]
         rank_thread, world = self.rank_thread, self.world
         progress = world.progress.setdefault(rank_thread.rank, RankProgress(rank_thread))
-        transport = SimulatedTransport(meeting_point, self.rank, rank_thread, world.trace, progress)
+        seconds = self._timeout if timeout is None else timeout
+        transport = SimulatedTransport(meeting_point, self.rank, rank_thread, world.trace, progress, seconds)
         carry_out = self.world.batched[key].carry_out
         return Communicator(ProgramLauncher(transport, self._selector(chosen), device, carry_out))
 

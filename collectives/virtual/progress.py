@@ -13,7 +13,7 @@ an earlier send has read goes on when the rank waits for it or tests it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import simpy
@@ -43,7 +43,7 @@ class RankProgress:
     def __init__(self, rank_thread: RankThread) -> None:
         self.rank_thread = rank_thread
         self.in_flight: list[CalledExecution] = []
-        self._awaited: CalledExecution | None = None
+        self._awaited: Sequence[CalledExecution] = ()
 
     def start(self, execution: CalledExecution, steps: Execution) -> None:
         """Post the first of the *steps* of *execution*, after all else has advanced."""
@@ -61,17 +61,28 @@ class RankProgress:
         for execution in tuple(self.in_flight):
             self._advance(execution, observing)
 
-    def wait(self, execution: CalledExecution, describe: Callable[[], str]) -> None:
-        """Wait until *execution* is over."""
+    def wait(
+        self,
+        executions: Sequence[CalledExecution],
+        describe: Callable[[], str],
+        timeout_ps: int | None = None,
+    ) -> None:
+        """Wait until one of *executions* is over.
+
+        Raises:
+            WaitTimeoutError: none is within *timeout_ps*.
+        """
         self._catch_up()
-        if execution.is_over:
+        if any(execution.is_over for execution in executions):
             return
-        self._awaited = execution
+        self._awaited = executions
         try:
-            self.rank_thread.cluster.env.timeout(0).callbacks.append(lambda _: self.go_on())
-            self.rank_thread.wait(execution.done, describe)
+            env = self.rank_thread.cluster.env
+            env.timeout(0).callbacks.append(lambda _: self.go_on())
+            ends = [execution.done for execution in executions]
+            self.rank_thread.wait(ends[0] if len(ends) == 1 else env.any_of(ends), describe, timeout_ps)
         finally:
-            self._awaited = None
+            self._awaited = ()
 
     def go_on(self) -> None:
         """Engine: let what the rank's waiting advances go on."""
@@ -81,22 +92,23 @@ class RankProgress:
 
     def may_go_on(self, execution: CalledExecution) -> bool:
         """Return whether the rank waits, and that advances *execution*."""
-        if self._awaited is None or self._awaited.completed_ps is not None:
+        if not self._awaited or any(awaited.completed_ps is not None for awaited in self._awaited):
             return False
         return self._waits_beside_others() or self.is_driven(execution)
 
     def is_driven(self, execution: CalledExecution) -> bool:
         """Return whether the rank waits in *execution* itself, which is the first of the lane awaited."""
-        if self._awaited is None or self._waits_beside_others():
+        if not self._awaited or self._waits_beside_others():
             return False
-        lane = self._awaited.lane
-        return execution is next((own for own in self.in_flight if own.lane == lane), None)
+        lanes = {awaited.lane for awaited in self._awaited}
+        if execution.lane not in lanes:
+            return False
+        return execution is next((own for own in self.in_flight if own.lane == execution.lane), None)
 
     def _waits_beside_others(self) -> bool:
         """Return whether collectives are in flight that waiting in one lane would not advance."""
-        assert self._awaited is not None
-        lane = self._awaited.lane
-        return any(own.call.lane is None and own.lane != lane for own in self.in_flight)
+        lanes = {awaited.lane for awaited in self._awaited}
+        return any(own.call.lane is None and own.lane not in lanes for own in self.in_flight)
 
     def _advance(self, execution: CalledExecution, observing: bool) -> None:
         """Advance *execution* as far as it goes without waiting."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
-from typing import Any
 
 from torch._C._distributed_c10d import Store
+from torch.distributed import DistStoreError
 
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import RankThread
+from sim.errors import WaitTimeoutError
+from sim.units import SECOND
 
 
 class VirtualStore(Store):
@@ -52,13 +55,26 @@ class VirtualStore(Store):
         self._catch_up()
         return all(key in self._world.values for key in keys)
 
-    def wait(self, keys: list[str], timeout: Any = None) -> None:
-        """Return when all *keys* are set."""
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        """Return when all *keys* are set.
+
+        Raises:
+            DistStoreError: they are not within *timeout*; None: a deadlock is found instead.
+        """
         self._catch_up()
+        clock, limit_ps = self._rank_thread, None
+        if timeout is not None:
+            limit_ps = clock.now_ps() + round(timeout.total_seconds() * SECOND)
         for key in keys:
             while key not in self._world.values:
-                event = self._world.awaited.setdefault(key, self._rank_thread.cluster.env.event())
-                self._rank_thread.wait(event, partial("key {!r} of the store".format, key))
+                event = self._world.awaited.setdefault(key, clock.cluster.env.event())
+                left_ps = None if limit_ps is None else max(0, limit_ps - clock.now_ps())
+                try:
+                    clock.wait(event, partial("key {!r} of the store".format, key), left_ps)
+                except WaitTimeoutError as error:
+                    assert timeout is not None
+                    limit = f"{round(timeout.total_seconds() * 1000)}ms of virtual time"
+                    raise DistStoreError(f"wait timeout after {limit}, keys: {', '.join(keys)}") from error
 
     def compare_set(self, key: str, expected: str | bytes, desired: str | bytes) -> bytes:
         """Set *key* to *desired* if it holds *expected*, or is not set and that is empty."""

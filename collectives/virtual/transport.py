@@ -6,12 +6,14 @@ travel.  A handle is a SimPy event, so an execution is a SimPy process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
 import simpy
 
+from collectives.errors import CollectiveTimeoutError
 from collectives.execution.blame import Report
 from collectives.execution.call import Call, Lane, RecentCalls
 from collectives.execution.transport import Execution
@@ -22,9 +24,11 @@ from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.simulation.engines.simulated_port import SimulatedPort
 from collectives.virtual.progress import CalledExecution, RankProgress
 from sim.cluster import RankThread
+from sim.errors import WaitTimeoutError
 from sim.network.stream import Stream
 from sim.scenario.step_overheads import StepOverheads
 from sim.trace import Trace
+from sim.units import SECOND
 
 
 class _Lane:
@@ -47,6 +51,7 @@ class SimulatedTransport:
         rank_thread: the thread on which it runs.
         trace: gets a span for every collective, if given.
         progress: what the rank has in flight in all its groups; needed where it goes on when the rank calls.
+        timeout: of a wait, in virtual seconds; None: for ever, as a deadlock is found at once.
     """
 
     def __init__(
@@ -56,6 +61,7 @@ class SimulatedTransport:
         rank_thread: RankThread,
         trace: Trace | None = None,
         progress: RankProgress | None = None,
+        timeout: float | None = None,
     ) -> None:
         self.meeting_point = meeting_point
         self.rank = rank
@@ -64,6 +70,7 @@ class SimulatedTransport:
         self.trace = trace
         self.recent = RecentCalls()
         self.lanes: dict[Lane, _Lane] = {}
+        self.timeout = timeout
         self.progress: RankProgress | None = None
         if meeting_point.transport_model.progress == "calls":
             self.progress = progress or RankProgress(rank_thread)
@@ -100,12 +107,12 @@ class SimulatedTransport:
             return self._observe(execution, call, lane.port)
 
         done = lane.stream.submit(carried_out, not_before_ps=self.clock.now_ps())
-        return SimulatedWork(self.clock, done, call, lane.port)
+        return SimulatedWork(self.clock, done, call, lane.port, self.timeout)
 
     def _start_on_call(self, progress: RankProgress, execution: Execution, call: Call) -> Work:
         called = CalledExecution(progress, self.meeting_point, self.rank, call, self._overheads(call))
         progress.start(called, self._observe(execution, call, called.port))
-        return CalledWork(progress, called)
+        return CalledWork(progress, called, self.timeout)
 
     def _overheads(self, call: Call) -> StepOverheads | None:
         """Return what ranks add to the time of *call*; jitter is for collectives alone."""
@@ -137,6 +144,21 @@ class SimulatedTransport:
         self._tracks.add(track)
         return track
 
+    def wait_any(self, works: Sequence[SimulatedWork | CalledWork], timeout: float | None = None) -> None:
+        """Wait in virtual time until one of *works*, which are of this transport, is complete.
+
+        Raises:
+            CollectiveTimeoutError: none is after *timeout* seconds, or those of the group.
+        """
+        with _noted(works[0].port, works[0].call, timeout or self.timeout) as timeout_ps:
+            describe = lambda: f"any of {', '.join(str(work.call) for work in works)}"  # noqa: E731
+            if self.progress is None:
+                any_done = self.clock.cluster.env.any_of([work.done for work in works])
+                self.clock.wait(any_done, describe, timeout_ps)
+            else:
+                executions = [work.execution for work in works if isinstance(work, CalledWork)]
+                self.progress.wait(executions, describe, timeout_ps)
+
     def poll(self) -> None:
         """Advance what goes on when the rank calls; nothing else needs it."""
         if self.progress is not None:
@@ -146,11 +168,19 @@ class SimulatedTransport:
 class SimulatedWork:
     """A collective in flight in virtual time; a `Work` and `Interrupting` (`collectives.execution.work`)."""
 
-    def __init__(self, rank_thread: RankThread, done: simpy.Event, call: Call, port: SimulatedPort) -> None:
+    def __init__(
+        self,
+        rank_thread: RankThread,
+        done: simpy.Event,
+        call: Call,
+        port: SimulatedPort,
+        timeout: float | None = None,
+    ) -> None:
         self.rank_thread = rank_thread
         self.done = done
         self.call = call
         self.port = port
+        self.timeout = timeout
         self.completed_ps: int | None = None
         assert done.callbacks is not None
         done.callbacks.append(self._note)
@@ -160,11 +190,13 @@ class SimulatedWork:
             self.completed_ps = int(done.env.now)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait in virtual time; *timeout* is not needed, as a deadlock is found at once."""
-        meeting_point, rank = self.port.meeting_point, self.port.rank
-        meeting_point.waiting[rank] = self.call
-        self.rank_thread.wait(self.done, partial(describe, self.call, self.port))
-        del meeting_point.waiting[rank]
+        """Wait in virtual time.
+
+        Raises:
+            CollectiveTimeoutError: the result is not in place after *timeout* seconds, or those of the group.
+        """
+        with _noted(self.port, self.call, timeout or self.timeout) as timeout_ps:
+            self.rank_thread.wait(self.done, partial(describe, self.call, self.port), timeout_ps)
 
     def is_completed(self) -> bool:
         """Return whether the result is in place at this rank's local time."""
@@ -178,26 +210,49 @@ class SimulatedWork:
 class CalledWork:
     """A collective in flight that goes on when its rank calls; a `collectives.execution.work.Work`."""
 
-    def __init__(self, progress: RankProgress, execution: CalledExecution) -> None:
+    def __init__(
+        self, progress: RankProgress, execution: CalledExecution, timeout: float | None = None
+    ) -> None:
+        self.execution = execution
+        self.call, self.port, self.done = execution.call, execution.port, execution.done
+        self.timeout = timeout
         self._progress = progress
-        self._execution = execution
 
     @property
     def completed_ps(self) -> int | None:
         """When the result was in place; None as long as it is not."""
-        return self._execution.completed_ps
+        return self.execution.completed_ps
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait in virtual time; *timeout* is not needed, as a deadlock is found at once."""
-        call, port = self._execution.call, self._execution.port
-        port.meeting_point.waiting[port.rank] = call
-        self._progress.wait(self._execution, partial(describe, call, port))
-        del port.meeting_point.waiting[port.rank]
+        """Wait in virtual time.
+
+        Raises:
+            CollectiveTimeoutError: the result is not in place after *timeout* seconds, or those of the group.
+        """
+        with _noted(self.port, self.call, timeout or self.timeout) as timeout_ps:
+            self._progress.wait([self.execution], partial(describe, self.call, self.port), timeout_ps)
 
     def is_completed(self) -> bool:
         """Advance what can be advanced; return whether the result is in place at this rank's local time."""
         self._progress.poll(observing=True)
-        return self._execution.is_over
+        return self.execution.is_over
+
+
+@contextmanager
+def _noted(port: SimulatedPort, call: Call, timeout: float | None) -> Iterator[int | None]:
+    """Note that this rank waits for *call* while the body waits for so many picoseconds, None for ever."""
+    waiting = port.meeting_point.waiting
+    waiting[port.rank] = call
+    try:
+        yield None if timeout is None else round(timeout * SECOND)
+    except WaitTimeoutError as error:
+        assert timeout is not None
+        raise CollectiveTimeoutError(
+            f"caught collective operation timeout: Timed out waiting {round(timeout * 1000)}ms of virtual "
+            f"time for {describe(call, port)}"
+        ) from error
+    finally:
+        del waiting[port.rank]
 
 
 def describe(call: Call, port: SimulatedPort) -> str:

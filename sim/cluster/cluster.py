@@ -31,7 +31,7 @@ import simpy
 from sim.cluster.rank_thread import RankThread, current_rank_thread
 from sim.cluster.scheduler import RankContext, Scheduler
 from sim.cluster.surroundings import ProcessFailures
-from sim.errors import DeadlockError, LinkFailedError, RankError, SimulationError
+from sim.errors import DeadlockError, LinkFailedError, RankError, SimulationError, WaitTimeoutError
 from sim.scenario import Scenario
 from sim.scenario.conditions import Condition
 from sim.topology import Topology
@@ -88,6 +88,7 @@ class Cluster:
         self.where: Callable[[], Sequence[str]] = lambda: ()
         self.explain: Callable[[], Sequence[str]] = lambda: ()
         self._scheduler = Scheduler(self.env, self.contexts)
+        self._scheduler.describe_standstill = self._standstill
         self._failures = ProcessFailures()
         self._ranks: tuple[RankThread, ...] = ()
         self._by_rank: dict[int, RankThread] = {}
@@ -182,6 +183,8 @@ class Cluster:
 
         if raised is not None:
             cause, rank = raised.error, raised.number
+            if deadlock := _deadlock_behind(cause):
+                raise DeadlockError(deadlock) from cause
             failure = RankError(rank, f"rank {rank} raised {type(cause).__name__}: {cause}")
             others = [other for other in self._ranks if other.rank != rank]
             failure.add_note("\n".join(self._states(others)))
@@ -200,6 +203,10 @@ class Cluster:
         more = [f"and {hidden} more ranks"] if hidden else []
         return [*(rank.describe() + self.remark(rank) for rank in shown), *more, *self.where()]
 
+    def _standstill(self) -> str:
+        """Return what all ranks wait for, of which one is about to give up."""
+        return self._deadlock_report([rank for rank in self._ranks if not rank.has_finished])
+
     def _deadlock_report(self, waiting: Sequence[RankThread]) -> str:
         """Return what each rank waits for, while they still do."""
         time_ps = max(int(self.env.now), *(rank.now_ps() for rank in waiting))
@@ -210,3 +217,12 @@ class Cluster:
             f"what will never happen{advice}"
         )
         return "\n  ".join([head, *self._states(self._ranks), *self.explain()])
+
+
+def _deadlock_behind(error: BaseException | None) -> str:
+    """Return the deadlock that a rank was in when it gave up waiting, if that is what *error* comes from."""
+    while error is not None:
+        if isinstance(error, WaitTimeoutError):
+            return error.deadlock
+        error = error.__cause__
+    return ""

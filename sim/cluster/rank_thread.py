@@ -17,7 +17,7 @@ from simpy.events import EventPriority
 
 from sim.cluster.scheduler import RankUnwound, Turn
 from sim.cluster.surroundings import ProcessFailures, Surroundings
-from sim.errors import SimulationError
+from sim.errors import SimulationError, WaitTimeoutError
 from sim.units import format_time
 
 T = TypeVar("T")
@@ -166,19 +166,26 @@ class RankThread:
         process.callbacks.append(self._failures.keep)
         return process
 
-    def wait(self, event: simpy.Event, describe: Callable[[], str]) -> Any:
+    def wait(self, event: simpy.Event, describe: Callable[[], str], timeout_ps: int | None = None) -> Any:
         """Wait in virtual time until *event* has fired, and return its value.
 
-        *describe* says what is waited for, and is called only when a deadlock is reported.
+        *describe* says what is waited for, and is called only when a deadlock is reported, or a time-out.
 
         Raises:
             Exception: the event failed; its own exception.
+            WaitTimeoutError: it has not fired within *timeout_ps*.
             SimulationError: called from another thread than this rank's.
         """
         self.check_thread()
         if event.callbacks is not None:
             event.callbacks.append(self._wake)
-            self._block(describe)
+            self._block(describe, timeout_ps)
+            if self._turn.standstill is not None:
+                event.callbacks.remove(self._wake)
+                assert timeout_ps is not None
+                raise WaitTimeoutError(
+                    f"timed out after {format_time(timeout_ps)}: {describe()}", self._turn.standstill
+                )
         if event.ok:
             return event.value
         assert isinstance(event.value, BaseException)
@@ -263,12 +270,12 @@ class RankThread:
             handler()
         return passed_ps
 
-    def _block(self, waits_for: Callable[[], str]) -> None:
-        """Hand control to the engine until `_wake`."""
+    def _block(self, waits_for: Callable[[], str], timeout_ps: int | None = None) -> None:
+        """Hand control to the engine until `_wake`, or for as long as is given."""
         if self.before_waiting is not None:
             self.before_waiting()
         began_ps = self._turn.now_ps
-        self._turn.wait(waits_for)
+        self._turn.wait(waits_for, None if timeout_ps is None else began_ps + timeout_ps)
         self.waited_ps += max(0, self._turn.now_ps - began_ps)
         if self.meter is not None:
             self.meter()  # what the cluster itself has taken is no computation

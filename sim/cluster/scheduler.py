@@ -59,6 +59,9 @@ class Turn:
         number: of the thread; contexts know it by that.
         now_ps: its local time in picoseconds.
         waits_for: says what it waits for; None while it can go on.
+        deadline_ps: until when it waits; None: for ever, or it does not wait.
+        standstill: once its last wait has come to its deadline, what all threads waited for if nothing would
+            ever have happened again, or else nothing; None: what it waited for came.
         is_over: whether the thread has ended.
         error: what it raised, if anything.
     """
@@ -67,6 +70,8 @@ class Turn:
         self.number = number
         self.now_ps = now_ps
         self.waits_for: Callable[[], str] | None = None
+        self.deadline_ps: int | None = None
+        self.standstill: str | None = None
         self.is_over = False
         self.error: BaseException | None = None
         self._scheduler = scheduler
@@ -79,10 +84,13 @@ class Turn:
         """Whether the run has failed, so that the thread is to end where it is."""
         return self._scheduler.is_unwinding
 
-    def wait(self, waits_for: Callable[[], str]) -> None:
-        """Thread: hand control to the engine until `wake`, or until the run is unwound."""
-        self.waits_for = waits_for
+    def wait(self, waits_for: Callable[[], str], deadline_ps: int | None = None) -> None:
+        """Thread: hand control to the engine until `wake`, the deadline, or the run is unwound."""
+        self.waits_for, self.standstill = waits_for, None
         self._is_ready = False
+        if deadline_ps is not None:
+            self.deadline_ps = deadline_ps
+            heapq.heappush(self._scheduler._deadlines, (deadline_ps, self.number))
         self._scheduler._hand_back()
         self._baton.acquire()
         self._scheduler._enter(self)
@@ -93,6 +101,7 @@ class Turn:
         self.now_ps = max(self.now_ps, now_ps)
         if not self._is_ready:
             self._is_ready = True
+            self.deadline_ps = None
             heapq.heappush(self._scheduler._runnable, (self.now_ps, self.number))
 
     def _run(self, body: Callable[[], None]) -> None:
@@ -116,14 +125,17 @@ class Scheduler:
 
     Attributes:
         is_unwinding: whether a run has failed, so that its threads are to end where they are.
+        describe_standstill: says what all threads wait for, where nothing will ever happen again.
     """
 
     def __init__(self, env: simpy.Environment, contexts: Sequence[RankContext]) -> None:
         self.is_unwinding = False
+        self.describe_standstill: Callable[[], str] = str
         self._env = env
         self._contexts = contexts
         self._turns: dict[int, Turn] = {}
         self._runnable: list[tuple[int, int]] = []
+        self._deadlines: list[tuple[int, int]] = []
         self._baton = threading.Lock()
         self._baton.acquire()
         self._running: Turn | None = None
@@ -198,11 +210,26 @@ class Scheduler:
         """Advance time to the end of the first instant in which a thread can go on, if there is one."""
         env, never = self._env, float("inf")
         while not self._runnable:
+            if self._deadlines and self._end_first_wait():
+                break
             if env.peek() == never:
                 return False
             env.step()
         while env.peek() == env.now:
             env.step()
+        return True
+
+    def _end_first_wait(self) -> bool:
+        """End the wait whose deadline is first, if nothing happens before that; return whether one has."""
+        deadlines, next_ps = self._deadlines, self._env.peek()
+        while deadlines and self._turns[deadlines[0][1]].deadline_ps != deadlines[0][0]:
+            heapq.heappop(deadlines)  # that wait is over
+        if not deadlines or deadlines[0][0] >= next_ps:
+            return False
+        deadline_ps, number = heapq.heappop(deadlines)
+        turn = self._turns[number]
+        turn.standstill = self.describe_standstill() if next_ps == float("inf") else ""
+        turn.wake(deadline_ps)
         return True
 
     def _enter(self, turn: Turn | None) -> None:
