@@ -11,6 +11,7 @@ groups, so that other peers are meant, the ranks do not do the same: `MembersDif
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Protocol
 
 from collectives.execution.blame import spell_ranks
 from collectives.virtual.folding.partitions import Hosts, Partitions
@@ -35,6 +36,21 @@ class MembersDiffer(BaseException):
         super().__init__(why)
         self.ranks = tuple(ranks)
         self.key = key
+
+
+class Division(Protocol):
+    """How something is divided over the members of groups; such divisions are equal if they say the same."""
+
+    @property
+    def parts(self) -> int:
+        """How many members a group has."""
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all parts are alike."""
+
+    def part(self, number: int) -> Hashable:
+        """Return what tells the part of a member from those of others, by its number in its group."""
 
 
 class RankClass:
@@ -80,7 +96,7 @@ class Classes:
         partitions: which process groups were made together.
         before_call: called with a rank thread and the elements of the call that it is about to make.
         on_merge: called when a probe's thread has ended and another one speaks for its rank.
-        divisions: sizes that were divided into parts that are not all equal, and how many parts.
+        divisions: into parts that are not all alike.
     """
 
     def __init__(self, folded: Sequence[RankClass] = (), ranks_per_node: int = 1) -> None:
@@ -91,7 +107,7 @@ class Classes:
         self._of = {rank: own for own in self.folded for rank in own.ranks}
         self.before_call: list[Callable[[RankThread, int], None]] = []
         self.on_merge: list[Callable[[], None]] = []
-        self.divisions: dict[tuple[int, int], None] = {}
+        self.divisions: dict[Division, None] = {}
         self._checked: set[Hashable] = set()
 
     def of(self, rank: int) -> RankClass | None:
@@ -125,17 +141,17 @@ class Classes:
         """Return in words which ranks are folded."""
         return tuple(map(str, self.folded))
 
-    def note_division(self, size: int, parts: int) -> None:
+    def note_division(self, division: Division) -> None:
         """Note that something is divided over the members of a group, so that they may have unequal parts."""
-        if size % parts:
-            self.divisions[size, parts] = None
+        if division not in self.divisions and not division.is_even:
+            self.divisions[division] = None
 
-    def part_of(self, rank: int) -> tuple[int, ...]:
+    def part_of(self, rank: int) -> tuple[Hashable, ...]:
         """Return the parts that *rank* has of all that was divided unequally, to tell ranks apart."""
         return tuple(
-            _length(size, parts, number)
-            for size, parts in self.divisions
-            for number in self.partitions.numbers(rank, parts)
+            division.part(number)
+            for division in self.divisions
+            for number in self.partitions.numbers(rank, division.parts)
         )
 
     def check_group(self, hosts: Hosts, ordinal: int, rank: int) -> None:
@@ -200,9 +216,3 @@ class Classes:
     def _number(self, hosts: Hosts, ordinal: int, rank: int) -> int | None:
         own = self.partitions.sibling(hosts, ordinal, rank)
         return None if own is None else own.index(rank)
-
-
-def _length(size: int, parts: int, number: int) -> int:
-    """Return how long part *number* is; all are as long as the first, up to where *size* ends."""
-    length = -(-size // parts)
-    return min(max(size - number * length, 0), length)

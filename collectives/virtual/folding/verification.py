@@ -88,8 +88,8 @@ class Verification:
             return
         self._looked_at[own.first] = num_divisions
         if len({part_of(member) for member in own.ranks}) > 1:
-            sizes = ", ".join(f"{size} over {parts} ranks" for size, parts in self._classes.divisions)
-            raise MembersDiffer(f"{spell_ranks(own.ranks)}: unequal parts of {sizes}", part_of)
+            divided = ", ".join(map(str, self._classes.divisions))
+            raise MembersDiffer(f"{spell_ranks(own.ranks)}: unequal parts of {divided}", part_of)
 
     def _compare(self, rank_thread: RankThread) -> None:
         """Compare what a rank has issued so far; a probe that does the same leaves."""

@@ -89,6 +89,14 @@ def _efficient_backward(
     return (*grads, None)
 
 
+def _log_sigmoid(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    return torch.nn.functional.logsigmoid(tensor), tensor.new_empty(0)  # the CPU's kernel keeps a buffer
+
+
+def _log_sigmoid_backward(grad: Tensor, tensor: Tensor, buffer: Tensor) -> Tensor:
+    return grad * (-tensor).sigmoid()
+
+
 def _by_position(logarithms: Tensor) -> Tensor:
     """Return what is (batch, heads, positions) in the order of memory that the CPU's kernel writes."""
     return logarithms.transpose(1, 2).contiguous().transpose(1, 2)
@@ -100,6 +108,8 @@ _OWN: Mapping[Any, Callable[..., Any]] = {
     _aten._scaled_dot_product_flash_attention_backward.default: _flash_backward,
     _aten._scaled_dot_product_efficient_attention.default: _efficient,
     _aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
+    _aten.log_sigmoid_forward.default: _log_sigmoid,
+    _aten.log_sigmoid_backward.default: _log_sigmoid_backward,
     _aten._thnn_fused_lstm_cell.default: recurrent_cells.lstm,
     _aten._thnn_fused_lstm_cell_backward_impl.default: recurrent_cells.lstm_backward,
     _aten._thnn_fused_gru_cell.default: recurrent_cells.gru,

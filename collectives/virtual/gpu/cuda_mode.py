@@ -34,6 +34,7 @@ from collectives.virtual.gpu.values import (
     first_tensor,
     is_plain,
     set_value,
+    value_of,
     with_values,
 )
 from collectives.virtual.notices import Notices
@@ -88,6 +89,7 @@ class CudaMode(TorchDispatchMode):
         self.is_functional = False
         self.notices = notices
         self._is_charged = True
+        self._selects_all = False
 
     @contextlib.contextmanager
     def uncharged(self) -> Iterator[None]:
@@ -97,6 +99,15 @@ class CudaMode(TorchDispatchMode):
             yield
         finally:
             self._is_charged = before
+
+    @contextlib.contextmanager
+    def selecting_all(self) -> Iterator[None]:
+        """Let masks whose values are not known select everything while the body runs."""
+        before, self._selects_all = self._selects_all, True
+        try:
+            yield
+        finally:
+            self._selects_all = before
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -210,7 +221,15 @@ class CudaMode(TorchDispatchMode):
             if known.selects and _has_masks(args):
                 self.gpu.host_wait(self.gpu.current, func.overloadpacket.__name__)
             self._charge(known, call, func, args, kwargs, shaped)
-        return shaped
+        return self._plain(shaped) if self.has_data and not (known.is_view or known.mutates) else shaped
+
+    @staticmethod
+    def _plain(result: Any) -> Any:
+        """Return *result*, or its value where it is a new tensor of the CPU: that is an ordinary one."""
+        if isinstance(result, FakeTensor) and result.fake_device == _CPU:
+            value = value_of(result)
+            return result if value is None else value
+        return result
 
     def _charge(
         self, known: Knowledge, call: Known | None, func: Any, args: Any, kwargs: Any, result: Any
@@ -280,18 +299,24 @@ class CudaMode(TorchDispatchMode):
 
     def _depending(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation whose results are as large as the data says; the host waits for it."""
-        try:
-            values, options = with_values(args), with_values(kwargs)
-        except UnknownValueError:
-            data_dependent.refuse(f"{func.overloadpacket.__name__}, whose result")
         tensor = first_tensor(args)
         assert tensor is not None
-        computed = func(*values, **options)
-        result = _wrapped(self, computed, tensor.device)
+        try:
+            values, options = with_values(args), with_values(kwargs)
+            result = _wrapped(self, func(*values, **options), tensor.device)
+        except UnknownValueError:
+            if func is not _aten.index.Tensor or not self._selects_all:
+                data_dependent.refuse(f"{func.overloadpacket.__name__}, whose result")
+            result = self._all_selected(tensor, *args[1])
         if self._is_charged and tensor.device.type == "cuda":
             self._launch(func, args, kwargs, result)
             self.gpu.host_wait(self.gpu.current, func.overloadpacket.__name__)
         return result
+
+    def _all_selected(self, tensor: Tensor, mask: Tensor) -> FakeTensor:
+        """Return what ``tensor[mask]`` is where the mask is true everywhere."""
+        shape = (mask.numel(), *tensor.shape[mask.dim() :])
+        return FakeTensor(self.fake, torch.empty(shape, dtype=tensor.dtype, device=_META), tensor.device)
 
 
 _CONTAINERS = (list, tuple)

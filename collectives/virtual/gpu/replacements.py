@@ -26,7 +26,7 @@ from collectives.virtual.gpu import copies, data_dependent, persistence
 from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.functions import ACCELERATOR, CUDA, NVTX
 from collectives.virtual.gpu.shapes import forget_kind
-from collectives.virtual.gpu.values import share_value, value_of
+from collectives.virtual.gpu.values import set_value, share_value, value_of
 from collectives.virtual.isolation.patching import Replacement
 from collectives.virtual.streams.stream_api import DeviceEvent, DeviceStream
 
@@ -37,12 +37,14 @@ def replacements() -> Iterator[Replacement]:
     yield from _tensors()
     yield from _lists_of_types()
     yield fake_tensor, "init_gpu_context", lambda device: None  # it would allocate
+    yield FakeTensorMode, "__deepcopy__", lambda mode, memo: mode  # a copied tensor is of the same rank
     yield FakeTensorMode, "avoid_device_init", property(lambda mode: True)  # it asks for the first device
     yield torch.utils, "swap_tensors", _swapping(torch.utils.swap_tensors)
     for module in (c10d, torch.distributed):
         yield module, "is_nccl_available", with_devices(c10d.is_nccl_available, lambda devices: True)
         yield module, "init_process_group", with_devices(_init_process_group, _init_without_device)
     yield torch.serialization, "_get_restore_location", restoring_on_cpu
+    yield torch.UntypedStorage, "data_ptr", on_methods(_storage_address, _address)
     yield torch.UntypedStorage, "cuda", on_methods(torch.UntypedStorage.cuda, lambda storage, *args: storage)
     yield torch, "load", with_devices(torch.load, persistence.loading(torch.load))
     yield torch.backends.cudnn, "is_acceptable", with_devices(_is_acceptable, lambda *args: False)
@@ -195,6 +197,15 @@ def _tensors() -> Iterator[Replacement]:
     yield FakeTensor, "data", property(Tensor.data.__get__, _set_data)  # type: ignore[attr-defined]
 
 
+def _address(storage: torch.UntypedStorage) -> int:
+    """Return an address of the memory of *storage*, by which FSDP1 asks whether it is there, and the same."""
+    is_virtual = storage.device.type == "meta" and storage.nbytes() > 0
+    return storage._cdata if is_virtual else _storage_address(storage)
+
+
+_storage_address = torch.UntypedStorage.data_ptr
+
+
 def on_methods(original: Any, virtual: Callable[..., Any]) -> Any:
     """Return what is *virtual* on threads of CUDA ranks, else *original*; both get the object."""
     return on_cuda_ranks(original, lambda devices, *args, **options: virtual(*args, **options))
@@ -230,11 +241,17 @@ def _to_list(tensor: FakeTensor) -> Any:
 
 
 def _set_data(tensor: FakeTensor, data: Tensor) -> None:
-    Tensor.data.__set__(tensor, data)  # type: ignore[attr-defined]
+    """Let *tensor* have the data of *data*; of a plain one it has the shape, and the data as its value."""
     if isinstance(data, FakeTensor):
-        tensor.fake_device = data.fake_device
-        forget_kind(tensor)
-        share_value(tensor, data)
+        virtual = data
+    else:
+        empty = torch.empty_strided(data.shape, data.stride(), dtype=data.dtype, device="meta")
+        virtual = FakeTensor(tensor.fake_mode, empty, data.device)
+        set_value(virtual, None if data.is_meta else data.detach())
+    Tensor.data.__set__(tensor, virtual)  # type: ignore[attr-defined]
+    tensor.fake_device = virtual.fake_device
+    forget_kind(tensor)
+    share_value(tensor, virtual)
 
 
 def _swapping(swap: Callable[[Tensor, Tensor], None]) -> Callable[[Tensor, Tensor], None]:

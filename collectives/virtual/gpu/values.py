@@ -9,11 +9,12 @@ too, which says whether it is known: what is unknown and written through a view 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 SMALL = 4096
 """Elements, up to which integers are known in a run without data."""
@@ -32,6 +33,20 @@ class _Cell:
         self.known = True
 
 
+class _Held(NamedTuple):
+    """What a virtual tensor has of its data."""
+
+    value: Tensor
+    cell: _Cell
+
+    def __deepcopy__(self, memo: object) -> _Held:
+        """Return a copy, which the host does not work for: copying the tensor is the device's."""
+        cell = _Cell()
+        cell.known = self.cell.known
+        with _disable_current_modes():
+            return _Held(self.value.clone(), cell)
+
+
 def is_virtual(tensor: object) -> bool:
     """Return whether *tensor* is one without data of its own."""
     return isinstance(tensor, FakeTensor)
@@ -45,7 +60,7 @@ def value_of(tensor: Tensor) -> Tensor | None:
     if not isinstance(tensor, FakeTensor):
         return tensor
     found = tensor.__dict__.get(_SLOT)
-    return found[0] if found is not None and found[1].known else None
+    return found.value if found is not None and found.cell.known else None
 
 
 def set_value(tensor: Tensor, value: Tensor | None, base: Tensor | None = None) -> None:
@@ -61,14 +76,14 @@ def set_value(tensor: Tensor, value: Tensor | None, base: Tensor | None = None) 
         forget(tensor)
     else:
         found = None if base is None else base.__dict__.get(_SLOT)
-        slots[_SLOT] = (value, found[1] if found is not None else _Cell())
+        slots[_SLOT] = _Held(value, found.cell if found is not None else _Cell())
 
 
 def forget(tensor: Tensor) -> None:
     """Let the value of *tensor*, and of all with which it shares its data, be unknown."""
     found = tensor.__dict__.get(_SLOT)
     if found is not None:
-        found[1].known = False
+        found.cell.known = False
 
 
 def share_value(tensor: Tensor, source: Tensor) -> None:

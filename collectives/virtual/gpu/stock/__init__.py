@@ -7,6 +7,7 @@ process for each rank, or at an operation that only a build with CUDA has.
     ddp             DistributedDataParallel
     dtensor         DTensor: tensor and sequence parallelism, its random numbers
     fully_sharded   FSDP1 and FSDP2
-    recurrent       LSTM and GRU
-    cuda_only       operations that have kernels for CUDA alone
+    zero            ZeroRedundancyOptimizer
+    batch_norm      SyncBatchNorm
+    cuda_only       operations that have kernels for CUDA alone, LSTM and GRU among them
 """

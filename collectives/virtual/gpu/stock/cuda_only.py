@@ -7,15 +7,38 @@ there would be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch._meta_registrations as shapes
 
 from collectives.virtual.devices.batch_norm import FORMULAS
 from collectives.virtual.gpu import recurrent_cells
+from collectives.virtual.isolation.patching import Replacement
 
 _libraries: list[torch.library.Library] = []
+
+
+def replacements() -> Iterator[Replacement]:
+    """Yield what stands for torch's own, which looks at biases that a recurrent cell may be without."""
+    name = "rnn_cell_checkSizes"
+    if hasattr(shapes, name):
+        yield shapes, name, _with_biases(getattr(shapes, name))
+
+
+def _with_biases(check: Callable[..., None]) -> Callable[..., None]:
+    """Return *check*, of the sizes of a cell, with biases that are as they should be where there are none."""
+
+    def checked(gates: Any, hidden_gates: Any, input_bias: Any, hidden_bias: Any, *rest: Any) -> None:
+        if input_bias is None:
+            width = gates.size(1)
+            input_bias = SimpleNamespace(ndim=1, numel=lambda: width, shape=(width,), device=gates.device)
+            hidden_bias = input_bias
+        check(gates, hidden_gates, input_bias, hidden_bias, *rest)
+
+    return checked
 
 
 def register() -> None:

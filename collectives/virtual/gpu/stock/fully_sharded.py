@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.fsdp._flat_param import FlatParamHandle
 from torch.distributed.fsdp._fully_shard import _fsdp_param
 
-from collectives.virtual.folding.divisions import note_division
+from collectives.virtual.folding.divisions import Flat, Rows, note_division
 from collectives.virtual.gpu.replacements import on_methods
 from collectives.virtual.isolation.patching import Replacement
 
@@ -23,10 +24,12 @@ def replacements() -> Iterator[Replacement]:
 
     FSDP1 moves parameters by ``parameter.data = parameter.to(device)``, which gives a plain tensor the
     memory of a virtual one, but not its class.  FSDP2 cuts each parameter into as many views as there are
-    ranks, to take one: with 1,024 ranks most of the time of building a model.
+    ranks, to take one: with 1,024 ranks most of the time of building a model.  Both say here how they have
+    divided parameters, so that ranks with unequal parts are told apart.
     """
     yield Tensor, "data", property(_DATA.__get__, on_methods(_DATA.__set__, _set_data))
-    yield _fsdp_param, "_chunk_with_empty", on_methods(_CHUNKED, _Chunks)
+    yield _fsdp_param, "_chunk_with_empty", on_methods(_chunked, _Chunks)
+    yield FlatParamHandle, "_init_shard_metadata", _note_shards
 
 
 def _set_data(tensor: Tensor, data: Tensor) -> None:
@@ -42,6 +45,25 @@ def _set_data(tensor: Tensor, data: Tensor) -> None:
     torch._C._swap_tensor_impl(tensor, virtual)
 
 
+_init_shards: Any = vars(FlatParamHandle)["_init_shard_metadata"]
+
+
+def _note_shards(handle: Any, *args: Any) -> None:
+    """Find out what of each parameter lies in this rank's part of a flat one: on others it may be less.
+
+    Where the script has the flat parameter, it is all one to it.
+    """
+    _init_shards(handle, *args)
+    if handle._use_orig_params:
+        flat = handle.flat_param
+        note_division(Flat(flat._numels_with_padding, handle.world_size, flat.numel()))
+
+
+def _chunked(tensor: Tensor, num_chunks: int, dim: int = 0) -> Any:
+    note_division(Rows(tensor.size(dim), num_chunks))
+    return _CHUNKED(tensor, num_chunks, dim)
+
+
 class _Chunks:
     """The chunks of a tensor along a dimension, each cut when it is asked for; empty ones at the end.
 
@@ -51,7 +73,7 @@ class _Chunks:
     def __init__(self, tensor: Tensor, num_chunks: int, dim: int) -> None:
         self._tensor, self._dim = tensor, dim
         self._size = -(-tensor.size(dim) // num_chunks)
-        note_division(tensor.size(dim), num_chunks)
+        note_division(Rows(tensor.size(dim), num_chunks))
 
     def __getitem__(self, number: int) -> Tensor:
         size = self._tensor.size(self._dim)

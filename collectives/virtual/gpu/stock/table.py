@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from collectives.virtual.gpu.stock import ddp, dtensor, fully_sharded
+from collectives.virtual.gpu.stock import batch_norm, cuda_only, ddp, dtensor, fully_sharded, zero
 from collectives.virtual.isolation.patching import Replacement
 
 
 def replacements() -> Iterator[Replacement]:
     """Yield what stands for torch's own while ranks run."""
-    for system in (ddp, dtensor, fully_sharded):
+    for system in (batch_norm, cuda_only, ddp, dtensor, fully_sharded, zero):
         yield from system.replacements()

@@ -8,6 +8,7 @@ import pytest
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.folding.classes import Classes, MembersDiffer
+from collectives.virtual.folding.divisions import Rows
 from collectives.virtual.folding.folding import Folding
 
 
@@ -72,7 +73,7 @@ def test_unequal_parts_split_a_class_where_the_parts_end() -> None:
     folding = Folding(1024)
     classes = folding.classes()
     classes.partitions.announce(0, tuple(range(1024)))
-    classes.note_division(128256, 1024)  # 126 rows for each of 1,017 ranks, then 114, then none
+    classes.note_division(Rows(128256, 1024))  # 126 rows for each of 1,017 ranks, then 114, then none
 
     assert not attempt(folding, lambda rank: min(max(128256 - 126 * rank, 0), 126), classes)
     assert ranks_of(folding) == [tuple(range(1017)), tuple(range(1018, 1024))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import io
 import math
@@ -49,6 +50,19 @@ def recurrent(rank: int) -> float:
     return model.weight_hh_l0.grad.abs().sum().item()
 
 
+def recurrent_without_bias(rank: int) -> float:
+    model = nn.LSTM(8, 16, bias=False).cuda()
+    output, _ = model(torch.randn(4, 5, 8).cuda())
+    output.sum().backward()
+    return model.weight_hh_l0.grad.abs().sum().item()
+
+
+def log_sigmoid(rank: int) -> float:
+    scores = torch.randn(64, 10).cuda().requires_grad_()
+    nn.functional.logsigmoid(scores).sum().backward()
+    return scores.grad.sum().item()
+
+
 def scaled_half_precision(rank: int) -> float:
     model = nn.Linear(32, 4).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
@@ -93,7 +107,7 @@ def saved_and_loaded(rank: int) -> float:
 
 SCRIPTS = [
     accuracy, picture_classifier, recurrent, scaled_half_precision, masked_attention, pipeline_of_data,
-    saved_and_loaded,
+    saved_and_loaded, recurrent_without_bias, log_sigmoid,
 ]  # fmt: skip
 
 
@@ -104,6 +118,17 @@ def test_data_changes_no_time(script: Script) -> None:
     assert with_data.times_ps == without.times_ps
     assert math.isnan(without.results[0])
     assert with_data.results[0] == pytest.approx(run(script, 1, "dgx-h100").results[0], rel=1e-4)
+
+
+def test_a_deep_copy_has_the_values_and_leaves_those_of_the_original_alone() -> None:
+    def script(rank: int) -> Any:
+        model = nn.Linear(4, 4).cuda()
+        other = copy.deepcopy(model)
+        equal = torch.equal(model.weight, other.weight)
+        other.weight.data.add_(1)
+        return equal, (other.weight - model.weight).mean().item(), type(other.weight) is type(model.weight)
+
+    assert on_gpu(script, fake=False).results[0] == (True, pytest.approx(1), True)
 
 
 def test_control_data_is_known_without_data() -> None:

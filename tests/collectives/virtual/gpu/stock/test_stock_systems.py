@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import (
+    FullStateDictConfig,
+    FullyShardedDataParallel,
+    StateDictType,
+    fully_shard,
+)
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor.experimental import context_parallel
 from torch.nn.parallel import DistributedDataParallel
 
 from collectives.virtual import run
@@ -68,7 +76,42 @@ def pipeline() -> None:
     schedule.step(*given, **({"target": batch} if stage == stages - 1 else {}))
 
 
-@pytest.mark.parametrize("system", [ddp, zero, fsdp2, hsdp, pipeline])
+def synchronized_batch_norm() -> None:
+    model = nn.Sequential(nn.Conv1d(4, 6, 3), nn.BatchNorm1d(6), nn.Conv1d(6, 4, 3, padding=2)).cuda()
+    trained(DistributedDataParallel(nn.SyncBatchNorm.convert_sync_batchnorm(model)))
+
+
+def copied() -> None:
+    model = DistributedDataParallel(layers())
+    trained(copy.deepcopy(model.module))
+
+
+def context_parallelism() -> None:
+    mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+    query, key, value = parts = [
+        torch.randn(2, 4, 32, 16, device="cuda", dtype=torch.bfloat16) for _ in "qkv"
+    ]
+    with context_parallel(mesh, buffers=parts, buffer_seq_dims=[2] * 3, no_restore_buffers=set(parts)):
+        for part in parts:
+            part.requires_grad_()
+        nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True).sum().backward()
+
+
+def full_state() -> None:
+    model = FullyShardedDataParallel(layers(), use_orig_params=True)
+    trained(model)
+    kept = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    with FullyShardedDataParallel.state_dict_type(model, StateDictType.FULL_STATE_DICT, kept):
+        model.state_dict()
+    trained(model)
+
+
+SYSTEMS = [
+    ddp, zero, fsdp2, hsdp, pipeline, synchronized_batch_norm, copied, context_parallelism, full_state,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.__name__)
 def test_without_data_it_takes_the_time_of_a_run_with_data(system: Callable[[], None]) -> None:
     def script(rank: int) -> None:
         dist.init_process_group("nccl")
@@ -81,3 +124,22 @@ def test_without_data_it_takes_the_time_of_a_run_with_data(system: Callable[[], 
     with_data, without = (run(script, 4, "dgx-h100", compute=model, fake=fake) for fake in (False, True))
 
     assert without.times_ps == with_data.times_ps
+
+
+def test_a_full_state_of_the_cpu_has_the_values_of_the_model() -> None:
+    def script(rank: int) -> tuple[Any, ...]:
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(rank)
+        torch.manual_seed(0)
+        model = layers()
+        whole = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
+        model = FullyShardedDataParallel(model)
+        kept = FullStateDictConfig(offload_to_cpu=True)
+        with FullyShardedDataParallel.state_dict_type(model, StateDictType.FULL_STATE_DICT, kept):
+            return whole, model.state_dict()
+
+    model = Roofline(replace(load_device("h100"), kind="gpu"))
+    whole, full = run(script, 2, "dgx-h100", compute=model).results[0]
+
+    assert {tensor.device.type for tensor in full.values()} == {"cpu"}
+    assert all((full[name].numpy() == tensor.numpy()).all() for name, tensor in whole.items())

@@ -1,0 +1,32 @@
+"""SyncBatchNorm on virtual CUDA tensors.
+
+Its forward pass leaves out statistics of ranks with an empty batch, which is a matter of data: a mask that it
+reads from what it has gathered.  Without data no rank's batch is taken to be empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch.nn.modules._functions import SyncBatchNorm
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from collectives.virtual.gpu.cuda_mode import CudaMode
+from collectives.virtual.gpu.replacements import on_methods
+from collectives.virtual.isolation.patching import Replacement
+
+
+def replacements() -> Iterator[Replacement]:
+    """Yield what stands for torch's own."""
+    yield SyncBatchNorm, "forward", staticmethod(on_methods(_forward, _of_whole_batches))
+
+
+_forward: Any = SyncBatchNorm.forward
+
+
+def _of_whole_batches(context: Any, tensor: Any, *rest: Any) -> Any:
+    """Return the output, where masks that are not known leave nothing out."""
+    mode = next(mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, CudaMode))
+    with mode.selecting_all():
+        return _forward(context, tensor, *rest)
