@@ -1,7 +1,9 @@
-"""Errors of `ddp`.
+"""Errors of `ddp`, which are RuntimeErrors, as torch's; where torch has words for one, they are in it.
 
 DDPError
 ├── ReducerError          an event that the reducer cannot accept; holds the event history
+│   └── UnfinishedReductionError   a backward pass that ended without some gradients
+├── GraphChangedError     a graph that was said to be static is not
 ├── BucketingError        sizes, limits or an order that bucketing cannot accept
 ├── UnknownStrategyError  no overlap strategy has that name
 ├── UnknownLossError      no loss of a training step has that name
@@ -15,15 +17,34 @@ DDPError
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from collectives import errors
 
 
-class DDPError(Exception):
+class DDPError(RuntimeError):
     """Base of all errors of this package."""
 
 
 class ReducerError(DDPError):
     """The reducer was told of something that cannot happen now."""
+
+
+class UnfinishedReductionError(ReducerError):
+    """A backward pass has ended without some gradients.
+
+    Args:
+        message: what happened.
+        parameters: indices of those whose gradients are missing.
+    """
+
+    def __init__(self, message: str, parameters: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.parameters = tuple(parameters)
+
+
+class GraphChangedError(DDPError):
+    """A parameter has got a gradient more often than ``static_graph`` allows."""
 
 
 class BucketingError(DDPError, ValueError):

@@ -38,6 +38,9 @@ class PassListener(Protocol):
     def pass_abandoned(self) -> None:
         """An exception ended the pass; what it has started counts for nothing."""
 
+    def gradient_failed(self, error: Exception) -> None:
+        """Something that was done with a gradient has raised an error, which ends the pass."""
+
 
 class GradientListener(Protocol):
     """Hears of gradients."""
@@ -148,7 +151,11 @@ class BackwardPasses:
         if self._expected:
             self._on_output()
         if self._reducing_pass is not None:
-            self._gradients.gradient_ready(index)
+            try:
+                self._gradients.gradient_ready(index)
+            except Exception as error:
+                self._listener.gradient_failed(error)
+                raise
         else:
             self._keep(index)
         if index == 0:

@@ -43,8 +43,10 @@ from ddp.autograd.observation.iteration_times import IterationTimes
 from ddp.autograd.observation.timeline import RankTimeline, SpanRecorder
 from ddp.autograd.options import ReductionOptions
 from ddp.autograd.ready_gradients import ReadyGradients
-from ddp.autograd.unused import Readiness
+from ddp.autograd.unfinished import UNUSED, UnfinishedReductions
+from ddp.autograd.unused import STATIC_GRAPH_LACKS, Readiness
 from ddp.autograd.updates.updates import Updates, options_for_updates
+from ddp.errors import GraphChangedError, UnfinishedReductionError
 from ddp.reduction.events import (
     AwaitBucket,
     BackwardBegan,
@@ -84,6 +86,10 @@ class TorchDriver:
         updates: of strategies that update parameters themselves; None: the user's optimizer does.
         times: stamps for logging data.
         first_sizes: of the buckets of the first pass, in bytes.
+        readiness: when gradients are ready, if not all parameters are used once in each pass.
+        forward_began_ps: when the latest forward pass began.
+        unfinished: keeps the error of a pass that has ended without some gradients.
+        latest_error: the latest error, for logging data; None: there was none.
 
     Raises:
         NotSupportedError: an option asks for what the strategy does not have.
@@ -106,9 +112,11 @@ class TorchDriver:
         self.has_rebuilt = False
         self.finished: Callable[[], None] = lambda: None
         self._communicator = communicator
-        self._readiness = readiness
+        self.readiness = readiness
+        self.unfinished = UnfinishedReductions(parameters, communicator.rank)
+        self.latest_error: Exception | None = None
         self._checks = checks
-        self._forward_began_ps = 0
+        self.forward_began_ps = 0
 
         self._timeline = timeline = RankTimeline(communicator, recorder)
         self.times = IterationTimes(timeline.now_ps)
@@ -151,8 +159,20 @@ class TorchDriver:
         """Where the reducer is in a pass."""
         return self._reducer.phase
 
+    def check_finished(self) -> None:
+        """Check that the latest pass had all gradients, if gradients are about to be computed.
+
+        Raises:
+            UnfinishedReductionError: it had not.
+        """
+        if torch.is_grad_enabled() and self.unfinished.kept is not None:
+            self.latest_error = self.unfinished.kept
+            self.unfinished.check()
+
     def forward_begins(self) -> None:
         """Take note of a forward pass; with gradients enabled, re-bucket if it is time."""
+        if self.phase is Phase.FILLING and not self.passes.under_way:
+            self.pass_abandoned()
         with_optimizer = self.averaged.take_over_optimizers()
         if self.updates is not None:
             self.updates.check_optimizer(with_optimizer)
@@ -160,7 +180,7 @@ class TorchDriver:
             self.rebuild_if_due()
         self.times.begin()
         self._timeline.resume()
-        self._forward_began_ps = self._timeline.latest_ps
+        self.forward_began_ps = self._timeline.latest_ps
         if self.updates is not None:
             self.updates.forward_begins()
 
@@ -168,8 +188,8 @@ class TorchDriver:
         """Take note of the end; see `BackwardPasses.forward_ended`."""
         if self.updates is not None:
             self.updates.forward_ended()
-        if self._readiness is not None and outputs is not None:
-            self._readiness.forward_ended(outputs)
+        if self.readiness is not None and outputs is not None:
+            self.readiness.forward_ended(outputs)
         if not self.passes.forward_ended(outputs):
             self._hooks.all()
 
@@ -205,14 +225,31 @@ class TorchDriver:
 
     def backward_began(self) -> None:
         """Take the time."""
+        self.unfinished.check()
         self.times.first("backward_began")
         self._hooks.begin()
 
     def backward_ended(self) -> None:
-        """Tell the reducer, unless the pass reached no parameter."""
-        self.ready.end()
-        if self.phase is Phase.FILLING:
-            self._end()
+        """Tell the reducer, unless the pass reached no parameter; keep an error of missing gradients."""
+        try:
+            self.ready.end()
+            if self.phase is Phase.FILLING:
+                self._end()
+        except UnfinishedReductionError as error:
+            self.latest_error = error
+            if self.updates is not None:
+                raise
+            self.unfinished.keep(error.parameters, UNUSED if self.readiness is None else STATIC_GRAPH_LACKS)
+            self.latest_error = self.unfinished.kept
+
+    def gradient_failed(self, error: Exception) -> None:
+        """Take note of an error; where the graph has changed, what is missing is told once more."""
+        self.latest_error = error
+        if isinstance(error, GraphChangedError):
+            missing = [
+                index for index in range(len(self.buckets.parameters)) if index not in self.ready.ready_ps
+            ]
+            self.unfinished.keep(missing, STATIC_GRAPH_LACKS)
 
     def pass_abandoned(self) -> None:
         """Start anew, once the messages of the pass are out of the way."""
@@ -229,7 +266,7 @@ class TorchDriver:
             self.updates.begin()
         self.averaged.begin(shadowing)
         self.ready.begin()
-        self.in_flight.begin(self._forward_began_ps)
+        self.in_flight.begin(self.forward_began_ps)
         self.tell(BackwardBegan())
 
     def tell(self, event: Event) -> None:

@@ -32,6 +32,7 @@ class BucketsInFlight:
     Attributes:
         comm_hook: does what is done with buckets, instead of averaging them.
         divisor: by which sums are divided: the number of ranks that compute gradients.
+        reduced: the buckets of this pass that were reduced, as something in them was used.
         landed: the collectives of this pass that have completed, in that order.
         on_completion: is called when one completes while the rank computes, where that can be noticed.
     """
@@ -47,6 +48,7 @@ class BucketsInFlight:
         self.comm_hook: CommHook | None = None
         self.divisor = communicator.world_size
         self.landed: list[BucketRun] = []
+        self.reduced: set[int] = set()
         self.on_completion: Callable[[], None] | None = None
         self._buckets = buckets
         self._communicator = communicator
@@ -70,6 +72,7 @@ class BucketsInFlight:
     def begin(self, began_ps: int) -> None:
         """Begin a pass of the step that began at *began_ps*."""
         self.landed.clear()
+        self.reduced.clear()
         self._began_ps = began_ps
 
     def launch(self, bucket: int, collective: str, ready_ps: Mapping[int, int]) -> None:
@@ -135,6 +138,7 @@ class BucketsInFlight:
         members = self._buckets.plan.buckets[bucket].parameters
         if self._readiness is not None and self._readiness.surely_unused.issuperset(members):
             return NothingToDo()
+        self.reduced.add(bucket)
         if self.comm_hook is not None:
             is_last = bucket == len(self._buckets.memory) - 1
             return self.comm_hook.start(bucket, is_last, self._buckets.memory[bucket])

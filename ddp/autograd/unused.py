@@ -22,12 +22,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from ddp.errors import DDPError
+from ddp.errors import GraphChangedError, UnfinishedReductionError
 
 if TYPE_CHECKING:
     from torch.nn import Parameter
 
     from collectives.communicators.communicator import Communicator
+
+
+STATIC_GRAPH_LACKS = (
+    "This error indicates that your training graph has changed in this iteration, e.g., one parameter is "
+    "used in first iteration, but then got unused in the second iteration. this is not compatible with "
+    "static_graph set to True."
+)
+"""Torch's words where a gradient has come less often than in the first pass."""
 
 
 class Readiness(Protocol):
@@ -36,6 +44,14 @@ class Readiness(Protocol):
     @property
     def surely_unused(self) -> frozenset[int]:
         """Parameters known to be unused before the pass has ended."""
+
+    @property
+    def num_users(self) -> Sequence[int]:
+        """On how many ranks each parameter was used before the latest reduction; empty before the first."""
+
+    @property
+    def graph_has_changed(self) -> bool:
+        """Whether other parameters were unused in some pass than in the one before it."""
 
     def forward_ended(self, outputs: Sequence[torch.Tensor]) -> None:
         """Take note of a forward pass whose backward pass is reduced."""
@@ -65,9 +81,13 @@ class FindUnused:
     """
 
     def __init__(self, parameters: Sequence[Parameter]) -> None:
+        self._parameters = parameters
         self._index_of = {id(parameter): index for index, parameter in enumerate(parameters)}
         self._used = [False] * len(parameters)
+        self.num_users: Sequence[int] = ()
         self._num_forwards = 0
+        self._searched: frozenset[int] | None = None
+        self.graph_has_changed = False
         self.surely_unused: frozenset[int] = frozenset()
         self._ready: set[int] = set()
 
@@ -76,14 +96,17 @@ class FindUnused:
         self._num_forwards += 1
         alone = self._num_forwards == 1
         self.surely_unused = _unreached(outputs, self._index_of) if alone else frozenset()
+        if self._searched is not None and self.surely_unused != self._searched:
+            self.graph_has_changed = True
+        self._searched = self.surely_unused
 
     def kept(self, index: int) -> None:
         """Count it: what was used in any pass since the last reduction was used."""
-        self._used[index] = True
+        self._note_use(index)
 
     def accumulated(self, index: int) -> Iterable[int]:
         """Return it, and before the first one those that are surely unused."""
-        self._used[index] = True
+        self._note_use(index)
         ready = [index] if self._ready else [*sorted(self.surely_unused - {index}), index]
         self._ready.update(ready)
         return ready
@@ -94,9 +117,14 @@ class FindUnused:
 
     def unused_everywhere(self, communicator: Communicator, device: torch.device) -> frozenset[int]:
         """Add up who used what since the last reduction."""
-        unused = _unused_everywhere(self._used, communicator, device)
+        self.num_users = _num_users(self._used, communicator, device)
         self._used = [False] * len(self._used)
-        return unused
+        return _without_users(self.num_users)
+
+    def _note_use(self, index: int) -> None:
+        """Take note of an accumulation; autograd tells of gradients that are undefined, too."""
+        if self._parameters[index].grad is not None:
+            self._used[index] = True
 
     def reset(self) -> None:
         """Forget the graph and the pass."""
@@ -108,14 +136,17 @@ class FindUnused:
 class StaticGraph:
     """The rule of ``static_graph``."""
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], parameters: Sequence[Parameter]) -> None:
         self._names = names
+        self._parameters = parameters
         self._counts: Counter[int] = Counter()
         self._order: dict[int, None] = {}
         self._counting = True
         self._begun = False
         self._left: Counter[int] = Counter()
         self._everywhere: frozenset[int] | None = None
+        self.num_users: Sequence[int] = ()
+        self.graph_has_changed = False
         self.surely_unused: frozenset[int] = frozenset()
 
     def forward_ended(self, outputs: Sequence[torch.Tensor]) -> None:
@@ -135,7 +166,13 @@ class StaticGraph:
         self._begun = True
         self._left[index] -= 1
         if self._left[index] < 0:
-            raise self._changed(f"{self._names[index]} got a gradient more often than in the first pass")
+            self.graph_has_changed = True
+            raise GraphChangedError(
+                "Your training graph has changed in this iteration, e.g., one parameter is unused in first "
+                "iteration, but then got used in the second iteration. this is not compatible with "
+                f"static_graph set to True: {self._names[index]} got a gradient more often than in the first "
+                "pass; use find_unused_parameters=True"
+            )
         if self._left[index] == 0:
             ready.append(index)
         return ready
@@ -147,27 +184,27 @@ class StaticGraph:
             unused = [index for index in range(len(self._names)) if index not in self._order]
             self.surely_unused = frozenset(unused)
             return [*self._order, *unused]
-        missing = [self._names[index] for index, left in self._left.items() if left > 0]
+        missing = [index for index, left in self._left.items() if left > 0]
         if missing:
-            raise self._changed(f"{', '.join(missing)} got a gradient less often than in the first pass")
+            self.graph_has_changed = True
+            raise UnfinishedReductionError(STATIC_GRAPH_LACKS, missing)
         return ()
 
     def unused_everywhere(self, communicator: Communicator, device: torch.device) -> frozenset[int]:
         """Add up who used what in the first pass; it stays so."""
         if self._everywhere is None:
-            used = [index not in self.surely_unused for index in range(len(self._names))]
-            self._everywhere = _unused_everywhere(used, communicator, device)
+            used = [
+                index not in self.surely_unused and parameter.grad is not None
+                for index, parameter in enumerate(self._parameters)
+            ]
+            self.num_users = _num_users(used, communicator, device)
+            self._everywhere = _without_users(self.num_users)
         return self._everywhere
 
     def reset(self) -> None:
         """Expect as many accumulations again."""
         self._begun = False
         self._left = self._counts.copy()
-
-    def _changed(self, what: str) -> DDPError:
-        return DDPError(
-            f"the graph changed, which static_graph=True rules out: {what}; use find_unused_parameters=True"
-        )
 
 
 class NothingToDo:
@@ -183,12 +220,16 @@ class NothingToDo:
         return True
 
 
-def _unused_everywhere(
-    used: Sequence[bool], communicator: Communicator, device: torch.device
-) -> frozenset[int]:
-    num_users = torch.tensor(used, dtype=torch.int32, device=device)
-    communicator.all_reduce(num_users, op="sum")
-    return frozenset(index for index, count in enumerate(num_users.tolist()) if not count)
+def _num_users(used: Sequence[bool], communicator: Communicator, device: torch.device) -> list[int]:
+    """Return on how many ranks each parameter was used; a collective call."""
+    counts = torch.tensor(used, dtype=torch.int32, device=device)
+    communicator.all_reduce(counts, op="sum")
+    own: list[int] = counts.tolist()
+    return own
+
+
+def _without_users(num_users: Sequence[int]) -> frozenset[int]:
+    return frozenset(index for index, count in enumerate(num_users) if not count)
 
 
 def _unreached(outputs: Sequence[torch.Tensor], index_of: dict[int, int]) -> frozenset[int]:

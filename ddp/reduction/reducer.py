@@ -54,7 +54,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar
 
-from ddp.errors import ReducerError
+from ddp.errors import ReducerError, UnfinishedReductionError
 from ddp.reduction.events import (
     AwaitBucket,
     BackwardBegan,
@@ -193,11 +193,12 @@ class Reducer:
     def _end(self, event: BackwardEnded) -> Iterator[Command]:
         unused = sorted({parameter for bucket in self._buckets for parameter in bucket.missing})
         if unused:
-            raise self._refusal(
+            refusal = self._refusal(
                 f"the backward pass ended without a gradient for {', '.join(map(self._label, unused))}; use "
                 "every parameter in computing the loss, set requires_grad=False on those not used, or give "
                 "find_unused_parameters=True"
             )
+            raise UnfinishedReductionError(str(refusal), unused)
         waits_here = self._strategy.barrier is Barrier.BACKWARD_END
         self._phase = Phase.DRAINING if waits_here else Phase.HOLDING
         yield from self._launch()

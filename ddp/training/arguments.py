@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel.distributed import DistributedDataParallel as TorchDistributedDataParallel
 from torch.utils import _pytree as pytree
 
 from ddp.autograd.options import NO_LIMIT
@@ -28,10 +29,10 @@ def resolve_group(process_group: ProcessGroup | None, device_mesh: Any, module: 
     if device_mesh is None:
         return process_group
     if process_group is not None:
-        raise RuntimeError("give process_group or device_mesh, not both")
+        raise RuntimeError("Cannot specify both process_group and device_mesh arguments.")
     if device_mesh.ndim != 1:
         raise RuntimeError(
-            f"device_mesh must have one dimension, got {device_mesh}; take one out by its name: mesh['dp']"
+            f"Only 1D device mesh is supported, but got {device_mesh}; take one out by its name: mesh['dp']"
         )
     if device_mesh._get_root_mesh() != device_mesh:
         from torch.distributed.tensor.parallel.ddp import _pre_dp_module_transform
@@ -55,6 +56,7 @@ def trainable_parameters(module: nn.Module, ignored: Collection[str]) -> dict[st
                 continue
             if isinstance(parameter, nn.parameter.UninitializedParameter):
                 raise DDPError(
+                    "Modules with uninitialized parameters can't be used with `DistributedDataParallel`: "
                     f"parameter {name} has no shape yet; run the module forward once before wrapping it"
                 )
             seen.add(parameter)
@@ -69,12 +71,12 @@ def check_parameters(
 
     Raises:
         DDPError: no parameter requires a gradient.
-        ValueError: parameters are on devices of several types, or the module has a `SyncBatchNorm` on
-            a CPU.
+        ValueError: parameters are on devices of several types.
     """
     if not parameters and not delayed:
         raise DDPError(
-            "DistributedDataParallel is not needed when a module has no parameter that requires a gradient"
+            "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a "
+            f"gradient; {type(module).__name__} has none"
         )
     types = {parameter.device.type for parameter in module.parameters()}
     if len(types) > 1:
@@ -82,9 +84,23 @@ def check_parameters(
             f"the parameters of a module must be on devices of one type: {', '.join(sorted(types))}; move "
             "the module to one of them"
         )
-    for name, submodule in module.named_modules():
-        if isinstance(submodule, nn.SyncBatchNorm) and types == {"cpu"}:
-            raise ValueError(f"{name} is a SyncBatchNorm, which needs a GPU; use BatchNorm here")
+
+
+def check_batch_norm(wrapped: Any, module: nn.Module) -> None:
+    """Check that layers of `SyncBatchNorm` in *module* work where *wrapped* computes, as torch's class does.
+
+    Raises:
+        ValueError: they need a GPU, and it is a CPU.
+    """
+    torch_class: Any = TorchDistributedDataParallel
+    try:
+        torch_class._passing_sync_batchnorm_handle(wrapped, module)
+    except ValueError as error:
+        layers = [name for name, layer in module.named_modules() if isinstance(layer, nn.SyncBatchNorm)]
+        raise ValueError(
+            f"{error}: {', '.join(name or 'the module itself' for name in layers)} is a SyncBatchNorm, which "
+            "needs a GPU; use BatchNorm here"
+        ) from None
 
 
 def sparse_parameters(module: nn.Module, parameters: dict[str, nn.Parameter]) -> frozenset[int]:

@@ -13,42 +13,39 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
-from torch.distributed.algorithms.join import Join, Joinable, JoinHook, _JoinConfig
+from torch.distributed.algorithms.join import Join, Joinable, JoinHook
 
 from collectives.communicators.connection import connect
 from ddp.autograd.backward_pass import tensors_of
-from ddp.autograd.driver import TorchDriver
-from ddp.autograd.observation.checks import Check, GradientChecks
+from ddp.autograd.observation.checks import Check
 from ddp.autograd.observation.timeline import SpanRecorder
-from ddp.autograd.options import ReductionOptions
-from ddp.autograd.unused import FindUnused, Readiness, StaticGraph
+from ddp.autograd.unfinished import PRIOR
 from ddp.buckets import torch_hooks
 from ddp.buckets.comm_hooks import TWICE, CommHook, Hook, builtin_hook
 from ddp.buckets.delayed import DelayedReduction
 from ddp.errors import DDPError, UnknownStrategyError
 from ddp.reduction.overlap import Strategy, resolve_strategy
 from ddp.reduction.timings import bucket_rows, bucket_table, overlap_ratio
-from ddp.training import arguments
+from ddp.training import arguments, logging_data, torch_interface
 from ddp.training.buffers import AFTER, BEFORE, Buffers
-from ddp.training.join import ShadowingHook, agree_on_rank, anybody_reduces, num_active
-from ddp.training.logging_data import of_driver, of_environment
+from ddp.training.drivers import driver_of
+from ddp.training.join import ShadowingHook, agree_on_rank, anybody_reduces, count_those_with_inputs
 from ddp.training.mixed_precision import MixedPrecision
-from ddp.training.replication import broadcast_from, describe, verify_same
+from ddp.training.replication import BROADCAST_BYTES, broadcast_from, describe, verify_same
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-    from collectives.communicators.communicator import Communicator
     from collectives.program import Algorithm
 
 
-NOT_PICKLED = ("process_group", "_communicator", "_driver", "_delayed", "_recorder")
+NOT_PICKLED = ("process_group", "device_mesh", "_communicator", "_driver", "_delayed", "_recorder")
 
 
 class DistributedDataParallel(Joinable, nn.Module):
@@ -130,6 +127,7 @@ class DistributedDataParallel(Joinable, nn.Module):
 
         self.process_group = arguments.resolve_group(process_group, device_mesh, module)
         self._default_group = process_group is None and device_mesh is None
+        self.device_mesh = device_mesh
 
         self.module = module
         self.dim = dim
@@ -153,17 +151,20 @@ class DistributedDataParallel(Joinable, nn.Module):
         self.require_forward_param_sync = True
         self._recorder = recorder
         self._joins = False
+        self._authoritative_rank = 0
         self._divide_by_initial_world_size = True
         sync_buffers = arguments.resolve_buffer_sync(broadcast_buffers, forward_sync_buffers)
         self.forward_sync_buffers, sync_buffers_at_init = sync_buffers
 
         delayed = delay_all_reduce_named_params or []
         user_ignored = frozenset(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
-        self.parameters_to_ignore = user_ignored.union(name for name, _ in delayed)
+        self.parameters_to_ignore: Collection[str] = user_ignored.union(name for name, _ in delayed)
         parameters = arguments.trainable_parameters(module, self.parameters_to_ignore)
         arguments.check_parameters(module, parameters, [name for name, _ in delayed])
         self.device = next(iter(parameters.values()), param_to_hook_all_reduce).device  # type: ignore[union-attr]
+        self.device_ids, self.output_device = device_ids, output_device
         self._input_device = arguments.resolve_input_device(module, self.device, device_ids, output_device)
+        arguments.check_batch_norm(self, module)
         self._buffers_of_module = Buffers(module, user_ignored)
 
         self._connect()
@@ -215,8 +216,9 @@ class DistributedDataParallel(Joinable, nn.Module):
     )
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Run the module; a backward pass through what it returns reduces the gradients."""
+        self._driver.check_finished()
         if self._join_config.enable:
-            self._tell_those_who_joined()
+            count_those_with_inputs(self, Join.notify_join_context(self))
 
         self._driver.forward_begins()
         self._sync_buffers(BEFORE)
@@ -268,11 +270,14 @@ class DistributedDataParallel(Joinable, nn.Module):
 
     def _register(self, state: object, hook: Hook, name: str | None = None) -> None:
         if self._driver.in_flight.comm_hook is not None:
-            raise RuntimeError(TWICE.format(registered=self._driver.in_flight.comm_hook.name))
+            raise self._logged(RuntimeError(TWICE.format(registered=self._driver.in_flight.comm_hook.name)))
         arguments.refuse_elsewhere(self.strategy, register_comm_hook=True)
         in_turn = torch_hooks.takes_turns(hook, self.process_group, self.device)
         state = torch_hooks.state_for(hook, state, self.device)
-        self._driver.in_flight.comm_hook = CommHook(state, hook, name, in_turn)
+        try:
+            self._driver.in_flight.comm_hook = CommHook(state, hook, name, in_turn)
+        except (TypeError, ValueError) as error:
+            raise self._logged(error) from None
 
     def _register_buffer_comm_hook(
         self, state: object, hook: Callable[..., Any], comm_hook_location: Any = AFTER
@@ -301,7 +306,12 @@ class DistributedDataParallel(Joinable, nn.Module):
             warnings.warn("the graph of this model is static already", stacklevel=2)
             return
         if self._driver.ready.ready_ps:
-            raise DDPError("_set_static_graph comes before the first backward pass")
+            raise self._logged(
+                DDPError(
+                    "_set_static_graph() should be called before training loop starts: it comes before the "
+                    "first backward pass"
+                )
+            )
         self.static_graph = True
         self._rebuild_driver()
 
@@ -332,10 +342,14 @@ class DistributedDataParallel(Joinable, nn.Module):
         """Check that every backward pass that began has come to its end.
 
         Raises:
-            DDPError: one has not; an exception may have ended it.
+            DDPError: one has not; an exception may have ended it, or gradients are missing.
         """
+        if self._driver.unfinished.kept is not None:
+            raise self._driver.unfinished.kept
         if self._driver.passes.under_way:
-            raise DDPError("a backward pass has begun and not finished: some gradients are not averaged")
+            raise self._logged(
+                DDPError(f"{PRIOR} A backward pass has begun and not ended: some gradients are not averaged")
+            )
 
     def join(
         self,
@@ -356,7 +370,7 @@ class DistributedDataParallel(Joinable, nn.Module):
         """Return what a rank does that has run out of inputs; for torch's ``Join``."""
         self._joins = True
         self._divide_by_initial_world_size = bool(kwargs.get("divide_by_initial_world_size", True))
-        return ShadowingHook(self._shadow, self._take_final_model)
+        return ShadowingHook(self)
 
     @property
     def join_device(self) -> torch.device:
@@ -367,28 +381,6 @@ class DistributedDataParallel(Joinable, nn.Module):
     def join_process_group(self) -> Any:
         """The group over which ``Join`` counts."""
         return self.process_group
-
-    def _shadow(self) -> None:
-        """Take part in one iteration of those ranks that have inputs."""
-        self._driver.rebuild_if_due()
-        if self.require_forward_param_sync and self.forward_sync_buffers:
-            self._buffers_of_module.synchronize(BEFORE, self._communicator, lambda: self._agree(False))
-        reduces = anybody_reduces(self._communicator, self.device, False)
-        self.require_forward_param_sync = reduces
-        if reduces:
-            self._driver.shadow()
-
-    def _take_final_model(self, is_last_joiner: bool) -> None:
-        self._driver.in_flight.divisor = self._communicator.world_size
-
-        state: list[torch.Tensor] = [*self.module.parameters()]
-        if self.forward_sync_buffers:
-            state += self._buffers_of_module.collect().values()
-        broadcast_from(self._agree(is_last_joiner), state, self._communicator)
-        self._join_config = _JoinConfig.construct_disabled_join_config()
-
-    def _agree(self, candidate: bool) -> int:
-        return agree_on_rank(self._communicator, self.device, candidate)
 
     def _set_ddp_runtime_logging_sample_rate(self, sample_rate: int) -> None:
         """Take times in one of so many iterations, after the first ten.
@@ -401,34 +393,8 @@ class DistributedDataParallel(Joinable, nn.Module):
         self._driver.times.rate = sample_rate
 
     def _get_ddp_logging_data(self) -> dict[str, Any]:
-        """Return options, buckets and times, with torch's keys; see `ddp.training.logging_data`."""
-        device_index = self.device.index
-        rows = {
-            "backend_name": torch.distributed.get_backend(self.process_group),
-            "module_name": type(self.module).__name__,
-            "device_ids": "" if device_index is None else str(device_index),
-            "output_device": -1 if device_index is None else device_index,
-            "rank": self._communicator.rank,
-            "world_size": self._communicator.world_size,
-            "broadcast_buffers": int(self.forward_sync_buffers),
-            "find_unused_parameters": int(self.find_unused_parameters),
-            "static_graph": int(self.static_graph),
-            "has_sync_bn": int(any(isinstance(m, nn.SyncBatchNorm) for m in self.module.modules())),
-            **of_environment(self.process_group, self.device),
-            **of_driver(self._driver),
-        }
-        if self._joins:
-            rows["join_uneven_inputs"] = 1
-        return rows
-
-    @staticmethod
-    def _set_params_and_buffers_to_ignore_for_model(module: nn.Module, names: Iterable[str]) -> None:
-        """Exclude parameters and buffers of *module* from all communication, as in torch."""
-        ignored = list(names)
-        module._ddp_params_and_buffers_to_ignore = ignored  # type: ignore[assignment]
-        for name, tensor in (*module.named_parameters(), *module.named_buffers()):
-            if name in ignored:
-                tensor._ddp_ignored = True  # type: ignore[attr-defined]
+        """Return options, buckets, times and the latest error; see `ddp.training.logging_data`."""
+        return logging_data.of_model(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: all but what belongs to this process group."""
@@ -467,60 +433,18 @@ class DistributedDataParallel(Joinable, nn.Module):
         if self.process_group is None:
             self.process_group = torch.distributed.group.WORLD
 
-    def _connect_apart(self) -> Communicator:
-        """Return a communicator over connections of its own, for collectives in an order of their own."""
-        ranks = torch.distributed.get_process_group_ranks(self.process_group)
-        apart = torch.distributed.new_group(ranks, use_local_synchronization=True)
-        return connect(apart, self.algorithm, timeout=self.timeout, device=self.device)
-
     def _build_driver(self) -> None:
         """Reduce with a new driver, which starts with the buckets of the first pass."""
-        arguments.refuse_elsewhere(
-            self.strategy,
-            find_unused_parameters=self.find_unused_parameters,
-            static_graph=self.static_graph,
-            mixed_precision=self.mixed_precision,
-            check_gradients=self.check_gradients,
-            skip_all_reduce_unused_params=self.skip_all_reduce_unused_params,
-            delay_all_reduce_named_params=self._delayed,
-        )
-
-        parameters = arguments.trainable_parameters(self.module, self.parameters_to_ignore)
-        finds = self.find_unused_parameters and not self.static_graph
-        first_limits, limits = arguments.first_and_later_limits(
-            self.bucket_cap_mb, self.bucket_cap_mb_list, finds
-        )
-        options = ReductionOptions(
-            strategy=self.strategy,
-            first_limits=first_limits,
-            limits=limits,
-            rebuilds=not finds,
-            as_view=self.gradient_as_bucket_view,
-            batched=self.batched_grad_copy,
-            skips_unused=self.skip_all_reduce_unused_params,
-            sparse=arguments.sparse_parameters(self.module, parameters),
-        )
-
-        communicator = self._communicator
-        if self.strategy.updates_parameters:
-            communicator = self._connect_apart()
-
-        members, names = list(parameters.values()), list(parameters)
-        readiness: Readiness | None = None
-        if self.static_graph:
-            readiness = StaticGraph(names)
-        elif finds:
-            readiness = FindUnused(members)
-        checks = None
-        if self.check_gradients is not None:
-            checks = GradientChecks(self.check_gradients, members, names)
-
-        self._driver = TorchDriver(
-            self.module, parameters, communicator, options, readiness, checks, self._recorder
-        )
-        self._driver.finished = self._buffers_of_module.finish
+        self._driver = driver_of(self)
         if self._mixed is not None and (hook := self._mixed.hook(self.process_group)) is not None:
             self.register_comm_hook(None, hook)
+
+    def _logged(self, error: Exception) -> Exception:
+        """Return *error*, which logging data tell from now on."""
+        driver = self.__dict__.get("_driver")
+        if driver is not None:
+            driver.latest_error = error
+        return error
 
     def _sync_buffers(self, location: Any) -> None:
         if self.require_forward_param_sync and self.forward_sync_buffers:
@@ -529,10 +453,23 @@ class DistributedDataParallel(Joinable, nn.Module):
                 location, self._communicator, agree if self._join_config.enable else None
             )
 
-    def _tell_those_who_joined(self) -> None:
-        self._driver.in_flight.divisor = self._communicator.world_size
-        work = Join.notify_join_context(self)
-        if work is not None:
-            active = num_active(work)
-            if not self._divide_by_initial_world_size:
-                self._driver.in_flight.divisor = active
+    reducer = property(torch_interface.reducer)
+    logger = property(torch_interface.logger)
+    device_type = property(torch_interface.device_type)
+    is_multi_device_module = False
+    modules_buffers = property(torch_interface.modules_buffers)
+    named_module_buffers = property(torch_interface.named_module_buffers)
+    bucket_bytes_cap = property(torch_interface.bucket_bytes_cap)
+    bucket_bytes_cap_list = property(torch_interface.bucket_bytes_cap_list)
+    broadcast_bucket_size: ClassVar[int] = BROADCAST_BYTES
+
+    _get_data_parallel_params = staticmethod(torch_interface.get_data_parallel_params)
+    _set_params_and_buffers_to_ignore_for_model = staticmethod(
+        torch_interface.set_params_and_buffers_to_ignore_for_model
+    )
+    _build_params_for_reducer = torch_interface.build_params_for_reducer
+    _build_debug_param_to_name_mapping = torch_interface.build_debug_param_to_name_mapping
+    _assign_modules_buffers = torch_interface.assign_modules_buffers
+    _default_broadcast_coalesced = torch_interface.default_broadcast_coalesced
+    _distributed_broadcast_coalesced = torch_interface.distributed_broadcast_coalesced
+    _log_and_throw = torch_interface.log_and_throw

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from ddp.autograd.driver import TorchDriver
 from ddp.buckets.torch_hooks import backend_of
+
+if TYPE_CHECKING:
+    from ddp.training.wrapped_module import WrappedModule
 
 ENVIRONMENT = ("CUDA_VISIBLE_DEVICES", "MASTER_ADDR", "MASTER_PORT", "TORCH_DISTRIBUTED_DEBUG")
 ENVIRONMENT_OF = {
@@ -34,6 +38,31 @@ DTYPES = {
     torch.complex64: "c10::complex<float>",
     torch.complex128: "c10::complex<double>",
 }
+
+
+def of_model(model: WrappedModule) -> dict[str, Any]:
+    """Return options, buckets and times of *model*, and the latest error, with torch's keys."""
+    device_index = model.device.index
+    rows = {
+        "backend_name": torch.distributed.get_backend(model.process_group),
+        "module_name": type(model.module).__name__,
+        "device_ids": "" if device_index is None else str(device_index),
+        "output_device": -1 if device_index is None else device_index,
+        "rank": model._communicator.rank,
+        "world_size": model._communicator.world_size,
+        "broadcast_buffers": int(model.forward_sync_buffers),
+        "find_unused_parameters": int(model.find_unused_parameters),
+        "static_graph": int(model.static_graph),
+        "has_sync_bn": int(any(isinstance(layer, nn.SyncBatchNorm) for layer in model.module.modules())),
+        **of_environment(model.process_group, model.device),
+        **of_driver(model._driver),
+    }
+    if model._joins:
+        rows["join_uneven_inputs"] = 1
+    error = model._driver.latest_error
+    if error is not None:
+        rows |= {"has_error": 1, "error": f"{type(error)}: {error}", "iteration": model._driver.times.number}
+    return rows
 
 
 def of_environment(group: Any, device: torch.device) -> dict[str, Any]:
@@ -65,13 +94,13 @@ def of_driver(driver: TorchDriver) -> dict[str, Any]:
         **rebuilt,
         "prev_iteration_grad_ready_order_indices": joined(driver.ready.ready_ps),
         "dtypes": joined(sorted({dtype_name(p.dtype) for p in parameters})),
-        "comm_hook": "" if hook is None else hook.name,
+        **({} if hook is None else {"comm_hook": hook.name}),
         **driver.times.rows(),
         "bucket_cap_bytes": driver.options.limits[-1],
         "gradient_as_bucket_view": int(driver.options.as_view),
         "has_rebuilt_buckets": int(driver.has_rebuilt),
         "is_multi_device_module": int(len({p.device for p in parameters}) > 1),
-        "num_buckets_reduced": len(members),
+        "num_buckets_reduced": len(driver.in_flight.reduced),
         "num_parameter_tensors": len(parameters),
         "total_parameter_size_bytes": nbytes(parameters),
         "unused_parameter_size": nbytes(driver.ready.unused()),

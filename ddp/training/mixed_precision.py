@@ -36,6 +36,10 @@ class MixedPrecision:
         self._param_dtype: torch.dtype | None = config.param_dtype
         self.reduce_dtype: torch.dtype | None = config.reduce_dtype or config.param_dtype
         self._ignored = ignored
+        if self._param_dtype is not None:
+            for name, parameter in module.named_parameters():
+                if name not in ignored and parameter.is_floating_point():
+                    _stand_for_both(parameter, self._param_dtype)
         if config.buffer_dtype is not None:
             for name, buffer in module.named_buffers():
                 if name not in ignored and buffer.is_floating_point():
@@ -73,3 +77,12 @@ class MixedPrecision:
             return averaged
 
         return average_in_reduce_dtype
+
+
+def _stand_for_both(parameter: Any, dtype: torch.dtype) -> None:
+    """Give *parameter* the attributes that torch's class gives it: its values in full and in low precision.
+
+    That in low precision has a shape and no memory, as torch's has outside of a forward pass.
+    """
+    parameter._fp_param = parameter.detach()
+    parameter._mp_param = torch.empty_like(parameter, dtype=dtype, device="meta")

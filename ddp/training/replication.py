@@ -63,13 +63,15 @@ def _first_difference(lines_of: Sequence[Sequence[str]]) -> str:
 
 
 @torch.no_grad()
-def broadcast_from(root: int, tensors: Sequence[torch.Tensor], communicator: Communicator) -> None:
-    """Replace *tensors* by those of rank *root*, in as few messages as 250 MiB a message allow.
+def broadcast_from(
+    root: int, tensors: Sequence[torch.Tensor], communicator: Communicator, nbytes: int = BROADCAST_BYTES
+) -> None:
+    """Replace *tensors* by those of rank *root*, in as few messages as *nbytes* a message allow.
 
     Values travel as bytes, so dtypes mix and arrive bit for bit.  A tensor's version counter does
     not move: a graph that saved a buffer stays valid.
     """
-    for group in _groups(tensors):
+    for group in _groups(tensors, nbytes):
         flat = torch.cat([_as_bytes(tensor) for tensor in group])
         communicator.broadcast(flat, root=root)
         if communicator.rank == root:
@@ -82,7 +84,7 @@ def broadcast_from(root: int, tensors: Sequence[torch.Tensor], communicator: Com
                 tensor.copy_(values.view(tensor.shape))
 
 
-def _groups(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
+def _groups(tensors: Sequence[torch.Tensor], nbytes: int) -> Iterator[list[torch.Tensor]]:
     """Divide the tensors that hold anything into messages of one device each."""
     for device in dict.fromkeys(tensor.device for tensor in tensors):
         group: list[torch.Tensor] = []
@@ -91,7 +93,7 @@ def _groups(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
             if tensor.device == device and tensor.numel():
                 group.append(tensor)
                 size += tensor.numel() * tensor.element_size()
-                if size >= BROADCAST_BYTES:
+                if size >= nbytes:
                     yield group
                     group, size = [], 0
         if group:

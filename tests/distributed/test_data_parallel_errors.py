@@ -11,7 +11,7 @@ from torch import nn
 
 import ddp
 from collectives.errors import CollectiveTimeoutError
-from ddp.errors import DDPError, ModelMismatchError, NotSupportedError, ReducerError
+from ddp.errors import DDPError, ModelMismatchError, NotSupportedError, UnfinishedReductionError
 from tests.distributed.pool import WorkerPool
 
 pytestmark = pytest.mark.distributed
@@ -56,19 +56,33 @@ def test_ranks_that_wrap_different_modules_all_learn_which_parameter_differs(
         assert message in told
 
 
-def skip_a_parameter(rank: int, world_size: int) -> tuple[str, list[float]]:
+def skip_a_parameter(rank: int, world_size: int, by_step: bool) -> tuple[str, list[float]]:
     model = ddp.DistributedDataParallel(TwoLayers())
-    with pytest.raises(ReducerError) as caught:
+    optimizer, other = (torch.optim.SGD(own.parameters(), lr=0.1) for own in (model, TwoLayers()))
+    with pytest.warns(UserWarning, match="without a gradient for unused.weight, unused.bias"):
         model(torch.ones(1, 1)).sum().backward()
+    other.step()
+    with torch.no_grad():
+        model(torch.ones(1, 1))
+    with pytest.raises(UnfinishedReductionError) as caught:
+        optimizer.step() if by_step else model(torch.ones(1, 1))
     model.zero_grad()
     model.module.skip = False
     model(torch.full((1, 1), float(rank))).sum().backward()
     return str(caught.value), gradients(model)
 
 
-def test_an_unused_parameter_is_named_and_the_next_step_works(pool: WorkerPool) -> None:
-    for message, grads in pool.run(skip_a_parameter, 2):
-        assert "without a gradient for parameter 2 (unused.weight), parameter 3 (unused.bias)" in message
+@pytest.mark.parametrize("by_step", [False, True], ids=["forward", "step"])
+def test_an_unused_parameter_is_named_before_gradients_are_used_and_the_next_step_works(
+    pool: WorkerPool, by_step: bool
+) -> None:
+    for rank, (message, grads) in enumerate(pool.run(skip_a_parameter, 2, by_step)):
+        assert message.startswith(
+            "Expected to have finished reduction in the prior iteration before starting"
+        )
+        assert "passing the keyword argument `find_unused_parameters=True`" in message
+        assert f"which did not receive grad for rank {rank}: 2 3\n" in message
+        assert message.endswith(f"which did not receive grad for rank {rank}: unused.weight, unused.bias")
         assert grads == [0.5, 1.0, 0.5, 1.0]
 
 
@@ -95,8 +109,10 @@ def test_a_pass_that_an_exception_ended_does_not_spoil_the_next(pool: WorkerPool
 
 def fail_and_then_accumulate(rank: int, world_size: int) -> list[float]:
     model = ddp.DistributedDataParallel(TwoLayers())
-    with pytest.raises(ReducerError):
+    with pytest.warns(UserWarning, match="without a gradient"):
         model(torch.ones(1, 1)).backward()
+    with pytest.raises(UnfinishedReductionError):
+        model(torch.ones(1, 1))
     model.zero_grad()
     model.module.skip = False
     with model.no_sync():
@@ -186,7 +202,10 @@ def wrap_few_parameters(rank: int, world_size: int, lazy: bool) -> str:
 
 @pytest.mark.parametrize(
     ("lazy", "message"),
-    [(False, "no parameter that requires a gradient"), (True, "parameter layer.weight has no shape yet")],
+    [
+        (False, "doesn't have any parameter that requires a gradient"),
+        (True, "parameter layer.weight has no shape yet"),
+    ],
 )
 def test_a_module_with_nothing_to_train_or_no_shapes_is_refused(
     pool: WorkerPool, lazy: bool, message: str

@@ -2,8 +2,8 @@
 
 Times are in nanoseconds of the rank's clock, so of virtual time where that is.  They are taken in
 the first ten iterations, and then in one of 100; torch's own keys for averages are means over these.
-Times are told of the latest of these iterations that has come to its end, and ``iteration`` is its
-number: known when its backward pass has ended, where torch tells it after the next forward pass.
+Times are told of the latest of these iterations that was over when a forward pass began, and ``iteration``
+is its number, as in torch; after an error it is the number of the iteration that it ended.
 
 Source: torch/csrc/distributed/c10d/logger.cpp (set_runtime_stats_and_log).
 """
@@ -47,7 +47,7 @@ class IterationTimes:
         """Start an iteration at its forward pass."""
         if self._has_ended:
             self._earlier = (self._number, self._stamps)
-            self._totals = self._totals_with(self._stamps)
+            self._totals = {name: total + _length(name, self._stamps) for name, total in self._totals.items()}
             self._num_totalled += 1
         self._number += 1
         self.active = self._number <= NUM_FIRST or self._number % self.rate == 0
@@ -65,11 +65,10 @@ class IterationTimes:
 
     def rows(self) -> dict[str, int]:
         """Return the times, and of which iteration they are, under torch's keys."""
-        number, stamps = (self._number, self._stamps) if self._has_ended else self._earlier
-        totals = self._totals_with(self._stamps) if self._has_ended else self._totals
-        num = max(1, self._num_totalled + self._has_ended)
+        number, stamps = self._earlier
+        num = max(1, self._num_totalled)
         rows = {"iteration": number}
-        rows |= {f"avg_{name}": total // num // 1000 for name, total in totals.items()}
+        rows |= {f"avg_{name}": total // num // 1000 for name, total in self._totals.items()}
         rows |= {name: _length(name, stamps) // 1000 for name in SPANS}
         for name in ("forward_compute_time", "backward_compute_time", "backward_comm_time"):
             start, end = SPANS[name]
@@ -79,11 +78,13 @@ class IterationTimes:
         return rows
 
     @property
+    def number(self) -> int:
+        """Number of the iteration that runs, from 1; 0: none has begun."""
+        return self._number
+
+    @property
     def _has_ended(self) -> bool:
         return self._stamps.keys() >= {"forward_began", "last_gradient", "last_reduced"}
-
-    def _totals_with(self, stamps: dict[str, int]) -> dict[str, int]:
-        return {name: total + _length(name, stamps) for name, total in self._totals.items()}
 
 
 def _length(name: str, stamps: dict[str, int]) -> int:
