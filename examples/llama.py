@@ -16,6 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor._random import manual_seed
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     PrepareModuleInput,
@@ -212,6 +213,8 @@ mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
 stage, model_number = mesh["pp"].get_local_rank(), rank // args.tp % models
 
 torch.manual_seed(0)
+if on_gpu:
+    manual_seed(0, mesh)  # else all ranks exchange the states of their generators
 with torch.device("meta"):
     model = Llama(stage)
 shard(model, mesh)
