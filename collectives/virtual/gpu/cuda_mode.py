@@ -27,7 +27,7 @@ from collectives.virtual.gpu import copies, data_dependent
 from collectives.virtual.gpu.computing import compute
 from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
 from collectives.virtual.gpu.rules import LARGE, RULES
-from collectives.virtual.gpu.shapes import Known, Shapes, forget_kind
+from collectives.virtual.gpu.shapes import Key, Known, Shapes, forget_kind
 from collectives.virtual.gpu.values import (
     UnknownValueError,
     fake_tensors,
@@ -69,6 +69,7 @@ class CudaMode(TorchDispatchMode):
         totals: are added up.
         has_data: whether values are computed.
         notices: of the run.
+        known_shapes: of calls that have been made before, which ranks of a run keep together.
 
     Attributes:
         fake: makes results without data.
@@ -76,7 +77,15 @@ class CudaMode(TorchDispatchMode):
         is_functional: a functional collective is being carried out.
     """
 
-    def __init__(self, gpu: Gpu, costs: Costs, totals: Totals, has_data: bool, notices: Notices) -> None:
+    def __init__(
+        self,
+        gpu: Gpu,
+        costs: Costs,
+        totals: Totals,
+        has_data: bool,
+        notices: Notices,
+        known_shapes: dict[Key, Known],
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.gpu = gpu
         self.costs = costs
@@ -84,7 +93,7 @@ class CudaMode(TorchDispatchMode):
         self.totals = totals
         self.has_data = has_data
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
-        self.shapes = Shapes(self.fake)
+        self.shapes = Shapes(self.fake, known_shapes)
         self.born: list[Callable[[Tensor, Any], None]] = []
         self.is_functional = False
         self.notices = notices

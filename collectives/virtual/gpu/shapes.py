@@ -3,7 +3,8 @@
 FakeTensorMode knows it for every operation, and takes about 200 µs of Python for each.  So what it has found
 is kept by the operation and by the kinds of its arguments: of a tensor its shape, strides, offset, type and
 device, of whole numbers, names and flags their values, of other numbers only that they are one.  Results of
-known calls are made at once: an argument itself, a view of one, or new memory.
+known calls are made at once: an argument itself, a view of one, or new memory.  Ranks of one run keep them
+together.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ _LISTS = frozenset((list, tuple, torch.Size))
 _kinds: dict[Any, int] = {}
 
 Key: TypeAlias = tuple[Any, ...]
+Maker: TypeAlias = Callable[["Shapes", Sequence[Any], dict[str, Any]], Any]
 
 
 class _UnkeyedError(Exception):
@@ -38,11 +40,11 @@ class Known:
     """A call that has been made before.
 
     Attributes:
-        make: returns its result, given its arguments; None: FakeTensorMode has to.
+        make: returns its result, given who makes it and its arguments; None: FakeTensorMode has to.
         launches: of its kernels, once they have been asked for.
     """
 
-    make: Callable[[Sequence[Any]], Any] | None
+    make: Maker | None
     launches: Any = None
 
 
@@ -95,11 +97,12 @@ class Shapes:
 
     Args:
         mode: makes what has not been made before.
+        known: calls that have been made before, on this rank or another; by default none.
     """
 
-    def __init__(self, mode: FakeTensorMode) -> None:
+    def __init__(self, mode: FakeTensorMode, known: dict[Key, Known] | None = None) -> None:
         self.mode = mode
-        self._known: dict[Key, Known] = {}
+        self._known = {} if known is None else known
         sample = FakeTensor(mode, torch.empty(0, device=_META), torch.device("cpu"))
         self._attributes = dict(sample.__dict__)
         self._guard_pointer = (
@@ -115,13 +118,13 @@ class Shapes:
         key = key_of(func, args, kwargs)
         known = None if key is None else self._known.get(key)
         if known is not None and known.make is not None:
-            return known.make(args), known
+            return known.make(self, args, kwargs), known
         result = self.mode.dispatch(func, types, args, kwargs)
         if key is not None and known is None:
-            known = self._known[key] = Known(self._maker(func, args, result))
+            known = self._known[key] = Known(self._maker(func, args, kwargs, result))
         return result, known
 
-    def _made(self, empty: Tensor, device: torch.device, kind: int) -> FakeTensor:
+    def made(self, empty: Tensor, device: torch.device, kind: int) -> FakeTensor:
         """Return *empty*, of the meta device, as a tensor of this *kind* on *device*."""
         tensor: Any = Tensor._make_subclass(
             FakeTensor, empty, False, dispatch_device=True, device_for_backend_keys=device
@@ -130,28 +133,30 @@ class Shapes:
         tensor.__dict__.update(self._attributes, _fake_device=device, _kind=kind)
         return tensor  # type: ignore[no-any-return]
 
-    def _maker(self, func: Any, args: Sequence[Any], result: Any) -> Callable[[Sequence[Any]], Any] | None:
+    def _maker(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> Maker | None:
         """Return what makes *result* again for arguments of the same kinds; None where that is not known."""
         if torch.Tag.inplace_view in func.tags:
             return None
         if type(result) in _LISTS:
-            makers = [self._maker_of_one(func, args, one) for one in result]
+            makers = [self._maker_of_one(func, args, kwargs, one) for one in result]
             if None in makers:
                 return None
             kind = type(result)
-            return lambda args: kind([make(args) for make in makers])  # type: ignore[misc]
-        return self._maker_of_one(func, args, result)
+            return lambda own, args, kwargs: kind([make(own, args, kwargs) for make in makers])  # type: ignore[misc]
+        return self._maker_of_one(func, args, kwargs, result)
 
-    def _maker_of_one(
-        self, func: Any, args: Sequence[Any], result: Any
-    ) -> Callable[[Sequence[Any]], Any] | None:
+    @staticmethod
+    def _maker_of_one(func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> Maker | None:
         if type(result) in _UNCHANGING:
-            return lambda args: result
+            return lambda own, args, kwargs: result
         if not isinstance(result, FakeTensor):
             return None
         for position, value in enumerate(args):
             if value is result:
-                return lambda args: args[position]
+                return lambda own, args, kwargs: args[position]
+        for name, value in kwargs.items():
+            if value is result:
+                return lambda own, args, kwargs: kwargs[name]
         try:
             kind = _new_kind(result)
         except _UnkeyedError:
@@ -164,16 +169,16 @@ class Shapes:
         base = args[0] if args else None
         if isinstance(base, FakeTensor) and base.untyped_storage()._cdata == result.untyped_storage()._cdata:
 
-            def view(args: Sequence[Any]) -> FakeTensor:
+            def view(own: Shapes, args: Sequence[Any], kwargs: dict[str, Any]) -> FakeTensor:
                 empty = torch.empty(0, dtype=dtype, device=_META)
-                return self._made(empty.set_(args[0].untyped_storage(), offset, shape, strides), device, kind)
+                return own.made(empty.set_(args[0].untyped_storage(), offset, shape, strides), device, kind)
 
             return view
         if func.is_view:
             return None
 
-        def new(args: Sequence[Any]) -> FakeTensor:
+        def new(own: Shapes, args: Sequence[Any], kwargs: dict[str, Any]) -> FakeTensor:
             empty = torch.empty_strided(shape, strides, dtype=dtype, device=_META)
-            return self._made(empty, device, kind)
+            return own.made(empty, device, kind)
 
         return new

@@ -28,6 +28,7 @@ from collectives.virtual.gpu.cuda_mode import CudaMode
 from collectives.virtual.gpu.native import self_test
 from collectives.virtual.gpu.native.cuda_build import cuda_is_there
 from collectives.virtual.gpu.replacements import replacements
+from collectives.virtual.gpu.shapes import Key, Known
 from collectives.virtual.gpu.stock import cuda_only, table
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.notices import Notices
@@ -52,6 +53,7 @@ class VirtualCuda:
         self._model = model
         self._has_data = has_data
         self._wanted = not has_data
+        self._known_shapes: dict[Key, Known] = {}
         self._entering: dict[int, Callable[[], CudaDevices]] = {}
 
     def read(self, text: str | None) -> None:
@@ -117,7 +119,8 @@ class VirtualCuda:
         devices = CudaDevices(rank_thread, gpu, self._has_data)
         costs = self._model.launches(rank_thread.cluster)
         totals = self._model.totals.setdefault(rank_thread.rank, Totals())
-        mode = CudaMode(gpu, costs, totals, self._has_data, Notices.of(rank_thread.cluster))
+        notices = Notices.of(rank_thread.cluster)
+        mode = CudaMode(gpu, costs, totals, self._has_data, notices, self._known_shapes)
         mode.born.append(devices.memory.born)
         devices.is_functional = lambda: mode.is_functional
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=...) moves where modes see it
