@@ -1,6 +1,5 @@
 """Refusals: what a process has once and ranks cannot have each for themselves.
 
-- The profiler: two of them end the process.
 - Threads that answer remote calls: they have no virtual time.
 - Handlers of signals, which Python lets only its main thread install: a notice says so.
 - Default arguments of torch's functions: a module that is imported while there is a process group
@@ -15,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch.autograd.profiler
 import torch.distributed
 import torch.distributed.nn.functional  # the module above all others that keeps a group
 import torch.distributed.rpc
@@ -23,10 +21,9 @@ import torch.distributed.rpc
 from collectives.errors import NotSupportedError
 from collectives.virtual.isolation.patching import Replacement
 from collectives.virtual.notices import Notices
-from sim.cluster import Cluster, RankThread
+from sim.cluster import Cluster
 
 _c10d: Any = torch.distributed.distributed_c10d
-_profiler: Any = torch.autograd.profiler
 
 
 def replacements() -> Iterator[Replacement]:
@@ -34,10 +31,6 @@ def replacements() -> Iterator[Replacement]:
     yield torch.distributed.rpc, "init_rpc", _among_processes_only(torch.distributed.rpc.init_rpc)
     yield _c10d._WorldMeta, "WORLD", _unseen_by_imports(_c10d._WorldMeta.WORLD)
     yield signal, "signal", _unhandled(signal.signal)
-    users: list[RankThread] = []
-    prepare, disable = _profiler._prepare_profiler, _profiler._disable_profiler
-    yield _profiler, "_prepare_profiler", _by_one_rank(prepare, users)
-    yield _profiler, "_disable_profiler", _and_then(disable, users.clear)
 
 
 def _among_processes_only(init_rpc: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,31 +56,6 @@ def _unhandled(install: Callable[..., Any]) -> Callable[..., Any]:
         return signal.getsignal(number)
 
     return keep
-
-
-def _by_one_rank(prepare: Callable[..., Any], users: list[RankThread]) -> Callable[..., Any]:
-    def prepare_on_one(*args: Any, **options: Any) -> Any:
-        rank_thread = Cluster.current()
-        if rank_thread is not None and rank_thread not in users:
-            if users:
-                raise NotSupportedError(
-                    "torch.profiler is one for all ranks of a virtual run, and rank "
-                    f"{users[0].rank} uses it; profile on one rank, or have a trace of all by --trace"
-                )
-            users.append(rank_thread)
-        return prepare(*args, **options)
-
-    return prepare_on_one
-
-
-def _and_then(first: Callable[..., Any], then: Callable[[], None]) -> Callable[..., Any]:
-    def both(*args: Any, **options: Any) -> Any:
-        try:
-            return first(*args, **options)
-        finally:
-            then()
-
-    return both
 
 
 def _unseen_by_imports(world: property) -> property:

@@ -1,0 +1,271 @@
+"""Profiler of each rank: ``torch.profiler`` sees the operations of its own rank, in virtual time.
+
+Torch's profiler in C++ is one for the process: two of them end it.  Under it lies an older one for each
+thread, which a rank gets instead.  It has the clock of this machine, so every call of a collective leaves a
+mark there, at which the rank's virtual time is known; between two marks, virtual time is divided among
+operations as the CPU divided its own.  Collectives are events of their own, named as the backend that the
+script has asked for names them.
+
+Source: names of collectives, ``ProcessGroupGloo.cpp`` and ``ProcessGroupNCCL.cpp`` of torch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import torch.autograd.profiler
+from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
+from torch.autograd import profiler_util
+
+from collectives.torch_backend import TestbedProcessGroup
+from collectives.torch_backend.work import CollectiveWork
+from collectives.virtual.isolation.patching import Replacement, replaced
+from collectives.virtual.isolation.profiled_events import ProfiledEvent, RankProfile
+from collectives.virtual.notices import Notices
+from collectives.virtual.streams.gpu import current_gpu
+from sim.cluster import Cluster, RankThread
+
+_autograd: Any = torch.autograd
+_profiler: Any = torch.autograd.profiler
+_filter_name: Callable[[str], bool] = profiler_util._filter_name
+_PS_PER_NS = 1000
+_MARK = "virtual time "
+_NOTICE = (
+    "torch.profiler shows each rank its own operations; the virtual time between two collectives is divided "
+    "among them as this machine's CPU divided its own, and kernels of devices are in --trace alone"
+)
+_NAMES = {
+    "allreduce": "all_reduce", "allreduce_coalesced": "all_reduce", "broadcast": "broadcast",
+    "reduce": "reduce", "allgather": "all_gather", "allgather_coalesced": "all_gather",
+    "all_gather_single": "_all_gather_base", "_allgather_base": "_all_gather_base",
+    "gather": "gather", "scatter": "scatter", "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_single": "_reduce_scatter_base", "_reduce_scatter_base": "_reduce_scatter_base",
+    "all_to_all_single": "all_to_all", "alltoall_base": "all_to_all", "alltoall": "all_to_all",
+    "barrier": "barrier", "send": "send", "recv": "recv", "recv_anysource": "recvAnySource",
+}  # fmt: skip
+"""What torch's backends call a collective in a profile, by the methods of a process group."""
+_INPUT_SECOND = frozenset(
+    {"allgather", "allgather_coalesced", "all_gather_single", "_allgather_base", "gather", "scatter"}
+    | {"reduce_scatter", "reduce_scatter_single", "_reduce_scatter_base"}
+    | {"all_to_all_single", "alltoall_base", "alltoall"}
+)
+"""Methods whose first argument is the output, and the second what is given."""
+
+
+@contextmanager
+def profilers_of_ranks() -> Iterator[None]:
+    """Let each rank thread have a profiler of its own."""
+    profiles: dict[int, _Recording] = {}
+    with ExitStack() as while_used, replaced(_replacements(profiles, while_used)):
+        yield
+
+
+def _replacements(profiles: dict[int, _Recording], while_used: ExitStack) -> Iterator[Replacement]:
+    """Yield what stands in torch; the first rank with a profiler has *while_used* follow calls, too."""
+    followed: list[bool] = []
+
+    def prepare(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        return original(*args, **options) if Cluster.current() is None else None
+
+    def enable(original: Callable[..., Any], config: Any, activities: Any, *rest: Any) -> Any:
+        rank_thread = Cluster.current()
+        if rank_thread is None or not activities:  # without activities it writes marks for other tools
+            return original(config, activities, *rest)
+        if not followed:
+            followed.append(True)
+            while_used.enter_context(replaced(_followed(profiles)))
+        Notices.of(rank_thread.cluster).add(_NOTICE)
+        _autograd._enable_profiler_legacy(
+            ProfilerConfig(ProfilerState.CPU, True, False, False, False, False, _ExperimentalConfig(), "")
+        )
+        profiles[rank_thread.rank] = _Recording(rank_thread)
+        return None
+
+    def disable(original: Callable[..., Any]) -> Any:
+        rank_thread = Cluster.current()
+        recording = None if rank_thread is None else profiles.pop(rank_thread.rank, None)
+        return original() if recording is None else recording.end()
+
+    def add_metadata(original: Callable[..., Any], key: str, value: str) -> None:
+        if Cluster.current() is None:
+            original(key, value)
+
+    add = _autograd._add_metadata_json
+    yield _autograd, "_add_metadata_json", functools.partial(add_metadata, add)
+    functions: dict[str, Callable[..., Any]] = {
+        "_prepare_profiler": prepare,
+        "_enable_profiler": enable,
+        "_disable_profiler": disable,
+    }
+    for name, function in functions.items():
+        original = getattr(_profiler, name)
+        yield _profiler, name, functools.wraps(original)(functools.partial(function, original))
+
+
+def _followed(profiles: dict[int, _Recording]) -> Iterator[Replacement]:
+    """Yield methods of process groups that tell the recording of their rank what is called."""
+    for name in _NAMES.keys() & vars(TestbedProcessGroup).keys():
+        yield TestbedProcessGroup, name, _following(getattr(TestbedProcessGroup, name), name, profiles)
+    wait = CollectiveWork.wait
+
+    def marked_wait(work: CollectiveWork, *args: Any, **options: Any) -> bool:
+        try:
+            return wait(work, *args, **options)
+        finally:
+            rank_thread = Cluster.current()
+            if rank_thread is not None and rank_thread.rank in profiles:
+                profiles[rank_thread.rank].mark()
+
+    yield CollectiveWork, "wait", marked_wait
+
+
+def _following(method: Callable[..., Any], name: str, profiles: dict[int, _Recording]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def called(group: Any, *args: Any, **options: Any) -> Any:
+        rank_thread = Cluster.current()
+        recording = None if rank_thread is None else profiles.get(rank_thread.rank)
+        if recording is None or recording.is_in_call:
+            return method(group, *args, **options)
+        given = args[1] if name in _INPUT_SECOND and len(args) > 1 else args[0] if args else ()
+        backend = group.backend_asked_for or group.name()
+        call = recording.begin_call(f"{backend}:{_NAMES[name]}", _shapes(given))
+        try:
+            call.work = method(group, *args, **options)
+        finally:
+            recording.is_in_call = False
+            recording.mark()
+        return call.work
+
+    return called
+
+
+def _shapes(given: Any) -> list[list[int]]:
+    """Return the shapes of tensors, in lists or not; of lists of lists the first."""
+    if isinstance(given, torch.Tensor):
+        return [list(given.shape)]
+    if not isinstance(given, (list, tuple)) or not given:
+        return []
+    if isinstance(given[0], (list, tuple)):
+        return _shapes(given[0])
+    return [list(tensor.shape) for tensor in given if isinstance(tensor, torch.Tensor)]
+
+
+@dataclass
+class _Call:
+    """A call of a collective: its name, what was given, at which mark it began, and its work."""
+
+    name: str
+    shapes: list[list[int]]
+    mark: int
+    work: CollectiveWork | None = None
+
+    def end_ps(self, otherwise_ps: int) -> int:
+        """Return when its result was in place; or, where that is not known, *otherwise_ps*."""
+        works = [] if self.work is None else self.work._works
+        ends = [getattr(work, "completed_ps", None) for work in works]
+        return max([end for end in ends if end is not None], default=otherwise_ps)
+
+
+@dataclass
+class _Recording:
+    """What one rank does while its profiler is enabled.
+
+    Attributes:
+        rank_thread: the rank.
+        marks_ps: the virtual time at each mark; None where reading the clock would hold up the rank.
+        calls: of collectives.
+        is_in_call: whether the rank is in one, which may make others.
+    """
+
+    rank_thread: RankThread
+    marks_ps: list[int | None] = field(default_factory=list)
+    calls: list[_Call] = field(default_factory=list)
+    is_in_call: bool = False
+
+    def __post_init__(self) -> None:
+        self._leave_mark(self._now_ps())
+
+    def mark(self) -> None:
+        """Note the virtual time that it is, where reading the clock does not hold up the rank."""
+        self._leave_mark(None if current_gpu() is not None else self._now_ps())
+
+    def begin_call(self, name: str, shapes: list[list[int]]) -> _Call:
+        """Note that a collective is called now."""
+        self.is_in_call = True
+        self.mark()
+        call = _Call(name, shapes, len(self.marks_ps) - 1)
+        self.calls.append(call)
+        return call
+
+    def end(self) -> RankProfile:
+        """Disable the thread's profiler, and return what it has seen, in virtual time."""
+        self._leave_mark(self._now_ps())
+        records = [record for thread in _autograd._disable_profiler_legacy() for record in thread]
+        start = next(record for record in records if record.name() == "__start_profile")
+        times_us = {id(record): start.cpu_elapsed_us(record) for record in records}
+
+        at_marks_us = [
+            times_us[id(record)]
+            for record in records
+            if record.kind() == "push" and record.name().startswith(_MARK)
+        ]
+        marks = zip(at_marks_us, self.marks_ps, strict=True)
+        known = np.array([(at_us, mark_ps) for at_us, mark_ps in marks if mark_ps is not None], dtype=float)
+
+        def virtual_ns(at_us: float) -> int:
+            return round(float(np.interp(at_us, known[:, 0], known[:, 1])) / _PS_PER_NS)
+
+        end_ps = self.marks_ps[-1]
+        assert end_ps is not None
+        events = self._operations(records, lambda record: virtual_ns(times_us[id(record)]))
+        for call in self.calls:
+            began_ns = virtual_ns(at_marks_us[call.mark])
+            ended_ns = max(began_ns, call.end_ps(end_ps) // _PS_PER_NS)
+            events.append(self._event(call.name, began_ns, ended_ns, shapes=call.shapes, is_async=True))
+        events.sort(key=lambda event: event.start_ns())
+        return RankProfile(self.rank_thread.rank, virtual_ns(at_marks_us[0]), events)
+
+    def _operations(self, records: list[Any], virtual_ns: Callable[[Any], int]) -> list[ProfiledEvent]:
+        """Return the operations that *records* say the beginning and the end of."""
+        open_records: dict[Any, Any] = {}
+        events = []
+        for record in records:
+            if record.kind() == "push":
+                open_records[record.handle()] = record
+            elif record.kind() == "pop" and record.handle() in open_records:
+                began = open_records.pop(record.handle())
+                if began.name().startswith(_MARK) or _filter_name(began.name()):
+                    continue
+                events.append(
+                    self._event(
+                        began.name(),
+                        virtual_ns(began),
+                        virtual_ns(record),
+                        correlation_id=began.handle(),
+                        shapes=began.shapes(),
+                        scope=began.scope(),
+                        sequence_nr=began.sequence_nr(),
+                    )
+                )
+        return events
+
+    def _event(self, name: str, start_ns: int, end_ns: int, **values: Any) -> ProfiledEvent:
+        values.setdefault("correlation_id", 0)
+        return ProfiledEvent(
+            name=name, start_ns=start_ns, end_ns=end_ns, start_thread_id=2 * self.rank_thread.rank, **values
+        )
+
+    def _now_ps(self) -> int:
+        gpu = current_gpu()
+        return self.rank_thread.now_ps() if gpu is None else gpu.now_ps()
+
+    def _leave_mark(self, now_ps: int | None) -> None:
+        """Leave a mark among the records of the thread's profiler."""
+        with _profiler.record_function(f"{_MARK}{len(self.marks_ps)}"):
+            self.marks_ps.append(now_ps)
