@@ -14,7 +14,6 @@ import torch
 import torch.cuda.nccl
 import torch.distributed as dist
 import torch.distributed.device_mesh
-from torch._C._distributed_c10d import PrefixStore
 
 from collectives.autoload import BACKEND, register
 from collectives.catalogue.selectors import Choice
@@ -23,7 +22,7 @@ from collectives.torch_backend.creation import members_from
 from collectives.torch_backend.every_group import every_group_ours
 from collectives.torch_backend.replacements import replacements
 from collectives.virtual.group import RankThreads
-from collectives.virtual.isolation import refusals
+from collectives.virtual.isolation import meeting_places, refusals
 from collectives.virtual.isolation.patching import Replacement, replaced
 from collectives.virtual.store import VirtualStore
 from collectives.virtual.world import VirtualWorld
@@ -63,8 +62,7 @@ def process_groups_on_rank_threads() -> Iterator[None]:
         (_c10d, "split_group", split),
         (dist, "split_group", split),
         (torch.distributed.device_mesh, "split_group", split),
-        (dist, "TCPStore", _among_ranks(_c10d_core.TCPStore, "host_name", "port")),
-        (dist, "FileStore", _among_ranks(_c10d_core.FileStore, "file_name")),
+        *meeting_places.replacements(),
         (torch.cuda.nccl, "version", lambda: (0, 0, 0)),  # asked for the log, where torch has no NCCL
         *replacements(lambda group: isinstance(group, TestbedProcessGroup)),
         *refusals.replacements(),
@@ -81,25 +79,6 @@ def process_groups_on_rank_threads() -> Iterator[None]:
 def _rank_threads(options: Any, algorithm: Choice | None) -> RankThreads | None:
     rank_thread = Cluster.current()
     return None if rank_thread is None else RankThreads(rank_thread, options, algorithm)
-
-
-def _among_ranks(store_class: Any, *place: str) -> Any:
-    """Return *store_class*, in place of which a rank thread gets a part of its `VirtualStore`.
-
-    The store itself would really wait, while all other ranks wait for their turn.  The arguments
-    called *place* tell stores from each other.
-    """
-
-    class AmongRanks(store_class):  # type: ignore[misc]
-        def __new__(cls, *args: Any, **options: Any) -> Any:
-            rank_thread = Cluster.current()
-            if rank_thread is None:
-                return super().__new__(cls)
-            values = {**options, **dict(zip(place, args, strict=False))}
-            name = ":".join(str(values.get(key)) for key in place)
-            return PrefixStore(name, VirtualStore.of(rank_thread))
-
-    return AmongRanks
 
 
 def _split(

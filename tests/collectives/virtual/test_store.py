@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
@@ -32,6 +33,29 @@ def test_a_store_that_the_script_makes_is_one_for_all_ranks(tmp_path: Path) -> N
     assert not list(tmp_path.iterdir())
     store = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
     assert type(store) is dist.TCPStore
+
+
+def test_a_rendezvous_of_the_script_and_groups_made_by_hand_are_those_of_the_run() -> None:
+    def work(rank: int) -> Any:
+        store, own, size = next(dist.rendezvous("env://", rank, 2))
+        store.set(f"key {own}", "value")
+        store.wait([f"key {1 - own}"])
+
+        options = dist.ProcessGroupNCCL.Options()
+        options.is_high_priority_stream = True
+        groups = [
+            dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size),
+            dist.ProcessGroupNCCL(dist.PrefixStore("nccl", store), rank, size, options),
+        ]
+        tensor = torch.ones(1)
+        for group in groups:
+            group.allreduce([tensor]).wait()
+        return tensor.item(), isinstance(groups[1], dist.ProcessGroupNCCL)
+
+    kind = dist.ProcessGroupGloo
+
+    assert run(work, network=switch(2)).results == [(4.0, True), (4.0, True)]
+    assert dist.ProcessGroupGloo is kind
 
 
 def test_waiting_for_a_key_of_the_store_takes_until_it_is_set() -> None:
