@@ -2,6 +2,7 @@
 
 - ``FP16_COMPRESS`` in C++ looks into the future of an all-reduce for a list of tensors of C++, and a
   future made in Python holds a Python object.  The hook of the same name in Python does the same.
+- The hooks that compress to bfloat16 are checked for CUDA and NCCL.  Ours add bfloat16 anywhere.
 - A future that torch makes of ours in C++, as ``torch.futures.wait_all`` does, does not know that a
   wait must drive what it waits for.
 """
@@ -27,6 +28,7 @@ def replacements(is_ours: Callable[[Any], bool]) -> list[tuple[Any, str, Any]]:
     Process groups of which *is_ours* is not true see no difference.
     """
     register: Any = DistributedDataParallel._register_builtin_comm_hook
+    check: Any = DistributedDataParallel._check_comm_hook
     wait = torch._C.Future.wait
 
     def register_builtin_hook(self: Any, kind: Any) -> None:
@@ -34,6 +36,11 @@ def replacements(is_ours: Callable[[Any], bool]) -> list[tuple[Any, str, Any]]:
             self.register_comm_hook(self.process_group, fp16_compress_hook)
         else:
             register(self, kind)
+
+    def check_comm_hook(self: Any, hook: Any) -> None:
+        needs_nccl = getattr(hook, "__name__", None) in ("bf16_compress_hook", "bf16_compress_wrapper_hook")
+        if not (needs_nccl and is_ours(self.process_group)):
+            check(self, hook)
 
     def driving_wait(self: Any) -> Any:
         if not self.done():
@@ -43,6 +50,7 @@ def replacements(is_ours: Callable[[Any], bool]) -> list[tuple[Any, str, Any]]:
     register_builtin_hook.is_replacement = True  # type: ignore[attr-defined]
     return [
         (DistributedDataParallel, "_register_builtin_comm_hook", register_builtin_hook),
+        (DistributedDataParallel, "_check_comm_hook", check_comm_hook),
         (torch._C.Future, "wait", driving_wait),
     ]
 

@@ -149,8 +149,11 @@ def resolve_input_device(
     device: torch.device,
     device_ids: list[int | torch.device] | None,
     output_device: int | torch.device | None,
+    is_mapped: bool,
 ) -> torch.device | None:
     """Return the device to which inputs are moved, if the user named one.
+
+    *is_mapped*: a CPU may stand for the accelerator that is named, as it does in virtual time.
 
     Raises:
         ValueError: it is not the device of the module.
@@ -158,6 +161,8 @@ def resolve_input_device(
     if not device_ids:
         if output_device is not None:
             raise ValueError("output_device needs device_ids; leave both out, or give the module's device")
+        return None
+    if is_mapped and device.type == "cpu":
         return None
     devices = {parameter.device for parameter in module.parameters()}
     if len(device_ids) != 1 or device.type == "cpu" or len(devices) > 1:

@@ -163,11 +163,14 @@ class DistributedDataParallel(Joinable, nn.Module):
         arguments.check_parameters(module, parameters, [name for name, _ in delayed])
         self.device = next(iter(parameters.values()), param_to_hook_all_reduce).device  # type: ignore[union-attr]
         self.device_ids, self.output_device = device_ids, output_device
-        self._input_device = arguments.resolve_input_device(module, self.device, device_ids, output_device)
         arguments.check_batch_norm(self, module)
         self._buffers_of_module = Buffers(module, user_ignored)
 
         self._connect()
+        is_mapped = self._communicator.clock.must_be_charged
+        self._input_device = arguments.resolve_input_device(
+            module, self.device, device_ids, output_device, is_mapped
+        )
         if init_sync:
             verify_same(describe(parameters, self._common_options()), self._communicator, self.device)
             state: list[torch.Tensor] = [

@@ -54,8 +54,11 @@ def named_module_buffers(model: WrappedModule) -> dict[str, torch.Tensor]:
 
 
 def bucket_bytes_cap(model: WrappedModule) -> int:
-    """Return the size in bytes at which a bucket is closed, where ``bucket_cap_mb_list`` does not say."""
-    return int((DEFAULT_CAP_MB if model.bucket_cap_mb is None else model.bucket_cap_mb) * MIB)
+    """Return the size in bytes at which a bucket is closed, or all but the first are."""
+    caps = model.bucket_cap_mb_list or [
+        DEFAULT_CAP_MB if model.bucket_cap_mb is None else model.bucket_cap_mb
+    ]
+    return int(caps[-1] * MIB)
 
 
 def bucket_bytes_cap_list(model: WrappedModule) -> list[int]:

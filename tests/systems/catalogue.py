@@ -27,7 +27,7 @@ REDUCED = frozenset({"all_reduce"})
 GATHERED = frozenset({"all_gather"})
 SHARDED = frozenset({"all_gather", "reduce_scatter"})
 HALF = 1e-4  # gradients below 1 in steps of 2 ** -11, times the learning rate
-EIGHT_BITS = 2e-3  # gradients in 255 steps
+EIGHT_BITS = 2e-3  # gradients in 255 steps, or with eight significant bits
 
 REPLICAS = [
     System(f"ddp {name}", partial(data_parallel.replicas, **options), trained_alone, calls=REDUCED)
@@ -119,6 +119,7 @@ HOOKS = [
     for name, hook, tolerance in [
         ("all-reduce", default_hooks.allreduce_hook, TOLERANCE),
         ("fp16", default_hooks.fp16_compress_hook, HALF),
+        ("bf16", default_hooks.bf16_compress_hook, EIGHT_BITS),
     ]
 ]
 HOOKS += [
