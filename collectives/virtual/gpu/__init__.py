@@ -9,6 +9,7 @@ its rank what the device would take: kernels on streams (`collectives.virtual.st
     values           tensors of the CPU that stand for data
     computing        values of results
     rules            transfers between host and device, and answers to the host
+    conversion       modules that go to a device, or come back
     copies           pinned memory, and what the host waits for
     data_dependent   operations whose result depends on data: answered, or refused with the script's line
     cpu_kernels      kernels of CUDA alone, by those of the CPU

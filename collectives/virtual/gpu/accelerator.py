@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -39,7 +40,9 @@ class CudaDevices:
     def __init__(self, rank_thread: RankThread, gpu: Gpu, has_data: bool) -> None:
         topology = rank_thread.cluster.topology
         self.gpu = gpu
-        self.random = DeviceRandom(has_data)
+        self.random = DeviceRandom(
+            has_data, rank_thread.cluster.shared.setdefault(DeviceRandom, OrderedDict())
+        )
         self.index = 0
         self.num_devices = min(topology.ranks_per_node, topology.num_ranks)
         self.memory = Memories.of(rank_thread.cluster).make(

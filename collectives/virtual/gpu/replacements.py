@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from collectives.virtual.devices.arguments import restoring_on_cpu
-from collectives.virtual.gpu import copies, data_dependent, persistence
+from collectives.virtual.gpu import conversion, copies, data_dependent, persistence
 from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.functions import ACCELERATOR, CUDA, NVTX
 from collectives.virtual.gpu.shapes import forget_kind
@@ -39,7 +39,7 @@ def replacements() -> Iterator[Replacement]:
     yield fake_tensor, "init_gpu_context", lambda device: None  # it would allocate
     yield FakeTensorMode, "__deepcopy__", lambda mode, memo: mode  # a copied tensor is of the same rank
     yield FakeTensorMode, "avoid_device_init", property(lambda mode: True)  # it asks for the first device
-    yield torch.utils, "swap_tensors", _swapping(torch.utils.swap_tensors)
+    yield from conversion.replacements()
     for module in (c10d, torch.distributed):
         yield module, "is_nccl_available", with_devices(c10d.is_nccl_available, lambda devices: True)
         yield module, "init_process_group", with_devices(_init_process_group, _init_without_device)
@@ -252,20 +252,6 @@ def _set_data(tensor: FakeTensor, data: Tensor) -> None:
     tensor.fake_device = virtual.fake_device
     forget_kind(tensor)
     share_value(tensor, virtual)
-
-
-def _swapping(swap: Callable[[Tensor, Tensor], None]) -> Callable[[Tensor, Tensor], None]:
-    """Return ``torch.utils.swap_tensors`` for virtual tensors, to which FakeTensorMode holds weakly."""
-
-    def swap_tensors(first: Tensor, second: Tensor) -> None:
-        if not (isinstance(first, FakeTensor) and isinstance(second, FakeTensor)):
-            swap(first, second)
-            return
-        first.__class__, second.__class__ = second.__class__, first.__class__
-        first.__dict__, second.__dict__ = second.__dict__, first.__dict__
-        torch._C._swap_tensor_impl(first, second)
-
-    return swap_tensors
 
 
 def _lists_of_types() -> Iterator[Replacement]:

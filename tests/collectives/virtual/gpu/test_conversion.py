@@ -1,0 +1,68 @@
+"""Conversion of modules: what held a parameter before holds it afterwards, as on a real device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from collectives.virtual import Roofline, run
+from tests.collectives.virtual.clusters import switch
+
+
+def trained(device: str, *, wrapped: bool) -> list[Any]:
+    """Train a layer for which the optimizer is made before it goes to *device*."""
+    torch.manual_seed(0)
+    layer = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    layer.to(device)
+    model = DistributedDataParallel(layer) if wrapped else layer
+    for _ in range(3):
+        optimizer.zero_grad()
+        model(torch.ones(4, 3, device=device)).square().sum().backward()
+        optimizer.step()
+    layer.cpu()
+    return [parameter.tolist() for parameter in layer.parameters()]
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_an_optimizer_that_was_made_before_updates_a_module_on_the_device(wrapped: bool) -> None:
+    def work(rank: int) -> tuple[Any, Any]:
+        dist.init_process_group("nccl")
+        return trained("cuda", wrapped=wrapped), trained("cpu", wrapped=wrapped)
+
+    for on_device, on_cpu in run(work, network=switch(2), compute=Roofline("h100")).results:
+        assert on_device == on_cpu
+
+
+def test_parameters_keep_what_users_write_on_them_and_who_refers_to_them() -> None:
+    def work(rank: int) -> Any:
+        layer = nn.Linear(2, 2)
+        before, layer.weight.mine = layer.weight, "kept"  # type: ignore[assignment]
+        layer.cuda()
+        there = layer.weight is before, layer.weight.is_cuda, layer.weight.mine
+        layer.half()
+        layer.cpu()
+        return there, (layer.weight is before, str(layer.weight.dtype), layer.weight.mine), type(before)
+
+    [result] = run(work, network=switch(1), compute=Roofline("h100")).results
+
+    assert result == ((True, True, "kept"), (True, "torch.float16", "kept"), nn.Parameter)
+
+
+def test_ranks_that_agree_on_the_state_of_a_generator_go_on_alike() -> None:
+    def work(rank: int) -> tuple[list[float], list[float]]:
+        dist.init_process_group("nccl")
+        torch.manual_seed(rank)
+        state = torch.cuda.get_rng_state().cuda()
+        dist.broadcast(state, 0)
+        torch.cuda.set_rng_state(state.cpu())
+        return torch.rand(2, device="cuda").tolist(), torch.rand(2).tolist()
+
+    first, second = run(work, network=switch(2), compute=Roofline("h100")).results
+
+    assert first == second
