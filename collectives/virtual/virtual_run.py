@@ -245,6 +245,8 @@ def run(
                 if is_out_of_memory(error):
                     error.report = _report(cluster, algorithm, model, conditions, has_ended=True)
                 raise
+            finally:
+                cluster.release()
 
         report = _report(cluster, algorithm, model, conditions)
         results = [results[attempt.classes.representative(rank)] for rank in range(topology.num_ranks)]

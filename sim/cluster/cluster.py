@@ -156,6 +156,15 @@ class Cluster:
             self._run_to_the_end()
         return results
 
+    def release(self) -> None:
+        """Let go of what ranks had of their own and of what they raised, once none will run again.
+
+        Caches of libraries keep process groups, which know their cluster; what ranks have made must not
+        last as long.
+        """
+        self.contexts = ()
+        self._scheduler.release()
+
     def _make_ranks(self) -> tuple[RankThread, ...]:
         """Return the ranks of a new run; they go on where those of the last one ended."""
         began_ps = int(self.env.now)

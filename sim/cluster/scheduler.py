@@ -141,6 +141,12 @@ class Scheduler:
         self._running: Turn | None = None
         self._in_place: Turn | None = None
 
+    def release(self) -> None:
+        """Let go of contexts, and of what threads raised, with all that their frames hold."""
+        self._contexts = ()
+        for turn in self._turns.values():
+            turn.error = None
+
     def make_turns(self, times_ps: Mapping[int, int]) -> tuple[Turn, ...]:
         """Return a turn for each thread of a new run, given the local time at which each number begins."""
         self._turns = {number: Turn(self, number, now_ps) for number, now_ps in times_ps.items()}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,6 +20,11 @@ from sim.topology import Topology
 
 _MAY_SET_FLAGS = "__allow_nonbracketed_mutation_flag"
 """What ``torch.backends.disable_global_flags`` sets, which torch's own test helpers call."""
+_CLASSES_MADE = (
+    ("torch.distributed.fsdp._fully_shard._fully_shard", "cls_to_fsdp_cls"),
+    ("torch.distributed._composable.replicate_with_fsdp", "cls_to_replicate_cls"),
+)
+"""Where torch keeps, for the life of the process, a class for each class of module that it has sharded."""
 
 
 class Isolation:
@@ -63,6 +70,7 @@ def process_restored() -> Iterator[None]:
     deterministic = _deterministic()
     flags = {name: getattr(cudnn, name) for name in ("benchmark", "deterministic", "enabled")}
     may_set = backends[_MAY_SET_FLAGS]
+    classes_before = {place: set(_classes_made(*place)) for place in _CLASSES_MADE}
     torch.set_num_threads(1)  # the engine reduces pieces that are too small to share
 
     try:
@@ -77,6 +85,21 @@ def process_restored() -> Iterator[None]:
         for name, value in flags.items():
             setattr(cudnn, name, value)
         backends[_MAY_SET_FLAGS] = may_set
+        for place, before in classes_before.items():
+            _forget_classes(_classes_made(*place), before)
+        redistribution: Any = sys.modules.get("torch.distributed.tensor._redistribute")
+        if hasattr(redistribution, "clear_redistribute_planner_cache"):
+            redistribution.clear_redistribute_planner_cache()  # by device meshes, whose groups hold the run
+
+
+def _classes_made(module: str, name: str) -> dict[type, type]:
+    return getattr(sys.modules.get(module), name, {})
+
+
+def _forget_classes(made: dict[type, type], before: set[type]) -> None:
+    """Remove what ranks have added: a script's class keeps its module alive, and all that it has made."""
+    for added in made.keys() - before:
+        del made[added]
 
 
 def _deterministic() -> tuple[bool, bool]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import gc
 import importlib
 import inspect
 import os
@@ -228,3 +230,41 @@ def test_a_module_of_torch_that_a_rank_imports_does_not_keep_its_group(
         return inspect.signature(scaler).parameters["process_group"].default, dist.group.WORLD.rank()
 
     assert run(work, network=switch(2)).results == [(None, 0), (None, 1)]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_models_of_a_script_end_with_the_run(tmp_path: Path, fails: bool) -> None:
+    """Torch keeps classes and device meshes of FSDP2 for the process; they must not keep what ranks made."""
+    text = """
+        import torch
+        import torch.distributed as dist
+        from torch.distributed.fsdp import fully_shard
+
+        class Model(torch.nn.Linear):
+            def forward(self, x):
+                assert model is self
+                return super().forward(x)
+
+        dist.init_process_group("gloo")
+        model = Model(8, 8)
+        made.append(weakref.ref(model))
+        fully_shard(model)
+        for _ in range(2):
+            model(torch.ones(2, 8)).sum().backward()
+    """
+    path = script(tmp_path, "import weakref\nfrom builtins import made\n" + inspect.cleandoc(text))
+    if fails:
+        path.write_text(path.read_text() + "\nraise ValueError(model)\n")
+    made: list[Any] = []
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(builtins, "made", made, raising=False)
+        if fails:
+            with pytest.raises(RankError):
+                run(path, network=switch(2))
+        else:
+            run(path, network=switch(2))
+    gc.collect()
+
+    assert len(made) == 2
+    assert [reference() for reference in made] == [None, None]
