@@ -18,11 +18,10 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from collectives.errors import NotSupportedError
 from collectives.virtual.folding.classes import Classes, MembersDiffer, RankClass
 from collectives.virtual.folding.signature import Signature
+from collectives.virtual.folding.verification import FEW_RANKS
 
 MAX_ATTEMPTS = 40
 """How often a run begins anew before it is refused."""
-_FEW_RANKS = 64
-"""So many ranks are rather unfolded than halved time and again."""
 
 
 class Folding:
@@ -124,7 +123,7 @@ class Folding:
             return [ranks[:1], ranks[1:]]
         if times == 1:
             return [ranks[:-1], ranks[-1:]]
-        if self._num_ranks <= _FEW_RANKS:
+        if self._num_ranks <= FEW_RANKS:
             return [(rank,) for rank in ranks]
         middle = len(ranks) // 2
         return [ranks[:middle], ranks[middle:]]

@@ -2,7 +2,8 @@
 
 Two ranks with equal signatures have launched kernels of equal durations on the same streams, recorded and
 awaited the same events in the same order, and called collectives of equal sizes in groups that were made
-together.  Names, and which of the sibling groups it is, make no difference to what takes how long.
+together, with the same objects where these are known.  Names, and which of the sibling groups it is, make no
+difference to what takes how long.
 """
 
 from __future__ import annotations
@@ -44,6 +45,13 @@ def first_difference(one: Signature, other: Signature) -> int | None:
     return None
 
 
+def only_objects_differ(one: Signature, other: Signature, number: int) -> bool:
+    """Return whether both have a call at *number*, to which they give other objects and nothing else."""
+    if number >= min(len(one), len(other)):
+        return False
+    return one[number][0] == "call" and one[number][:-1] == other[number][:-1]
+
+
 def spell(signature: Signature, number: int) -> str:
     """Return what stands at *number*, in words."""
     if number >= len(signature):
@@ -75,3 +83,4 @@ def _facts(item: Call, partitions: Partitions) -> Iterator[object]:
     if isinstance(item.call, CallHandle):
         hosts, ordinal, facts = item.call.hosts, item.call.ordinal, item.call.facts
         yield from (partitions.family(hosts, ordinal[0]), ordinal[1], str(facts.call), facts.splits)
+        yield item.call.objects

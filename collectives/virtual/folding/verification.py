@@ -17,13 +17,22 @@ from collections.abc import Callable, Mapping
 
 import simpy
 
+from collectives.errors import NotSupportedError
 from collectives.execution.blame import spell_ranks
 from collectives.virtual.folding.classes import Classes, MembersDiffer, RankClass
-from collectives.virtual.folding.signature import Signature, first_difference, signature_of, spell
+from collectives.virtual.folding.signature import (
+    Signature,
+    first_difference,
+    only_objects_differ,
+    signature_of,
+    spell,
+)
 from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.streams.gpus import Gpus
 from sim.cluster import Cluster, RankThread
 
+FEW_RANKS = 64
+"""So many ranks are rather given a thread each than refused, or halved time and again."""
 SMALL = 4096
 """Elements up to which a collective may be of what a script prints."""
 
@@ -121,7 +130,8 @@ class Verification:
                 one, other = (end or () for end in ends)
                 shorter = min(len(one), len(other))
                 if one[:shorter] != other[:shorter]:
-                    return _differ(own, one, other)
+                    differ = _differ(own, one, other)
+                    return differ if isinstance(differ, MembersDiffer) else None
         return None
 
     def _come(self, own: RankClass, rank: int, merges: bool = True) -> None:
@@ -162,15 +172,23 @@ class Verification:
         return signature_of(gpu.score, self._classes.partitions)
 
 
-def _differ(own: RankClass, one: Signature, other: Signature) -> MembersDiffer:
+def _differ(own: RankClass, one: Signature, other: Signature) -> MembersDiffer | NotSupportedError:
+    """Return what is raised as the first and the last of a class have not issued the same."""
     number = first_difference(one, other)
     assert number is not None
-    last = own.ranks[-1]
-    return MembersDiffer(
-        f"ranks {own.first} and {last} do not issue the same: {spell(one, number)}, and "
-        f"{spell(other, number)}",
-        ranks=own.ranks,
-    )
+    ends = f"ranks {own.first} and {own.ranks[-1]}"
+    if not only_objects_differ(one, other, number):
+        return MembersDiffer(
+            f"{ends} do not issue the same: {spell(one, number)}, and {spell(other, number)}",
+            ranks=own.ranks,
+        )
+    if len(own.ranks) > FEW_RANKS:
+        return NotSupportedError(
+            f"folding: {ends} give other objects to {one[number][2]}, so what the {len(own.ranks)} ranks "
+            "that are folded would give is not known; leave the objects out, or run without folding "
+            "(fold=False, --fold off)"
+        )
+    return MembersDiffer(f"{ends} give other objects to {one[number][2]}", lambda rank: rank)
 
 
 def _is_known(own: RankClass, known: Mapping[int, Signature]) -> bool:

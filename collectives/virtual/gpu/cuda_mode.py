@@ -26,7 +26,7 @@ from collectives.virtual.computation.totals import Totals
 from collectives.virtual.gpu import copies, data_dependent
 from collectives.virtual.gpu.computing import compute
 from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
-from collectives.virtual.gpu.rules import LARGE, RULES
+from collectives.virtual.gpu.rules import LARGE, LARGE_OBJECTS, RULES
 from collectives.virtual.gpu.shapes import Key, Known, Shapes, forget_kind
 from collectives.virtual.gpu.values import (
     UnknownValueError,
@@ -195,7 +195,7 @@ class CudaMode(TorchDispatchMode):
         """Carry out an operation on plain tensors of the CPU, or of none."""
         if kwargs.get("pin_memory"):
             return copies.mark_pinned(self._on_host(func, args, {**kwargs, "pin_memory": False}))
-        if not self.has_data and _makes_large(args) and kwargs.get("device") != _META:
+        if not self.has_data and _makes_large(args, kwargs) and kwargs.get("device") != _META:
             return self.fake.dispatch(func, (), args, kwargs)
         if func is _aten.is_pinned.default:
             return copies.is_pinned(args[0])
@@ -341,13 +341,17 @@ def _is_on_meta(result: Any, args: Any) -> bool:
     return tensor is not None and tensor.is_meta
 
 
-def _makes_large(args: Any) -> bool:
-    """Return whether a call without tensors makes one that is too large for data."""
+def _makes_large(args: Any, kwargs: Any) -> bool:
+    """Return whether a call without tensors makes one that is too large for data.
+
+    Bytes are objects as a rule, which ranks gather.
+    """
+    largest = LARGE_OBJECTS if kwargs.get("dtype") is torch.uint8 else LARGE
     for value in args:
         if isinstance(value, Tensor):
             return False
         if isinstance(value, (list, tuple)):
-            return all(isinstance(size, int) for size in value) and prod(value) > LARGE
+            return all(isinstance(size, int) for size in value) and prod(value) > largest
     return False
 
 

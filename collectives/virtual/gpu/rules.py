@@ -21,6 +21,8 @@ from collectives.virtual.notices import Notices
 
 LARGE = 1 << 20
 """Elements, above which a tensor of the CPU has no data in a run without data."""
+LARGE_OBJECTS = 1 << 28
+"""The same of bytes."""
 
 _aten = torch.ops.aten
 

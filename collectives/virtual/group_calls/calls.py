@@ -242,7 +242,14 @@ class GroupCalls:
 
 
 class CallHandle:
-    """One call as its callers have it; a `collectives.virtual.streams.player.GroupCall`."""
+    """One call as its callers have it; a `collectives.virtual.streams.player.GroupCall`.
+
+    Attributes:
+        facts: of the call.
+        hosts: the ranks of the group, by number in the run.
+        ordinal: tells groups, and communicators, of the same hosts apart.
+        objects: what stands for the objects that the caller gives, if it does and they are known.
+    """
 
     def __init__(
         self, calls: GroupCalls, hosts: Hosts, ordinal: Ordinal, rank: int, facts: CallFacts
@@ -251,6 +258,7 @@ class CallHandle:
         self._calls = calls
         self.hosts = hosts
         self.ordinal = ordinal
+        self.objects: int | None = None
         self._rank = rank
 
     def begin(self, ranks: Sequence[int], through: Through) -> None:

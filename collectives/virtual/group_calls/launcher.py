@@ -30,6 +30,8 @@ from collectives.execution.work import Work
 from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.torch_backend.rows import Pair
+from collectives.virtual.diagnosis.places import current_place
+from collectives.virtual.folding.objects import NOT_COMPARED, objects_given
 from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.door import ValueDoor
 from collectives.virtual.gpu.values import is_virtual
@@ -38,6 +40,7 @@ from collectives.virtual.group_calls.exchange import Contribution, Exchanges, de
 from collectives.virtual.group_calls.facts import CallFacts
 from collectives.virtual.group_calls.siblings import Ordinal
 from collectives.virtual.group_calls.stream_clock import StreamClock
+from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import Gpu
 from collectives.virtual.streams.stream_api import DeviceEvent
 from sim.units import format_size
@@ -115,6 +118,10 @@ class StreamLauncher:
 
         facts = self._facts(request, call, algorithm)
         timed = self._calls.call(group.hosts, group.ordinal, self.rank, facts)
+        if self._exchanges.classes.folded:
+            timed.objects = objects_given(request, self.rank)
+            if timed.objects is not None:
+                self._note_objects(call)
         waits_for_data = _may_have_values(request)
         contribution = self._exchanges.join(
             group.hosts, group.ordinal, self.rank, request, call, self.selector
@@ -127,6 +134,13 @@ class StreamLauncher:
             lane, timed, call.collective, group.name, label=label, track=track, after_stream=not on_host
         )
         return StreamWork(self, self._gpu, call, end, contribution, waits_for_data, on_host, pairs)
+
+    def _note_objects(self, call: Call) -> None:
+        """Say so if this rank gives objects for others, with which it is compared no more."""
+        speaks_for = self._exchanges.classes.members(self.group.hosts[self.rank])
+        if len(speaks_for) > 1 and self._gpu.score.kept_from is None:
+            notices = Notices.of(self._gpu.rank_thread.cluster)
+            notices.add(NOT_COMPARED, current_place() or call.collective)
 
     def poll(self) -> None:
         """Do nothing: what is on a stream goes on by itself."""

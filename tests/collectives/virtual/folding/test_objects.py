@@ -1,0 +1,69 @@
+"""Objects that folded ranks give to collectives: each is that of its own rank, or is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from collectives.errors import NotSupportedError
+from collectives.virtual import run
+from collectives.virtual.computation import Roofline
+from collectives.virtual.iterations import end_iteration
+from collectives.virtual.virtual_run import VirtualRun
+from sim.errors import RankError
+from sim.files.device_file import load_device
+
+
+def gathered(thing: Any) -> list[Any]:
+    things = [None] * dist.get_world_size()
+    dist.all_gather_object(things, thing)
+    return things
+
+
+def without_data(work: Callable[[int], Any], ranks: int) -> VirtualRun:
+    def script(rank: int) -> Any:
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(rank % torch.cuda.device_count())
+        return work(rank)
+
+    return run(script, ranks, "dgx-h100", compute=Roofline(load_device("h100")), fake=True)
+
+
+def test_objects_that_are_equal_leave_ranks_folded() -> None:
+    outcome = without_data(lambda rank: gathered("x" * 10_000), 128)
+
+    assert outcome.results == [["x" * 10_000] * 128] * 128
+    assert outcome.report.folded == ("ranks 0-127 as rank 0",)
+
+
+def test_ranks_of_a_small_run_that_give_other_objects_have_a_thread_each() -> None:
+    outcome = without_data(lambda rank: gathered({"rank": rank}), 8)
+
+    assert outcome.results == [[{"rank": rank} for rank in range(8)]] * 8
+
+
+def test_ranks_of_a_large_run_that_give_other_objects_are_refused() -> None:
+    with pytest.raises(RankError, match="ranks 0 and 127 give other objects to all_gather") as raised:
+        without_data(lambda rank: gathered(rank), 128)
+
+    assert isinstance(raised.value.__cause__, NotSupportedError)
+
+
+def test_objects_that_are_not_compared_are_told_of() -> None:
+    def work(rank: int) -> None:
+        layer = nn.Linear(128, 128, device="cuda")
+        for _ in range(3):
+            dist.all_reduce(layer.weight.data)
+            end_iteration()
+        gathered(rank)
+
+    outcome = without_data(work, 16)
+
+    assert outcome.report.ranks_simulated == 1
+    assert any("objects that they gave" in notice and "test_objects.py:" in notice
+               for notice in outcome.report.notices)  # fmt: skip
