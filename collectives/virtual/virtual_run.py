@@ -46,9 +46,9 @@ from collectives.virtual.memory.memories import Memories, MemoryLimit
 from collectives.virtual.memory.out_of_memory import is_out_of_memory
 from collectives.virtual.notices import Notices
 from collectives.virtual.report import VirtualReport
+from collectives.virtual.script_clock import ScriptClock, clock_of_script
 from collectives.virtual.streams.cpu_streams import streams_of_torch
 from collectives.virtual.streams.gpus import Gpus, gpu_of
-from collectives.virtual.streams.script_clock import clock_of_script
 from collectives.virtual.task import FunctionOrScript, Task
 from collectives.virtual.world import VirtualWorld
 from sim.cluster import Cluster, RankThread
@@ -109,6 +109,7 @@ def run(
     memory_limit: MemoryLimit = None,
     fold: bool | None = None,
     own: Sequence[str] = (),
+    clock: ScriptClock = "virtual",
 ) -> VirtualRun:
     """Run ``fn(rank)``, or a script, on every rank of a network in virtual time.
 
@@ -146,6 +147,8 @@ def run(
             None: without data it does.  Needs a GPU as *compute*.
         own: packages that keep what a process has once in their globals, so that each rank gets a copy,
             besides those that are known (`collectives.virtual.isolation.ownership`).
+        clock: that ``time.time``, ``time.sleep`` and their kin go by in the script: ``virtual``, the rank's,
+            or ``real``, the machine's (see `collectives.virtual.script_clock`).
 
     Raises:
         NetworkFileError: there is no such network.
@@ -160,7 +163,7 @@ def run(
             folding, are asked for, but computation is not on a GPU; ranks differ in too many ways; one of
             *own* cannot be copied.
         UnitError: a quantity that cannot be read.
-        ValueError: there is no such transport model.
+        ValueError: there is no such transport model, or no such clock.
         OSError, ModuleNotFoundError, SyntaxError: the script cannot be read, or is no Python.
     """
     if algorithm != NATIVE:
@@ -234,7 +237,7 @@ def run(
             devices.there(),
             streams_of_torch(is_gpu),
             lists_of_tensors(is_gpu),
-            clock_of_script(is_gpu),
+            clock_of_script(clock, stands_still=compute is None),
             regions_of_torch(is_gpu),
             SamplerChecks().watching(),
             memories.followed(is_gpu),

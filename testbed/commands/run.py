@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,6 +47,13 @@ MAX_THREADS = 4096
 """Ranks are threads, but for those that are folded."""
 
 
+class ClockName(StrEnum):
+    """The time that a script reads."""
+
+    VIRTUAL = "virtual"
+    REAL = "real"
+
+
 @dataclass(frozen=True)
 class ClusterOptions:
     """Options for the cluster on which the script runs."""
@@ -78,6 +86,13 @@ class ClusterOptions:
             show_default=False,
         ),
     ] = None
+
+    clock: Annotated[
+        ClockName,
+        typer.Option(
+            help="Time that the script reads by time.time and its kin: virtual, or real: the machine's."
+        ),
+    ] = ClockName.VIRTUAL
 
     def choice(self, topology: Topology) -> Choice:
         """Return the algorithm that is asked for, or else that of what computes on *topology*."""
@@ -205,6 +220,7 @@ def run(
                 **software.arguments(topology, computes_on_gpu(cluster.compute)),
                 **gpu.arguments(),
                 "own": _names(own),
+                "clock": cluster.clock.value,
             },
             heard=outputs.output,
             trace=recorded,
@@ -252,6 +268,7 @@ def _refuse_options_of_virtual_runs(
         "--json": as_json,
         "--timeline": outputs.timeline,
         "--compute": cluster.compute != "none",
+        "--clock": cluster.clock is not ClockName.VIRTUAL,
         "--own": own is not None,
         "the conditions": conditions,
         "--fake, --fold and --memory-limit": gpu.is_given,

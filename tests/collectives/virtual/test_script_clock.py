@@ -1,0 +1,180 @@
+"""Clock of a script: the virtual time of its rank, for the script alone."""
+
+from __future__ import annotations
+
+import queue
+import time
+
+import pytest
+
+from collectives.virtual import compute, run
+from collectives.virtual.computation.roofline import Roofline
+from collectives.virtual.streams.gpu import current_gpu
+from tests.collectives.virtual.clusters import script, switch
+from tests.collectives.virtual.group_calls.gpus import GPU, on_gpus
+
+MILLISECOND = 10**9
+
+
+def test_a_script_reads_the_time_of_its_host():
+    def work(rank):
+        began = time.perf_counter(), time.time(), time.monotonic_ns()
+        current_gpu().host_work("pipeline", 3 * MILLISECOND)
+        current_gpu().launch("kernel", 5 * MILLISECOND)
+        return time.perf_counter() - began[0], time.time() - began[1], time.monotonic_ns() - began[2]
+
+    counter, seconds, nanoseconds = on_gpus(work, 1).results[0]
+
+    overhead_ps = GPU.host_overhead_ps
+    assert nanoseconds == (3 * MILLISECOND + overhead_ps) // 1000
+    assert counter == pytest.approx(nanoseconds / 1e9)
+    assert seconds == pytest.approx(nanoseconds / 1e9, abs=1e-6)
+
+
+def test_to_sleep_is_work_of_the_host():
+    def work(rank):
+        time.sleep(2)
+        return time.perf_counter()
+
+    outcome = on_gpus(work, 1)
+
+    assert outcome.results == [2.0]
+    assert outcome.times_ps == (2 * 1000 * MILLISECOND,)
+
+
+def test_to_sleep_for_less_than_nothing_is_refused_as_elsewhere():
+    def work(rank):
+        with pytest.raises(ValueError, match="non-negative"):
+            time.sleep(-1)
+
+    on_gpus(work, 1)
+
+
+def test_the_standard_library_reads_the_clock_of_the_machine():
+    def work(rank):
+        with pytest.raises(queue.Empty):
+            queue.Queue().get(timeout=0.01)
+
+    assert on_gpus(work, 1).times_ps == (0,)
+
+
+def test_a_clock_taken_by_name_in_a_script_is_virtual(tmp_path):
+    text = """
+    from time import perf_counter, sleep
+
+    began = perf_counter()
+    sleep(1)
+    took = perf_counter() - began
+    """
+
+    outcome = run(script(tmp_path, text), network=switch(2), compute=Roofline(GPU))
+
+    assert [left["took"] for left in outcome.results] == [1.0, 1.0]
+
+
+def test_without_a_gpu_a_script_reads_the_time_of_its_rank():
+    def work(rank):
+        began = time.perf_counter(), time.time(), time.monotonic_ns()
+        compute("3ms")
+        time.sleep(2)
+        return time.perf_counter() - began[0], time.time() - began[1], time.monotonic_ns() - began[2]
+
+    outcome = run(work, network=switch(2))
+
+    for counter, seconds, nanoseconds in outcome.results:
+        assert counter == nanoseconds / 1e9 == 2.003
+        assert seconds == pytest.approx(2.003, abs=1e-6)
+    assert outcome.times_ps == (2003 * MILLISECOND,) * 2
+
+
+def test_a_rank_that_sleeps_lets_the_others_come_to_its_time():
+    said = []
+
+    def work(rank):
+        if rank == 0:
+            while not said:
+                time.sleep(0.1)
+            return time.perf_counter()
+        compute("250ms")
+        time.sleep(0)
+        said.append(rank)
+        return None
+
+    assert run(work, network=switch(2)).results[0] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("model", [None, Roofline(GPU)], ids=["CPU", "GPU"])
+def test_a_clock_never_stands_still_so_speeds_can_be_divided_by_it(model):
+    def work(rank):
+        began = time.perf_counter()
+        return 1 / (time.perf_counter() - began)
+
+    outcome = run(work, network=switch(1), compute=model)
+
+    assert outcome.results == [pytest.approx(1e9)]
+    assert outcome.times_ps == (0,)
+
+
+def test_who_waits_by_reading_the_clock_is_let_through_and_told():
+    def work(rank):
+        began = time.monotonic()
+        while time.monotonic() < began + 1:
+            pass
+
+    outcome = run(work, network=switch(1), compute={"": 0})
+
+    assert outcome.seconds == pytest.approx(1, rel=1e-3)
+    assert any("reading the clock over and over" in notice for notice in outcome.report.notices)
+
+
+def test_a_script_that_reads_a_clock_is_told_where_computation_takes_no_time():
+    notices = run(lambda rank: time.time(), network=switch(1)).report.notices
+
+    assert any("computation takes none" in notice and "--clock real" in notice for notice in notices)
+    assert not run(lambda rank: time.time(), network=switch(1), compute={"": 0}).report.notices
+
+
+def test_records_of_logging_bear_virtual_time(tmp_path):
+    text = """
+    import logging
+    import time
+
+    class Kept(logging.Handler):
+        def emit(self, record):
+            times.append(record.created)
+
+    times = []
+    log = logging.Logger("training")
+    log.addHandler(Kept())
+    log.warning("begun")
+    time.sleep(5)
+    log.warning("done")
+    """
+
+    outcome = run(script(tmp_path, text), network=switch(2))
+
+    for left in outcome.results:
+        begun, done = left["times"]
+        assert done - begun == pytest.approx(5, abs=1e-6)
+
+
+def test_the_real_clock_is_there_for_who_asks_for_it():
+    before = time.time
+
+    elapsed = run(lambda rank: (time.sleep(0.01), time.time is before)[1], network=switch(1), clock="real")
+
+    assert elapsed.results == [True]
+    assert elapsed.times_ps == (0,)
+
+
+def test_after_the_run_the_clock_is_the_machine_s():
+    before = time.time
+
+    on_gpus(lambda rank: None, 1)
+
+    assert time.time is before
+
+
+def test_another_clock_is_refused_by_name():
+    with pytest.raises(ValueError, match="no clock 'wall' for scripts: expected virtual"):
+        run(lambda rank: None, network=switch(1), clock="wall")
