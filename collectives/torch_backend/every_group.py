@@ -12,7 +12,6 @@ from collectives.torch_backend.creation import TestbedOptions
 from collectives.torch_backend.group import TestbedProcessGroup
 
 _c10d: Any = dist.distributed_c10d
-_OF_TORCH = frozenset({"gloo", "mpi", "nccl", "ucc", "xccl"})
 
 
 def every_group_ours(
@@ -43,8 +42,6 @@ def every_group_ours(
             group.backend_asked_for = str(wanted)
         if shows_name_asked_for and isinstance(group, TestbedProcessGroup):
             _c10d._world.pg_map[group] = (str(wanted), store)
-            if str(wanted) in _OF_TORCH:
-                group.name_in_logs = str(wanted)
         return group, store
 
     return [

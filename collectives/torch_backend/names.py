@@ -11,18 +11,16 @@ class NamedProcessGroup(dist.ProcessGroup):
 
     Attributes:
         backend_asked_for: the backend that the script has named for it; empty where nobody knows.
-        name_in_logs: of the backend, as C++ is told, which logs it.
     """
 
     def __init__(self, rank: int, world_size: int) -> None:
         super().__init__(rank, world_size)  # type: ignore[call-arg]
         self._name = self._description = "undefined"
         self.backend_asked_for = ""
-        self.name_in_logs = "testbed"
 
     def getBackendName(self) -> str:  # noqa: N802
         """Return the name of the backend, as C++ asks for it."""
-        return self.name_in_logs
+        return "testbed"
 
     def name(self) -> str:
         """Return the name of the backend."""
