@@ -73,3 +73,7 @@ def outcomes_of(run: Run, tests: Sequence[str], results: Path) -> list[Outcome]:
     if code:
         outcomes.append(Outcome("the driver", "failed", f"exit code {code}; its words are in {log}"))
     return outcomes
+
+
+if __name__ == "__main__":
+    sys.exit(main())
