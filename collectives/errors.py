@@ -1,6 +1,6 @@
 """Errors of `collectives`, and whose fault each is.
 
-CollectiveError
+CollectiveError                 a RuntimeError, as torch's own backends raise
  ├── ProgramError            an algorithm is wrong (its author)
  ├── UnknownAlgorithmError   there is no algorithm of that name (the caller)
  ├── AlgorithmFileError      FILE.py:FUNCTION or FILE.xml cannot be loaded (the caller)
@@ -13,7 +13,7 @@ CollectiveError
 from __future__ import annotations
 
 
-class CollectiveError(Exception):
+class CollectiveError(RuntimeError):
     """Base of all errors of this package."""
 
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Protocol, final
+from typing import Protocol, TypeVar, final
 
 import torch
 
+from collectives.communicators.any_source import AnySource, ReceiveWork, WaitAny
 from collectives.communicators.checks import (
     check_equal_parts,
     check_parts,
@@ -28,9 +29,12 @@ from collectives.communicators.checks import (
 from collectives.communicators.dispatch_modes import hidden_from_modes
 from collectives.communicators.reduction import ReduceOp, check_reduction
 from collectives.communicators.requests import Request
+from collectives.errors import NotSupportedError
 from collectives.execution.call import Lane
 from collectives.execution.clock import Clock
 from collectives.execution.work import Work
+
+SomeWork = TypeVar("SomeWork", bound=Work)
 
 
 class Launcher(Protocol):
@@ -97,6 +101,7 @@ class Communicator:
         self.clock = launcher.clock
         self.moves_by_itself = launcher.moves_by_itself
         self._num_calls: Counter[Lane] = Counter()
+        self._any_source: AnySource | None = None
 
     def all_reduce(self, tensor: torch.Tensor, op: ReduceOp = "sum", async_op: bool = False) -> Work:
         """Replace *tensor* by its reduction over all ranks.
@@ -255,29 +260,48 @@ class Communicator:
             ValueError: *peer* is no other rank.
         """
         check_peer(peer, self.rank, self.world_size)
-        lane = peer, self.rank, tag
-        return self._start(
-            Request("message", tensor.numel(), tensor.dtype, output=tensor, lane=lane), async_op
-        )
+        if self._any_source is not None and self._any_source.has_claim(peer, tag):
+            return _waited(self._any_source.start(tensor, (peer,), tag), async_op)
+        return self._receive(tensor, peer, tag, async_op)
 
-    def barrier(self) -> None:
-        """Return when every rank has called."""
-        self._start(Request("barrier", 1, torch.uint8, op="sum"), async_op=False)
+    def recv_any(self, tensor: torch.Tensor, tag: int = 0, async_op: bool = False) -> ReceiveWork:
+        """Replace *tensor* by what comes first under *tag*, of its size and dtype, from any other rank.
+
+        Raises:
+            NotSupportedError: the ranks cannot wait for one of several messages.
+        """
+        if self._any_source is None:
+            wait_any: WaitAny | None = getattr(self.launcher, "wait_any", None)
+            if wait_any is None:
+                raise NotSupportedError("here a rank receives only from one that it names; give recv its src")
+            self._any_source = AnySource(self._receive, wait_any, self.poll)
+        others = tuple(peer for peer in range(self.world_size) if peer != self.rank)
+        return _waited(self._any_source.start(tensor, others, tag), async_op)
+
+    def barrier(self, async_op: bool = False) -> Work:
+        """Complete when every rank has called."""
+        return self._start(Request("barrier", 1, torch.uint8, op="sum"), async_op)
 
     def poll(self) -> None:
         """Advance what is in flight as far as it goes without waiting."""
         self.launcher.poll()
 
+    def _receive(self, tensor: torch.Tensor, peer: int, tag: int, async_op: bool = True) -> Work:
+        """Start receiving the next message of *peer* under *tag*."""
+        lane = peer, self.rank, tag
+        return self._start(
+            Request("message", tensor.numel(), tensor.dtype, output=tensor, lane=lane), async_op
+        )
+
     def _start(self, request: Request, async_op: bool) -> Work:
         """Number *request* in its lane, and have it carried out."""
         request.sequence = self._num_calls[request.lane]
         self._num_calls[request.lane] += 1
-        work = self.launcher.launch(request)
-        if not async_op:
-            _wait(work)
-        return work
+        return _waited(self.launcher.launch(request), async_op)
 
 
 @hidden_from_modes
-def _wait(work: Work) -> None:
-    work.wait()
+def _waited(work: SomeWork, async_op: bool) -> SomeWork:
+    if not async_op:
+        work.wait()
+    return work

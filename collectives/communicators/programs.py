@@ -10,6 +10,7 @@ from collectives.algorithms.direct import direct_all_to_all
 from collectives.algorithms.tree import tree
 from collectives.catalogue.selectors import Choice, Selector, fixed
 from collectives.communicators.all_to_all_v import all_to_all_v
+from collectives.communicators.any_source import WaitAny
 from collectives.communicators.dispatch_modes import calls_hidden_from_modes
 from collectives.communicators.point_to_point import message
 from collectives.communicators.reduction import REDUCE
@@ -51,6 +52,7 @@ class ProgramLauncher:
         self.world_size = transport.world_size
         self.clock = transport.clock
         self.moves_by_itself = False
+        self.wait_any: WaitAny | None = getattr(transport, "wait_any", None)
         self._carry_out = carry_out
 
     def launch(self, request: Request) -> Work:
@@ -77,14 +79,14 @@ class ProgramLauncher:
                 return torch.zeros(1, dtype=request.dtype, device=self.device)
             case "all_gather" | "gather":
                 assert given is not None
-                whole = given.detach().new_empty(request.count) if output is None else flat(output)
-                self._own_part(whole).copy_(given.detach().reshape(-1))
+                whole = given.data.new_empty(request.count) if output is None else flat(output)
+                self._own_part(whole).copy_(given.data.reshape(-1))
                 return whole
             case "reduce_scatter" | "scatter":
                 if given is not None:
                     return apart_from(given, given)
                 assert output is not None
-                return output.detach().new_empty(request.count)
+                return output.data.new_empty(request.count)
             case "all_to_all":
                 assert given is not None
                 assert output is not None

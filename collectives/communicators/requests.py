@@ -59,8 +59,12 @@ class Request:
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
-    """Return *tensor*, flat and contiguous: a view of it, or a copy if there is none; see `write_back`."""
-    return tensor.detach().contiguous().view(-1)
+    """Return *tensor*, flat and contiguous: a view of it, or a copy if there is none; see `write_back`.
+
+    It counts its versions by itself: autograd takes nothing that is written there for a change of *tensor*,
+    as nothing that a collective of torch's own backends writes.
+    """
+    return tensor.data.contiguous().view(-1)
 
 
 def apart_from(other: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
@@ -73,4 +77,4 @@ def apart_from(other: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
 def write_back(tensor: torch.Tensor, result: torch.Tensor) -> None:
     """Copy *result*, which is flat, to *tensor*, unless it is its memory already."""
     if result.data_ptr() != tensor.data_ptr():
-        tensor.detach().copy_(result.view(tensor.shape))
+        tensor.data.copy_(result.view(tensor.shape))

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from collectives.catalogue.selectors import Choice, check_choice
 from collectives.errors import UnknownAlgorithmError
+from collectives.torch_backend.functional import implement_out_variants
 from collectives.torch_backend.group import TestbedProcessGroup
 from collectives.torch_backend.members import GroupMembers, Processes
 from collectives.torch_backend.replacements import replace_for_good
@@ -59,6 +60,7 @@ def create(options: Any, backend_options: Any) -> TestbedProcessGroup:
 
     Called by torch; *options* say who takes part, *backend_options* are the user's `TestbedOptions`.
     """
+    implement_out_variants()
     chosen = backend_options.algorithm if isinstance(backend_options, TestbedOptions) else None
     for source in reversed(_sources):
         members = source(options, chosen)

@@ -15,22 +15,26 @@ then takes the place of the process group.  Torch calls it under old and new nam
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.constants import default_pg_timeout
 
 from collectives.catalogue.selectors import Choice
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.dispatch_modes import calls_hidden_from_modes
 from collectives.communicators.reduction import op_of
-from collectives.errors import NotSupportedError
 from collectives.execution.work import OnStream, Waitable
+from collectives.torch_backend import uneven
 from collectives.torch_backend.members import GroupMembers
+from collectives.torch_backend.monitored_barrier import MonitoredBarrier
 from collectives.torch_backend.names import NamedProcessGroup
 from collectives.torch_backend.rows import Pair, check_alike, copy_rows, joined
+from collectives.torch_backend.sparse import sparse_all_reduce
 from collectives.torch_backend.uncompiled import uncompiled
-from collectives.torch_backend.work import CollectiveWork
+from collectives.torch_backend.work import CollectiveWork, timeout_of
 
 
 @uncompiled
@@ -45,6 +49,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         self.members = members
         members.belong_to(self)
         self._communicators: dict[str, Communicator] = {}
+        self._monitored_barrier: MonitoredBarrier | None = None
         self._coalescing = False
         self._coalesced: list[CollectiveWork] = []
 
@@ -76,8 +81,11 @@ class TestbedProcessGroup(NamedProcessGroup):
     # Collectives.
 
     def allreduce(self, tensors: Any, opts: Any = dist.ReduceOp.SUM) -> CollectiveWork:  # type: ignore[override]
-        """Reduce one tensor over all ranks, in place."""
+        """Reduce one tensor over all ranks, in place; if it is sparse, before this returns."""
         (tensor,) = _as_list(tensors)
+        if tensor.layout != torch.strided:
+            sparse_all_reduce(self, tensor, getattr(opts, "reduceOp", opts))
+            return self._work([], [(tensor, tensor)])
         return self.allreduce_coalesced([tensor], opts)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = dist.ReduceOp.SUM) -> CollectiveWork:
@@ -105,14 +113,19 @@ class TestbedProcessGroup(NamedProcessGroup):
         return self._work([work], [(tensor, plain)])
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> CollectiveWork:
-        """Gather one tensor of each rank, all of one size, into as many tensors.
+        """Gather one tensor of each rank into as many tensors.
 
         The result, in a future, is one tensor with a row for each rank; torch's quantization hooks
-        want it so, as NCCL gives it.
+        want it so, as NCCL gives it; of tensors of several sizes it is they themselves.
         """
         (tensor,) = _as_list(inputs)
         (parts,) = outputs if isinstance(outputs[0], (list, tuple)) else (outputs,)
-        return self._gather(tensor, parts)
+        if uneven.are_alike(parts):
+            return self._gather(tensor, parts)
+        check_alike(self.rank(), tensor, [parts[self.rank()]])
+        plains = [self._wanted(part) for part in parts]
+        works = uneven.all_gather(self.communicator(tensor.device), plains, self._given(tensor))
+        return self._work(works, list(zip(parts, plains, strict=True)))
 
     def gather(self, outputs: Any, inputs: Any, opts: Any) -> CollectiveWork:  # type: ignore[override]
         """Gather one tensor of each rank, all of one size, into as many tensors on the root."""
@@ -121,7 +134,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         plain, rows = self._given(tensor), [(part, self._wanted(part)) for part in parts]
         check_alike(self.rank(), tensor, parts)
         gathered = plain.new_empty(self.size(), tensor.numel())
-        flat = plain.detach().reshape(-1)
+        flat = plain.data.reshape(-1)
         work = self.communicator(tensor.device).gather(gathered, flat, opts.rootRank, async_op=True)
         return self._work([work], rows, lambda: copy_rows(rows, gathered))
 
@@ -138,7 +151,14 @@ class TestbedProcessGroup(NamedProcessGroup):
         """Reduce a list of tensors, one for each rank; each rank gets its own."""
         (output,) = _as_list(outputs)
         (parts,) = inputs if isinstance(inputs[0], (list, tuple)) else (inputs,)
-        return self._reduce_scatter(output, self._together(output, parts), opts)
+        if uneven.are_alike(parts):
+            return self._reduce_scatter(output, self._together(output, parts), opts)
+        check_alike(self.rank(), output, [parts[self.rank()]])
+        plains = [joined([self._given(part)]) for part in parts]
+        op = op_of(getattr(opts, "reduceOp", opts))
+        works = uneven.reduce_scatter(self.communicator(output.device), plains, op)
+        rows = [(output, self._wanted(output))]
+        return self._work(works, rows, lambda: copy_rows(rows, [plains[self.rank()]]))
 
     def reduce_scatter_single(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any) -> CollectiveWork:
         """Reduce one long tensor, of a part for each rank; each rank gets its own."""
@@ -187,10 +207,12 @@ class TestbedProcessGroup(NamedProcessGroup):
     _allgather_base = all_gather_single  # type: ignore[assignment]
 
     def barrier(self, opts: Any = None) -> CollectiveWork:
-        """Return when every rank has called."""
+        """Complete when every rank has called; return only then, unless *opts* say ``asyncOp``."""
         device = getattr(opts, "device", None) or torch.device("cpu")
-        self.communicator(device).barrier()
-        return CollectiveWork([])
+        work = CollectiveWork([self.communicator(device).barrier(async_op=True)])
+        if not getattr(opts, "asyncOp", False):
+            work.wait(timeout_of(opts))
+        return self._in_group(work)
 
     # Point-to-point messages.
 
@@ -209,15 +231,27 @@ class TestbedProcessGroup(NamedProcessGroup):
         return self._work([work], [(tensor, plain)])
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> CollectiveWork:
-        """Refuse: who receives has to say from whom.
+        """Replace one tensor by what comes first under *tag* from any other rank.
 
         Raises:
-            NotSupportedError: always.
+            NotSupportedError: on a GPU, or where a rank computes on one that is modelled.
         """
-        raise NotSupportedError("testbed receives only from a rank that is named; give recv its src")
+        (tensor,) = _as_list(tensors)
+        plain = self._wanted(tensor)
+        work = self.communicator(tensor.device).recv_any(plain, tag, async_op=True)
+        return self._work([work], [(tensor, plain)])
 
-    def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-        """Return when every rank has called; our barrier always names the rank that is missing."""
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """Return when every rank has called.
+
+        Raises:
+            CollectiveTimeoutError: one did not within *timeout*; see
+                `collectives.torch_backend.monitored_barrier`.
+        """
+        if self._monitored_barrier is None:
+            clock = self.communicator(torch.device("cpu")).clock
+            self._monitored_barrier = MonitoredBarrier(self.members.store, self.rank(), self.size(), clock)
+        self._monitored_barrier.pass_(default_pg_timeout if timeout is None else timeout, wait_all_ranks)
         self.barrier()
 
     def _in_group(self, work: CollectiveWork) -> CollectiveWork:
@@ -238,12 +272,11 @@ class TestbedProcessGroup(NamedProcessGroup):
         return CollectiveWork.together(works)
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> CollectiveWork:
-        """Refuse what torch itself gives up.
-
-        Raises:
-            NotSupportedError: always.
-        """
-        raise NotSupportedError("testbed has no all_gather_coalesced, which torch gives up; use all_gather")
+        """Gather several tensors of each rank, for each rank into a list of as many tensors."""
+        columns = zip(*outputs, strict=True)
+        return CollectiveWork.together(
+            [self.allgather([list(parts)], [tensor]) for tensor, parts in zip(inputs, columns, strict=True)]
+        )
 
     def all_gather_single_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> CollectiveWork:
         """Gather several tensors of each rank, each into one long tensor."""
@@ -265,9 +298,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         plain, rows = self._given(tensor), [(part, self._wanted(part)) for part in parts]
         check_alike(self.rank(), tensor, parts)
         gathered = plain.new_empty(self.size(), tensor.numel())
-        work = self.communicator(tensor.device).all_gather(
-            gathered, plain.detach().reshape(-1), async_op=True
-        )
+        work = self.communicator(tensor.device).all_gather(gathered, plain.data.reshape(-1), async_op=True)
         whole = gathered.view(self.size(), *tensor.shape)
         result = self.members.door.made(whole, tensor)
         return self._work([work], [(result, whole)], lambda: copy_rows(rows, gathered), rows)

@@ -21,9 +21,11 @@ class GroupMembers(Protocol):
 
     Attributes:
         door: what tensors of the script become for communicators, and back.
+        store: that they share, of this group alone.
     """
 
     door: Door
+    store: Any
 
     def belong_to(self, group: NamedProcessGroup) -> None:
         """Get to know the group, whose name and backend come to be known after it is made."""
@@ -52,6 +54,7 @@ class Processes:
         self.options = options
         self.algorithm = algorithm
         self.door: Door = OpenDoor()
+        self.store = options.store
         self._groups = {"cpu": self._inner_group(torch.device("cpu"))}
 
     def belong_to(self, group: NamedProcessGroup) -> None:

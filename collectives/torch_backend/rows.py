@@ -31,7 +31,7 @@ def check_alike(rank: int, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) 
 
 def joined(plains: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return all elements of *plains* in one flat tensor; on ``meta`` if one of them is there."""
-    flat = [plain.detach().reshape(-1) for plain in plains]
+    flat = [plain.data.reshape(-1) for plain in plains]
     if any(plain.is_meta for plain in plains):
         flat = [plain.to("meta") for plain in flat]
     return torch.cat(flat)
@@ -42,4 +42,4 @@ def copy_rows(parts: Sequence[Pair], rows: Iterable[torch.Tensor]) -> None:
     """Copy each row to what stands for its part; a row without values leaves it as it is."""
     for (_, plain), row in zip(parts, rows, strict=False):
         if not row.is_meta:
-            plain.detach().copy_(row.view(plain.shape))
+            plain.data.copy_(row.view(plain.shape))

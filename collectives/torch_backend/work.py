@@ -23,9 +23,11 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+from torch._C._distributed_c10d import PythonCallbackWork
 from torch._C._distributed_c10d import Work as TorchWork
 from torch._subclasses.fake_tensor import is_fake
 
+from collectives.communicators.any_source import ReceiveWork
 from collectives.execution.work import OnStream, Waitable
 from collectives.torch_backend.uncompiled import uncompiled
 
@@ -114,6 +116,10 @@ class CollectiveWork(TorchWork):
             self.wait()
         return future
 
+    def boxed(self) -> Any:
+        """Return an object of TorchScript that holds it, as torch's operators pass a work on."""
+        return kept(self).boxed()
+
     def result(self) -> list[torch.Tensor]:
         """Return the tensors that hold the result."""
         return self._result
@@ -131,7 +137,24 @@ class CollectiveWork(TorchWork):
         self.wait()
 
     def _source_rank(self) -> int:
-        return -1
+        """Return the rank in the group from which a message has come, where its receiver named none."""
+        sources = (work.source for work in self._works if isinstance(work, ReceiveWork))
+        source = next(sources, None)
+        return -1 if source is None else source
+
+
+def timeout_of(opts: Any) -> timedelta | None:
+    """Return the time-out that *opts* of a collective ask for; None where they leave it to the group."""
+    timeout: timedelta | None = getattr(opts, "timeout", None)
+    return timeout if timeout is not None and timeout > timedelta() else None
+
+
+def kept(work: TorchWork) -> TorchWork:
+    """Return *work* as C++ may keep it alone to wait for it.
+
+    Of a `CollectiveWork`, which is Python's, C++ keeps only a half for which nobody ever answers.
+    """
+    return PythonCallbackWork(work.wait) if isinstance(work, CollectiveWork) else work
 
 
 def _nothing() -> None:

@@ -4,7 +4,8 @@ Gloo has tags, which carry the fingerprint.  It cannot say whether an operation 
 waiting for it, and a wait that times out closes the connection.  So a receive is watched from
 outside: its last bytes are filled with a random pattern, and when they have changed the message
 has arrived, and waiting for it does not block.  Should the data equal the pattern, that early
-notice is missed and nothing else.
+notice is missed and nothing else.  A message of fewer than 8 bytes is followed by 8 that no pattern
+equals, so its notice is never missed.
 
 Sends are awaited late: before the memory that they read is written to, and at the end.  The
 proof of the program (`collectives.proof.proof`) makes that safe, as in it a step is complete only when
@@ -24,6 +25,7 @@ import threading
 import time
 import weakref
 import zlib
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 
@@ -33,6 +35,7 @@ import torch.distributed as dist
 from collectives.execution.call import Call
 from collectives.execution.execute import land
 from collectives.execution.transport import Execution
+from collectives.execution.work import Work
 from collectives.program import Local, Operation, Recv, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.program.render import spell_operation
@@ -110,6 +113,10 @@ class GlooTransport:
         """Advance what is in flight."""
         self.queue.poll()
 
+    def wait_any(self, works: Sequence[Work], timeout: float | None) -> None:
+        """Return when one of *works* is complete."""
+        self.queue.complete_any(works, timeout)
+
     def tag(self, fingerprint: int) -> int:
         """Return the Gloo tag for *fingerprint*: 30 bits."""
         return zlib.crc32(f"{self.number}/{fingerprint}".encode()) & 0x3FFF_FFFF
@@ -162,7 +169,7 @@ class _Sending:
             began = time.monotonic()
             self._observer.join(max(deadline - began, 0.001))
             if not self.over:
-                raise TimeoutError(f"{self._problem()} for {time.monotonic() - began:.3g} s")
+                raise TimeoutError(_timed_out(began, self._problem()))
         if self._error is not None:
             raise self._error
 
@@ -189,19 +196,27 @@ class _Sending:
 class _Receiving:
     """A receive under way, and how to see from outside that it has arrived."""
 
-    __slots__ = ("data", "pattern", "peer", "tail", "work")
+    __slots__ = ("data", "padded", "pattern", "peer", "tail", "work")
 
     def __init__(self, group: dist.ProcessGroup, data: torch.Tensor, peer: int, tag: int) -> None:
         raw = data.view(torch.uint8)
+        self.padded = torch.empty(len(raw) + _PATTERN_BYTES, dtype=torch.uint8) if _is_short(raw) else None
+        whole = raw if self.padded is None else self.padded
         self.data = data
         self.peer = peer
-        self.tail = raw[-_PATTERN_BYTES:].numpy()
-        self.pattern = os.urandom(self.tail.size)
+        self.tail = whole[-_PATTERN_BYTES:].numpy()
+        self.pattern = os.urandom(_PATTERN_BYTES - 1) + b"\1"  # never the zeros that follow a short message
         self.tail[:] = memoryview(self.pattern)
-        self.work = group.recv([raw], peer, tag)
+        self.work = group.recv([whole], peer, tag)
 
     def arrived(self) -> bool:
         return self.tail.tobytes() != self.pattern
+
+    def wait(self, deadline: float) -> None:
+        _wait(self.work, deadline, f"no message from rank {self.peer}")
+        if self.padded is not None:
+            raw = self.data.view(torch.uint8)
+            raw[:] = self.padded[: len(raw)]
 
 
 class _GlooStep:
@@ -228,7 +243,10 @@ class _GlooStep:
         for operation in step:
             if isinstance(operation, Send):
                 data = buffer.view(operation).cpu()
-                work = transport.group.send([data.view(torch.uint8)], operation.peer, tag)
+                raw = data.view(torch.uint8)
+                if _is_short(raw):
+                    data = raw = torch.nn.functional.pad(raw, (0, _PATTERN_BYTES))
+                work = transport.group.send([raw], operation.peer, tag)
                 span = _span(buffer, operation)
                 sending = _Sending(transport.group, work, operation.peer, span, data)
                 transport.sends.setdefault(fingerprint, []).append(sending)
@@ -249,7 +267,7 @@ class _GlooStep:
     def wait(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
         for position, receiving in list(self.receives.items()):
-            _wait(receiving.work, deadline, f"no message from rank {receiving.peer}")
+            receiving.wait(deadline)
             del self.receives[position]
             if position in self.staged:
                 self.incoming[position] = receiving.data.to(self.buffer.data.device)
@@ -298,6 +316,11 @@ class _Drain:
         return "its last messages have not been taken"
 
 
+def _is_short(raw: torch.Tensor) -> bool:
+    """Return whether a message is too short for a pattern; some zeros then follow it."""
+    return len(raw) < _PATTERN_BYTES
+
+
 def _span(buffer: Buffer, operation: Operation) -> tuple[int, int]:
     return buffer.chunking.span(operation.chunk, operation.num_chunks)
 
@@ -309,8 +332,13 @@ def _wait(work: dist.Work, deadline: float, problem: str) -> None:
         work.wait(timedelta(seconds=max(deadline - began, 0.001)))
     except RuntimeError as error:
         if "Timed out" in str(error):
-            raise TimeoutError(f"{problem} for {time.monotonic() - began:.3g} s") from error
+            raise TimeoutError(_timed_out(began, problem)) from error
         raise ConnectionError(f"{problem}, the connection is closed") from error
+
+
+def _timed_out(began: float, problem: str) -> str:
+    """Say how long it took; the first words are those that Gloo says."""
+    return f"Timed out after {time.monotonic() - began:.3g} s: {problem}"
 
 
 def close_connections(group: dist.ProcessGroup) -> None:

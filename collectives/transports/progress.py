@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import nullcontext, suppress
 
 from collectives.errors import CollectiveError
@@ -28,6 +28,7 @@ from collectives.execution.blame import Report, raise_again
 from collectives.execution.call import Call, Lane, RecentCalls
 from collectives.execution.clock import RealClock
 from collectives.execution.transport import Handle
+from collectives.execution.work import Work
 from collectives.transports.watchdog import Watchdog
 
 _PAUSE_SECONDS = 50e-6
@@ -105,6 +106,21 @@ class ProgressQueue:
         while not work.finished:
             self._drive_head(work.call.lane, deadline)
             self._forget_finished()
+
+    def complete_any(self, works: Sequence[Work], timeout: float | None) -> None:
+        """Wait for one of *works*, each the first of its lane; all that is in flight advances meanwhile."""
+        self.raise_failure()
+        deadline = self._give_up_after(timeout)
+        with self.watchdog or nullcontext():
+            while all(work.completed_ps is None for work in works) and time.monotonic() < deadline:
+                self._poll_and_observe()
+                for queue in {*self.beside} - {self}:
+                    with suppress(CollectiveError):  # raised again when that queue is used
+                        queue._poll_and_observe()
+                time.sleep(_PAUSE_SECONDS)
+        late = [work for work in works if isinstance(work, ProgressWork)]
+        if late and all(work.completed_ps is None for work in works):
+            self._drive_head(late[0].call.lane, deadline)
 
     def _wait_beside_collectives(self, work: ProgressWork, deadline: float) -> None:
         """Wait while collectives are in flight elsewhere, until the *deadline* or a failure."""

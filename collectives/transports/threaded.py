@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from collectives.errors import CollectiveError
@@ -17,6 +17,7 @@ from collectives.execution.call import Call
 from collectives.execution.execute import land
 from collectives.execution.matching import Matching
 from collectives.execution.transport import Execution
+from collectives.execution.work import Work
 from collectives.program import Local, Recv, RecvReduce, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.program.render import spell_operation
@@ -88,6 +89,10 @@ class ThreadedTransport:
         with self.meeting_point.changed:
             self.meeting_point.reports[self.rank] = Report(call, "posted", tuple(self.queue.recent))
         return self.queue.start(execution, call)
+
+    def wait_any(self, works: Sequence[Work], timeout: float | None) -> None:
+        """Return when one of *works* is complete."""
+        self.queue.complete_any(works, timeout)
 
     def poll(self) -> None:
         """Advance what is in flight."""

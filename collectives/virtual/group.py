@@ -49,6 +49,7 @@ class RankThreads:
         self.world = VirtualWorld.of(rank_thread.cluster)
         self.algorithm = algorithm or self.world.algorithm
         self.door: Door = OpenDoor() if current_gpu() is None else ValueDoor()
+        self.store = options.store
         self._group: NamedProcessGroup | None = None
         name = options.group_id
         chosen = options.timeout

@@ -32,20 +32,12 @@ def profilers_at_once(path):
         dist.barrier()
 
 
-def sparse_gradients(path):
-    torch.manual_seed(1)
-    module = torch.nn.Sequential(torch.nn.Embedding(4, 2, sparse=True), torch.nn.Linear(2, 1))
-    model = torch.nn.parallel.DistributedDataParallel(module)
-    model(torch.tensor([1, 2])).sum().backward()
-
-
 @pytest.mark.parametrize(
     ("work", "kind", "reason"),
     [
         (remote_calls, NotSupportedError, "rpc answers from threads of its own.* torchrun"),
         (checkpoint_in_a_thread, SimulationError, "only in its own thread, not in 'AsyncCheckpoint"),
         (profilers_at_once, NotSupportedError, "one for all ranks of a virtual run, and rank 0 uses it"),
-        (sparse_gradients, NotSupportedError, "sparse_coo cannot be reduced; use a dense tensor"),
     ],
 )
 def test_what_cannot_run_is_refused(tmp_path, work, kind, reason):
