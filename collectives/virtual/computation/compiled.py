@@ -24,6 +24,7 @@ from weakref import WeakKeyDictionary
 import torch
 
 from collectives.virtual.computation.launches import operation_of
+from collectives.virtual.computation.tensors import nbytes_of, tensors_in
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.streams.gpu import Gpu, current_gpu
 from sim.units import SECOND
@@ -128,11 +129,11 @@ class Fusing:
             gpu.issue_deferred()
         self._stream, self._part = gpu.current, part
 
-        for tensor in _tensors((args, tuple(kwargs.values()))):
+        for tensor in tensors_in((args, tuple(kwargs.values()))):
             self._reads(tensor)
-        for tensor in _tensors(result):
+        for tensor in tensors_in(result):
             storage = tensor.untyped_storage()
-            self._made[storage._cdata] = weakref.ref(storage), _nbytes(tensor)
+            self._made[storage._cdata] = weakref.ref(storage), nbytes_of(tensor)
         self._names.setdefault(func.overloadpacket.__name__)
         gpu.defer(self._launch)
         return True
@@ -141,7 +142,7 @@ class Fusing:
         key = tensor.untyped_storage()._cdata
         made = self._made.get(key)
         if made is None or made[0]() is None:
-            self._read[key] = max(self._read.get(key, 0), _nbytes(tensor))
+            self._read[key] = max(self._read.get(key, 0), nbytes_of(tensor))
 
     def _launch(self) -> None:
         """Launch what has been put together."""
@@ -205,15 +206,3 @@ def _is_fused(func: Any) -> bool:
 def _nodes_made() -> int:
     """Return how many nodes of graphs this thread has made."""
     return int(torch._C._autograd._get_sequence_nr())
-
-
-def _nbytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            yield from _tensors(part)

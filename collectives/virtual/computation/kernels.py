@@ -22,12 +22,14 @@ element by element.  Transposed and grouped convolutions have kinds of their own
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod, sqrt
 from typing import Any
 
 import torch
+
+from sim.hardware import Device
 
 _ATTENTION = (
     "_scaled_dot_product_flash_attention",
@@ -153,3 +155,44 @@ def _names(func: Any, name: str, args: Sequence[Any], result: Any) -> Iterator[s
     yield name.removesuffix("_") if in_place else f"{name}_"
     if torch.Tag.pointwise in func.tags:
         yield "add_" if in_place else "add"
+
+
+def measured_ps(
+    device: Device,
+    func: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    result: Any,
+    dtype: str,
+    flops: int,
+    nbytes: int,
+    say: Callable[[str, str], None],
+) -> int | None:
+    """Return what a kernel takes by rates measured on *device*, or None if none was of its kind.
+
+    Args:
+        device: may have measured kernels.
+        func: the overload that is called.
+        args: of the call.
+        kwargs: of the call, too.
+        result: of the call.
+        dtype: type in which it computes.
+        flops: its arithmetic.
+        nbytes: what it reads and writes.
+        say: gets a notice, and the kind of kernel that it is about.
+    """
+    if not device.kernels:
+        return None
+    kernel = kernel_of(func, args, kwargs, result, nbytes)
+    tables = (device.kernels.get((operation, dtype)) for operation in kernel.operations)
+    table = next((table for table in tables if table is not None), None)
+    work = 0 if table is None else flops if table.work == "arithmetic" else nbytes
+    if table is None or not work:
+        unmeasured = f"{device.name}: kernels that were not measured, and take what its peaks say"
+        say(unmeasured, f"{kernel.operations[0]} in {dtype}")
+        return None
+
+    if not table.covers(kernel.shape):
+        outside = "kernels that lie outside of the measured shapes, and go at the rate of the nearest"
+        say(f"{device.name}: {outside}", table.operation)
+    return table.duration_ps(work, kernel.shape)

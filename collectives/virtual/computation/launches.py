@@ -16,7 +16,7 @@ reduced precision change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -26,8 +26,9 @@ from collectives.errors import NotSupportedError
 from collectives.virtual.computation.cuda import bytes_moved, multi_tensor
 from collectives.virtual.computation.cuda.arithmetic import Arithmetic
 from collectives.virtual.computation.cuda.launch import KernelLaunch
-from collectives.virtual.computation.kernels import kernel_of
+from collectives.virtual.computation.kernels import measured_ps
 from collectives.virtual.computation.operations import Operation
+from collectives.virtual.computation.tensors import tensors_in
 from sim.hardware import Device
 from sim.units import SECOND
 
@@ -120,7 +121,7 @@ class Launches:
         tf32: bool,
     ) -> Sequence[KernelLaunch]:
         name: str = func.overloadpacket.__name__
-        tensors = tuple(_tensors((args, tuple(kwargs.values()), result)))
+        tensors = tuple(tensors_in((args, tuple(kwargs.values()), result)))
         if not tensors:
             return ()
         nbytes = bytes_moved.nbytes(name, operation, named(func, args, kwargs), args, kwargs, result)
@@ -131,7 +132,7 @@ class Launches:
         if not (flops or nbytes):
             return ()
         dtype = self._rate_name(tensors[0].dtype, tf32)
-        measured = self._measured_ps(func, args, kwargs, result, dtype, int(flops), nbytes)
+        measured = measured_ps(self.device, func, args, kwargs, result, dtype, int(flops), nbytes, self._say)
         if measured is None:
             try:
                 duration_ps = self._arithmetic.duration_ps(
@@ -171,37 +172,6 @@ class Launches:
             KernelLaunch(name, self._moving_ps(share) + self.device.launch_ps, 0, share) for share in shares
         ]
 
-    def _measured_ps(
-        self,
-        func: Any,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        result: Any,
-        dtype: str,
-        flops: int,
-        nbytes: int,
-    ) -> int | None:
-        """Return what a kernel takes by the device's measured rates, or None if it has none for its kind."""
-        if not self.device.kernels:
-            return None
-        kernel = kernel_of(func, args, kwargs, result, nbytes)
-        tables = (self.device.kernels.get((operation, dtype)) for operation in kernel.operations)
-        table = next((table for table in tables if table is not None), None)
-        work = 0 if table is None else flops if table.work == "arithmetic" else nbytes
-        if table is None or not work:
-            self._say(
-                f"{self.device.name}: kernels that were not measured, and take what its peaks say",
-                f"{kernel.operations[0]} in {dtype}",
-            )
-            return None
-        if not table.covers(kernel.shape):
-            self._say(
-                f"{self.device.name}: kernels that lie outside of the measured shapes, and go at the rate of "
-                "the nearest",
-                table.operation,
-            )
-        return table.duration_ps(work, kernel.shape)
-
     def _rate_name(self, dtype: torch.dtype, tf32: bool) -> str:
         """Return the type in which the device computes on tensors of *dtype*."""
         name = str(dtype).removeprefix("torch.")
@@ -228,11 +198,3 @@ def named(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[
 def _allows_tf32(convolves: bool) -> bool:
     """Return whether the script lets float32 be carried out in tfloat32, as torch's switches stand now."""
     return bool(torch._C._get_fp32_precision_getter(*_TF32[convolves]) == "tf32")
-
-
-def _tensors(value: Any) -> Iterable[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for part in value:
-            yield from _tensors(part)

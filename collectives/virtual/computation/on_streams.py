@@ -9,7 +9,7 @@ Optimizers take the lists of tensors (``foreach``) that they take on CUDA.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.optim import optimizer as torch_optimizer
 
 from collectives.virtual.computation.compiled import Fusing
 from collectives.virtual.computation.launches import Launches
+from collectives.virtual.computation.tensors import tensors_in
 from collectives.virtual.computation.totals import Totals
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.streams.gpu import Gpu, current_gpu
@@ -79,16 +80,8 @@ class OnStreams:
 
 def _are_counters(value: Any) -> bool:
     """Return whether *value* has tensors, and all of them are of one element without a dimension."""
-    dims = {tensor.dim() for tensor in _tensors(value)}
+    dims = {tensor.dim() for tensor in tensors_in(value)}
     return dims == {0}
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
 
 
 def lists_of_tensors(on_gpu: bool) -> AbstractContextManager[None]:

@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import flop_registry, sdpa_backward_flop, sdpa_flop
 
+from collectives.virtual.computation.tensors import nbytes_of
+
 _aten = torch.ops.aten
 
 COMMUNICATION = {"c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional"}
@@ -61,16 +63,16 @@ _FORMULAS: Mapping[Any, Callable[..., int]] = {
 
 def _selected(args: Sequence[Any], result: Any) -> int:
     """Count indices, and of the first argument as much as comes out of it."""
-    return _nbytes(args[1:]) + 2 * _nbytes(result)
+    return nbytes_of(args[1:]) + 2 * nbytes_of(result)
 
 
 def _selected_in_place(args: Sequence[Any], _: Any) -> int:
     """Count indices and values, and that many values read and written."""
-    return _nbytes(args[1:]) + 2 * max(map(_nbytes, args[1:]), default=0)
+    return nbytes_of(args[1:]) + 2 * max(map(nbytes_of, args[1:]), default=0)
 
 
 _BYTES: Mapping[str, Callable[[Sequence[Any], Any], int]] = {
-    "all_gather_copy_in": lambda args, _: 2 * _nbytes(args[0]),  # of FSDP: into its part of a long tensor
+    "all_gather_copy_in": lambda args, _: 2 * nbytes_of(args[0]),  # of FSDP: into its part of a long tensor
     "embedding": _selected,
     "gather": _selected,
     "index": _selected,
@@ -148,12 +150,14 @@ class Operation:
             return self.selects(args, result)
         total = 0
         for value, times in zip(args, self.passes, strict=False):
-            total += times * _nbytes(value)
+            total += times * nbytes_of(value)
         for name, value in kwargs.items():
-            total += self.named_passes.get(name, _READ) * _nbytes(value)
+            total += self.named_passes.get(name, _READ) * nbytes_of(value)
         if len(self.writes) == 1:
-            return total + _nbytes(result) if self.writes[0] else total
-        return total + sum(_nbytes(part) for part, new in zip(result or (), self.writes, strict=False) if new)
+            return total + nbytes_of(result) if self.writes[0] else total
+        return total + sum(
+            nbytes_of(part) for part, new in zip(result or (), self.writes, strict=False) if new
+        )
 
 
 def _passes(argument: Any, overwritten: bool) -> int:
@@ -162,13 +166,3 @@ def _passes(argument: Any, overwritten: bool) -> int:
     if overwritten or argument.is_out or argument.name == "out":
         return _WRITTEN
     return _READ_AND_WRITTEN
-
-
-def _nbytes(value: Any) -> int:
-    if isinstance(value, torch.Tensor):
-        if value.is_sparse:
-            return _nbytes((value._indices(), value._values()))
-        return value.numel() * value.element_size()
-    if isinstance(value, (list, tuple)):
-        return sum(map(_nbytes, value))
-    return 0

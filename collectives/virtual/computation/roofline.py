@@ -34,7 +34,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from collectives.errors import NotSupportedError
-from collectives.virtual.computation.kernels import axes_of, kernel_of
+from collectives.virtual.computation.kernels import axes_of, measured_ps
 from collectives.virtual.computation.launches import Launches
 from collectives.virtual.computation.on_streams import OnStreams
 from collectives.virtual.computation.operations import Operation
@@ -47,6 +47,10 @@ from sim.files.device_file import load_device
 from sim.hardware import Device
 
 _PLAIN: Any = torch.Tensor.__torch_dispatch__
+_WITHOUT_DATA = (
+    "operations on tensors without data (on meta, or torch's FakeTensor) take no time; those of a GPU do "
+    "with --fake --compute h100"
+)
 """That of tensors whose operations are their own, such as parameters."""
 
 
@@ -126,6 +130,7 @@ class _Charging(TorchDispatchMode):
         self._began_ps = self._ended_ps = 0
         self._flops: dict[Any, int] = {}
         gpu = current_gpu()
+        self._say = Notices.of(rank_thread.cluster).add
         self._on_streams = (
             None if gpu is None else OnStreams(gpu, model.launches(rank_thread.cluster), self.totals)
         )
@@ -134,9 +139,12 @@ class _Charging(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func.namespace == "prim":  # what C++ asks of a tensor, such as its device
+            return func(*args, **kwargs)
         operation = _operation(func)
         if types and not operation.communicates:
             if any(issubclass(kind, FakeTensor) for kind in types):
+                self._leave_out(func, operation)
                 return func(*args, **kwargs)
             if any(kind.__torch_dispatch__ is not _PLAIN for kind in types):
                 return NotImplemented  # a subclass first says of what operations on plain tensors it consists
@@ -158,6 +166,7 @@ class _Charging(TorchDispatchMode):
     ) -> None:
         tensor = _first_tensor((*args, result))
         if tensor is None or tensor.is_meta:
+            self._leave_out(func, operation)
             return
         flops = 0 if operation.formula is None else self._count(func, operation.formula, args, kwargs, result)
         nbytes = operation.nbytes(args, kwargs, result)
@@ -166,7 +175,9 @@ class _Charging(TorchDispatchMode):
 
         dtype = self._rate_name(tensor.dtype, operation.convolves)
         try:
-            duration_ps = self._measured_ps(func, args, kwargs, result, dtype, flops, nbytes)
+            duration_ps = measured_ps(
+                self.device, func, args, kwargs, result, dtype, flops, nbytes, self._say
+            )
             if duration_ps is None:
                 duration_ps = self.device.duration_ps(flops, nbytes, dtype)
         except KeyError:
@@ -181,35 +192,10 @@ class _Charging(TorchDispatchMode):
         if self.rank_thread.cluster.trace is not None:
             self._extend(self._pass(), began_ps, self.rank_thread.now_ps())
 
-    def _measured_ps(
-        self,
-        func: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        result: Any,
-        dtype: str,
-        flops: int,
-        nbytes: int,
-    ) -> int | None:
-        """Return what a kernel takes by the device's measured rates, or None if it has none for its kind."""
-        if not self.device.kernels:
-            return None
-        kernel = kernel_of(func, args, kwargs, result, nbytes)
-        tables = (self.device.kernels.get((operation, dtype)) for operation in kernel.operations)
-        table = next((table for table in tables if table is not None), None)
-        work = 0 if table is None else flops if table.work == "arithmetic" else nbytes
-        if table is None or not work:
-            self._say("were not measured, and take what its peaks say", f"{kernel.operations[0]} in {dtype}")
-            return None
-
-        if not table.covers(kernel.shape):
-            self._say(
-                "lie outside of the measured shapes, and go at the rate of the nearest", table.operation
-            )
-        return table.duration_ps(work, kernel.shape)
-
-    def _say(self, what: str, operation: str) -> None:
-        Notices.of(self.rank_thread.cluster).add(f"{self.device.name}: kernels that {what}", operation)
+    def _leave_out(self, func: Any, operation: Operation) -> None:
+        """Say of *func* on tensors without data, if it computes much, that it takes no time."""
+        if operation.formula is not None:
+            self._say(_WITHOUT_DATA, func.overloadpacket.__name__)
 
     def _count(
         self,

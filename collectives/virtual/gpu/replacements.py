@@ -41,19 +41,22 @@ def replacements() -> Iterator[Replacement]:
     yield FakeTensorMode, "avoid_device_init", property(lambda mode: True)  # it asks for the first device
     yield from conversion.replacements()
     for module in (c10d, torch.distributed):
-        yield module, "is_nccl_available", with_devices(c10d.is_nccl_available, lambda devices: True)
-        yield module, "init_process_group", with_devices(_init_process_group, _init_without_device)
+        yield module, "is_nccl_available", on_cuda_ranks(c10d.is_nccl_available, lambda devices: True)
+        yield module, "init_process_group", on_cuda_ranks(_init_process_group, _init_without_device)
     yield torch.serialization, "_get_restore_location", restoring_on_cpu
     yield torch.UntypedStorage, "data_ptr", on_methods(_storage_address, _address)
     yield torch.UntypedStorage, "cuda", on_methods(torch.UntypedStorage.cuda, lambda storage, *args: storage)
-    yield torch, "load", with_devices(torch.load, persistence.loading(torch.load))
-    yield torch.backends.cudnn, "is_acceptable", with_devices(_is_acceptable, lambda *args: False)
+    yield torch, "load", on_cuda_ranks(torch.load, persistence.loading(torch.load))
+    yield torch.backends.cudnn, "is_acceptable", on_cuda_ranks(_is_acceptable, lambda *args: False)
     yield _Workers, "__init__", on_cuda_ranks(_Workers.__init__, _start_workers(_Workers.__init__))
     yield _Workers, "_next_data", on_cuda_ranks(_Workers._next_data, _pinning(_Workers._next_data))
 
 
 def on_cuda_ranks(original: Any, virtual: Callable[..., Any]) -> Any:
-    """Return what is *virtual*, called with the `CudaDevices`, on threads that have them, else *original*."""
+    """Return what is *virtual*, called with the `CudaDevices`, on threads that have them, else *original*.
+
+    A call does not ask for them: a rank that has none by now goes on without.
+    """
 
     @functools.wraps(original)
     def called(*args: Any, **options: Any) -> Any:
@@ -69,17 +72,6 @@ def _of_devices(original: Any, virtual: Callable[..., Any]) -> Any:
     @functools.wraps(original)
     def called(*args: Any, **options: Any) -> Any:
         devices = CudaDevices.for_code(sys._getframe(1))
-        return original(*args, **options) if devices is None else virtual(devices, *args, **options)
-
-    return called
-
-
-def with_devices(original: Any, virtual: Callable[..., Any]) -> Any:
-    """Return what is *virtual* on threads that have `CudaDevices` by now; a call does not ask for them."""
-
-    @functools.wraps(original)
-    def called(*args: Any, **options: Any) -> Any:
-        devices = CudaDevices.here()
         return original(*args, **options) if devices is None else virtual(devices, *args, **options)
 
     return called

@@ -16,9 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import torch
-
 from collectives.virtual.computation.operations import Operation
+from collectives.virtual.computation.tensors import nbytes_of
 
 Named = Mapping[str, Any]
 
@@ -65,10 +64,10 @@ def nbytes(
         result: of the call.
     """
     if name == "nll_loss_backward":
-        return _size(result) + _size(named["target"])
+        return nbytes_of(result) + nbytes_of(named["target"])
     moved = operation.nbytes(args, kwargs, result)
     if "attention" in name and "backward" in name:
-        return moved + 6 * _size(named["query"])
+        return moved + 6 * nbytes_of(named["query"])
     more = _MORE_BYTES.get(name)
     return moved if more is None else moved + more(named)
 
@@ -76,22 +75,22 @@ def nbytes(
 def _norm_again(named: Named) -> int:
     """Count operands of gradients of weights and biases, where those are asked for."""
     mask = named["output_mask"]
-    return _size(named["grad_out"]) + _size(named["input"]) if any(mask[1:]) else 0
+    return nbytes_of(named["grad_out"]) + nbytes_of(named["input"]) if any(mask[1:]) else 0
 
 
 def _statistics(named: Named) -> int:
     trains = named.get("training", named.get("train", True))
-    return _size(named["input"]) if trains else 0
+    return nbytes_of(named["input"]) if trains else 0
 
 
 def _statistics_backward(named: Named) -> int:
     pictures = named.get("grad_out", named.get("grad_output"))
-    return _size(pictures) + _size(named["input"])
+    return nbytes_of(pictures) + nbytes_of(named["input"])
 
 
 def _unscaled(named: Named) -> int:
     """Take back the writing of gradients, unless the optimizer unscales them."""
-    return 0 if named.get("grad_scale") is not None else -_size(named["grads"])
+    return 0 if named.get("grad_scale") is not None else -nbytes_of(named["grads"])
 
 
 _MORE_BYTES: Mapping[str, Callable[[Named], int]] = {
@@ -110,11 +109,3 @@ _MORE_BYTES: Mapping[str, Callable[[Named], int]] = {
     "native_layer_norm_backward": _norm_again,
 }
 """Bytes besides those of the schema."""
-
-
-def _size(value: Any) -> int:
-    if isinstance(value, torch.Tensor):
-        return value.numel() * value.element_size()
-    if isinstance(value, (list, tuple)):
-        return sum(map(_size, value))
-    return 0

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -328,3 +329,14 @@ def test_float32_products_are_in_tfloat32_only_if_asked_for_and_convolutions_whe
 def test_a_device_without_tfloat32_refuses_to_use_it():
     with pytest.raises(NotSupportedError, match="v100 has no tfloat32"):
         Roofline("v100", tf32=True)
+
+
+@pytest.mark.parametrize("without_data", [lambda: torch.device("meta"), FakeTensorMode], ids=["meta", "fake"])
+def test_products_without_data_take_no_time_and_are_named(without_data):
+    def work(rank):
+        with without_data():
+            torch.nn.Linear(8, 8)(torch.ones(2, 8))
+
+    outcome = run(work, network=switch(1), compute=Roofline(MEMORY))
+
+    assert any("without data" in notice and "addmm" in notice for notice in outcome.report.notices)

@@ -2,44 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
-import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from collectives.virtual import Roofline, VirtualReport, run
-from collectives.virtual.memory.report import MemoryReport
-from sim.files.device_file import load_device
-
-MIB = 2**20
-WIDTH, BATCH, LAYERS = 1024, 256, 4
-WEIGHT = WIDTH * WIDTH * 4
-ACTIVATION = BATCH * WIDTH * 4
-GPU = replace(load_device("h100"), kind="gpu")
-CUDA = torch.device("cuda")
-
-with_and_without_data = pytest.mark.parametrize("fake", [True, False])
-
-
-def report_of(fn: Any, ranks: int = 1, **options: Any) -> VirtualReport:
-    return run(fn, ranks, compute=Roofline(options.pop("device", GPU)), **options).report
-
-
-def memory_of(fn: Any, ranks: int = 1, **options: Any) -> MemoryReport:
-    memory = report_of(fn, ranks, **options).memory
-    assert memory is not None
-    return memory
-
-
-def stack(**options: Any) -> nn.Sequential:
-    return nn.Sequential(
-        *[nn.Linear(WIDTH, WIDTH, bias=False, device=CUDA, **options) for _ in range(LAYERS)]
-    )
+from tests.collectives.virtual.gpu.memory_cases import (
+    ACTIVATION,
+    BATCH,
+    LAYERS,
+    WEIGHT,
+    WIDTH,
+    memory_of,
+    stack,
+    with_and_without_data,
+)
 
 
 def test_buckets_of_ddp_are_buffers_of_collectives() -> None:
