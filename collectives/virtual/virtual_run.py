@@ -29,8 +29,10 @@ from collectives.models.nccl.constants import NcclProtocol
 from collectives.models.nccl.protocol import with_protocol
 from collectives.virtual.computation import Charges, ComputeModel, Roofline
 from collectives.virtual.computation.compiled import regions_of_torch
+from collectives.virtual.computation.ddp_shapes import parameters_compared
 from collectives.virtual.computation.on_streams import lists_of_tensors
 from collectives.virtual.computation.passes import passes_followed
+from collectives.virtual.computation.roofline import is_charged
 from collectives.virtual.devices.mapping import Devices
 from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
 from collectives.virtual.diagnosis.verdict import Diagnosis
@@ -239,6 +241,7 @@ def run(
             lists_of_tensors(is_gpu),
             clock_of_script(clock, stands_still=compute is None),
             regions_of_torch(is_gpu),
+            parameters_compared(is_charged),
             SamplerChecks().watching(),
             memories.followed(is_gpu),
         ):

@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.computation.kernels import axes_of, measured_ps
@@ -238,6 +238,11 @@ class _Charging(TorchDispatchMode):
         trace = self.rank_thread.cluster.trace
         if trace is not None and self._ended_ps > self._began_ps:
             trace.span(self.rank_thread.rank, "compute", self._name, self._began_ps, self._ended_ps)
+
+
+def is_charged() -> bool:
+    """Return whether operations of this thread, on tensors with data, are charged."""
+    return any(isinstance(mode, _Charging) for mode in _get_current_dispatch_mode_stack())
 
 
 @cache
