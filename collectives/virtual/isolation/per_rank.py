@@ -23,6 +23,8 @@ import torch.distributed.distributed_c10d as c10d
 import torch.utils._python_dispatch as dispatch
 from torch.nn.parallel import DistributedDataParallel
 
+from collectives.virtual.isolation import context_parallel
+
 Streams: TypeAlias = tuple[TextIO, TextIO]
 """Standard output and standard error."""
 
@@ -159,6 +161,7 @@ def torch_globals(ranks: Sequence[int]) -> list[PerRank]:
         PerRank(ranks, torch.get_default_dtype, torch.set_default_dtype, lambda rank: dtype),
         PerRank(ranks, _get_mode_flags, _set_mode_flags, lambda rank: {}),
         PerRank(ranks, _get_handlers, _set_handlers, lambda rank: None),
+        PerRank(ranks, context_parallel.get, context_parallel.put, lambda rank: None),
     ]
 
 
@@ -180,7 +183,8 @@ def _set_handlers(handlers: dict[Any, Any] | None) -> None:
     if handlers is None:
         loss = sys.modules.get("torch.distributed.tensor.parallel.loss")
         of_loss = loss.customized_loss_ops if loss else {}
-        handlers = {op: fn for op, fn in dispatcher._custom_op_handlers.items() if op not in of_loss}
+        others = {*of_loss, *context_parallel.operations()}
+        handlers = {op: fn for op, fn in dispatcher._custom_op_handlers.items() if op not in others}
     dispatcher._custom_op_handlers = handlers
 
 
