@@ -42,6 +42,7 @@ from collectives.virtual.folding.folding import Folding
 from collectives.virtual.group_calls.calls import GroupCalls
 from collectives.virtual.group_calls.exchange import Exchanges
 from collectives.virtual.isolation.isolation import Isolation
+from collectives.virtual.isolation.own_threads import own_threads
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.iterations import Iterations
 from collectives.virtual.memory.memories import Memories, MemoryLimit
@@ -348,7 +349,7 @@ def _run_rank(task: Task, rank: int, devices: Devices | VirtualCuda, attempt: At
     assert rank_thread is not None
 
     try:
-        with devices.on_rank(rank_thread), attempt.on_rank():
+        with devices.on_rank(rank_thread), attempt.on_rank(), own_threads(rank_thread):
             return task.run(rank)
     finally:
         _c10d_core._unregister_all_process_groups()  # this thread's

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any, NoReturn, TypeVar
 
@@ -245,6 +246,15 @@ class RankThread:
             if self.is_dead or self.has_left:
                 return None
             raise
+
+    @contextmanager
+    def adopting(self) -> Iterator[None]:
+        """Let this thread be the rank's, too, in the body; only one of its threads may run at once."""
+        _current.rank_thread = self
+        try:
+            yield
+        finally:
+            _current.rank_thread = None
 
     def _compute_until_interrupted(self, duration_ps: int) -> int:
         """Compute for *duration_ps*, or until the first interrupt; handle it, and return for how long."""

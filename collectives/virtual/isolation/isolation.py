@@ -13,6 +13,7 @@ import torch
 
 from collectives.virtual.isolation import per_rank, torchrun
 from collectives.virtual.isolation.forks import only_workers
+from collectives.virtual.isolation.own_threads import threads_of_ranks
 from collectives.virtual.isolation.process_groups import process_groups_on_rank_threads
 from collectives.virtual.isolation.profiler import profilers_of_ranks
 from sim.cluster import RankContext
@@ -54,7 +55,13 @@ class Isolation:
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
         """Replace what ranks may not share while the body runs, and put everything back at its end."""
-        with process_restored(), process_groups_on_rank_threads(), only_workers(), profilers_of_ranks():
+        with (
+            process_restored(),
+            process_groups_on_rank_threads(),
+            only_workers(),
+            profilers_of_ranks(),
+            threads_of_ranks(),
+        ):
             try:
                 yield
             finally:

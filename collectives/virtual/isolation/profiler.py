@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,13 +62,12 @@ _INPUT_SECOND = frozenset(
 def profilers_of_ranks() -> Iterator[None]:
     """Let each rank thread have a profiler of its own."""
     profiles: dict[int, _Recording] = {}
-    with ExitStack() as while_used, replaced(_replacements(profiles, while_used)):
+    with replaced([*_replacements(profiles), *_followed(profiles)]):
         yield
 
 
-def _replacements(profiles: dict[int, _Recording], while_used: ExitStack) -> Iterator[Replacement]:
-    """Yield what stands in torch; the first rank with a profiler has *while_used* follow calls, too."""
-    followed: list[bool] = []
+def _replacements(profiles: dict[int, _Recording]) -> Iterator[Replacement]:
+    """Yield what stands in torch; *profiles* are those of the ranks whose profiler is enabled."""
 
     def prepare(original: Callable[..., Any], *args: Any, **options: Any) -> Any:
         return original(*args, **options) if Cluster.current() is None else None
@@ -77,9 +76,6 @@ def _replacements(profiles: dict[int, _Recording], while_used: ExitStack) -> Ite
         rank_thread = Cluster.current()
         if rank_thread is None or not activities:  # without activities it writes marks for other tools
             return original(config, activities, *rest)
-        if not followed:
-            followed.append(True)
-            while_used.enter_context(replaced(_followed(profiles)))
         Notices.of(rank_thread.cluster).add(_NOTICE)
         _autograd._enable_profiler_legacy(
             ProfilerConfig(ProfilerState.CPU, True, False, False, False, False, _ExperimentalConfig(), "")

@@ -1,0 +1,321 @@
+"""Threads that a rank starts are the rank's: its process groups, devices and clock, and one turn for all.
+
+All that a process has once is swapped between ranks while none of its threads may run (`sim.cluster`), so a
+thread that ran freely would find what is another rank's.  The threads of one rank therefore take turns: one
+runs until it waits for another in Python (a condition, and so an event, a queue, a semaphore or a future of a
+pool; the end of a thread), and hands on to the next that can go on.  Where none can, the rank waits for
+nothing but itself, which is an error.  So a run repeats exactly, and work of such threads takes its time one
+after another; a wait with a time-out is over at once where only time could end it, and takes that virtual
+time.
+
+What is waited for in C is not seen: a lock that another thread of the rank holds while it waits.
+"""
+
+from __future__ import annotations
+
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from types import FrameType
+from typing import Any
+
+import torch.overrides
+import torch.utils._python_dispatch as dispatch
+
+from collectives.errors import CollectiveError
+from collectives.virtual.gpu.accelerator import CudaDevices
+from collectives.virtual.isolation.patching import Replacement, replaced
+from collectives.virtual.streams.gpu import current_gpu
+from sim.cluster import Cluster, RankThread
+from sim.cluster.scheduler import RankUnwound
+from sim.units import SECOND
+
+_overrides: Any = torch.overrides
+_dispatch: Any = dispatch
+
+
+class _Thread:
+    """One of the threads of a rank.
+
+    Attributes:
+        awaits: returns whether it can go on; None while it runs, or can go on.
+        seconds: for how long it waits; None: for ever.
+        is_over: whether it has ended.
+        is_daemon: whether the rank ends without waiting for it.
+    """
+
+    def __init__(self, is_daemon: bool = False) -> None:
+        self.awaits: Callable[[], bool] | None = None
+        self.seconds: float | None = None
+        self.is_over = False
+        self.is_daemon = is_daemon
+        self._turn = threading.Lock()
+        self._turn.acquire()
+
+    def can_go_on(self) -> bool:
+        """Return whether it has something to do; what it waited for is then taken."""
+        if self.awaits is not None and not self.is_over and self.awaits():
+            self.awaits = None
+        return self.awaits is None and not self.is_over
+
+    def stops_waiting(self) -> bool:
+        """Return whether what it has waited for came; either way it waits no more."""
+        came, self.awaits = self.awaits is None, None
+        return came
+
+    def give(self) -> None:
+        """Let it run."""
+        self._turn.release()
+
+    def sleep(self) -> None:
+        """Let this thread, which is the one, rest until it is given a turn."""
+        self._turn.acquire()
+
+
+class OwnThreads:
+    """The threads of one rank, of which one runs.
+
+    Args:
+        rank_thread: the rank.
+
+    Attributes:
+        running: the one that runs.
+        is_starting: whether it starts another, for which it really waits.
+    """
+
+    def __init__(self, rank_thread: RankThread) -> None:
+        self.rank_thread = rank_thread
+        self.running = _Thread()
+        self.is_starting = False
+        self._all = [self.running]
+        self._is_ending = False
+
+    def start(self, thread: threading.Thread, start: Callable[[threading.Thread], None]) -> None:
+        """Start *thread*, which first runs when the one that runs now waits."""
+        own = _Thread(thread.daemon)
+        run, surroundings = thread.run, _surroundings(self.rank_thread)
+
+        def run_in_turn() -> None:
+            own.sleep()
+            try:
+                if not self._is_ending:
+                    with surroundings():
+                        run()
+            except RankUnwound:
+                pass
+            finally:
+                own.is_over = True
+                self._hand_on()
+
+        thread.run = run_in_turn  # type: ignore[method-assign]
+        thread.own_thread = own  # type: ignore[attr-defined]
+        self.is_starting = True
+        try:
+            start(thread)
+        finally:
+            self.is_starting = False
+        self._all.append(own)
+
+    def wait_until(self, comes: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Let other threads of the rank run until *comes* is true; return whether it is.
+
+        Where only time could end the wait, it takes *seconds* of virtual time, if they are given.
+
+        Raises:
+            CollectiveError: no thread of the rank can go on.
+        """
+        here = self.running
+        if comes():
+            return True
+        here.awaits, here.seconds = comes, seconds
+        successor = self._next() or self._all[0]  # which says so if none can go on
+        if successor is not here:
+            self._switch(here, successor)
+        if here.stops_waiting():
+            return True
+        if seconds is None:
+            raise CollectiveError(
+                f"rank {self.rank_thread.rank}: every thread of this rank waits for another of its threads, "
+                "so none will ever go on"
+            )
+        self.rank_thread.charge_ps(max(0, round(seconds * SECOND)))
+        return comes()
+
+    def let_others_run(self) -> None:
+        """Let the next thread of the rank that can go on do so before this one goes on."""
+        here, successor = self.running, self._next()
+        if successor is not None and successor is not here:
+            self._switch(here, successor)
+
+    def end(self, succeeded: bool) -> None:
+        """End all threads but the first, which this is; if the rank *succeeded*, daemons alone at once."""
+        here, others = self.running, self._all[1:]
+        if succeeded:
+            self.wait_until(lambda: all(own.is_over or own.is_daemon for own in others))
+        self._is_ending = True
+        for own in others:
+            while not own.is_over:
+                self.running = own
+                own.give()
+                here.sleep()
+
+    def _next(self) -> _Thread | None:
+        """Return the next thread that can go on, after the one that runs, or else whose wait ends first."""
+        place = self._all.index(self.running)
+        in_order = [*self._all[place + 1 :], *self._all[: place + 1]]
+        for own in in_order:
+            if own.can_go_on():
+                return own
+        timed = [own for own in in_order if own.awaits is not None and own.seconds is not None]
+        return min(timed, key=lambda own: own.seconds or 0.0, default=None)
+
+    def _switch(self, here: _Thread, other: _Thread) -> None:
+        self.running = other
+        other.give()
+        here.sleep()
+        if self._is_ending:
+            raise RankUnwound
+        self.rank_thread.check_thread()
+
+    def _hand_on(self) -> None:
+        """Let another thread run, as the one that runs has ended; the first, should none go on, says so."""
+        successor = (None if self._is_ending else self._next()) or self._all[0]
+        self.running = successor
+        successor.give()
+
+
+@contextmanager
+def threads_of_ranks() -> Iterator[None]:
+    """Let threads that rank threads start be those of their rank while the body runs."""
+    with replaced(_replacements()):
+        yield
+
+
+def _replacements() -> Iterator[Replacement]:
+    start, join, alive = threading.Thread.start, threading.Thread.join, threading.Thread.is_alive
+    wait, simple_queue = threading.Condition.wait, queue.SimpleQueue
+
+    def start_own(thread: threading.Thread) -> None:
+        rank_thread = Cluster.current()
+        if rank_thread is None or _starts_workers(sys._getframe(1)):
+            return start(thread)
+        rank_thread.cluster.shared.setdefault(OwnThreads, {})
+        of_rank = rank_thread.cluster.shared[OwnThreads]
+        if rank_thread.rank not in of_rank:
+            of_rank[rank_thread.rank] = OwnThreads(rank_thread)
+        of_rank[rank_thread.rank].start(thread, start)
+        return None
+
+    def join_own(thread: threading.Thread, timeout: float | None = None) -> None:
+        own, threads = getattr(thread, "own_thread", None), _threads_here()
+        if own is not None and threads is not None and not threads.wait_until(lambda: own.is_over, timeout):
+            return None
+        return join(thread, timeout)
+
+    def is_alive(thread: threading.Thread) -> bool:
+        threads = _threads_here()
+        if threads is not None and hasattr(thread, "own_thread"):
+            threads.let_others_run()
+            return not thread.own_thread.is_over
+        return alive(thread)
+
+    def wait_own(condition: Any, timeout: float | None = None) -> bool:
+        threads = _threads_here()
+        if threads is None or threads.is_starting or (timeout is not None and timeout <= 0):
+            return wait(condition, timeout)
+        return _wait(condition, threads, timeout)
+
+    def make_queue(*args: Any) -> Any:
+        return simple_queue(*args) if Cluster.current() is None else queue._PySimpleQueue()  # type: ignore[attr-defined]
+
+    yield threading.Thread, "start", start_own
+    yield threading.Thread, "join", join_own
+    yield threading.Thread, "is_alive", is_alive
+    yield threading.Condition, "wait", wait_own
+    yield queue, "SimpleQueue", make_queue
+
+
+@contextmanager
+def own_threads(rank_thread: RankThread) -> Iterator[None]:
+    """Let the threads that a rank starts while the body runs end with it; if it fails, at once.
+
+    Raises:
+        CollectiveError: a thread that is no daemon waits for what will never come.
+    """
+    threading.current_thread()._daemonic = False  # type: ignore[attr-defined]  # threads inherit it
+    try:
+        yield
+    except BaseException:
+        _end(rank_thread, succeeded=False)
+        raise
+    _end(rank_thread, succeeded=True)
+
+
+def _end(rank_thread: RankThread, succeeded: bool) -> None:
+    threads = rank_thread.cluster.shared.get(OwnThreads, {}).get(rank_thread.rank)
+    if threads is not None:
+        threads.end(succeeded)
+
+
+def _threads_here() -> OwnThreads | None:
+    """Return the threads of this thread's rank, if it has more than one."""
+    rank_thread = Cluster.current()
+    if rank_thread is None:
+        return None
+    found: OwnThreads | None = rank_thread.cluster.shared.get(OwnThreads, {}).get(rank_thread.rank)
+    return found
+
+
+def _wait(condition: Any, threads: OwnThreads, timeout: float | None) -> bool:
+    """Wait for *condition*, as `threading.Condition.wait` does, while other threads of the rank run."""
+    if not condition._is_owned():
+        raise RuntimeError("cannot wait on un-acquired lock")
+    waiter = threading.Lock()
+    waiter.acquire()
+    condition._waiters.append(waiter)
+    saved, came = condition._release_save(), False
+    try:
+        came = threads.wait_until(lambda: waiter.acquire(False), timeout)
+        return came
+    finally:
+        condition._acquire_restore(saved)
+        if not came and waiter in condition._waiters:
+            condition._waiters.remove(waiter)
+
+
+def _surroundings(rank_thread: RankThread) -> Callable[[], AbstractContextManager[None]]:
+    """Return what makes another thread the rank's: its clock, its devices, and the modes of the run."""
+    gpu, devices = current_gpu(), CudaDevices.here()
+    functions = [mode for mode in _overrides._get_current_function_mode_stack() if _is_ours(mode)]
+    dispatched = [mode for mode in _dispatch._get_current_dispatch_mode_stack() if _is_ours(mode)]
+
+    @contextmanager
+    def entered() -> Iterator[None]:
+        with ExitStack() as stack:
+            stack.enter_context(rank_thread.adopting())
+            if gpu is not None:
+                gpu.enter()
+                stack.callback(gpu.leave)
+            if devices is not None:
+                stack.enter_context(devices.entered())
+            for mode in functions:
+                _overrides._push_mode(mode)
+                stack.callback(_overrides._pop_mode)
+            for mode in dispatched:
+                _dispatch._push_mode(mode)
+                stack.callback(_dispatch._pop_mode)
+            yield
+
+    return entered
+
+
+def _starts_workers(frame: FrameType) -> bool:
+    """Return whether a thread is one that only moves data of other processes, which are waited for in C."""
+    name = str(frame.f_globals.get("__name__"))
+    return name.startswith(("multiprocessing.", "torch.utils.data.", "torch.multiprocessing."))
+
+
+def _is_ours(mode: Any) -> bool:
+    return type(mode).__module__.startswith("collectives.")

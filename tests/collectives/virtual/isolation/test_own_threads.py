@@ -1,0 +1,112 @@
+"""Threads that a rank starts: the rank's own, one at a time, with its groups, environment and clock."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from collectives.errors import CollectiveError
+from collectives.virtual import run
+from sim.errors import RankError
+from sim.units import SECOND
+from tests.collectives.virtual.clusters import rank_thread, switch
+
+
+def test_a_pool_of_threads_communicates_and_computes_for_its_rank() -> None:
+    def work(rank: int) -> Any:
+        dist.init_process_group("gloo")
+
+        def task(number: int) -> tuple[str, float]:
+            tensor = torch.full((3,), float(dist.get_rank() + number))
+            dist.all_reduce(tensor)
+            return os.environ["RANK"], tensor[0].item()
+
+        with ThreadPoolExecutor(2) as pool:
+            results = list(pool.map(task, range(4)))
+        return results, rank_thread().now_ps() > 0
+
+    outcome = run(work, network=switch(2))
+
+    for rank, (results, took_time) in enumerate(outcome.results):
+        assert results == [(str(rank), 1.0 + 2 * number) for number in range(4)]
+        assert took_time
+
+
+def test_a_thread_that_loads_ahead_into_a_queue_is_waited_for() -> None:
+    def work(rank: int) -> Any:
+        batches: queue.Queue[Any] = queue.Queue(maxsize=2)
+
+        def load() -> None:
+            for step in range(5):
+                batches.put(torch.full((2,), step + rank, device="cuda"))
+            batches.put(None)
+
+        loader = threading.Thread(target=load, daemon=True)
+        loader.start()
+        values = [int(batch[0]) for batch in iter(batches.get, None)]
+        loader.join()
+        return values, loader.is_alive()
+
+    assert run(work, network=switch(2)).results == [
+        ([0, 1, 2, 3, 4], False),
+        ([1, 2, 3, 4, 5], False),
+    ]
+
+
+def test_a_rank_ends_when_its_threads_have_but_for_daemons() -> None:
+    done: list[str] = []
+
+    def work(rank: int) -> None:
+        never = threading.Event()
+        threading.Thread(target=never.wait, daemon=True).start()
+        threading.Thread(target=lambda: done.append(os.environ["RANK"])).start()
+
+    before = threading.active_count()
+    run(work, network=switch(3))
+
+    assert sorted(done) == ["0", "1", "2"]
+    assert threading.active_count() == before
+
+
+def test_a_wait_that_only_time_could_end_takes_that_virtual_time() -> None:
+    def work(rank: int) -> Any:
+        never = threading.Event()
+        threading.Thread(target=never.wait, daemon=True).start()
+        return never.wait(2.0), rank_thread().now_ps()
+
+    assert run(work, network=switch(2)).results == [(False, 2 * SECOND)] * 2
+
+
+def test_threads_of_a_rank_that_wait_for_each_other_are_an_error_at_once() -> None:
+    def work(rank: int) -> None:
+        never = threading.Event()
+        waiting = threading.Thread(target=never.wait)
+        waiting.start()
+        waiting.join()
+
+    with pytest.raises(RankError, match="every thread of this rank waits for another") as caught:
+        run(work, network=switch(2))
+    assert isinstance(caught.value.__cause__, CollectiveError)
+
+
+def test_threads_end_with_a_run_that_fails_while_they_wait() -> None:
+    def work(rank: int) -> None:
+        dist.init_process_group("gloo")
+        if rank == 1:
+            raise ValueError("fails")
+        thread = threading.Thread(target=lambda: dist.barrier())
+        thread.start()
+        thread.join()
+
+    before = threading.active_count()
+    with pytest.raises(RankError, match="rank 1 raised ValueError"):
+        run(work, network=switch(2))
+
+    assert threading.active_count() == before
