@@ -26,11 +26,12 @@ from collectives.catalogue.selectors import Choice
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.dispatch_modes import calls_hidden_from_modes
 from collectives.communicators.reduction import op_of
-from collectives.execution.work import OnStream, Waitable
+from collectives.execution.work import OnStream, Waitable, Work
 from collectives.torch_backend import uneven
 from collectives.torch_backend.members import GroupMembers
 from collectives.torch_backend.monitored_barrier import MonitoredBarrier
 from collectives.torch_backend.names import NamedProcessGroup
+from collectives.torch_backend.own_messages import OwnMessages
 from collectives.torch_backend.rows import Pair, check_alike, copy_rows, joined
 from collectives.torch_backend.sparse import sparse_all_reduce
 from collectives.torch_backend.uncompiled import uncompiled
@@ -50,6 +51,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         members.belong_to(self)
         self._communicators: dict[str, Communicator] = {}
         self._monitored_barrier: MonitoredBarrier | None = None
+        self._own_messages = OwnMessages(rank)
         self._coalescing = False
         self._coalesced: list[CollectiveWork] = []
 
@@ -219,15 +221,23 @@ class TestbedProcessGroup(NamedProcessGroup):
     def send(self, tensors: Any, peer: int, tag: int = 0) -> CollectiveWork:
         """Send one tensor to rank *peer* of the group."""
         (tensor,) = _as_list(tensors)
-        plain = self._given(tensor)
-        work = self.communicator(tensor.device).send(plain, peer, tag, async_op=True)
+        plain, communicator = self._given(tensor), self.communicator(tensor.device)
+        work: Work
+        if peer == self.rank():
+            work = self._own_messages.send(plain, tag, communicator.clock)
+        else:
+            work = communicator.send(plain, peer, tag, async_op=True)
         return self._in_group(CollectiveWork([work], [tensor]))
 
     def recv(self, tensors: Any, peer: int, tag: int = 0) -> CollectiveWork:
         """Replace one tensor by what rank *peer* of the group sends under *tag*."""
         (tensor,) = _as_list(tensors)
-        plain = self._wanted(tensor)
-        work = self.communicator(tensor.device).recv(plain, peer, tag, async_op=True)
+        plain, communicator = self._wanted(tensor), self.communicator(tensor.device)
+        work: Work
+        if peer == self.rank():
+            work = self._own_messages.recv(plain, tag, communicator.clock)
+        else:
+            work = communicator.recv(plain, peer, tag, async_op=True)
         return self._work([work], [(tensor, plain)])
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> CollectiveWork:

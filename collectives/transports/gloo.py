@@ -196,7 +196,7 @@ class _Sending:
 class _Receiving:
     """A receive under way, and how to see from outside that it has arrived."""
 
-    __slots__ = ("data", "padded", "pattern", "peer", "tail", "work")
+    __slots__ = ("data", "padded", "pattern", "peer", "refusal", "tail", "work")
 
     def __init__(self, group: dist.ProcessGroup, data: torch.Tensor, peer: int, tag: int) -> None:
         raw = data.view(torch.uint8)
@@ -207,13 +207,21 @@ class _Receiving:
         self.tail = whole[-_PATTERN_BYTES:].numpy()
         self.pattern = os.urandom(_PATTERN_BYTES - 1) + b"\1"  # never the zeros that follow a short message
         self.tail[:] = memoryview(self.pattern)
-        self.work = group.recv([whole], peer, tag)
+        self.work: dist.Work | None = None
+        self.refusal: RuntimeError | None = None
+        try:
+            self.work = group.recv([whole], peer, tag)
+        except RuntimeError as error:  # the peer has left, which matters to whoever waits for this message
+            self.refusal = error
 
     def arrived(self) -> bool:
         return self.tail.tobytes() != self.pattern
 
     def wait(self, deadline: float) -> None:
-        _wait(self.work, deadline, f"no message from rank {self.peer}")
+        problem = f"no message from rank {self.peer}"
+        if self.work is None:
+            raise ConnectionError(f"{problem}, the connection is closed") from self.refusal
+        _wait(self.work, deadline, problem)
         if self.padded is not None:
             raw = self.data.view(torch.uint8)
             raw[:] = self.padded[: len(raw)]
