@@ -42,12 +42,12 @@ DTYPES = {
 
 def of_model(model: WrappedModule) -> dict[str, Any]:
     """Return options, buckets and times of *model*, and the latest error, with torch's keys."""
-    device_index = model.device.index
+    indices = [one if isinstance(one, int) else torch.device(one).index for one in model.device_ids or ()]
     rows = {
         "backend_name": torch.distributed.get_backend(model.process_group),
         "module_name": type(model.module).__name__,
-        "device_ids": "" if device_index is None else str(device_index),
-        "output_device": -1 if device_index is None else device_index,
+        "device_ids": joined(indices),
+        "output_device": indices[0] if indices else -1,
         "rank": model._communicator.rank,
         "world_size": model._communicator.world_size,
         "broadcast_buffers": int(model.forward_sync_buffers),

@@ -23,6 +23,7 @@ class WrappedModule(Protocol):
     module: nn.Module
     process_group: Any
     device: torch.device
+    device_ids: list[int | torch.device] | None
     algorithm: Any
     strategy: Strategy
     timeout: float | None

@@ -3,7 +3,8 @@
 Times are in nanoseconds of the rank's clock, so of virtual time where that is.  They are taken in
 the first ten iterations, and then in one of 100; torch's own keys for averages are means over these.
 Times are told of the latest of these iterations that was over when a forward pass began, and ``iteration``
-is its number, as in torch; after an error it is the number of the iteration that it ended.
+is its number, as in torch; after an error it is the number of the iteration that it ended.  A time of 0
+says that it was not taken: one that was taken is at least 1, also where virtual time stands still.
 
 Source: torch/csrc/distributed/c10d/logger.cpp (set_runtime_stats_and_log).
 """
@@ -68,8 +69,11 @@ class IterationTimes:
         number, stamps = self._earlier
         num = max(1, self._num_totalled)
         rows = {"iteration": number}
-        rows |= {f"avg_{name}": total // num // 1000 for name, total in self._totals.items()}
-        rows |= {name: _length(name, stamps) // 1000 for name in SPANS}
+        rows |= {
+            f"avg_{name}": _nanoseconds(total // num, self._num_totalled > 0)
+            for name, total in self._totals.items()
+        }
+        rows |= {name: _nanoseconds(_length(name, stamps), bool(stamps)) for name in SPANS}
         for name in ("forward_compute_time", "backward_compute_time", "backward_comm_time"):
             start, end = SPANS[name]
             rows[f"{name}_start"] = stamps.get(start, 0) // 1000
@@ -85,6 +89,10 @@ class IterationTimes:
     @property
     def _has_ended(self) -> bool:
         return self._stamps.keys() >= {"forward_began", "last_gradient", "last_reduced"}
+
+
+def _nanoseconds(length_ps: int, was_taken: bool) -> int:
+    return max(int(was_taken), length_ps // 1000)
 
 
 def _length(name: str, stamps: dict[str, int]) -> int:
