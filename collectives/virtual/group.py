@@ -14,7 +14,7 @@ from collectives.communicators.communicator import Communicator
 from collectives.communicators.programs import ProgramLauncher
 from collectives.models.cost import selector_on
 from collectives.simulation.engines.meeting_point import MeetingPoint
-from collectives.torch_backend.door import Door, OpenDoor
+from collectives.torch_backend.door import Door
 from collectives.torch_backend.names import NamedProcessGroup
 from collectives.virtual.batched_execution import BatchedExecutions
 from collectives.virtual.gpu.door import ValueDoor
@@ -48,7 +48,7 @@ class RankThreads:
         self.hosts = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
         self.world = VirtualWorld.of(rank_thread.cluster)
         self.algorithm = algorithm or self.world.algorithm
-        self.door: Door = OpenDoor() if current_gpu() is None else ValueDoor()
+        self.door: Door = ValueDoor()
         self.store = options.store
         self._group: NamedProcessGroup | None = None
         name = options.group_id
@@ -89,7 +89,7 @@ class RankThreads:
         seconds = self._timeout if timeout is None else timeout
         transport = SimulatedTransport(meeting_point, self.rank, rank_thread, world.trace, progress, seconds)
         carry_out = self.world.batched[key].carry_out
-        return Communicator(ProgramLauncher(transport, self._selector(chosen), device, carry_out))
+        return Communicator(ProgramLauncher(transport, self._selector(chosen), carry_out=carry_out))
 
     def _selector(self, chosen: Choice) -> Selector:
         if chosen == NATIVE:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -27,7 +27,7 @@ from collectives.execution.transport_model import TransportModel
 from collectives.execution.transport_model import transport_model as named_transport_model
 from collectives.models.nccl.constants import NcclProtocol
 from collectives.models.nccl.protocol import with_protocol
-from collectives.virtual.computation import Charges, ComputeModel, Roofline
+from collectives.virtual.computation import Charges, ComputeModel, Measured, Roofline
 from collectives.virtual.computation.compiled import regions_of_torch
 from collectives.virtual.computation.ddp_shapes import parameters_compared
 from collectives.virtual.computation.on_streams import lists_of_tensors
@@ -39,6 +39,10 @@ from collectives.virtual.diagnosis.verdict import Diagnosis
 from collectives.virtual.faults import Faults, VirtualCondition
 from collectives.virtual.folding.attempts import Attempt, in_attempts
 from collectives.virtual.folding.folding import Folding
+from collectives.virtual.gpu.accelerator import CudaDevices
+from collectives.virtual.gpu.native import self_test
+from collectives.virtual.gpu.results import plain_results
+from collectives.virtual.gpu.virtual_cuda import VirtualCuda
 from collectives.virtual.group_calls.calls import GroupCalls
 from collectives.virtual.group_calls.exchange import Exchanges
 from collectives.virtual.isolation.isolation import Isolation
@@ -51,6 +55,7 @@ from collectives.virtual.notices import Notices
 from collectives.virtual.report import VirtualReport
 from collectives.virtual.script_clock import ScriptClock, clock_of_script
 from collectives.virtual.streams.cpu_streams import streams_of_torch
+from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.streams.gpus import Gpus, gpu_of
 from collectives.virtual.task import FunctionOrScript, Task
 from collectives.virtual.world import VirtualWorld
@@ -61,9 +66,6 @@ from sim.topology import Topology
 from sim.topology.description import load_network
 from sim.trace import Trace
 from sim.units import SECOND, Quantity
-
-if TYPE_CHECKING:
-    from collectives.virtual.gpu.virtual_cuda import VirtualCuda
 
 _c10d_core: Any = torch._C._distributed_c10d
 
@@ -241,8 +243,8 @@ def run(
             streams_of_torch(is_gpu),
             lists_of_tensors(is_gpu),
             clock_of_script(clock, stands_still=compute is None),
-            regions_of_torch(is_gpu),
-            parameters_compared(is_charged),
+            regions_of_torch(_has_devices),
+            parameters_compared(lambda: is_charged() and CudaDevices.here() is None),
             SamplerChecks().watching(),
             memories.followed(is_gpu),
         ):
@@ -282,16 +284,24 @@ def topology_of(network: Topology | str | os.PathLike[str], ranks: int | None) -
 
 
 def _devices(model: ComputeModel, num_ranks: int, fake: bool) -> Devices | VirtualCuda:
-    """Return what ranks find as CUDA devices: virtual ones on a GPU, else the CPU."""
-    if isinstance(model, Roofline) and gpu_of(model) is not None:
-        from collectives.virtual.gpu.virtual_cuda import VirtualCuda  # it imports torch's compiler
+    """Return what ranks find as CUDA devices: virtual ones, or the CPU in their place.
 
-        return VirtualCuda(model, has_data=not fake)
-    if fake:
+    It is the CPU where its time is what counts, as virtual tensors take some of it; and where this build of
+    torch is none of those with which virtual devices were tried, unless a GPU is to be modelled.
+    """
+    is_gpu = gpu_of(model) is not None
+    if fake and not is_gpu:
         raise NotSupportedError(
             f"a run without data needs a GPU as its model of computation, such as h100; got {model.name}"
         )
+    if is_gpu or (not isinstance(model, Measured) and self_test.is_tried()):
+        return VirtualCuda(model, has_data=not fake)
     return Devices(num_ranks, model)
+
+
+def _has_devices() -> bool:
+    """Return whether the rank whose thread this is has a GPU, or virtual CUDA devices."""
+    return current_gpu() is not None or CudaDevices.here() is not None
 
 
 def _report(
@@ -350,6 +360,6 @@ def _run_rank(task: Task, rank: int, devices: Devices | VirtualCuda, attempt: At
 
     try:
         with devices.on_rank(rank_thread), attempt.on_rank(), own_threads(rank_thread):
-            return task.run(rank)
+            return plain_results(task.run(rank))
     finally:
         _c10d_core._unregister_all_process_groups()  # this thread's

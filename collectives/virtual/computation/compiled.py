@@ -157,13 +157,20 @@ class Fusing:
         gpu.part = part
 
 
-def regions_of_torch(on_gpu: bool) -> AbstractContextManager[None]:
-    """Return a context in which ``torch.compile`` makes regions on ranks with a GPU."""
+def regions_of_torch(has_devices: Callable[[], bool]) -> AbstractContextManager[None]:
+    """Return a context in which ``torch.compile`` makes regions on ranks with virtual devices.
+
+    Torch's compiler does not look below modes, by which tensors are on them; what it would compile runs as it
+    is.
+
+    Args:
+        has_devices: returns whether the rank whose thread this is has any.
+    """
     original = torch.compile
 
     @functools.wraps(original)
     def compiled(model: Any = None, **options: Any) -> Any:
-        if current_gpu() is None:
+        if not has_devices():
             return original(model, **options)
         if model is None:
             return lambda function: compiled(function, **options)
@@ -175,7 +182,7 @@ def regions_of_torch(on_gpu: bool) -> AbstractContextManager[None]:
             return optimized
         return _in_region(model)
 
-    return replaced([(torch, "compile", compiled)] if on_gpu else [])
+    return replaced([(torch, "compile", compiled)])
 
 
 @functools.cache

@@ -31,6 +31,7 @@ from collectives.virtual.devices.device_mode import DeviceMode
 from collectives.virtual.devices.functions import ACCELERATOR, CUDA, NVTX
 from collectives.virtual.devices.mentions import mentions_cuda, text_of_module
 from collectives.virtual.devices.streams import VirtualEvent, VirtualStream
+from collectives.virtual.isolation.function_modes import take_function_modes
 from collectives.virtual.isolation.patching import Replacement, replaced
 from collectives.virtual.notices import Notices
 from sim.cluster import Cluster, RankThread
@@ -78,16 +79,7 @@ class Devices:
             with self._model.on_rank(rank_thread):
                 yield
         finally:
-            self.leave()
-
-    @staticmethod
-    def leave() -> None:
-        """Take all modes from this rank's thread at its end.
-
-        What is left would go after the thread has ended for Python, and take down a process that ends then.
-        """
-        for _ in range(_len_torch_function_stack()):
-            _pop_mode()
+            take_function_modes()
 
     def there(self) -> AbstractContextManager[None]:
         """Return a context in which rank threads see these devices."""

@@ -4,7 +4,13 @@ They are torch's FakeTensors: they have shapes, and an operation on them compute
 each has a tensor of the CPU for its value, which the operation computes, too.  Either way an operation costs
 its rank what the device would take: kernels on streams (`collectives.virtual.streams`).
 
-    virtual_cuda     the GPUs of one run: what is switched on, and put back at its end (open first)
+    virtual_cuda     the GPUs of one run, and which ranks have them (open first)
+    installation     what is switched on for them, and put back at the end
+    triggers         what brings them in when a script asks
+    instant          a GPU without a model, on which nothing takes time
+    instant_mode     the dispatch mode of ranks that have one: results by values alone
+    likeness         virtual tensors as large as those of the CPU
+    results          what ranks leave after the run
     cuda_mode        the dispatch mode of a rank's thread: each operation, in the order of its steps
     values           tensors of the CPU that stand for data
     computing        values of results

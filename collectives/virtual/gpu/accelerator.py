@@ -12,7 +12,9 @@ from typing import Any
 import torch
 
 from collectives.virtual.gpu.device_random import DeviceRandom
+from collectives.virtual.gpu.instant import InstantGpu
 from collectives.virtual.memory.memories import Memories
+from collectives.virtual.memory.tracker import Memory
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import Gpu
 from collectives.virtual.streams.stream_api import DeviceStream
@@ -22,6 +24,11 @@ CAPABILITIES = {"v100": (7, 0), "a100": (8, 0), "h100": (9, 0), "h200": (9, 0), 
 """Compute capabilities by the first word of a device's name; source: NVIDIA's table of CUDA GPUs."""
 _OTHERS = (9, 0)
 
+NO_MEMORY = (
+    "no device memory is modelled without a GPU as the model of computation: figures of torch.cuda about it "
+    "are 0"
+)
+
 _here = threading.local()
 
 
@@ -29,15 +36,15 @@ class CudaDevices:
     """The devices of one rank, of which it computes on one.
 
     Attributes:
-        gpu: on which it computes, whatever its index.
+        gpu: on which it computes, whatever its index; an `InstantGpu` where no model is asked for.
         index: of the current device.
         num_devices: of a node.
         random: the generator of the device.
-        memory: of the device on which it computes.
+        memory: of the device on which it computes; nothing is ever in it where there is no model.
         is_functional: returns whether a functional collective is being carried out.
     """
 
-    def __init__(self, rank_thread: RankThread, gpu: Gpu, has_data: bool) -> None:
+    def __init__(self, rank_thread: RankThread, gpu: Gpu | InstantGpu, has_data: bool) -> None:
         topology = rank_thread.cluster.topology
         self.gpu = gpu
         self.random = DeviceRandom(
@@ -45,13 +52,16 @@ class CudaDevices:
         )
         self.index = 0
         self.num_devices = min(topology.ranks_per_node, topology.num_ranks)
-        self.memory = Memories.of(rank_thread.cluster).make(
-            rank_thread,
-            gpu.device.memory_bytes,
-            index=lambda: self.index,
-            stream=lambda: gpu.current.number,
-        )
-        gpu.at_host_wait.append(self.memory.host_waited)
+        if isinstance(gpu, InstantGpu):
+            self.memory = Memory(gpu.device.memory_bytes)
+        else:
+            self.memory = Memories.of(rank_thread.cluster).make(
+                rank_thread,
+                gpu.device.memory_bytes,
+                index=lambda: self.index,
+                stream=lambda: gpu.current.number,
+            )
+            gpu.at_host_wait.append(self.memory.host_waited)
         self.is_functional: Callable[[], bool] = lambda: False
         self._notices = Notices.of(rank_thread.cluster)
 
@@ -78,7 +88,7 @@ class CudaDevices:
         devices = CudaDevices.here()
         if devices is None:
             enter = getattr(_here, "enter", None)
-            devices = None if enter is None or _is_torch(frame) else enter()
+            devices = None if enter is None or is_torch(frame) else enter()
         return devices
 
     def set_device(self, device: Any = None) -> None:
@@ -133,6 +143,12 @@ class CudaDevices:
         if not self.is_functional():
             self.memory.communicated(tensor)
 
+    def asked_for_memory(self) -> Memory:
+        """Return the memory, and say so where it is not modelled."""
+        if isinstance(self.gpu, InstantGpu):
+            self._notices.add(NO_MEMORY)
+        return self.memory
+
     def not_known(self, *args: Any, **options: Any) -> int:
         """Return 0, and say that this is not modelled."""
         self._notices.add("what a tool of the driver says of devices is not modelled, and is 0")
@@ -172,6 +188,9 @@ def on_demand(enter: Callable[[], CudaDevices]) -> Iterator[None]:
         _here.enter = None
 
 
-def _is_torch(frame: FrameType) -> bool:
+def is_torch(frame: FrameType) -> bool:
+    """Return whether torch itself asks, or this project on its behalf; torch's tests are no part of it."""
     name: str = frame.f_globals.get("__name__", "")
+    if name.startswith("torch.testing."):
+        return False
     return name == "torch" or name.startswith(("torch.", "collectives."))

@@ -45,3 +45,14 @@ def is_non_blocking(func: Any, args: Any, kwargs: Any) -> bool:
     if func is torch.ops.aten.copy_.default and len(args) > 2:
         return bool(args[2])
     return bool(kwargs.get("non_blocking", False))
+
+
+def on_host(func: Any, args: Any, kwargs: Any) -> Any:
+    """Return what an operation on tensors of the CPU gives, with pinned memory where it asks for that."""
+    if kwargs.get("pin_memory"):
+        return mark_pinned(func(*args, **{**kwargs, "pin_memory": False}))
+    if func is torch.ops.aten.is_pinned.default:
+        return is_pinned(args[0])
+    if func is torch.ops.aten._pin_memory.default:
+        return pinned(args[0])
+    return func(*args, **kwargs)

@@ -97,6 +97,24 @@ def _log_sigmoid_backward(grad: Tensor, tensor: Tensor, buffer: Tensor) -> Tenso
     return grad * (-tensor).sigmoid()
 
 
+def _in_float(operation: Any) -> Callable[..., Any]:
+    """Return a softmax that may take half types to float32, for which the CPU has no kernel."""
+
+    def softmax(tensor: Tensor, dim: int, to_float: bool) -> Any:
+        return operation(tensor.float() if to_float else tensor, dim, False)
+
+    return softmax
+
+
+def _back_from_float(operation: Any) -> Callable[..., Any]:
+    """Return the backward pass of that."""
+
+    def backward(grad: Tensor, output: Tensor, dim: int, dtype: torch.dtype) -> Any:
+        return operation(grad, output, dim, output.dtype).to(dtype)
+
+    return backward
+
+
 def _by_position(logarithms: Tensor) -> Tensor:
     """Return what is (batch, heads, positions) in the order of memory that the CPU's kernel writes."""
     return logarithms.transpose(1, 2).contiguous().transpose(1, 2)
@@ -110,6 +128,11 @@ _OWN: Mapping[Any, Callable[..., Any]] = {
     _aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
     _aten.log_sigmoid_forward.default: _log_sigmoid,
     _aten.log_sigmoid_backward.default: _log_sigmoid_backward,
+    **{kernel: _in_float(kernel) for kernel in (_aten._softmax.default, _aten._log_softmax.default)},
+    **{
+        kernel: _back_from_float(kernel)
+        for kernel in (_aten._softmax_backward_data.default, _aten._log_softmax_backward_data.default)
+    },
     _aten._thnn_fused_lstm_cell.default: recurrent_cells.lstm,
     _aten._thnn_fused_lstm_cell_backward_impl.default: recurrent_cells.lstm_backward,
     _aten._thnn_fused_gru_cell.default: recurrent_cells.gru,

@@ -38,7 +38,7 @@ def _refusal(name: str) -> Callable[..., Any]:
 
 
 def _of_memory(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda own, *args, **options: function(own.memory, *args, **options)
+    return lambda own, *args, **options: function(own.asked_for_memory(), *args, **options)
 
 
 Functions: TypeAlias = Mapping[str, Callable[..., Any]]

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from collectives.virtual.devices.arguments import restoring_on_cpu
 from collectives.virtual.gpu import conversion, copies, data_dependent, persistence
-from collectives.virtual.gpu.accelerator import CudaDevices
+from collectives.virtual.gpu.accelerator import CudaDevices, is_torch
 from collectives.virtual.gpu.functions import ACCELERATOR, CUDA, NVTX
 from collectives.virtual.gpu.shapes import forget_kind
 from collectives.virtual.gpu.values import set_value, share_value, value_of
@@ -41,7 +41,7 @@ def replacements() -> Iterator[Replacement]:
     yield FakeTensorMode, "avoid_device_init", property(lambda mode: True)  # it asks for the first device
     yield from conversion.replacements()
     for module in (c10d, torch.distributed):
-        yield module, "is_nccl_available", on_cuda_ranks(c10d.is_nccl_available, lambda devices: True)
+        yield module, "is_nccl_available", _to_scripts(c10d.is_nccl_available)
         yield module, "init_process_group", on_cuda_ranks(_init_process_group, _init_without_device)
     yield torch.serialization, "_get_restore_location", restoring_on_cpu
     yield torch.UntypedStorage, "data_ptr", on_methods(_storage_address, _address)
@@ -73,6 +73,16 @@ def _of_devices(original: Any, virtual: Callable[..., Any]) -> Any:
     def called(*args: Any, **options: Any) -> Any:
         devices = CudaDevices.for_code(sys._getframe(1))
         return original(*args, **options) if devices is None else virtual(devices, *args, **options)
+
+    return called
+
+
+def _to_scripts(original: Callable[[], bool]) -> Callable[[], bool]:
+    """Return what is true for scripts of ranks with devices; torch would look for what NCCL's build has."""
+
+    @functools.wraps(original)
+    def called() -> bool:
+        return original() if CudaDevices.here() is None or is_torch(sys._getframe(1)) else True
 
     return called
 

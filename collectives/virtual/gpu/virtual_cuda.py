@@ -1,15 +1,16 @@
-"""Virtual CUDA devices of the ranks of one run: what is switched on for them, and put back at its end.
+"""Virtual CUDA devices of the ranks of one run: when they are there, and on which threads.
 
 A rank has them when its script, or a module of the script's own, has the word cuda or accelerator in its
 text or its arguments, when code outside of torch calls ``torch.cuda``, or when the run is one without data.
-Until then its tensors of the CPU stand for the device's, and the model of computation charges them.
+Where the model of computation is a GPU, its tensors of the CPU stand for the device's until then, and the
+model charges them.  Where it is not, the devices take no time, and the model charges what the CPU computes.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import torch
 from torch.utils._python_dispatch import (
@@ -19,42 +20,44 @@ from torch.utils._python_dispatch import (
     _push_mode,
 )
 
+from collectives.virtual.computation.model import ComputeModel
 from collectives.virtual.computation.roofline import Roofline
 from collectives.virtual.computation.totals import Totals
+from collectives.virtual.devices import batch_norm
 from collectives.virtual.devices.mentions import mentions_cuda, text_of_module
-from collectives.virtual.gpu import attention
 from collectives.virtual.gpu.accelerator import CudaDevices, on_demand
-from collectives.virtual.gpu.cuda_mode import CudaMode
-from collectives.virtual.gpu.native import self_test
-from collectives.virtual.gpu.native.cuda_build import cuda_is_there
-from collectives.virtual.gpu.replacements import replacements
-from collectives.virtual.gpu.shapes import Key, Known
-from collectives.virtual.gpu.stock import cuda_only, table
+from collectives.virtual.gpu.instant import InstantGpu
+from collectives.virtual.gpu.triggers import triggers
+from collectives.virtual.isolation.function_modes import take_function_modes
 from collectives.virtual.isolation.patching import replaced
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import current_gpu
-from collectives.virtual.streams.gpus import on_gpu
+from collectives.virtual.streams.gpus import gpu_of, on_gpu
 from sim.cluster import Cluster, RankThread
+
+if TYPE_CHECKING:
+    from collectives.virtual.gpu.cuda_mode import CudaMode
+    from collectives.virtual.gpu.instant_mode import InstantMode
+    from collectives.virtual.gpu.shapes import Key, Known
 
 
 class VirtualCuda:
     """The virtual CUDA devices of a run.
 
     Args:
-        model: of computation, on a GPU.
+        model: of computation.
         has_data: whether tensors have values.
-
-    Raises:
-        NotSupportedError: this torch does not bear them.
     """
 
-    def __init__(self, model: Roofline, has_data: bool) -> None:
-        self_test.check()
+    def __init__(self, model: ComputeModel, has_data: bool) -> None:
         self._model = model
+        self._roofline = model if isinstance(model, Roofline) and gpu_of(model) is not None else None
         self._has_data = has_data
         self._wanted = not has_data
         self._known_shapes: dict[Key, Known] = {}
         self._entering: dict[int, Callable[[], CudaDevices]] = {}
+        self._installed = contextlib.ExitStack()
+        self._are_installed = False
 
     def read(self, text: str | None) -> None:
         """Note what a script, or one of its arguments, says; None where nobody knows."""
@@ -69,59 +72,68 @@ class VirtualCuda:
 
     @contextlib.contextmanager
     def there(self) -> Iterator[None]:
-        """Let C++ and Python find CUDA devices on threads of ranks that have them, while the body runs."""
-        attention.register()
-        cuda_only.register()
-        gc.freeze()  # looking through all modules for garbage takes as long as a thousand operations
-        with (
-            cuda_is_there(_current_index, _num_devices),
-            replaced([*replacements(), *table.replacements()]),
-        ):
-            try:
-                yield
-            finally:
-                gc.unfreeze()
+        """Let devices be found on threads of ranks that have them, or come when one asks, in the body."""
+        with self._installed:
+            if self._wanted or self._roofline is not None:
+                self._install()
+            else:
+                self._installed.enter_context(replaced(triggers(self._enter_here)))
+            if self._roofline is None:
+                self._installed.enter_context(replaced(batch_norm.replacements()))
+            yield
+
+    def _install(self) -> None:
+        if not self._are_installed:
+            from collectives.virtual.gpu.installation import installed  # it imports torch's compiler
+
+            self._are_installed = True
+            self._installed.enter_context(installed())
+
+    def _enter_here(self) -> None:
+        """Let the rank whose thread this is have devices."""
+        rank_thread = Cluster.current()
+        if rank_thread is not None:
+            self._wanted = True
+            self._entering[rank_thread.rank]()
 
     @contextlib.contextmanager
     def on_rank(self, rank_thread: RankThread) -> Iterator[None]:
-        """Let this rank's thread have its GPU, and charge what it computes, while the body runs."""
-        self._model.totals.pop(rank_thread.rank, None)  # of a run before
+        """Let this rank's thread have its devices, and charge what it computes, while the body runs."""
+        if self._roofline is not None:
+            self._roofline.totals.pop(rank_thread.rank, None)  # of a run before
         with on_gpu(rank_thread, self._model), contextlib.ExitStack() as stack:
+            stack.callback(take_function_modes)
             charging = stack.enter_context(contextlib.ExitStack())
+            of_cpu = self._roofline is None
+            if of_cpu:
+                stack.enter_context(self._model.on_rank(rank_thread))
+            below, charged = len(_get_current_dispatch_mode_stack()), False
 
             def enter() -> CudaDevices:
                 """Have CUDA devices from now on, if the rank has not."""
                 devices = CudaDevices.here()
                 if devices is None:
-                    above = _pop_modes(below) if charging_entered else []
+                    self._install()
+                    above = _pop_modes(below + charged)
                     charging.close()
                     devices = stack.enter_context(self._entered(rank_thread))
                     for mode in reversed(above):
                         _push_mode(mode)
                 return devices
 
-            below = len(_get_current_dispatch_mode_stack())
-            charging_entered = False
             self._entering[rank_thread.rank] = enter
             stack.enter_context(on_demand(enter))
             if self._wanted:
                 enter()
-            else:
+            elif not of_cpu:
                 charging.enter_context(self._model.on_rank(rank_thread))
-                charging_entered = True
+                charged = True
             yield
 
     @contextlib.contextmanager
     def _entered(self, rank_thread: RankThread) -> Iterator[CudaDevices]:
         """Let this rank's thread have CUDA devices while the body runs."""
-        gpu = current_gpu()
-        assert gpu is not None
-        devices = CudaDevices(rank_thread, gpu, self._has_data)
-        costs = self._model.launches(rank_thread.cluster)
-        totals = self._model.totals.setdefault(rank_thread.rank, Totals())
-        notices = Notices.of(rank_thread.cluster)
-        mode = CudaMode(gpu, costs, totals, self._has_data, notices, self._known_shapes)
-        mode.born.append(devices.memory.born)
+        devices, mode = self._made(rank_thread)
         devices.is_functional = lambda: mode.is_functional
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=...) moves where modes see it
         try:
@@ -130,24 +142,25 @@ class VirtualCuda:
         finally:
             torch._C._set_only_lift_cpu_tensors(False)
 
+    def _made(self, rank_thread: RankThread) -> tuple[CudaDevices, CudaMode | InstantMode]:
+        """Return the devices of a rank, and the mode that carries out its operations."""
+        gpu = current_gpu()
+        if gpu is None or self._roofline is None:
+            from collectives.virtual.gpu.instant_mode import InstantMode
+
+            return CudaDevices(rank_thread, InstantGpu(rank_thread), self._has_data), InstantMode()
+        from collectives.virtual.gpu.cuda_mode import CudaMode
+
+        devices = CudaDevices(rank_thread, gpu, self._has_data)
+        launches = self._roofline.launches(rank_thread.cluster)
+        totals = self._roofline.totals.setdefault(rank_thread.rank, Totals())
+        notices = Notices.of(rank_thread.cluster)
+        mode = CudaMode(gpu, launches, totals, self._has_data, notices, self._known_shapes)
+        mode.born.append(devices.memory.born)
+        return devices, mode
+
 
 def _pop_modes(below: int) -> list[TorchDispatchMode]:
-    """Take the modes of the user's from this thread, which lie above ours; ours lies above *below* others."""
-    count = len(_get_current_dispatch_mode_stack()) - below - 1
+    """Take the modes of the user's from this thread, which lie above ours; ours lie above *below* others."""
+    count = len(_get_current_dispatch_mode_stack()) - below
     return [_pop_mode() for _ in range(count)]
-
-
-def current_mode() -> CudaMode | None:
-    """Return the mode of this thread; None on a thread without virtual CUDA tensors."""
-    stack = _get_current_dispatch_mode_stack()
-    return next((mode for mode in stack if isinstance(mode, CudaMode)), None)
-
-
-def _current_index() -> int:
-    devices = CudaDevices.here()
-    return 0 if devices is None else devices.index
-
-
-def _num_devices() -> int:
-    devices = CudaDevices.here()
-    return 0 if devices is None else devices.num_devices

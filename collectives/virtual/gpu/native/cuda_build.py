@@ -17,6 +17,8 @@ import ctypes
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
+
 from collectives.errors import NotSupportedError
 from collectives.virtual.gpu.native.vtables import Table, library, order_of, pointer_at
 
@@ -83,6 +85,7 @@ def cuda_is_there(current: Callable[[], int], num_devices: Callable[[], int]) ->
     if not _guards:
         _guards.append(_Guard(current))
     _guards[0].current = current
+    torch._C._ensureCUDADeviceGuardSet()  # by one that knows streams, as ours has no devices
 
     hooks = _hooks_address()
     original = pointer_at(hooks)

@@ -22,6 +22,11 @@ _TIMEOUT = 120
 _PROGRAM = "from collectives.virtual.gpu.native.self_test import attempt; attempt()"
 
 
+def is_tried() -> bool:
+    """Return whether this torch is one of those tried, and a build without CUDA of its own."""
+    return torch.__version__.startswith(_TRIED) and torch.version.cuda is None and torch.version.hip is None
+
+
 @functools.cache
 def check() -> None:
     """Check that virtual CUDA devices work here; the second time nothing is done.

@@ -27,6 +27,9 @@ _forward: Any = SyncBatchNorm.forward
 
 def _of_whole_batches(context: Any, tensor: Any, *rest: Any) -> Any:
     """Return the output, where masks that are not known leave nothing out."""
-    mode = next(mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, CudaMode))
+    modes = _get_current_dispatch_mode_stack()
+    mode = next((mode for mode in modes if isinstance(mode, CudaMode)), None)
+    if mode is None:  # all data are known
+        return _forward(context, tensor, *rest)
     with mode.selecting_all():
         return _forward(context, tensor, *rest)

@@ -1,9 +1,8 @@
-"""Scripts written for CUDA and NCCL run unmodified on rank threads, and nothing of that stays."""
+"""Scripts for CUDA and NCCL run unmodified where the CPU stands for devices, and nothing of it stays."""
 
 from __future__ import annotations
 
 import textwrap
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,8 @@ from torch.utils.data import DataLoader
 
 from collectives.errors import NotSupportedError
 from collectives.virtual import compute, run
-from collectives.virtual.computation import Roofline
+from collectives.virtual.computation import Measured
 from sim.errors import RankError
-from sim.files.device_file import load_device
 from sim.topology.description import load_network
 
 TRAINING = """
@@ -144,7 +142,7 @@ def test_a_script_for_cuda_and_nccl_runs_on_the_cpu_and_leaves_nothing(
     monkeypatch.setenv("CHECKPOINT", str(tmp_path / "model.pt"))
     before = state_of_torch()
 
-    outcome = run(path, 2, "dgx-h100", compute=Roofline(replace(load_device("h100"), kind="cpu")))
+    outcome = run(path, 2, "dgx-h100", compute=Measured())
 
     assert state_of_torch() == before
     for left in outcome.results:
@@ -176,13 +174,13 @@ def test_events_tell_virtual_time() -> None:
         end.synchronize()
         return float(start.elapsed_time(end))
 
-    assert run(work, 2).results == [2.5, 2.5]
+    assert run(work, 2, compute=Measured(1e-9)).results == [2.5, 2.5]
 
 
 @pytest.mark.parametrize("name", ["CUDAGraph", "make_graphed_callables", "cudart"])
 def test_what_means_nothing_on_the_cpu_is_refused_by_name_with_the_way_out(name: str) -> None:
     with pytest.raises(RankError, match=f"torch.cuda.{name} means nothing .* --processes") as caught:
-        run(lambda rank: getattr(torch.cuda, name)(), 1)
+        run(lambda rank: getattr(torch.cuda, name)(), 1, compute=Measured())
 
     assert isinstance(caught.value.__cause__, NotSupportedError)
 
@@ -195,7 +193,7 @@ def batch_norm(inputs: torch.Tensor, momentum: float | None, *, synchronized: bo
         layer.bias.copy_(torch.tensor([3.0, 2.0, 1.0]))
     model: Any = torch.nn.SyncBatchNorm.convert_sync_batchnorm(layer) if synchronized else layer
     if synchronized:
-        layer, model = model, DistributedDataParallel(model, device_ids=[0])
+        layer, model = model, DistributedDataParallel(model)
     inputs.requires_grad_()
     for _ in range(2):
         model.zero_grad()
@@ -211,8 +209,11 @@ def batch_norm(inputs: torch.Tensor, momentum: float | None, *, synchronized: bo
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("compute_model", [None, Measured()])
 @pytest.mark.parametrize("momentum", [0.1, None])
-def test_a_batch_norm_that_is_synchronized_sees_the_whole_batch(momentum: float | None) -> None:
+def test_a_batch_norm_that_is_synchronized_sees_the_whole_batch(
+    momentum: float | None, compute_model: Measured | None
+) -> None:
     whole = torch.randn(6, 3, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     parts = whole.split([1, 2, 3])
 
@@ -220,7 +221,7 @@ def test_a_batch_norm_that_is_synchronized_sees_the_whole_batch(momentum: float 
         dist.init_process_group("nccl")
         return batch_norm(parts[rank].clone(), momentum, synchronized=True)
 
-    results = run(work, 3).results
+    results = run(work, 3, compute=compute_model).results
     expected = batch_norm(whole.clone(), momentum, synchronized=False)
 
     for number, value in enumerate(expected):
@@ -232,7 +233,7 @@ def modes_of(tmp_path: Path, text: str, *argv: str) -> int:
     path = tmp_path / "script.py"
     path.write_text(f"import torch\n{text}\nmodes = torch._C._len_torch_function_stack()\n")
     topology = load_network("switch-100g").topology(1)
-    return int(run(path, network=topology, argv=argv).results[0]["modes"])
+    return int(run(path, network=topology, argv=argv, compute=Measured()).results[0]["modes"])
 
 
 def test_only_who_says_cuda_pays_for_the_mapping_of_devices(tmp_path: Path) -> None:
@@ -262,7 +263,7 @@ def test_torch_itself_sees_the_devices_that_there_are() -> None:
 
     there_is = torch._utils._get_available_device_type()
 
-    assert run(work, 1).results == [(True, there_is)]
+    assert run(work, 1, compute=Measured()).results == [(True, there_is)]
 
 
 def test_threads_beside_the_ranks_see_the_process_own_devices() -> None:
@@ -276,12 +277,15 @@ def test_threads_beside_the_ranks_see_the_process_own_devices() -> None:
         thread.join()
 
     there_are = torch.cuda.is_available()
-    run(work, 1)
+    run(work, 1, compute=Measured())
 
     assert seen == [there_are]
 
 
-def test_a_rank_leaves_no_mode_behind_on_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("compute_model", [None, Measured()])
+def test_a_rank_leaves_no_mode_behind_on_its_thread(
+    monkeypatch: pytest.MonkeyPatch, compute_model: Measured | None
+) -> None:
     forget, left = torch._C._distributed_c10d._unregister_all_process_groups, []
 
     def at_the_end() -> None:
@@ -289,6 +293,6 @@ def test_a_rank_leaves_no_mode_behind_on_its_thread(monkeypatch: pytest.MonkeyPa
         forget()
 
     monkeypatch.setattr(torch._C._distributed_c10d, "_unregister_all_process_groups", at_the_end)
-    run(lambda rank: torch.set_default_device(f"cuda:{rank}"), 2)
+    run(lambda rank: torch.set_default_device(f"cuda:{rank}"), 2, compute=compute_model)
 
     assert left == [0, 0]

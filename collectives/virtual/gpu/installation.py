@@ -1,0 +1,50 @@
+"""Installation of virtual CUDA devices: what C++ and Python find of them on threads of ranks that have any.
+
+Importing this takes a second, as it imports torch's compiler and its systems; runs whose scripts know nothing
+of CUDA do without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Iterator
+
+from collectives.virtual.gpu import attention
+from collectives.virtual.gpu.accelerator import CudaDevices
+from collectives.virtual.gpu.native import self_test
+from collectives.virtual.gpu.native.cuda_build import cuda_is_there
+from collectives.virtual.gpu.replacements import replacements
+from collectives.virtual.gpu.stock import cuda_only, table
+from collectives.virtual.isolation.patching import replaced
+
+
+@contextlib.contextmanager
+def installed() -> Iterator[None]:
+    """Let C++ and Python find CUDA devices on threads of ranks that have them, while the body runs.
+
+    Raises:
+        NotSupportedError: this torch does not bear them.
+    """
+    self_test.check()
+    attention.register()
+    cuda_only.register()
+    gc.freeze()  # looking through all modules for garbage takes as long as a thousand operations
+    with (
+        cuda_is_there(_current_index, _num_devices),
+        replaced([*replacements(), *table.replacements()]),
+    ):
+        try:
+            yield
+        finally:
+            gc.unfreeze()
+
+
+def _current_index() -> int:
+    devices = CudaDevices.here()
+    return 0 if devices is None else devices.index
+
+
+def _num_devices() -> int:
+    devices = CudaDevices.here()
+    return 0 if devices is None else devices.num_devices

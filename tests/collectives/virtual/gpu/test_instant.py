@@ -1,0 +1,153 @@
+"""Tensors that a script puts on CUDA are there, also where no GPU is modelled, and take no time."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from collectives.virtual import compute, run
+from collectives.virtual.gpu.accelerator import NO_MEMORY
+from tests.collectives.virtual.devices.test_devices import TRAINING, state_of_torch
+
+SAID = "    said = [indexed.device.type, images.device.type]\n"
+
+
+def test_a_script_for_cuda_and_nccl_finds_its_tensors_on_cuda_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch.distributed.fsdp  # what it leaves when it is imported is its own
+
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(TRAINING.replace("weight.to(0).is_cpu", "weight.to(0).is_cuda") + SAID))
+    monkeypatch.setenv("CHECKPOINT", str(tmp_path / "model.pt"))
+    before = state_of_torch()
+
+    outcome = run(path, 2, "dgx-h100")
+
+    assert state_of_torch() == before
+    for left in outcome.results:
+        assert left["moved"]
+        assert left["half"] == torch.float16
+        assert left["device"].type == left["kind"] == left["default"] == left["inside"] == "cuda"
+        assert left["said"] == ["cuda", "cuda"]
+        assert left["indexed"].device.type == "cpu"  # after the run there is no device
+        assert 0 < left["milliseconds"] / 1e3 < outcome.seconds
+        assert (left["used"], left["name"]) == ((0, 0), "virtual GPU")
+        assert left["loaded"].keys() == left["model"].state_dict().keys()
+    weights = [left["model"].module[0].weight.tolist() for left in outcome.results]
+    assert weights[0] == weights[1]
+    assert outcome.report.notices == (NO_MEMORY,)
+
+
+def trained(device: str, wrap: Any) -> Any:
+    """Return a function of the rank that trains on *device*, and returns its losses."""
+
+    def work(rank: int) -> list[float]:
+        dist.init_process_group("nccl")
+        torch.manual_seed(rank)
+        layers = (nn.Linear(8, 24), nn.LayerNorm(24), nn.GELU(), nn.Linear(24, 8))
+        model = wrap(nn.Sequential(*layers).to(device), device)
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+        losses = []
+        for _ in range(3):
+            loss = (model(torch.randn(4, 8).to(device)) ** 2).mean()
+            loss.backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        return losses
+
+    return work
+
+
+def by_copies(model: nn.Module, device: str) -> nn.Module:
+    return DistributedDataParallel(model)
+
+
+def by_shards(model: nn.Module, device: str) -> nn.Module:
+    fully_shard(model, mesh=init_device_mesh(device, (dist.get_world_size(),)))
+    return model
+
+
+@pytest.mark.parametrize("wrap", [by_copies, by_shards])
+def test_losses_and_times_on_cuda_are_those_on_the_cpu(wrap: Any) -> None:
+    on_cuda, on_cpu = (run(trained(device, wrap), 4, "dgx-h100") for device in ("cuda", "cpu"))
+
+    assert on_cuda.results == on_cpu.results
+    assert on_cuda.times_ps == on_cpu.times_ps
+
+
+def test_tensors_on_cuda_say_so() -> None:
+    def work(rank: int) -> list[Any]:
+        torch.cuda.set_device(1)
+        tensor = torch.ones(2, 3).cuda()
+        row = tensor[1]
+        row += 1
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            product = tensor @ tensor.T
+            enabled = torch.is_autocast_enabled()
+        return [
+            str(tensor.device), tensor.is_cuda, tensor.get_device(), tensor.tolist(), product.dtype, enabled,
+            torch.nonzero(tensor > 1).tolist(), tensor[tensor > 1].sum().item(), tensor.cpu().device.type,
+        ]  # fmt: skip
+
+    assert run(work, 2, "dgx-h100").results[0] == [
+        "cuda:1", True, 1, [[1.0] * 3, [2.0] * 3], torch.bfloat16, True,
+        [[1, 0], [1, 1], [1, 2]], 6.0, "cpu",
+    ]  # fmt: skip
+
+
+def test_a_view_shares_what_is_written() -> None:
+    def work(rank: int) -> list[list[float]]:
+        base = torch.zeros(6, device="cuda")
+        base[2:].view(2, 2)[1].view(torch.int32).fill_(0x3F800000)
+        base.chunk(3)[0].copy_(torch.tensor([5.0, 6.0]))
+        return [base.tolist(), base[2:4].as_strided((2,), (1,), 4).tolist()]
+
+    assert run(work, 1).results == [[[5.0, 6.0, 0.0, 0.0, 1.0, 1.0], [1.0, 1.0]]]
+
+
+def test_devices_are_not_mixed() -> None:
+    def work(rank: int) -> None:
+        torch.ones(2, device="cuda") + torch.ones(2)
+
+    with pytest.raises(Exception, match=r"cuda:0, cpu|two devices|same device"):
+        run(work, 1)
+
+
+def test_events_and_streams_tell_virtual_time() -> None:
+    def work(rank: int) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        compute("2.5ms")
+        with torch.cuda.stream(torch.cuda.Stream()):
+            end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end))
+
+    assert run(work, 2).results == [2.5, 2.5]
+
+
+def test_only_who_asks_for_cuda_gets_it(tmp_path: Path) -> None:
+    def has_modes(text: str, *argv: str) -> int:
+        path = tmp_path / "script.py"
+        path.write_text(f"import torch\n{text}\nmodes = torch._C._len_torch_dispatch_stack()\n")
+        return int(run(path, 1, argv=argv).results[0]["modes"])
+
+    (tmp_path / "own_model.py").write_text("import torch\nDEVICE = torch.device('cuda')\n")
+
+    assert has_modes("torch.distributed.init_process_group('nccl')") == 0
+    assert has_modes("name = 'cuda'") == 1
+    assert has_modes("", "--device=cuda") == 1
+    assert has_modes("import own_model\nassert own_model.DEVICE.type == 'cu' + 'da'") == 1
+    assert has_modes("assert getattr(torch, 'cu' + 'da').is_available()") == 1  # as a library would
