@@ -13,6 +13,7 @@ import torch
 
 from collectives.virtual.isolation import per_rank, torchrun
 from collectives.virtual.isolation.forks import only_workers
+from collectives.virtual.isolation.loggers import loggers_of_ranks
 from collectives.virtual.isolation.own_threads import threads_of_ranks
 from collectives.virtual.isolation.process_groups import process_groups_on_rank_threads
 from collectives.virtual.isolation.profiler import profilers_of_ranks
@@ -59,6 +60,7 @@ class Isolation:
             process_restored(),
             process_groups_on_rank_threads(),
             only_workers(),
+            loggers_of_ranks(),
             profilers_of_ranks(),
             threads_of_ranks(),
         ):
