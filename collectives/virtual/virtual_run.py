@@ -165,8 +165,8 @@ def run(
         DeadlockError: ranks wait for what no rank will do; found at once, it says what each does, in
             which collective, and which rank has called something else or nothing.
         NotSupportedError: what the vendor runs is not known for the transport model; tensors without data, or
-            folding, are asked for, but computation is not on a GPU; ranks differ in too many ways; one of
-            *own* cannot be copied.
+            folding, or a limit of memory, are asked for, but computation is not on a GPU; ranks differ in too
+            many ways; one of *own* cannot be copied.
         UnitError: a quantity that cannot be read.
         ValueError: there is no such transport model, or no such clock.
         OSError, ModuleNotFoundError, SyntaxError: the script cannot be read, or is no Python.
@@ -184,6 +184,10 @@ def run(
         raise NotSupportedError(
             f"transport model {transport.name!r} on a GPU ({model.name}): its collectives go on by "
             "themselves, on a stream; take transport_model='nccl', or a CPU's model of computation"
+        )
+    if memory_limit is not None and not is_gpu:
+        raise NotSupportedError(
+            f"memory_limit: memory is followed where ranks compute on a GPU, such as h100; got {model.name}"
         )
     if protocol is not None:
         topology = with_protocol(topology, protocol)

@@ -23,6 +23,8 @@ there, unless measured rates say otherwise.  The types are those of the tensors.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -47,6 +49,15 @@ from sim.files.device_file import load_device
 from sim.hardware import Device
 
 _PLAIN: Any = torch.Tensor.__torch_dispatch__
+_FIND_SHAPES = tuple(
+    os.path.join(torch.__path__[0], *path)
+    for path in (
+        ("distributed", "tensor"),
+        ("distributed", "pipelining"),
+        ("_functorch",),
+        ("_dynamo", "symbolic_convert.py"),
+    )
+)
 _WITHOUT_DATA = (
     "operations on tensors without data (on meta, or torch's FakeTensor) take no time; those of a GPU do "
     "with --fake --compute h100"
@@ -194,7 +205,7 @@ class _Charging(TorchDispatchMode):
 
     def _leave_out(self, func: Any, operation: Operation) -> None:
         """Say of *func* on tensors without data, if it computes much, that it takes no time."""
-        if operation.formula is not None:
+        if operation.formula is not None and not _looks_for_shapes():
             self._say(_WITHOUT_DATA, func.overloadpacket.__name__)
 
     def _count(
@@ -243,6 +254,16 @@ class _Charging(TorchDispatchMode):
 def is_charged() -> bool:
     """Return whether operations of this thread, on tensors with data, are charged."""
     return any(isinstance(mode, _Charging) for mode in _get_current_dispatch_mode_stack())
+
+
+def _looks_for_shapes() -> bool:
+    """Return whether it is torch that computes without data, to know shapes: DTensor, stages, compilers."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        if frame.f_code.co_filename.startswith(_FIND_SHAPES):
+            return True
+        frame = frame.f_back
+    return False
 
 
 @cache

@@ -13,6 +13,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
@@ -340,3 +341,20 @@ def test_products_without_data_take_no_time_and_are_named(without_data):
     outcome = run(work, network=switch(1), compute=Roofline(MEMORY))
 
     assert any("without data" in notice and "addmm" in notice for notice in outcome.report.notices)
+
+
+def test_what_torch_computes_without_data_to_know_shapes_is_not_named():
+    def work(rank):
+        dist.init_process_group("gloo")
+        mesh = init_device_mesh("cpu", (2,))
+        whole = distribute_tensor(torch.ones(4, 4), mesh, [Replicate()])
+        (whole @ distribute_tensor(torch.ones(4, 4), mesh, [Shard(1)])).to_local()
+
+    outcome = run(work, network=switch(2), compute=Roofline(MEMORY))
+
+    assert not any("without data" in notice for notice in outcome.report.notices)
+
+
+def test_a_limit_of_memory_needs_a_gpu():
+    with pytest.raises(NotSupportedError, match="memory_limit: memory is followed where ranks"):
+        run(lambda rank: None, network=switch(1), memory_limit="1GB")
