@@ -19,7 +19,9 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.distributed.tensor.experimental import context_parallel
+from torch.distributed.tensor.parallel import loss_parallel
 from torch.nn.parallel import DistributedDataParallel
 
 from collectives.virtual import run
@@ -97,6 +99,15 @@ def context_parallelism() -> None:
         nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True).sum().backward()
 
 
+def divided_attention_and_loss() -> None:
+    mesh = init_device_mesh("cuda", (dist.get_world_size(),))
+    heads = distribute_tensor(torch.randn(2, 4, 16, 8, device="cuda"), mesh, [Shard(1)]).requires_grad_()
+    nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True).sum().backward()
+    scores = distribute_tensor(torch.randn(4, 16, device="cuda"), mesh, [Shard(1)]).requires_grad_()
+    with loss_parallel():
+        nn.functional.cross_entropy(scores, torch.arange(4, device="cuda")).backward()
+
+
 def full_state() -> None:
     model = FullyShardedDataParallel(layers(), use_orig_params=True)
     trained(model)
@@ -107,7 +118,8 @@ def full_state() -> None:
 
 
 SYSTEMS = [
-    ddp, zero, fsdp2, hsdp, pipeline, synchronized_batch_norm, copied, context_parallelism, full_state,
+    ddp, zero, fsdp2, hsdp, pipeline, synchronized_batch_norm, copied, context_parallelism,
+    divided_attention_and_loss, full_state,
 ]  # fmt: skip
 
 
