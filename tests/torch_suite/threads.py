@@ -118,7 +118,8 @@ def run_on_threads(module: Any, name: str) -> str | None:
         for part in ("barrier", "test_dir", "init_dir"):
             Path(folder, part).mkdir()
         os.environ["TEMP_DIR"] = folder
-        module.Barrier.sync = _VirtualBarrier()
+        tempfile.tempdir = folder
+        module.Barrier.sync, module.os = _VirtualBarrier(), _OsOfRank()
         outcome = run(lambda rank: _on_rank(module, name, rank, folder), world_size, NETWORK)
     reasons = [reason for reason in outcome.results if reason is not None]
     return reasons[0] if reasons else None
@@ -153,6 +154,24 @@ def _on_rank(module: Any, name: str, rank: int, folder: str) -> str | None:
     if dist.is_initialized():
         dist.destroy_process_group()
     return None
+
+
+class _OsOfRank:
+    """The module ``os`` as the suite finds it: a process for each rank, and files stay until the test ends.
+
+    The suite removes a file while other ranks may still read it.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def getpid(self) -> int:
+        """Return a number that no other rank has."""
+        rank_thread = Cluster.current()
+        return os.getpid() if rank_thread is None else rank_thread.rank
+
+    def remove(self, path: str) -> None:
+        """Leave the file where it is; its folder goes with the test."""
 
 
 class _VirtualBarrier:
