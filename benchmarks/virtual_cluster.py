@@ -63,9 +63,11 @@ CASES: dict[str, tuple[int, Callable[[nn.Sequential], nn.Module], str | None]] =
     "ddp-64": (64, DistributedDataParallel, None),
     "ddp-256": (256, DistributedDataParallel, None),
     "ddp-256-roofline": (256, DistributedDataParallel, "h100"),
+    "ddp-1024-roofline": (1024, DistributedDataParallel, "h100"),
     "fsdp2-8": (8, shard, None),
     "fsdp2-64": (64, shard, None),
     "fsdp2-64-roofline": (64, shard, "h100"),
+    "fsdp2-128-roofline": (128, shard, "h100"),
 }
 
 
