@@ -55,7 +55,6 @@ from collectives.virtual.notices import Notices
 from collectives.virtual.report import VirtualReport
 from collectives.virtual.script_clock import ScriptClock, clock_of_script
 from collectives.virtual.streams.cpu_streams import streams_of_torch
-from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.streams.gpus import Gpus, gpu_of
 from collectives.virtual.task import FunctionOrScript, Task
 from collectives.virtual.world import VirtualWorld
@@ -247,7 +246,7 @@ def run(
             streams_of_torch(is_gpu),
             lists_of_tensors(is_gpu),
             clock_of_script(clock, stands_still=compute is None),
-            regions_of_torch(_has_devices),
+            regions_of_torch(lambda: Cluster.current() is not None),
             parameters_compared(lambda: is_charged() and CudaDevices.here() is None),
             SamplerChecks().watching(),
             memories.followed(is_gpu),
@@ -301,11 +300,6 @@ def _devices(model: ComputeModel, num_ranks: int, fake: bool) -> Devices | Virtu
     if is_gpu or (not isinstance(model, Measured) and self_test.is_tried()):
         return VirtualCuda(model, has_data=not fake)
     return Devices(num_ranks, model)
-
-
-def _has_devices() -> bool:
-    """Return whether the rank whose thread this is has a GPU, or virtual CUDA devices."""
-    return current_gpu() is not None or CudaDevices.here() is not None
 
 
 def _report(

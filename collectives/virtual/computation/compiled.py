@@ -157,20 +157,20 @@ class Fusing:
         gpu.part = part
 
 
-def regions_of_torch(has_devices: Callable[[], bool]) -> AbstractContextManager[None]:
-    """Return a context in which ``torch.compile`` makes regions on ranks with virtual devices.
+def regions_of_torch(is_rank: Callable[[], bool]) -> AbstractContextManager[None]:
+    """Return a context in which ``torch.compile`` makes regions on ranks, where code runs as it is.
 
-    Torch's compiler does not look below modes, by which tensors are on them; what it would compile runs as it
-    is.
+    Torch's compiler does not look below modes, by which tensors are on virtual devices, and what it keeps of
+    code it keeps for the process: code that ranks share would find the globals of another one.
 
     Args:
-        has_devices: returns whether the rank whose thread this is has any.
+        is_rank: returns whether this thread is a rank's.
     """
     original = torch.compile
 
     @functools.wraps(original)
     def compiled(model: Any = None, **options: Any) -> Any:
-        if not has_devices():
+        if not is_rank():
             return original(model, **options)
         if model is None:
             return lambda function: compiled(function, **options)

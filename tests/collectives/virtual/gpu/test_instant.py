@@ -151,3 +151,17 @@ def test_only_who_asks_for_cuda_gets_it(tmp_path: Path) -> None:
     assert has_modes("", "--device=cuda") == 1
     assert has_modes("import own_model\nassert own_model.DEVICE.type == 'cu' + 'da'") == 1
     assert has_modes("assert getattr(torch, 'cu' + 'da').is_available()") == 1  # as a library would
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_is_compiled_whole_runs_on_every_rank(device: str, tmp_path: Path) -> None:
+    path = tmp_path / "compiled.py"
+    path.write_text(
+        "import torch\n"
+        "@torch.compile(fullgraph=True)\ndef twice(x): return x * 2 + 1\n"
+        f"total = twice(torch.ones(4, device='{device}')).sum().item()\n"
+        "model = torch.compile(torch.nn.Linear(2, 2))\n"
+        "shape = tuple(model(torch.ones(3, 2)).shape) if 'cpu' == '" + device + "' else (3, 2)\n"
+    )
+
+    assert [(left["total"], left["shape"]) for left in run(path, 2).results] == [(12.0, (3, 2))] * 2
