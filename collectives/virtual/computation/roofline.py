@@ -32,6 +32,7 @@ from os import PathLike
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
@@ -48,6 +49,7 @@ from sim.cluster import RankThread, Surroundings
 from sim.files.device_file import load_device
 from sim.hardware import Device
 
+_DENSE = torch._C.DispatchKey.CompositeExplicitAutograd
 _PLAIN: Any = torch.Tensor.__torch_dispatch__
 _FIND_SHAPES = tuple(
     os.path.join(torch.__path__[0], *path)
@@ -131,6 +133,8 @@ class Roofline:
 class _Charging(TorchDispatchMode):
     """Charges a rank for the operations on its thread, and shows passes in the trace, one span for each."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, rank_thread: RankThread, model: Roofline) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.rank_thread = rank_thread
@@ -150,6 +154,9 @@ class _Charging(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            with self:  # what it consists of comes here again
+                return func.py_kernels[_DENSE](*args, **kwargs)
         if func.namespace == "prim":  # what C++ asks of a tensor, such as its device
             return func(*args, **kwargs)
         operation = _operation(func)

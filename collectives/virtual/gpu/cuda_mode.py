@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -40,6 +41,7 @@ from collectives.virtual.gpu.values import (
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import Gpu
 
+_DENSE = torch._C.DispatchKey.CompositeExplicitAutograd
 _PLAIN: Any = torch.Tensor.__torch_dispatch__
 _CPU, _META = torch.device("cpu"), torch.device("meta")
 _aten = torch.ops.aten
@@ -76,6 +78,8 @@ class CudaMode(TorchDispatchMode):
         born: called with each new tensor of the device, and the operation that made it.
         is_functional: a functional collective is being carried out.
     """
+
+    supports_higher_order_operators = True
 
     def __init__(
         self,
@@ -128,6 +132,9 @@ class CudaMode(TorchDispatchMode):
     ) -> Any:
         if func is _DEVICE_OF:
             return args[0].device
+        if isinstance(func, HigherOrderOperator):
+            with self:  # what it consists of comes here again
+                return func.py_kernels[_DENSE](*args, **(kwargs or {}))
         has_fake = False
         for kind in types:
             if kind is FakeTensor:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -23,6 +24,7 @@ from collectives.virtual.gpu.likeness import Likeness
 from collectives.virtual.gpu.shapes import forget_kind
 from collectives.virtual.gpu.values import fake_tensors, is_plain, set_value, value_of, with_values
 
+_DENSE = torch._C.DispatchKey.CompositeExplicitAutograd
 _PLAIN: Any = torch.Tensor.__torch_dispatch__
 _aten = torch.ops.aten
 _DEVICE_OF = torch.ops.prim.device.default
@@ -42,6 +44,8 @@ class InstantMode(TorchDispatchMode):
         is_functional: a functional collective is being carried out.
     """
 
+    supports_higher_order_operators = True
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
@@ -58,6 +62,9 @@ class InstantMode(TorchDispatchMode):
     ) -> Any:
         if func is _DEVICE_OF:
             return args[0].device
+        if isinstance(func, HigherOrderOperator):
+            with self:  # what it consists of comes here again
+                return func.py_kernels[_DENSE](*args, **(kwargs or {}))
         has_fake = False
         for kind in types:
             if kind is FakeTensor:

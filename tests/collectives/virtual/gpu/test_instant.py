@@ -12,9 +12,11 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.parallel import DistributedDataParallel
 
 from collectives.virtual import compute, run
+from collectives.virtual.computation import Roofline
 from collectives.virtual.gpu.accelerator import NO_MEMORY
 from tests.collectives.virtual.devices.test_devices import TRAINING, state_of_torch
 
@@ -165,3 +167,15 @@ def test_what_is_compiled_whole_runs_on_every_rank(device: str, tmp_path: Path) 
     )
 
     assert [(left["total"], left["shape"]) for left in run(path, 2).results] == [(12.0, (3, 2))] * 2
+
+
+@pytest.mark.parametrize("compute_model", [None, Roofline("h100")])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.filterwarnings("ignore:flex_attention called without:UserWarning")
+def test_flexible_attention_is_attention(device: str, compute_model: Roofline | None) -> None:
+    def work(rank: int) -> bool:
+        query = torch.randn(1, 2, 16, 16).to(device)
+        plain = nn.functional.scaled_dot_product_attention(query, query, query)
+        return torch.allclose(flex_attention(query, query, query), plain, atol=1e-5)
+
+    assert run(work, 2, "dgx-h100", compute=compute_model).results == [True, True]
