@@ -51,6 +51,9 @@ def main(
             if not options.tests and not suite.uses_ddp(module, name):
                 continue
             suite.put_our_ddp_in_place(module)
+        if options.world_size < 3 and suite.needs_three_ranks(module, name):
+            write(options.out, Outcome(name, "skipped", "makes a group of the ranks 1 and 2"))
+            continue
         write(options.out, run(case_of(module), name))
 
 

@@ -48,6 +48,16 @@ def tests_of(module: ModuleType) -> list[str]:
 
 def uses_ddp(module: ModuleType, test: str) -> bool:
     """Return whether *test*, or a method that it calls, makes a DistributedDataParallel."""
+    return _says(module, test, r"DistributedDataParallel\(")
+
+
+def needs_three_ranks(module: ModuleType, test: str) -> bool:
+    """Return whether *test* makes a group of the ranks 1 and 2, which no world of two has."""
+    return _says(module, test, r"_init_group_test\(")
+
+
+def _says(module: ModuleType, test: str, pattern: str) -> bool:
+    """Return whether *pattern* is in the text of *test*, or of a method that it calls."""
     base = module.DistributedTest._DistTestBase
     seen, todo = set(), [test]
     while todo:
@@ -57,7 +67,7 @@ def uses_ddp(module: ModuleType, test: str) -> bool:
             continue
         seen.add(name)
         text = inspect.getsource(inspect.unwrap(method))
-        if re.search(r"DistributedDataParallel\(", text):
+        if re.search(pattern, text):
             return True
         todo += re.findall(r"self\.(_?\w+)", text)
     return False
