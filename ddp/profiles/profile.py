@@ -19,7 +19,6 @@ import difflib
 import json
 from collections.abc import Mapping
 from fractions import Fraction
-from importlib import resources
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -27,6 +26,9 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from ddp.errors import ProfileError
+
+_FOLDER = Path(__file__).resolve().parent
+"""Not found by its name, which a script's own ``ddp.py`` may have while its ranks run."""
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 PS_PER_SECOND = 10**12
@@ -194,8 +196,7 @@ class Profile(_Strict):
         """
         if name not in bundled_profiles():
             raise ProfileError(f"no bundled profile {name!r}; there are: {', '.join(bundled_profiles())}")
-        with resources.as_file(resources.files("ddp") / "profiles" / f"{name}.json") as path:
-            return cls.load(path)
+        return cls.load(_FOLDER / f"{name}.json")
 
     @classmethod
     def uniform(cls, num_buckets: int, bucket_bytes: int, seconds_per_bucket: float) -> Profile:
@@ -234,8 +235,7 @@ class Profile(_Strict):
 
 def bundled_profiles() -> tuple[str, ...]:
     """Return the names of the profiles that come with this package."""
-    files = (resources.files("ddp") / "profiles").iterdir()
-    return tuple(sorted(file.name.removesuffix(".json") for file in files if file.name.endswith(".json")))
+    return tuple(sorted(file.stem for file in _FOLDER.glob("*.json")))
 
 
 def load_profile(name_or_path: str | PathLike[str]) -> Profile:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class LossTable:
 @cache
 def loss_table() -> LossTable:
     """Return the constants that ship."""
-    text = resources.files("sim").joinpath("files", "losses.toml").read_text("utf-8")
+    text = Path(__file__).with_name("losses.toml").read_text("utf-8")
     tables = tomllib.loads(text, parse_float=Fraction)
     return LossTable(
         contention=Fraction(tables["contention"]["slowdown"]),

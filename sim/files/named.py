@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from importlib import resources
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,13 @@ from typing import Any
 from sim.files.fields import nearest
 from sim.files.problems import one_line
 
+_SIM = Path(__file__).resolve().parents[1]
+"""Not found by its name, which a script's own ``sim.py`` may have while its ranks run."""
+
 
 def names_in(folder: str) -> tuple[str, ...]:
     """Return the names of the files that ship in *folder*, sorted."""
-    files = resources.files("sim").joinpath(folder).iterdir()
+    files = (_SIM / folder).iterdir()
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
 
@@ -34,7 +36,7 @@ def read(
     """
     name, known = str(name_or_path), names_in(folder)
     if name in known:
-        file = resources.files("sim").joinpath(folder, f"{name}.toml")
+        file = _SIM / folder / f"{name}.toml"
         return file.read_text("utf-8"), name, f"{'preset' if folder == 'presets' else what} {name}"
     path = Path(name_or_path)
     try:

@@ -49,7 +49,10 @@ class OwnModules:
         self._loans = Loans(self._modules, ownership)
         self._is_filling = False
 
-        hidden = ownership.hidden(search_path)
+        shadowed = ownership.shadowed(search_path)
+        for name in shadowed:
+            importlib.import_module(name)  # ours, which later could no longer be found
+        hidden = ownership.hidden(shadowed)
         for name in hidden:
             self._modules.add(name)
         self._ours = ShadowedPackages(name for name in hidden if name.partition(".")[0] in OURS)

@@ -96,16 +96,16 @@ class Ownership:
             for path in paths
         )
 
-    def hidden(self, search_path: Sequence[str]) -> list[str]:
+    def shadowed(self, search_path: Sequence[str]) -> list[str]:
+        """Return which packages of ours have a name that the script's folder has as well."""
+        return [name for name in OURS if self._is_shadowed(name, search_path)]
+
+    def hidden(self, shadowed: Sequence[str]) -> list[str]:
         """Return which modules that this process has imported already ranks are not to find.
 
-        These are those of packages of which each rank has a copy, and those of ours whose name the script's
-        folder has as well: there the script finds its own.
-
-        Args:
-            search_path: ``sys.path`` of the script.
+        These are those of packages of which each rank has a copy, and those of ours that are *shadowed*:
+        there the script finds its own.
         """
-        shadowed = [name for name in OURS if self._is_shadowed(name, search_path)]
         return [
             name
             for name, module in list(sys.modules.items())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import importlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from collectives.errors import NotSupportedError
 from collectives.virtual import run
 from collectives.virtual.isolation import ownership
+from sim.files.named import names_in
 from tests.collectives.virtual.clusters import script, switch
 
 
@@ -190,6 +192,9 @@ def test_a_file_beside_the_script_that_is_called_as_a_package_of_ours_is_the_scr
 
     assert [variables["seen"] for variables in results] == [("the user",) * 3] * 2
     assert all(sys.modules[name] is before[name] for name in ("collectives", "sim"))
+    assert importlib.import_module("ddp").DistributedDataParallel
+    assert "dgx-h100" in names_in("presets")
+    assert "resnet50" in importlib.import_module("ddp.profiles.profile").bundled_profiles()
     assert builtins.__import__ is find
 
 
