@@ -113,15 +113,22 @@ class InstantMode(TorchDispatchMode):
         if options.get("pin_memory"):
             options["pin_memory"] = False
         computed = on_cpu(func, with_values(args), options)
-        return self._result(known, computed, _device_of(func, tensors, kwargs), tensors)
+        changed = [*tensors, *filter(is_plain, args)] if known.mutates else []
+        return self._result(known, computed, _device_of(func, tensors, kwargs), tensors, changed)
 
     def _result(
-        self, known: Knowledge, computed: Any, device: torch.device, tensors: list[FakeTensor]
+        self,
+        known: Knowledge,
+        computed: Any,
+        device: torch.device,
+        tensors: list[FakeTensor],
+        changed: list[Tensor],
     ) -> Any:
-        """Return what was computed as tensors of *device*; an argument where it is one."""
+        """Return what was computed as tensors of *device*; an argument where it is one that was *changed*."""
         if isinstance(computed, Tensor):
-            if known.mutates:
-                return next((tensor for tensor in tensors if value_of(tensor) is computed), computed)
+            for argument in changed:
+                if computed is (argument if is_plain(argument) else value_of(argument)):
+                    return argument
             if device.type != "cuda":
                 return computed
             base = tensors[0] if known.is_view else None
@@ -129,7 +136,7 @@ class InstantMode(TorchDispatchMode):
             set_value(made, computed, base)
             return made
         if isinstance(computed, (list, tuple)):
-            return type(computed)([self._result(known, one, device, tensors) for one in computed])
+            return type(computed)([self._result(known, one, device, tensors, changed) for one in computed])
         return computed
 
     def _by_shape(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:

@@ -179,3 +179,20 @@ def test_flexible_attention_is_attention(device: str, compute_model: Roofline | 
         return torch.allclose(flex_attention(query, query, query), plain, atol=1e-5)
 
     assert run(work, 2, "dgx-h100", compute=compute_model).results == [True, True]
+
+
+def test_batch_norm_changes_its_statistics_and_returns_tensors_of_the_device() -> None:
+    def script(rank: int) -> tuple[str, float]:
+        torch.manual_seed(0)
+        norm = torch.nn.BatchNorm2d(3).cuda()
+        out = norm(torch.randn(4, 3, 5, 5).cuda())
+        out.square().sum().backward()
+        return out.device.type, norm.running_var.sum().item()
+
+    def by_hand() -> float:
+        torch.manual_seed(0)
+        norm = torch.nn.BatchNorm2d(3)
+        norm(torch.randn(4, 3, 5, 5))
+        return norm.running_var.sum().item()
+
+    assert run(script, 1).results == [("cuda", pytest.approx(by_hand()))]
