@@ -27,6 +27,7 @@ from collectives.execution.transport_model import TransportModel
 from collectives.execution.transport_model import transport_model as named_transport_model
 from collectives.models.nccl.constants import NcclProtocol
 from collectives.models.nccl.protocol import with_protocol
+from collectives.virtual.branches import branches_of_torch
 from collectives.virtual.computation import Charges, ComputeModel, Measured, Roofline
 from collectives.virtual.computation.compiled import regions_of_torch
 from collectives.virtual.computation.ddp_shapes import parameters_compared
@@ -246,7 +247,8 @@ def run(
             streams_of_torch(is_gpu),
             lists_of_tensors(is_gpu),
             clock_of_script(clock, stands_still=compute is None),
-            regions_of_torch(lambda: Cluster.current() is not None),
+            regions_of_torch(_is_rank),
+            branches_of_torch(_is_rank),
             parameters_compared(lambda: is_charged() and CudaDevices.here() is None),
             SamplerChecks().watching(),
             memories.followed(is_gpu),
@@ -284,6 +286,11 @@ def topology_of(network: Topology | str | os.PathLike[str], ranks: int | None) -
     if ranks not in (None, network.num_ranks):
         raise TopologyError(f"{network.name}: it has {network.num_ranks} ranks, but {ranks} are asked for")
     return network
+
+
+def _is_rank() -> bool:
+    """Return whether this thread is a rank's."""
+    return Cluster.current() is not None
 
 
 def _devices(model: ComputeModel, num_ranks: int, fake: bool) -> Devices | VirtualCuda:
