@@ -24,6 +24,9 @@ CAPABILITIES = {"v100": (7, 0), "a100": (8, 0), "h100": (9, 0), "h200": (9, 0), 
 """Compute capabilities by the first word of a device's name; source: NVIDIA's table of CUDA GPUs."""
 _OTHERS = (9, 0)
 
+_DEVICES = 8
+"""How many numbers of devices are accepted, with a notice, where nodes have fewer."""
+
 NO_MEMORY = (
     "no device memory is modelled without a GPU as the model of computation: figures of torch.cuda about it "
     "are 0"
@@ -92,11 +95,16 @@ class CudaDevices:
         return devices
 
     def set_device(self, device: Any = None) -> None:
-        """Make *device* the current one: a number, a name, a device, or an object that has one."""
+        """Make *device* the current one: a number, a name, a device, or an object that has one.
+
+        Raises:
+            RuntimeError: there is no such device, in CUDA's words.
+        """
         device = getattr(device, "device", device)
         index = device if isinstance(device, int) or device is None else torch.device(device).index
         if index is None or index < 0:
             return
+        check_ordinal(index)
         if index >= self.num_devices:
             self._notices.add(
                 f"a node of this network has {self.num_devices} devices, numbered from 0; "
@@ -175,6 +183,24 @@ class CudaDevices:
             warp_size=32,
             is_integrated=False,
             is_multi_gpu_board=False,
+        )
+
+
+def check_ordinal(index: int) -> None:
+    """Check that there may be a device of that number, on nodes with at least eight devices.
+
+    Raises:
+        RuntimeError: there is none, in CUDA's words.
+    """
+    if index < _DEVICES:
+        return
+    devices = CudaDevices.here()
+    num_devices = 0 if devices is None else devices.num_devices
+    if index >= num_devices:
+        raise torch.AcceleratorError(
+            f"CUDA error: invalid device ordinal: cuda:{index}.  A node of this network has {num_devices} "
+            f"devices, and {max(num_devices, _DEVICES)} are accepted, numbered from 0; take LOCAL_RANK for "
+            "the number"
         )
 
 

@@ -25,6 +25,7 @@ from collectives.virtual.computation.compiled import Fusing
 from collectives.virtual.computation.passes import current_pass
 from collectives.virtual.computation.totals import Totals
 from collectives.virtual.gpu import copies, data_dependent
+from collectives.virtual.gpu.accelerator import check_ordinal
 from collectives.virtual.gpu.computing import compute
 from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
 from collectives.virtual.gpu.rules import LARGE, LARGE_OBJECTS, RULES
@@ -142,7 +143,7 @@ class CudaMode(TorchDispatchMode):
             elif kind.__torch_dispatch__ is not _PLAIN:
                 return NotImplemented  # a subclass first says of what operations on plain tensors it consists
 
-        kwargs = self._with_index(func, kwargs) if kwargs else _NO_OPTIONS
+        kwargs = self._with_index(kwargs) if kwargs else _NO_OPTIONS
         known = knowledge_of(func)
         if known.communicates:
             return self._communicate(func, args, kwargs)
@@ -177,16 +178,16 @@ class CudaMode(TorchDispatchMode):
             self.is_functional = before
 
     @staticmethod
-    def _with_index(func: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _with_index(kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return options with the current device where they say cuda alone.
 
-        FakeTensorMode would keep for all ranks what that is on one.  ``tensor.to("cuda")`` has become
-        "cuda:0" in C++, so both are the current device there.
+        FakeTensorMode would keep for all ranks what that is on one.
         """
         device = kwargs.get("device")
         if device is None or device.type != "cuda":
             return kwargs
-        if device.index is not None and (device.index > 0 or func is not _aten._to_copy.default):
+        if device.index is not None:
+            check_ordinal(device.index)
             return kwargs
         return {**kwargs, "device": torch.device("cuda", torch.cuda.current_device())}
 

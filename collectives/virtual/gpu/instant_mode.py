@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from collectives.virtual.gpu import copies
+from collectives.virtual.gpu.accelerator import check_ordinal
 from collectives.virtual.gpu.computing import compute
 from collectives.virtual.gpu.cpu_kernels import on_cpu
 from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
@@ -114,7 +115,7 @@ class InstantMode(TorchDispatchMode):
             options["pin_memory"] = False
         computed = on_cpu(func, with_values(args), options)
         changed = [*tensors, *filter(is_plain, args)] if known.mutates else []
-        return self._result(known, computed, _device_of(func, tensors, kwargs), tensors, changed)
+        return self._result(known, computed, _device_of(tensors, kwargs), tensors, changed)
 
     def _result(
         self,
@@ -151,15 +152,16 @@ class InstantMode(TorchDispatchMode):
         return shaped
 
 
-def _device_of(func: Any, tensors: list[FakeTensor], kwargs: dict[str, Any]) -> torch.device:
-    """Return the device of the results of a call.
-
-    ``tensor.to("cuda")`` has become "cuda:0" in C++, so both are the current device there.
-    """
+def _device_of(tensors: list[FakeTensor], kwargs: dict[str, Any]) -> torch.device:
+    """Return the device of the results of a call; cuda alone is the current one."""
     device: torch.device | None = kwargs.get("device")
     if device is None:
         return tensors[0].fake_device
-    if device.type != "cuda" or (device.index or (device.index == 0 and func is not _aten._to_copy.default)):
+    if device.type != "cuda":
+        return device
+    index: int | None = device.index
+    if index is not None:
+        check_ordinal(index)
         return device
     return torch.device("cuda", torch.cuda.current_device())
 

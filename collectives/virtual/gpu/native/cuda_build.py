@@ -1,13 +1,12 @@
 """CUDA in C++ for the time of a run: a device guard for the autograd engine, and hooks that say it is there.
 
 Torch's engine asks the guard of a device for its index and its stream whenever a node is made, and ends the
-process where no guard is registered.  Guards are told from devices by a registry that torch exports; META's
-does nothing, so a copy of it answers for CUDA, but for the type, the index and the count of devices.  The
-count stays 0, so that the engine starts no threads for devices.  The hooks are one object of the process,
-whose table is changed.
+process where no guard is registered.  Guards are told from devices by a registry that torch exports.  Torch
+has one for tensors without data; a copy of it, which knows the current device of a rank, answers for CUDA.
+The hooks are one object of the process, whose table is changed.
 
-Source: torch 2.13, c10/core/impl/DeviceGuardImplInterface.h, ATen/detail/CUDAHooksInterface.h,
-torch/csrc/autograd/{input_metadata,engine}.cpp.
+Source: torch 2.13, c10/core/impl/{DeviceGuardImplInterface,FakeGuardImpl}.h,
+ATen/detail/CUDAHooksInterface.h, torch/csrc/autograd/{input_metadata,engine}.cpp.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ _HOOKS = ("ATen/detail/AcceleratorHooksInterface.h", "ATen/detail/CUDAHooksInter
 _this = ctypes.c_void_p
 _count = ctypes.CFUNCTYPE(ctypes.c_int8, _this)
 _device = ctypes.CFUNCTYPE(ctypes.c_int16, _this)
-_exchange = ctypes.CFUNCTYPE(ctypes.c_int16, _this, ctypes.c_int16)
 _nothing = ctypes.CFUNCTYPE(None, _this)
 _flag = ctypes.CFUNCTYPE(ctypes.c_bool, _this)
 _flag_of = ctypes.CFUNCTYPE(ctypes.c_bool, _this, ctypes.c_int8)
@@ -46,19 +44,18 @@ class _Guard:
         registry = (ctypes.c_void_p * _NUM_TYPES).in_dll(
             library("c10"), "_ZN3c104impl26device_guard_impl_registryE"
         )
+        order = order_of(*_GUARD)
         meta = registry[_META]
         assert meta is not None
 
-        table = Table(
-            meta,
-            order_of(*_GUARD),
-            {
-                "type": _count(lambda this: _CUDA),
-                "getDevice": _device(lambda this: self._packed()),
-                "exchangeDevice": _exchange(lambda this, device: self._packed()),
-                "deviceCount": _count(lambda this: 0),
-            },
-        )
+        self._none = Table(meta, order, {"deviceCount": _count(lambda this: 0)})
+        self._instance_of_none = (ctypes.c_void_p * 2)(self._none.address, 0)
+        registry[_CUDA] = ctypes.addressof(self._instance_of_none)
+        torch._C._ensureCUDADeviceGuardSet()  # puts its own in the place of one that has no devices
+        without_data = registry[_CUDA]
+        assert without_data is not None
+
+        table = Table(without_data, order, {"getDevice": _device(lambda this: self._packed())})
         self._table = table
         self._instance = (ctypes.c_void_p * 2)(table.address, 0)
         registry[_CUDA] = ctypes.addressof(self._instance)
@@ -85,7 +82,6 @@ def cuda_is_there(current: Callable[[], int], num_devices: Callable[[], int]) ->
     if not _guards:
         _guards.append(_Guard(current))
     _guards[0].current = current
-    torch._C._ensureCUDADeviceGuardSet()  # by one that knows streams, as ours has no devices
 
     hooks = _hooks_address()
     original = pointer_at(hooks)

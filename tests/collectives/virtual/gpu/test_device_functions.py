@@ -1,0 +1,192 @@
+"""What a script asks of its CUDA devices, with a GPU as the model of computation and without one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from collectives.errors import NotSupportedError
+from collectives.virtual import VirtualRun, run
+from collectives.virtual.computation import Roofline
+from collectives.virtual.gpu.accelerator import NO_MEMORY
+from sim.errors import RankError
+
+RANKS = 2
+H100 = "h100"
+
+
+def run_with(model: str | None, work: Callable[[int], Any], fake: bool = False) -> VirtualRun:
+    return run(work, RANKS, "dgx-h100", compute=Roofline(model) if model else None, fake=fake)
+
+
+def forked_generator(rank: int) -> bool:
+    torch.cuda.set_device(rank)
+    torch.cuda.manual_seed(5)
+    with torch.random.fork_rng(devices=[rank]):
+        inside = torch.rand(3, device="cuda")
+    return torch.equal(inside.cpu(), torch.rand(3, device="cuda").cpu())
+
+
+def recorded_stream(rank: int) -> float:
+    side, tensor = torch.cuda.Stream(), torch.ones(3, device="cuda")
+    with torch.cuda.stream(side):
+        doubled = tensor * 2
+    tensor.record_stream(side)
+    torch.cuda.current_stream().wait_stream(side)
+    return doubled.sum().item()
+
+
+def under_autocast(function: type[torch.autograd.Function]) -> tuple[Any, ...]:
+    leaf = torch.ones(2, device="cuda", requires_grad=True)
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        result = function.apply(leaf)
+    result.sum().backward()
+    assert leaf.grad is not None
+    return result.dtype, leaf.grad.tolist()
+
+
+def former_function_with_autocast(rank: int) -> tuple[Any, ...]:
+    seen = []
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        @torch.cuda.amp.custom_fwd  # type: ignore[deprecated]
+        def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+            seen.append(torch.is_autocast_enabled())
+            return tensor * 2
+
+        @staticmethod
+        @torch.cuda.amp.custom_bwd  # type: ignore[deprecated]
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            seen.append(torch.is_autocast_enabled())
+            return gradient * 2
+
+    return seen, *under_autocast(Twice)
+
+
+def function_that_casts(rank: int) -> tuple[Any, ...]:
+    seen = []
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        @torch.amp.custom_fwd(device_type="cuda", cast_inputs=torch.float16)
+        def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+            seen.append(torch.is_autocast_enabled())
+            return tensor * 2
+
+        @staticmethod
+        @torch.amp.custom_bwd(device_type="cuda")
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            seen.append(torch.is_autocast_enabled())
+            return gradient * 2
+
+    return seen, *under_autocast(Twice)
+
+
+def autocast_of_each_device(rank: int) -> list[Any]:
+    before = torch.is_autocast_enabled()
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        inside = torch.is_autocast_enabled(), torch.is_autocast_enabled("cpu")
+        return [before, *inside, torch.get_autocast_dtype("cuda")]
+
+
+def recorded_history(rank: int) -> None:
+    torch.cuda.memory._record_memory_history(max_entries=100)
+    torch.ones(3, device="cuda")
+    torch.cuda.memory._record_memory_history(enabled=None)
+
+
+def devices_by_number(rank: int) -> list[int | None]:
+    torch.cuda.set_device(rank)
+    first, current = torch.ones(1).to("cuda:0"), torch.ones(1).to("cuda")
+    layer = nn.Linear(1, 1).to("cuda:0")
+    tensors = first, current, torch.ones(1).cuda(0), torch.ones(1, device="cuda:0"), layer.weight
+    return [tensor.device.index - rank * (tensor is current) for tensor in tensors]
+
+
+def branches(rank: int) -> tuple[list[float], list[float]]:
+    tensor = torch.ones(2, device="cuda", requires_grad=True)
+    result = torch.cond(tensor.sum() > 2 * rank, lambda x: x * 2, lambda x: x * 3, (tensor,))
+    result.sum().backward()
+    assert tensor.grad is not None
+    return result.tolist(), tensor.grad.tolist()
+
+
+SAME = [
+    (forked_generator, [True] * RANKS),
+    (recorded_stream, [6.0] * RANKS),
+    (former_function_with_autocast, [([True, True], torch.float32, [2.0, 2.0])] * RANKS),
+    (function_that_casts, [([False, False], torch.float16, [2.0, 2.0])] * RANKS),
+    (autocast_of_each_device, [[False, True, False, torch.bfloat16]] * RANKS),
+    (recorded_history, [None] * RANKS),
+    (devices_by_number, [[0] * 5] * RANKS),
+    (branches, [([2.0, 2.0], [2.0, 2.0]), ([3.0, 3.0], [3.0, 3.0])]),
+]
+
+
+@pytest.mark.parametrize("model", [None, H100])
+@pytest.mark.parametrize(("work", "expected"), SAME, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.filterwarnings("ignore:.torch.cuda.amp.custom:FutureWarning")
+def test_what_a_script_asks_is_answered_as_on_a_gpu(
+    work: Callable[[int], Any], expected: list[Any], model: str | None
+) -> None:
+    assert run_with(model, work).results == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "peak", "notices"),
+    [(None, "virtual GPU", 0, (NO_MEMORY,)), (H100, "h100", 1536, ())],
+)
+def test_name_and_memory_are_those_of_the_device(
+    model: str | None, name: str, peak: int, notices: tuple[str, ...]
+) -> None:
+    def work(rank: int) -> tuple[Any, ...]:
+        tensor = torch.empty(300, device="cuda")
+        statistics = torch.cuda.memory_stats()
+        assert tensor.is_cuda
+        names = {torch.cuda.get_device_name(), torch.cuda.get_device_properties(rank).name}
+        return names, statistics["active_bytes.all.peak"], statistics["num_ooms"]
+
+    outcome = run_with(model, work)
+
+    assert outcome.results == [({name}, peak, 0)] * RANKS
+    assert outcome.report.notices == notices
+
+
+@pytest.mark.parametrize("model", [None, H100])
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda rank: torch.cuda.set_device(12),
+        lambda rank: torch.ones(2).to("cuda:12"),
+        lambda rank: torch.ones(2, device="cuda:12"),
+    ],
+)
+def test_a_device_that_is_not_there_is_named_in_cudas_words(
+    work: Callable[[int], Any], model: str | None
+) -> None:
+    with pytest.raises(RankError, match="CUDA error: invalid device ordinal: cuda:12"):
+        run_with(model, work)
+
+
+@pytest.mark.parametrize("model", [None, H100, "laptop-cpu"])
+def test_a_branch_on_the_cpu_is_the_one_that_data_says(model: str | None) -> None:
+    def work(rank: int) -> list[float]:
+        tensor = torch.ones(2)
+        result = torch.cond(tensor.sum() > 2 * rank, lambda x: x * 2, lambda x: x * 3, (tensor,))
+        return list(result.tolist())
+
+    assert run_with(model, work).results == [[2.0, 2.0], [3.0, 3.0]]
+
+
+def test_a_branch_depends_on_data() -> None:
+    def work(rank: int) -> None:
+        tensor = torch.randn(1 << 12, device="cuda")
+        torch.cond(tensor.sum() > 0, lambda x: x * 2, lambda x: x * 3, (tensor,))
+
+    with pytest.raises((RankError, NotSupportedError), match=r"torch\.cond takes depends on data, at "):
+        run_with(H100, work, fake=True)
