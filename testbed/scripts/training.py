@@ -153,7 +153,7 @@ def _trained(
 def _parameters(run: Trained) -> dict[str, Any]:
     import torch
 
-    state = torch.load(run.parameters, weights_only=True)
+    state = torch.load(run.parameters, map_location="cpu", weights_only=True)
     return {name: tensor.contiguous().reshape(-1).numpy() for name, tensor in state.items()}
 
 

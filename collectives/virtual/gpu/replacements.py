@@ -21,7 +21,6 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from collectives.virtual.devices.arguments import restoring_on_cpu
 from collectives.virtual.gpu import conversion, copies, data_dependent, persistence
 from collectives.virtual.gpu.accelerator import CudaDevices, is_torch
 from collectives.virtual.gpu.functions import ACCELERATOR, CUDA, NVTX
@@ -43,10 +42,8 @@ def replacements() -> Iterator[Replacement]:
     for module in (c10d, torch.distributed):
         yield module, "is_nccl_available", _to_scripts(c10d.is_nccl_available)
         yield module, "init_process_group", on_cuda_ranks(_init_process_group, _init_without_device)
-    yield torch.serialization, "_get_restore_location", restoring_on_cpu
+    yield from persistence.replacements()
     yield torch.UntypedStorage, "data_ptr", on_methods(_storage_address, _address)
-    yield torch.UntypedStorage, "cuda", on_methods(torch.UntypedStorage.cuda, lambda storage, *args: storage)
-    yield torch, "load", on_cuda_ranks(torch.load, persistence.loading(torch.load))
     yield torch.backends.cudnn, "is_acceptable", on_cuda_ranks(_is_acceptable, lambda *args: False)
     yield _Workers, "__init__", on_cuda_ranks(_Workers.__init__, _start_workers(_Workers.__init__))
     yield _Workers, "_next_data", on_cuda_ranks(_Workers._next_data, _pinning(_Workers._next_data))
@@ -192,7 +189,6 @@ def _tensors() -> Iterator[Replacement]:
     yield FakeTensor, "data_ptr", lambda tensor: 0  # torch's own gives 0, and a warning
     yield FakeTensor, "__format__", _format
     yield FakeTensor, "__repr__", _shown
-    yield FakeTensor, "__reduce_ex__", persistence.reduced
     yield FakeTensor, "__int__", data_dependent.integer
     yield FakeTensor, "__index__", data_dependent.integer
     yield FakeTensor, "tolist", _to_list

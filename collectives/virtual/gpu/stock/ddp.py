@@ -20,13 +20,25 @@ def replacements() -> Iterator[Replacement]:
     """Yield what stands for torch's own.
 
     C++ compares the shapes of parameters among ranks by reading a tensor's memory, so it gets their values;
-    where a GPU is modelled it compares nothing, at no time.  And it measures passes with events of a real
-    device.
+    where a GPU is modelled it compares nothing, at no time.  And it measures passes on CUDA with events of a
+    real device, so logging data have no times of these.
     """
     name = "_verify_param_shape_across_processes"
     yield ddp, name, on_cuda_ranks(getattr(ddp, name), _verifying(getattr(ddp, name)))
     name = "set_runtime_stats_and_log"
-    yield Logger, name, on_methods(getattr(Logger, name), lambda logger: None)
+    yield Logger, name, on_methods(getattr(Logger, name), _log)
+
+
+def _log(logger: Logger) -> None:
+    """Log what is known after an iteration; the last of that, times, is for a module on the CPU alone."""
+    try:
+        _set_stats(logger)
+    except RuntimeError as error:
+        if "timer_" not in str(error):
+            raise
+
+
+_set_stats = Logger.set_runtime_stats_and_log
 
 
 def _verifying(verify: Callable[..., None]) -> Callable[..., None]:
