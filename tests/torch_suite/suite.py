@@ -23,10 +23,14 @@ import torch.distributed as dist
 FILE = Path(torch.__file__).parent / "testing" / "_internal" / "distributed" / "distributed_test.py"
 
 
-@functools.cache
 def load(gate: str, world_size: int) -> ModuleType:
-    """Import the suite as for the backend *gate* and return its module."""
+    """Return the suite's module for the backend *gate*; some decorators ask again when a test is called."""
     os.environ.update(BACKEND=gate, WORLD_SIZE=str(world_size))
+    return _imported(gate)
+
+
+@functools.cache
+def _imported(gate: str) -> ModuleType:
     name = f"torch_suite_for_{gate}"
     spec = importlib.util.spec_from_file_location(name, FILE)
     assert spec is not None
