@@ -18,6 +18,7 @@ from collectives.torch_backend.door import Door
 from collectives.torch_backend.names import NamedProcessGroup
 from collectives.virtual.batched_execution import BatchedExecutions
 from collectives.virtual.gpu.door import ValueDoor
+from collectives.virtual.gpu.on_values import OnValues
 from collectives.virtual.group_calls.exchange import Exchanges
 from collectives.virtual.group_calls.launcher import Group, StreamLauncher
 from collectives.virtual.progress import RankProgress
@@ -89,7 +90,8 @@ class RankThreads:
         seconds = self._timeout if timeout is None else timeout
         transport = SimulatedTransport(meeting_point, self.rank, rank_thread, world.trace, progress, seconds)
         carry_out = self.world.batched[key].carry_out
-        return Communicator(ProgramLauncher(transport, self._selector(chosen), carry_out=carry_out))
+        programs = ProgramLauncher(transport, self._selector(chosen), carry_out=carry_out)
+        return Communicator(OnValues(programs))
 
     def _selector(self, chosen: Choice) -> Selector:
         if chosen == NATIVE:

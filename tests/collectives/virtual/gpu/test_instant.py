@@ -15,6 +15,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.parallel import DistributedDataParallel
 
+import ddp
 from collectives.virtual import compute, run
 from collectives.virtual.computation import Roofline
 from collectives.virtual.gpu.accelerator import NO_MEMORY
@@ -196,3 +197,15 @@ def test_batch_norm_changes_its_statistics_and_returns_tensors_of_the_device() -
         return norm.running_var.sum().item()
 
     assert run(script, 1).results == [("cuda", pytest.approx(by_hand()))]
+
+
+def test_our_data_parallel_reduces_what_is_on_the_devices() -> None:
+    def script(rank: int) -> tuple[str, float]:
+        dist.init_process_group("nccl")
+        torch.cuda.set_device(rank)
+        torch.manual_seed(rank)
+        model = ddp.DistributedDataParallel(nn.Linear(4, 4).cuda(), device_ids=[rank])
+        model(torch.full((2, 4), float(rank), device="cuda")).sum().backward()
+        return model.module.weight.device.type, model.module.weight.grad.sum().item()
+
+    assert run(script, 4).results == [("cuda", 2 * 16 * 1.5)] * 4
