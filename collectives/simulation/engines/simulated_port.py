@@ -58,8 +58,7 @@ class SimulatedPort:
         """Start all operations of *step*; the event fires when it is complete."""
         self.step += 1
         in_flight = self.current = StepInFlight(self.program, self.step, step, buffer)
-        caller = self.program.caller
-        if self.program.sends and (caller is None or caller.is_driving):
+        if self.program.sends and self.program.is_driving:
             replaced = [span_of(buffer, operation) for operation in step if isinstance(operation, Recv)]
             self.program.sends.when_taken(replaced, lambda: self._pause(in_flight, fingerprint))
         else:
@@ -89,7 +88,9 @@ class SimulatedPort:
                 if isinstance(operation, Send):
                     span, noticed = span_of(in_flight.buffer, operation), self.program.caller is None
                     self.program.sends.add((in_flight, position), span, noticed=noticed)
-        if not in_flight.remaining:
+        if in_flight.remaining:
+            self.program.has_waited = True
+        else:
             in_flight.complete()
         for position, operation in enumerate(in_flight.step):
             if not isinstance(operation, Local):

@@ -2,7 +2,8 @@
 
 The rule is the transport model's (`collectives.execution.transport_model`).  Where sends are awaited late, a
 plain receive waits before its step is posted, until no earlier send reads the memory that it replaces; what
-is reduced, copied, or received where the step itself sends from waits before it is written.  That is what
+is reduced, copied, or received where the step itself sends from waits before it is written.  Steps that go on
+while the call only starts are posted at once, and all they receive waits before it is written.  That is what
 `collectives.transports.gloo` does in a rank that waits, with buffers in host memory.
 
 Where bytes are reduced while they arrive, a rank reduces one message after another, each from its first byte
@@ -62,6 +63,8 @@ class ProgramOnRank:
         overheads: what ranks add to their time.
         sends: what peers have yet to take, by step and position in it, where sends are awaited late.
         caller: decides when the program goes on; None: it does by itself.
+        has_waited: whether the program has come to where its rank waits.  The first steps go on without
+            waiting while the call starts, and the rank then waits to the end, if there is no caller.
     """
 
     env: simpy.Environment
@@ -71,6 +74,12 @@ class ProgramOnRank:
     overheads: StepOverheads | None = None
     sends: SendsUnderWay[tuple[StepInFlight, int]] = field(default_factory=SendsUnderWay)
     caller: Caller | None = None
+    has_waited: bool = False
+
+    @property
+    def is_driving(self) -> bool:
+        """Whether the rank waits in this program now."""
+        return self.has_waited if self.caller is None else self.caller.is_driving
 
 
 class StepInFlight:
@@ -149,6 +158,7 @@ class StepInFlight:
     def complete(self) -> None:
         """Note that everything that the step awaits has arrived."""
         if self.program.caller is None:
+            self.program.has_waited |= not self.is_free()
             self.go_on()
         else:
             self.program.caller.hold(self)

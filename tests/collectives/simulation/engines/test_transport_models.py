@@ -50,8 +50,10 @@ def test_sends_that_are_awaited_late_share_the_link() -> None:
 
 
 @algorithm(name="overwrites", num_chunks=1, collective="broadcast")
-def overwrites(rank: int, world_size: int, *, reduces: bool) -> Any:
+def overwrites(rank: int, world_size: int, *, reduces: bool, begins: str) -> Any:
     """Send to rank 1, which is slow, and then receive from rank 2 what goes to the same place."""
+    if begins == "waiting" and rank != 1:
+        yield Recv(2, 0) if rank == 0 else Send(0, 0)
     if rank == 0:
         yield Send(1, 0)
         yield RecvReduce(2, 0) if reduces else Recv(2, 0)
@@ -65,10 +67,22 @@ def overwrites(rank: int, world_size: int, *, reduces: bool) -> Any:
 @pytest.mark.parametrize("engine", ["ranks", "events"])
 def test_a_plain_receive_is_posted_after_the_sends_that_read_its_memory(engine: Any) -> None:
     """A reduction is received meanwhile, and written when they are over."""
+
+    def time(reduces: bool, model: str) -> int:
+        return time_of(overwrites.with_parameters(reduces=reduces, begins="waiting"), model, engine)
+
     for model in ("gloo", "ideal"):
-        assert time_of(overwrites.with_parameters(reduces=False), model, engine) == 6 * US
-    assert time_of(overwrites.with_parameters(reduces=True), "ideal", engine) == 6 * US
-    assert time_of(overwrites.with_parameters(reduces=True), "gloo", engine) == 3 * US
+        assert time(False, model) == 9 * US
+    assert time(True, "ideal") == 9 * US
+    assert time(True, "gloo") == 6 * US
+
+
+@pytest.mark.parametrize("engine", ["ranks", "events"])
+def test_what_is_posted_before_a_rank_waits_is_received_meanwhile(engine: Any) -> None:
+    for reduces in (False, True):
+        program = overwrites.with_parameters(reduces=reduces, begins="sending")
+        assert time_of(program, "ideal", engine) == 6 * US
+        assert time_of(program, "gloo", engine) == 3 * US
 
 
 @pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
