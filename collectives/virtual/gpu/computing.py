@@ -10,11 +10,13 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from collectives.virtual.gpu.cpu_kernels import on_cpu
 from collectives.virtual.gpu.knowledge import Knowledge
+from collectives.virtual.gpu.shapes import forget_kind
 from collectives.virtual.gpu.values import (
     UnknownValueError,
     fake_tensors,
     first_tensor,
     forget,
+    is_plain,
     is_small,
     set_value,
     value_of,
@@ -22,8 +24,10 @@ from collectives.virtual.gpu.values import (
 )
 
 
-def compute(known: Knowledge, func: Any, args: Any, kwargs: Any, shaped: Any, has_data: bool) -> None:
-    """Give the results of an operation their values, where those of its arguments are known.
+def compute(known: Knowledge, func: Any, args: Any, kwargs: Any, shaped: Any, has_data: bool) -> Any:
+    """Return the results of an operation with their values, where those of its arguments are known.
+
+    Those of one in place are the script's own arguments.
 
     Args:
         known: of the overload.
@@ -33,17 +37,23 @@ def compute(known: Knowledge, func: Any, args: Any, kwargs: Any, shaped: Any, ha
         shaped: its results, without data.
         has_data: whether large values are computed.
     """
-    if not has_data and not known.mutates and not _is_worth_it(args, shaped):
-        return
+    if known.mutates:
+        if isinstance(shaped, FakeTensor) and is_plain(args[0]):
+            shaped = args[0]
+        for tensor in fake_tensors(args) if known.mutates_kinds else ():
+            forget_kind(tensor)
+    elif not has_data and not _is_worth_it(args, shaped):
+        return shaped
     try:
         values, options = with_values(args), with_values(kwargs)
     except UnknownValueError:
         if known.mutates:
             _forget_written(func, args, kwargs)
-        return
+        return shaped
     computed = on_cpu(func, values, options)
     base = first_tensor(args) if known.is_view else None
     _pair(shaped, computed, args, base if isinstance(base, FakeTensor) else None)
+    return shaped
 
 
 def _is_worth_it(args: Any, result: Any) -> bool:

@@ -8,6 +8,7 @@ Source: torch, aten/src/ATen/native/cuda/Copy.cu.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -47,12 +48,19 @@ def is_non_blocking(func: Any, args: Any, kwargs: Any) -> bool:
     return bool(kwargs.get("non_blocking", False))
 
 
-def on_host(func: Any, args: Any, kwargs: Any) -> Any:
-    """Return what an operation on tensors of the CPU gives, with pinned memory where it asks for that."""
+def on_host(func: Any, args: Any, kwargs: Any, carry_out: Callable[[Any, Any, Any], Any]) -> Any:
+    """Return what an operation on tensors of the CPU gives, with pinned memory where it asks for that.
+
+    Args:
+        func: the overload.
+        args: of the call.
+        kwargs: of the call, too.
+        carry_out: returns what a call gives that asks for none.
+    """
     if kwargs.get("pin_memory"):
-        return mark_pinned(func(*args, **{**kwargs, "pin_memory": False}))
+        return mark_pinned(carry_out(func, args, {**kwargs, "pin_memory": False}))
     if func is torch.ops.aten.is_pinned.default:
         return is_pinned(args[0])
     if func is torch.ops.aten._pin_memory.default:
         return pinned(args[0])
-    return func(*args, **kwargs)
+    return carry_out(func, args, kwargs)

@@ -52,18 +52,21 @@ class Likeness:
             offset = (before + tensor.storage_offset() * size) // size
             empty = torch.empty(0, dtype=tensor.dtype, device=_META)
             empty.set_(base.untyped_storage(), offset, tensor.shape, tensor.stride())
-        return self._made(empty, device)
+        return self.made(empty, device)
 
-    def _made(self, empty: Tensor, device: torch.device) -> FakeTensor:
+    def made(self, empty: Tensor, device: torch.device, kind: int | None = None) -> FakeTensor:
+        """Return *empty*, of the meta device, as a tensor on *device*; *kind*: its number in `shapes`."""
         made: Any = Tensor._make_subclass(
             FakeTensor, empty, False, dispatch_device=True, device_for_backend_keys=device
         )
         self._guard_pointer(made)
-        made.__dict__.update(self._attributes, _fake_device=device)
+        made.__dict__.update(self._attributes, _fake_device=device, _kind=kind)
         return made  # type: ignore[no-any-return]
 
     def faked(self, args: Any) -> Any:
         """Return arguments with tensors without data in the places of plain ones of the CPU."""
+        if not any(type(value) in _CONTAINERS or is_plain(value) for value in args):
+            return args
         return tuple(map(self._fake_of, args))
 
     def _fake_of(self, value: Any) -> Any:

@@ -1,6 +1,6 @@
 """Operations of virtual CUDA tensors with rules of their own: transfers, and answers to the host.
 
-A rule is called with the mode and the call, and returns its result, or NotImplemented where it is as any
+A rule is called with what executes and the call, and returns its result, or NotImplemented where it is as any
 other.
 """
 
@@ -27,8 +27,8 @@ LARGE_OBJECTS = 1 << 28
 _aten = torch.ops.aten
 
 
-class Mode(Protocol):
-    """What rules need of the mode of the thread (`collectives.virtual.gpu.cuda_mode.CudaMode`)."""
+class Execution(Protocol):
+    """What rules need of `collectives.virtual.gpu.charged_execution.ChargedExecution`."""
 
     fake: FakeTensorMode
     has_data: bool
@@ -43,49 +43,49 @@ class Mode(Protocol):
     def faked(self, args: Any) -> Any:
         """Return arguments with tensors without data in the places of plain ones."""
 
-    def on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    def as_any_other(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation as any other."""
 
 
-def _item(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+def _item(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """Read an element; the host waits for all that has been issued before."""
     tensor = args[0]
     if tensor.device.type == "cuda":
-        mode.transfer(copies.nbytes_of(tensor), "DtoH", waits=True)
+        execution.transfer(copies.nbytes_of(tensor), "DtoH", waits=True)
     value = value_of(tensor)
-    return data_dependent.number(tensor, mode.notices) if value is None else value.item()
+    return data_dependent.number(tensor, execution.notices) if value is None else value.item()
 
 
-def _to_copy(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+def _to_copy(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """Copy a tensor from one device to the other; NotImplemented if it stays where it is."""
     source, target = args[0], kwargs.get("device")
-    if target is None or target.type in (source.device.type, "meta") or _lacks(mode, source):
+    if target is None or target.type in (source.device.type, "meta") or _lacks(execution, source):
         return NotImplemented
     dtype = kwargs.get("dtype") or source.dtype
     waits = not copies.is_non_blocking(func, args, kwargs)
     nbytes = source.numel() * dtype.itemsize
     if target.type == "cuda":
         waits = waits or not copies.is_pinned(source)
-        result: Any = mode.fake.dispatch(func, types, mode.faked(args), kwargs)
+        result: Any = execution.fake.dispatch(func, types, execution.faked(args), kwargs)
         if not source.is_meta:
-            compute(knowledge_of(func), func, args, kwargs, result, mode.has_data)
-        mode.bear(result, func)
-        mode.transfer(nbytes, "HtoD", waits)
+            compute(knowledge_of(func), func, args, kwargs, result, execution.has_data)
+        execution.bear(result, func)
+        execution.transfer(nbytes, "HtoD", waits)
         return result
-    mode.transfer(nbytes, "DtoH", waits)
+    execution.transfer(nbytes, "DtoH", waits)
     value = value_of(source)
     if value is not None:
         return func(value, **{**kwargs, "non_blocking": False})
     if source.numel() > LARGE:
-        return mode.fake.dispatch(func, types, args, kwargs)
-    return data_dependent.stand_in(source, dtype, mode.notices)
+        return execution.fake.dispatch(func, types, args, kwargs)
+    return data_dependent.stand_in(source, dtype, execution.notices)
 
 
-def _copy_(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+def _copy_(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """Copy into a tensor of the other device; NotImplemented if both are on one."""
     target, source = args[:2]
     here, there = target.device.type, source.device.type
-    if here == there or here == "meta" or _lacks(mode, source):
+    if here == there or here == "meta" or _lacks(execution, source):
         return NotImplemented
     waits = not copies.is_non_blocking(func, args, kwargs)
     if here == "cuda":
@@ -93,21 +93,21 @@ def _copy_(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if source.is_meta:
             forget(target)
         else:
-            compute(knowledge_of(func), func, args, kwargs, target, mode.has_data)
-        mode.transfer(copies.nbytes_of(target), "HtoD", waits)
+            compute(knowledge_of(func), func, args, kwargs, target, execution.has_data)
+        execution.transfer(copies.nbytes_of(target), "HtoD", waits)
         return target
-    mode.transfer(copies.nbytes_of(target), "DtoH", waits)
+    execution.transfer(copies.nbytes_of(target), "DtoH", waits)
     value = value_of(source)
     if isinstance(target, FakeTensor):
-        compute(knowledge_of(func), func, args, kwargs, target, mode.has_data)
+        compute(knowledge_of(func), func, args, kwargs, target, execution.has_data)
     elif value is not None:
         target.copy_(value)
     else:
-        target.copy_(data_dependent.stand_in(source, target.dtype, mode.notices))
+        target.copy_(data_dependent.stand_in(source, target.dtype, execution.notices))
     return target
 
 
-def _made_on_host(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+def _made_on_host(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """Make a tensor of the CPU like one of the device; NotImplemented if it is to be on the device."""
     device = kwargs.get("device")
     if device is None or device.type != "cpu" or args[0].device.type != "cuda":
@@ -117,7 +117,7 @@ def _made_on_host(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> 
     return func(plain, *args[1:], **kwargs)
 
 
-def _is_set_to(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
+def _is_set_to(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
     """Return whether two tensors are the same view of the same memory."""
     one, other = args
     if one.untyped_storage()._cdata != other.untyped_storage()._cdata:
@@ -126,38 +126,38 @@ def _is_set_to(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> boo
     return bool(places[0] == places[1])
 
 
-def _nothing(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+def _nothing(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """Do nothing with the first argument."""
     return args[0]
 
 
-def _is_not_pinned(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
+def _is_not_pinned(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
     """Return False: memory of the device is not the host's."""
     return False
 
 
-def _compared(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
+def _compared(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -> bool:
     """Return how two tensors compare; the host waits."""
-    mode.transfer(1, "DtoH", waits=True)
+    execution.transfer(1, "DtoH", waits=True)
     try:
         return bool(func(*with_values(args), **kwargs))
     except UnknownValueError:
-        return bool(data_dependent.number(torch.empty((), dtype=torch.bool), mode.notices))
+        return bool(data_dependent.number(torch.empty((), dtype=torch.bool), execution.notices))
 
 
-def _check_finite(mode: Mode, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+def _check_finite(execution: Execution, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """Look for gradients that are not finite, of which there are none without data."""
-    if not mode.has_data:
+    if not execution.has_data:
         kept = value_of(args[1])
-        result = mode.on_device(knowledge_of(func), func, types, args, kwargs)
+        result = execution.as_any_other(knowledge_of(func), func, types, args, kwargs)
         set_value(args[1], kept)
         return result
     return NotImplemented
 
 
-def _lacks(mode: Mode, source: Tensor) -> bool:
+def _lacks(execution: Execution, source: Tensor) -> bool:
     """Return whether *source* has no data where others have; without data one of meta is as good."""
-    return mode.has_data and source.is_meta
+    return execution.has_data and source.is_meta
 
 
 RULES: Mapping[Any, Callable[..., Any]] = {

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
+from collectives.virtual.gpu.likeness import Likeness
+
 _KIND = "_kind"
 _META = torch.device("meta")
 _UNCHANGING = frozenset(
@@ -28,7 +30,7 @@ _LISTS = frozenset((list, tuple, torch.Size))
 _kinds: dict[Any, int] = {}
 
 Key: TypeAlias = tuple[Any, ...]
-Maker: TypeAlias = Callable[["Shapes", Sequence[Any], dict[str, Any]], Any]
+Maker: TypeAlias = Callable[[Likeness, Sequence[Any], dict[str, Any]], Any]
 
 
 class _UnkeyedError(Exception):
@@ -40,7 +42,7 @@ class Known:
     """A call that has been made before.
 
     Attributes:
-        make: returns its result, given who makes it and its arguments; None: FakeTensorMode has to.
+        make: returns its result, given what makes tensors and its arguments; None: FakeTensorMode has to.
         launches: of its kernels, once they have been asked for.
     """
 
@@ -97,19 +99,16 @@ class Shapes:
 
     Args:
         mode: makes what has not been made before.
+        likeness: makes tensors of *mode*.
         known: calls that have been made before, on this rank or another; by default none.
     """
 
-    def __init__(self, mode: FakeTensorMode, known: dict[Key, Known] | None = None) -> None:
-        self.mode = mode
+    def __init__(
+        self, mode: FakeTensorMode, likeness: Likeness, known: dict[Key, Known] | None = None
+    ) -> None:
+        self._mode = mode
+        self._likeness = likeness
         self._known = {} if known is None else known
-        sample = FakeTensor(mode, torch.empty(0, device=_META), torch.device("cpu"))
-        self._attributes = dict(sample.__dict__)
-        self._guard_pointer = (
-            torch._C._set_warn_deprecated_on_mutable_data_ptr
-            if mode._allow_unsafe_data_ptr_access
-            else torch._C._set_throw_on_mutable_data_ptr
-        )
 
     def of(
         self, func: Any, types: Any, args: Sequence[Any], kwargs: dict[str, Any]
@@ -118,20 +117,11 @@ class Shapes:
         key = key_of(func, args, kwargs)
         known = None if key is None else self._known.get(key)
         if known is not None and known.make is not None:
-            return known.make(self, args, kwargs), known
-        result = self.mode.dispatch(func, types, args, kwargs)
+            return known.make(self._likeness, args, kwargs), known
+        result = self._mode.dispatch(func, types, args, kwargs)
         if key is not None and known is None:
             known = self._known[key] = Known(self._maker(func, args, kwargs, result))
         return result, known
-
-    def made(self, empty: Tensor, device: torch.device, kind: int) -> FakeTensor:
-        """Return *empty*, of the meta device, as a tensor of this *kind* on *device*."""
-        tensor: Any = Tensor._make_subclass(
-            FakeTensor, empty, False, dispatch_device=True, device_for_backend_keys=device
-        )
-        self._guard_pointer(tensor)
-        tensor.__dict__.update(self._attributes, _fake_device=device, _kind=kind)
-        return tensor  # type: ignore[no-any-return]
 
     def _maker(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], result: Any) -> Maker | None:
         """Return what makes *result* again for arguments of the same kinds; None where that is not known."""
@@ -169,7 +159,7 @@ class Shapes:
         base = args[0] if args else None
         if isinstance(base, FakeTensor) and base.untyped_storage()._cdata == result.untyped_storage()._cdata:
 
-            def view(own: Shapes, args: Sequence[Any], kwargs: dict[str, Any]) -> FakeTensor:
+            def view(own: Likeness, args: Sequence[Any], kwargs: dict[str, Any]) -> FakeTensor:
                 empty = torch.empty(0, dtype=dtype, device=_META)
                 return own.made(empty.set_(args[0].untyped_storage(), offset, shape, strides), device, kind)
 
@@ -177,7 +167,7 @@ class Shapes:
         if func.is_view:
             return None
 
-        def new(own: Shapes, args: Sequence[Any], kwargs: dict[str, Any]) -> FakeTensor:
+        def new(own: Likeness, args: Sequence[Any], kwargs: dict[str, Any]) -> FakeTensor:
             empty = torch.empty_strided(shape, strides, dtype=dtype, device=_META)
             return own.made(empty, device, kind)
 

@@ -36,8 +36,7 @@ from collectives.virtual.streams.gpus import gpu_of, on_gpu
 from sim.cluster import Cluster, RankThread
 
 if TYPE_CHECKING:
-    from collectives.virtual.gpu.cuda_mode import CudaMode
-    from collectives.virtual.gpu.instant_mode import InstantMode
+    from collectives.virtual.gpu.dispatch_mode import Execution
     from collectives.virtual.gpu.shapes import Key, Known
 
 
@@ -133,7 +132,10 @@ class VirtualCuda:
     @contextlib.contextmanager
     def _entered(self, rank_thread: RankThread) -> Iterator[CudaDevices]:
         """Let this rank's thread have CUDA devices while the body runs."""
-        devices, mode = self._made(rank_thread)
+        from collectives.virtual.gpu.dispatch_mode import DispatchMode
+
+        devices, execution = self._made(rank_thread)
+        mode = DispatchMode(execution)
         devices.is_functional = lambda: mode.is_functional
         torch._C._set_only_lift_cpu_tensors(True)  # torch.tensor(..., device=...) moves where modes see it
         try:
@@ -142,22 +144,22 @@ class VirtualCuda:
         finally:
             torch._C._set_only_lift_cpu_tensors(False)
 
-    def _made(self, rank_thread: RankThread) -> tuple[CudaDevices, CudaMode | InstantMode]:
-        """Return the devices of a rank, and the mode that carries out its operations."""
+    def _made(self, rank_thread: RankThread) -> tuple[CudaDevices, Execution]:
+        """Return the devices of a rank, and what carries out its operations."""
         gpu = current_gpu()
         if gpu is None or self._roofline is None:
-            from collectives.virtual.gpu.instant_mode import InstantMode
+            from collectives.virtual.gpu.instant_execution import InstantExecution
 
-            return CudaDevices(rank_thread, InstantGpu(rank_thread), self._has_data), InstantMode()
-        from collectives.virtual.gpu.cuda_mode import CudaMode
+            return CudaDevices(rank_thread, InstantGpu(rank_thread), self._has_data), InstantExecution()
+        from collectives.virtual.gpu.charged_execution import ChargedExecution
 
         devices = CudaDevices(rank_thread, gpu, self._has_data)
         launches = self._roofline.launches(rank_thread.cluster)
         totals = self._roofline.totals.setdefault(rank_thread.rank, Totals())
         notices = Notices.of(rank_thread.cluster)
-        mode = CudaMode(gpu, launches, totals, self._has_data, notices, self._known_shapes)
-        mode.born.append(devices.memory.born)
-        return devices, mode
+        execution = ChargedExecution(gpu, launches, totals, self._has_data, notices, self._known_shapes)
+        execution.born.append(devices.memory.born)
+        return devices, execution
 
 
 def _pop_modes(below: int) -> list[TorchDispatchMode]:

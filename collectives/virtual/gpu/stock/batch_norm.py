@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch.nn.modules._functions import SyncBatchNorm
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from collectives.virtual.gpu.cuda_mode import CudaMode
+from collectives.virtual.gpu.charged_execution import ChargedExecution
+from collectives.virtual.gpu.dispatch_mode import execution_here
 from collectives.virtual.gpu.replacements import on_methods
 from collectives.virtual.isolation.patching import Replacement
 
@@ -27,9 +27,8 @@ _forward: Any = SyncBatchNorm.forward
 
 def _of_whole_batches(context: Any, tensor: Any, *rest: Any) -> Any:
     """Return the output, where masks that are not known leave nothing out."""
-    modes = _get_current_dispatch_mode_stack()
-    mode = next((mode for mode in modes if isinstance(mode, CudaMode)), None)
-    if mode is None:  # all data are known
+    execution = execution_here(ChargedExecution)
+    if execution is None:  # all data are known
         return _forward(context, tensor, *rest)
-    with mode.selecting_all():
+    with execution.selecting_all():
         return _forward(context, tensor, *rest)

@@ -1,0 +1,138 @@
+"""Dispatch mode of a rank's thread on which CUDA tensors are virtual: who carries out which operation.
+
+    subclasses    say themselves first of what operations on plain tensors they consist
+    collectives   by their kernels in C++, whose operations come here again
+    on the host   plain tensors of the CPU are what they are, of pinned memory if they say so
+    composites    operation by operation, where torch has them so
+    the rest      on the device
+
+FakeTensorMode itself is not among the modes of the thread: what it does to find shapes is not the script's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+from torch._ops import HigherOrderOperator
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+
+from collectives.virtual.gpu import copies
+from collectives.virtual.gpu.accelerator import check_ordinal
+from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
+from collectives.virtual.gpu.values import fake_tensors
+
+_DENSE = torch._C.DispatchKey.CompositeExplicitAutograd
+_PLAIN: Any = torch.Tensor.__torch_dispatch__
+_DEVICE_OF = torch.ops.prim.device.default
+_NO_OPTIONS: dict[str, Any] = {}
+_PYTHON = torch._C.DispatchKeySet(torch._C.DispatchKey.Python) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.PythonTLSSnapshot
+)
+
+
+class Execution(Protocol):
+    """A way to carry out operations of one rank."""
+
+    def on_host(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Carry out an operation on plain tensors of the CPU, or one that makes some."""
+
+    def on_device(self, known: Knowledge, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Carry out an operation with virtual tensors among its arguments or results.
+
+        Devices among *kwargs* have an index where they are CUDA devices.
+        """
+
+
+E = TypeVar("E", bound=Execution)
+
+
+class DispatchMode(TorchDispatchMode):
+    """Hands each operation of a rank that has virtual CUDA tensors to who carries it out.
+
+    Args:
+        execution: of the rank.
+
+    Attributes:
+        execution: of the rank.
+        is_functional: a functional collective is being carried out.
+    """
+
+    supports_higher_order_operators = True
+
+    def __init__(self, execution: Execution) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.execution = execution
+        self.is_functional = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Return False: the compiler does not look into modes anyway, and would take time to be told so."""
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is _DEVICE_OF:
+            return args[0].device
+        if isinstance(func, HigherOrderOperator):
+            with self:  # what it consists of comes here again
+                return func.py_kernels[_DENSE](*args, **(kwargs or {}))
+        has_fake = False
+        for kind in types:
+            if kind is FakeTensor:
+                has_fake = True
+            elif kind.__torch_dispatch__ is not _PLAIN:
+                return NotImplemented  # a subclass first says of what operations on plain tensors it consists
+
+        kwargs = _with_index(kwargs) if kwargs else _NO_OPTIONS
+        known = knowledge_of(func)
+        if known.communicates:
+            return self._communicate(func, args, kwargs)
+        if not has_fake:
+            device = kwargs.get("device")
+            if device is None or device.type != "cuda":
+                return copies.on_host(func, args, kwargs, self.execution.on_host)
+        if known.decomposes:
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        return self.execution.on_device(known, func, types, args, kwargs)
+
+    def _communicate(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Call the kernel in C++ of a collective; what it calls in turn comes here again."""
+        tensors: list[Any] = [value for value in args if isinstance(value, Tensor)] or fake_tensors(args)
+        if not tensors:
+            return func(*args, **kwargs)
+        keys = (torch._C._dispatch_keys(tensors[0]) - _PYTHON) & torch._C._after_ADInplaceOrView_keyset
+        before, self.is_functional = self.is_functional, "functional" in func.namespace
+        try:
+            with self:
+                return func.redispatch(keys, *args, **kwargs)
+        finally:
+            self.is_functional = before
+
+
+def execution_here(kind: type[E]) -> E | None:
+    """Return what carries out the operations of this thread, if it is of that *kind*."""
+    for mode in _get_current_dispatch_mode_stack():
+        if isinstance(mode, DispatchMode) and isinstance(mode.execution, kind):
+            return mode.execution
+    return None
+
+
+def _with_index(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return options with the current device where they say cuda alone.
+
+    FakeTensorMode would keep for all ranks what that is on one.
+    """
+    device = kwargs.get("device")
+    if device is None or device.type != "cuda":
+        return kwargs
+    if device.index is not None:
+        check_ordinal(device.index)
+        return kwargs
+    return {**kwargs, "device": torch.device("cuda", torch.cuda.current_device())}
