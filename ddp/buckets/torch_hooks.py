@@ -30,13 +30,16 @@ from torch.distributed.algorithms.ddp_comm_hooks import quantization_hooks as qu
 QUANTIZING: frozenset[object] = frozenset(
     {quantization.quantization_pertensor_hook, quantization.quantization_perchannel_hook}
 )
+OURS = "testbed"
+"""The name of our own backend."""
+
 CHAINING: frozenset[object] = QUANTIZING | {power_sgd.powerSGD_hook, power_sgd.batched_powerSGD_hook}
 
 
 def backend_of(group: Any, device: torch.device) -> str:
     """Return the name of the backend that carries collectives of *device*; our own is the testbed."""
     if hasattr(group, "connect"):
-        return "testbed"
+        return OURS
     return str(group._get_backend(device).name())
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ddp.autograd.driver import TorchDriver
-from ddp.buckets.torch_hooks import backend_of
+from ddp.buckets.torch_hooks import OURS, backend_of
 
 if TYPE_CHECKING:
     from ddp.training.wrapped_module import WrappedModule
@@ -30,6 +30,9 @@ ENVIRONMENT_OF = {
         "NCCL_IB_TIMEOUT",
     ),
 }
+GLOO_THREADS = 2
+"""Those of a Gloo group by default."""
+
 DTYPES = {
     torch.float16: "c10::Half",
     torch.bfloat16: "c10::BFloat16",
@@ -68,10 +71,13 @@ def of_model(model: WrappedModule) -> dict[str, Any]:
 def of_environment(group: Any, device: torch.device) -> dict[str, Any]:
     """Return what torch logs of the environment over *group*, for tensors of *device*."""
     backend = backend_of(group, device)
+    if backend == OURS:  # in virtual time: under the name that the script asked for
+        backend = torch.distributed.get_backend(group)
     names = [*ENVIRONMENT, *ENVIRONMENT_OF.get(backend, ())]
     data: dict[str, Any] = {name.lower(): os.environ.get(name, "N/A") for name in names}
     if backend == "gloo":
-        data["gloo_num_threads"] = group._get_backend(device).options._threads
+        options = getattr(group._get_backend(device), "options", None)
+        data["gloo_num_threads"] = getattr(options, "_threads", GLOO_THREADS)
     return data
 
 

@@ -30,6 +30,7 @@ _OF_FAKE_TENSORS = (
     "pytype",
     "real_tensor",
 )
+_HOOKS = "_backward_hooks", "_post_accumulate_grad_hooks"
 _INTERNAL = frozenset({*_OF_FAKE_TENSORS, "_kind", "_value_and_cell", "_is_in_pinned_memory"})
 
 
@@ -71,12 +72,35 @@ def _is_plain(first: Tensor, second: Tensor) -> bool:
 
 
 def _swap_virtual(first: Tensor, second: Tensor) -> None:
-    """Swap two tensors, one of which at least is virtual; what users have written on *first* stays there."""
-    written = _written_on(first)
+    """Swap two tensors, one of which at least is virtual; what is the user's on *first* stays there.
+
+    Where *second* is only another view of *first*, as nothing had to be converted, nothing is swapped: what
+    autograd keeps for *first*, such as an accumulator of gradients that others watch, stays as well.
+    """
+    if _is_same(first, second):
+        return
+    written, hooks = _written_on(first), [getattr(first, name) for name in _HOOKS]
     first.__class__, second.__class__ = second.__class__, first.__class__
     first.__dict__, second.__dict__ = second.__dict__, first.__dict__
     torch._C._swap_tensor_impl(first, second)
     first.__dict__.update(written)
+    for name, kept in zip(_HOOKS, hooks, strict=True):
+        if kept is not None:
+            setattr(first, name, kept)
+
+
+def _is_same(first: Tensor, second: Tensor) -> bool:
+    """Return whether both are virtual, and the same view of the same memory."""
+    if not (isinstance(first, FakeTensor) and isinstance(second, FakeTensor)):
+        return False
+    return (
+        first.untyped_storage()._cdata == second.untyped_storage()._cdata
+        and first.dtype == second.dtype
+        and first.shape == second.shape
+        and first.stride() == second.stride()
+        and first.storage_offset() == second.storage_offset()
+        and first.requires_grad == second.requires_grad
+    )
 
 
 def _written_on(tensor: Tensor) -> dict[str, Any]:

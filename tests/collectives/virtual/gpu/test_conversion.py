@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+import ddp
 from collectives.virtual import Roofline, run
 from tests.collectives.virtual.clusters import switch
 
@@ -66,3 +67,34 @@ def test_ranks_that_agree_on_the_state_of_a_generator_go_on_alike() -> None:
     first, second = run(work, network=switch(2), compute=Roofline("h100")).results
 
     assert first == second
+
+
+@pytest.mark.parametrize("compute", [None, Roofline("h100")], ids=["no model", "h100"])
+def test_hooks_of_parameters_stay_whatever_a_module_is_converted_to(compute: Roofline | None) -> None:
+    def work(rank: int) -> list[list[str]]:
+        layer, seen, passes = nn.Linear(2, 2, bias=False), [], []
+        layer.weight.register_hook(lambda gradient: seen.append(gradient.device.type))
+        layer.weight.register_post_accumulate_grad_hook(lambda weight: seen.append(weight.device.type))
+        for convert in (layer.cpu, layer.cuda, layer.cuda, layer.double, layer.cpu):
+            convert()
+            layer(torch.ones_like(layer.weight)).sum().backward()
+            passes.append(list(seen))
+            seen.clear()
+        return passes
+
+    [passes] = run(work, network=switch(1), compute=compute).results
+
+    assert passes == [[device] * 2 for device in ("cpu", "cuda", "cuda", "cuda", "cpu")]
+
+
+@pytest.mark.parametrize("make", [DistributedDataParallel, ddp.DistributedDataParallel])
+def test_gradients_are_averaged_though_a_wrapped_module_is_sent_to_its_own_device_again(make: Any) -> None:
+    def work(rank: int) -> Any:
+        dist.init_process_group("nccl")
+        layer = nn.Linear(1, 1, bias=False).cuda()
+        model = make(layer)
+        layer.cuda()
+        model(torch.full((1, 1), float(rank), device="cuda")).sum().backward()
+        return layer.weight.grad.item()  # type: ignore[union-attr]
+
+    assert run(work, network=switch(2), compute=Roofline("h100")).results == [0.5, 0.5]
