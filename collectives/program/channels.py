@@ -215,7 +215,9 @@ class _OverRanks:
     def _chunk(self, first: Any, further: int) -> Any:
         if isinstance(first, int):
             return self._channel.chunk(first + further)
-        return Deferred(lambda: self._channel.chunk(self._moved(first) + further))
+        channel = self._channel
+        place = (channel.number, channel.channels) if channel.chunks_per_part == 1 else None
+        return Deferred(lambda: channel.chunk(self._moved(first) + further), place)
 
     def _moved(self, value: Any) -> Any:
         """Return what each rank has, of what each position has; a number stays."""

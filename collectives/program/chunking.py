@@ -50,6 +50,11 @@ class Chunking:
         object.__setattr__(self, "_chunk", -(-part // chunks_per_part))
 
     @property
+    def chunks_per_part(self) -> int:
+        """Number of chunks of each part; what is a multiple of it apart is as long."""
+        return self._chunks_per_part
+
+    @property
     def has_empty(self) -> bool:
         """Whether some chunks have no elements."""
         return (self._chunks_per_part - 1) * self._chunk >= self._part

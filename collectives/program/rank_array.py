@@ -58,11 +58,16 @@ class LazyArray:
 
 
 class Deferred(LazyArray):
-    """What *compute* returns, worked out at the first time that somebody asks."""
+    """What *compute* returns, worked out at the first time that somebody asks.
 
-    __slots__ = ("_compute", "_value")
+    Attributes:
+        place: what all values have in common, where that is known: rest and divisor.
+    """
 
-    def __init__(self, compute: Callable[[], Any]) -> None:
+    __slots__ = ("_compute", "_value", "place")
+
+    def __init__(self, compute: Callable[[], Any], place: tuple[int, int] | None = None) -> None:
+        self.place = place
         self._compute = compute
         self._value: npt.NDArray[np.int64] | None = None
 

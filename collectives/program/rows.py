@@ -24,7 +24,7 @@ import numpy.typing as npt
 from collectives.errors import NotExactError
 from collectives.program.chunking import Chunking
 from collectives.program.program import Algorithm, Local, Operation, Send, Step
-from collectives.program.rank_array import RankArray
+from collectives.program.rank_array import Deferred, RankArray
 
 Int64Array: TypeAlias = npt.NDArray[np.int64]
 
@@ -142,6 +142,7 @@ class Pattern:
         one_each = len(self._sends) == len(self._receives) == 1
         self._each_sends_one = one_each and np.array_equal(self.source, np.arange(num_ranks))
         self._agreed: set[int] = set()
+        self._placed: tuple[Any, Chunking, Int64Array] | None = None
 
     def fits(self, row: Step) -> bool:
         """Return whether *row* has this pattern."""
@@ -162,6 +163,9 @@ class Pattern:
             row, self._receives, self._received_as, chunking
         ):
             return few_sent
+        placed = self._placed_sizes(row, chunking)
+        if placed is not None:
+            return placed
         rotating = self._rotating(row, chunking)
         if rotating is not None:
             return rotating
@@ -185,6 +189,18 @@ class Pattern:
         for position, messages in zip(positions, messages_of, strict=True):
             ranks = np.flatnonzero(messages < len(self.source))
             yield position, ranks, messages[ranks]
+
+    def _placed_sizes(self, row: Step, chunking: Chunking) -> Int64Array | None:
+        """Return the sizes where each operation moves one chunk of one slice; the same array each time."""
+        places = tuple([_place(operation, chunking) for operation in row if not isinstance(operation, Local)])
+        if None in places:
+            return None
+        if self._placed is None or self._placed[:2] != (places, chunking):
+            sent = self._sizes(row, self._sends, self._sent_as, chunking)
+            if not np.array_equal(sent, self._sizes(row, self._receives, self._received_as, chunking)):
+                return None
+            self._placed = places, chunking, sent
+        return self._placed[2]
 
     def _rotating(self, row: Step, chunking: Chunking) -> Rotating | None:
         """Return the sizes where every rank sends one range of chunks and all turn together."""
@@ -306,6 +322,15 @@ def _length(operation: Operation) -> int | None:
     """Return how many chunks *operation* moves, if that is one number for all ranks."""
     length: Any = operation.num_chunks
     return length if isinstance(length, int) else None
+
+
+def _place(operation: Operation, chunking: Chunking) -> int | None:
+    """Return which chunk of a part *operation* moves, if it is one for all ranks, and the same."""
+    chunk: Any = operation.chunk
+    place = chunk.place if isinstance(chunk, Deferred) else None
+    if place is None or operation.num_chunks != 1 or place[1] != chunking.chunks_per_part:
+        return None
+    return place[0]
 
 
 def _same(new: Any, old: Any) -> bool:

@@ -59,6 +59,7 @@ class CoflowTimes:
         self._together = coflow.is_together(coflow.latency_ps)
         self._one_size: _OneSize | None = None
         self._turning: tuple[Int64Array, Int64Array] | None = None  # a table of sizes, and what they take
+        self._solved: tuple[int | Int64Array, Int64Array] | None = None  # the last sizes, and what they take
         self._ends: Int64Array | None = None  # of the last row, where ranks were not equally far
         self._checked = False  # the links were free when messages of this coflow first took to them
 
@@ -267,11 +268,14 @@ class CoflowTimes:
         return all(self.num_messages[rank] > ends.count(rank) for rank in ends)
 
     def _solve(self, nbytes: int | Int64Array) -> Int64Array:
+        if self._solved is not None and self._solved[0] is nbytes:
+            return self._solved[1]
         durations = self.coflow.durations_ps(nbytes)
         if durations is None:
             raise NotExactError("messages share links with too little symmetry; use engine='events'")
         taken: Int64Array = durations + self.coflow.latency_ps
         self.longest_ps = max(self.longest_ps, int(taken.max(initial=0)))
+        self._solved = nbytes, taken
         return taken
 
     def _through(self, taken: Int64Array) -> Times:

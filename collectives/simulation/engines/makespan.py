@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeAlias
 
 import numpy as np
 
@@ -30,12 +31,15 @@ from collectives.simulation.engines.attention import Attention
 from collectives.simulation.engines.coflow_times import CoflowTimes, over_ranks, together
 from collectives.simulation.engines.masked_times import MaskedTimes
 from collectives.simulation.engines.sibling_rows import SiblingPattern, sibling_rows
+from collectives.simulation.engines.steady_rows import advance_repeatedly, repeated_rows
 from collectives.simulation.engines.step_completion import StepCompletion
 from sim.errors import UnitError
 from sim.scenario.rank_overhead import RankOverhead
 from sim.scenario.step_overheads import StepOverheads
 from sim.topology import Topology
 from sim.units import MAX_PS, Int64Array
+
+Watch: TypeAlias = Callable[["Pattern | SiblingPattern", Sizes, int], None]
 
 
 class Makespan:
@@ -87,7 +91,7 @@ class Makespan:
         chunking: Chunking,
         start_ps: Int64Array,
         num_groups: int = 1,
-        watch: Callable[[Pattern | SiblingPattern, Sizes], None] | None = None,
+        watch: Watch | None = None,
     ) -> Int64Array:
         """Return when each rank is done, of one group or of several of one size that call alike.
 
@@ -96,7 +100,7 @@ class Makespan:
             chunking: how it divides the buffer.
             start_ps: when each rank starts, shape (num_ranks,), those of the first group first.
             num_groups: into which the ranks fall.
-            watch: is told of every row, which messages it has and of which sizes.
+            watch: is told of rows which messages they have and of which sizes, and how many are alike.
 
         Raises:
             NotExactError: as `run`.
@@ -110,6 +114,8 @@ class Makespan:
         self._num_run += 1
 
         completion = self._completion(overheads, chunking)
+        if overheads is None and completion is None and self.attention is None:
+            return self._run_repeated(algorithm, chunking, start_ps, num_groups, watch)
         if num_groups > 1 and (completion is not None or self.rank_overhead.jitter is not None):
             raise NotExactError("several groups at once complete steps by another rule; use engine='events'")
         ready, latest = together(start_ps), int(start_ps.max(initial=0))
@@ -119,7 +125,7 @@ class Makespan:
                 nbytes = pattern.nbytes(row, chunking)
                 times, sizes = row_times.of(pattern, nbytes)
                 if watch is not None:
-                    watch(pattern, nbytes)
+                    watch(pattern, nbytes, 1)
 
                 if completion is not None:
                     completion.sends.check(row, ready)
@@ -145,8 +151,7 @@ class Makespan:
 
                 if self.attention is not None:
                     ready = self.attention.noticed(ready)
-                if latest > MAX_PS:
-                    raise NotExactError("a time beyond 2^62 ps does not fit; use engine='events'")
+                _check_fits(latest)
         except UnitError as error:
             raise NotExactError(f"{error}; use engine='events'") from error
 
@@ -155,6 +160,33 @@ class Makespan:
             ready = completion.sends.drained(ready)
         if self.attention is not None:
             ready = self.attention.noticed(ready)
+        return over_ranks(ready, num_ranks)
+
+    def _run_repeated(
+        self,
+        algorithm: Algorithm,
+        chunking: Chunking,
+        start_ps: Int64Array,
+        num_groups: int,
+        watch: Watch | None,
+    ) -> Int64Array:
+        """Return what `run_chunked` does, where ranks add nothing to the time of the network."""
+        num_ranks = len(self.hosts)
+        ready, latest = together(start_ps), int(start_ps.max(initial=0))
+        row_times = _RowTimes(self.topology, self.hosts, self._busy_until)
+        rows = sibling_rows(algorithm, num_ranks // num_groups, num_groups)
+        try:
+            for pattern, nbytes, count in repeated_rows(rows, chunking):
+                times, sizes = row_times.of(pattern, nbytes)
+                if watch is not None:
+                    watch(pattern, nbytes, count)
+                if len(times):
+                    ready = advance_repeatedly(times, ready, sizes, self._busy_until, count)
+                    latest += times.longest_ps * count
+                _check_fits(latest)
+        except UnitError as error:
+            raise NotExactError(f"{error}; use engine='events'") from error
+        row_times.leave()
         return over_ranks(ready, num_ranks)
 
     def _completion(self, overheads: StepOverheads | None, chunking: Chunking) -> StepCompletion | None:
@@ -217,6 +249,11 @@ class _RowTimes:
         if self._some is not None:
             self._some.leave(self._busy_until)
             self._some = None
+
+
+def _check_fits(latest_ps: int) -> None:
+    if latest_ps > MAX_PS:
+        raise NotExactError("a time beyond 2^62 ps does not fit; use engine='events'")
 
 
 def _reduced_nbytes(row: Step, group_size: int, num_groups: int, chunking: Chunking) -> Int64Array:

@@ -11,10 +11,11 @@ groups, so that other peers are meant, the ranks do not do the same: `MembersDif
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
 from typing import Protocol
 
 from collectives.execution.blame import spell_ranks
-from collectives.virtual.folding.partitions import Hosts, Partitions
+from collectives.virtual.folding.partitions import Hosts, Partition, Partitions
 from sim.cluster import RankThread
 
 
@@ -102,7 +103,8 @@ class Classes:
     def __init__(self, folded: Sequence[RankClass] = (), ranks_per_node: int = 1) -> None:
         self.folded = tuple(folded)
         self._ranks_per_node = ranks_per_node
-        self._placements: dict[Hosts, tuple[int, ...]] = {}
+        self._places: dict[tuple[int, ...], int] = {}  # a number of each way to lie on nodes, counted from 0
+        self._place_of: dict[int, int] = {}  # by the id of a group, which its partition keeps
         self.partitions = Partitions()
         self._of = {rank: own for own in self.folded for rank in own.ranks}
         self.before_call: list[Callable[[RankThread, int], None]] = []
@@ -149,9 +151,10 @@ class Classes:
     def part_of(self, rank: int) -> tuple[Hashable, ...]:
         """Return the parts that *rank* has of all that was divided unequally, to tell ranks apart."""
         return tuple(
-            division.part(number)
+            division.part(partition.number_of[rank])
             for division in self.divisions
-            for number in self.partitions.numbers(rank, division.parts)
+            for partition in self.partitions.of_size(division.parts)
+            if rank in partition.number_of
         )
 
     def check_group(self, hosts: Hosts, ordinal: int, rank: int) -> None:
@@ -162,7 +165,7 @@ class Classes:
         Raises:
             MembersDiffer: one is in none, or in one that lies otherwise.
         """
-        self._check(hosts, ordinal, rank, "calls", self._placement)
+        self._check(hosts, ordinal, rank, "calls", self._place)
 
     def check_message(self, hosts: Hosts, ordinal: int, rank: int) -> None:
         """Check that every rank that does as *rank* has the same number within its group of messages.
@@ -170,7 +173,7 @@ class Classes:
         Raises:
             MembersDiffer: one has another number, so that it sends to another peer.
         """
-        self._check(hosts, ordinal, rank, "messages", self._number)
+        self._check(hosts, ordinal, rank, "messages", _number)
 
     def check_root(self, hosts: Hosts, ordinal: int, root: int) -> None:
         """Check that the root of a collective speaks for itself, where its group has no siblings.
@@ -190,29 +193,32 @@ class Classes:
         ordinal: int,
         rank: int,
         what: str,
-        key: Callable[[Hosts, int, int], Hashable],
+        key: Callable[[Partition, int], Hashable],
     ) -> None:
         own = self._of.get(rank)
         if own is None or (own.first, hosts, ordinal, what) in self._checked:
             return
-        if any(key(hosts, ordinal, other) != key(hosts, ordinal, rank) for other in own.ranks):
+        partition = self.partitions.of(hosts, ordinal)
+        wanted = key(partition, rank)
+        if any(key(partition, other) != wanted for other in own.ranks):
             raise MembersDiffer(
                 f"{spell_ranks(own.ranks)}: {what} in the group of {spell_ranks(hosts)}",
-                lambda other: key(hosts, ordinal, other),
+                partial(key, partition),
             )
         self._checked.add((own.first, hosts, ordinal, what))
 
-    def _placement(self, hosts: Hosts, ordinal: int, rank: int) -> tuple[int, ...] | None:
-        """Return on which node each member of the group of *rank* lies, nodes counted from its first."""
-        own = self.partitions.sibling(hosts, ordinal, rank)
+    def _place(self, partition: Partition, rank: int) -> int | None:
+        """Return a number that groups share whose members lie alike on nodes; None for no group."""
+        own = partition.group_of.get(rank)
         if own is None:
             return None
-        if own not in self._placements:
+        if id(own) not in self._place_of:
             nodes: dict[int, int] = {}
-            places = (nodes.setdefault(host // self._ranks_per_node, len(nodes)) for host in own)
-            self._placements[own] = tuple(places)
-        return self._placements[own]
+            places = tuple(nodes.setdefault(host // self._ranks_per_node, len(nodes)) for host in own)
+            self._place_of[id(own)] = self._places.setdefault(places, len(self._places))
+        return self._place_of[id(own)]
 
-    def _number(self, hosts: Hosts, ordinal: int, rank: int) -> int | None:
-        own = self.partitions.sibling(hosts, ordinal, rank)
-        return None if own is None else own.index(rank)
+
+def _number(partition: Partition, rank: int) -> int | None:
+    """Return the number of *rank* within its group; None if it is in none."""
+    return partition.number_of.get(rank)

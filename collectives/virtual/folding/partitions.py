@@ -13,10 +13,35 @@ partition after the other or by turns.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 Hosts: TypeAlias = tuple[int, ...]
 """Members of a group by their numbers in the run, in the order of their numbers in the group."""
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Groups that were made together; no rank is in two.
+
+    Attributes:
+        name: that no other has: size and ordinal of its groups, and which of such partitions it is.
+        group_of: the group of each rank that is in one.
+        number_of: the number of each of these ranks within its group.
+        groups: in the order in which they came.
+    """
+
+    name: tuple[int, int, int]
+    group_of: dict[int, Hosts] = field(default_factory=dict)
+    number_of: dict[int, int] = field(default_factory=dict)
+    groups: list[Hosts] = field(default_factory=list)
+
+    def add(self, hosts: Hosts) -> None:
+        """Add a group."""
+        self.groups.append(hosts)
+        self.group_of.update(dict.fromkeys(hosts, hosts))
+        self.number_of.update(zip(hosts, range(len(hosts)), strict=True))
 
 
 class Partitions:
@@ -25,8 +50,8 @@ class Partitions:
     def __init__(self) -> None:
         self._counts: Counter[tuple[int, Hosts]] = Counter()
         self._announced: dict[int, tuple[Hosts, int]] = {}
-        self._alike: dict[tuple[int, int], list[dict[int, Hosts]]] = {}  # by size and ordinal
-        self._of: dict[tuple[Hosts, int], dict[int, Hosts]] = {}
+        self._alike: dict[tuple[int, int], list[Partition]] = {}  # by size and ordinal
+        self._of: dict[tuple[Hosts, int], Partition] = {}
 
     def announce(self, rank: int, hosts: Hosts) -> int:
         """Note that *rank* makes, or is told of, a group of *hosts*; return the group's ordinal."""
@@ -46,40 +71,38 @@ class Partitions:
         del self._announced[rank]
         return ordinal
 
+    def of(self, hosts: Hosts, ordinal: int) -> Partition:
+        """Return the groups that were made together with that of *hosts*, itself among them.
+
+        They have the same ordinal.
+        """
+        return self._of[hosts, ordinal]
+
     def sibling(self, hosts: Hosts, ordinal: int, rank: int) -> Hosts | None:
         """Return the group that holds *rank* and was made together with that of *hosts*; None if none does.
 
-        It has the same ordinal.  For a member of *hosts* it is *hosts*.
+        For a member of *hosts* it is *hosts*.
         """
-        return self._of[hosts, ordinal].get(rank)
+        return self.of(hosts, ordinal).group_of.get(rank)
 
     def partition(self, hosts: Hosts, ordinal: int) -> tuple[Hosts, ...]:
         """Return the groups that were made together with that of *hosts*, and itself, in that order."""
-        return tuple(dict.fromkeys(self._of[hosts, ordinal].values()))
+        return tuple(self.of(hosts, ordinal).groups)
 
-    def numbers(self, rank: int, size: int) -> tuple[int, ...]:
-        """Return the number of *rank* within its group in each partition into groups of *size*."""
-        return tuple(
-            partition[rank].index(rank)
-            for (own_size, _), alike in self._alike.items()
-            if own_size == size
-            for partition in alike
-            if rank in partition
-        )
+    def of_size(self, size: int) -> Iterator[Partition]:
+        """Yield each partition into groups of *size*."""
+        for (own_size, _), alike in self._alike.items():
+            if own_size == size:
+                yield from alike
 
-    def family(self, hosts: Hosts, ordinal: int) -> tuple[int, int, int]:
-        """Return a name that siblings share, and that no other groups have."""
-        own, alike = self._of[hosts, ordinal], self._alike[len(hosts), ordinal]
-        return len(hosts), ordinal, next(number for number, one in enumerate(alike) if one is own)
-
-    def _placed(self, hosts: Hosts, ordinal: int) -> dict[int, Hosts]:
-        """Put a new group into a partition; return that, as the group of each of its ranks."""
+    def _placed(self, hosts: Hosts, ordinal: int) -> Partition:
+        """Put a new group into a partition, and return that."""
         alike = self._alike.setdefault((len(hosts), ordinal), [])
         for partition in alike:
-            if not any(host in partition for host in hosts):
+            if not any(host in partition.group_of for host in hosts):
                 break
         else:
-            partition = {}
+            partition = Partition((len(hosts), ordinal, len(alike)))
             alike.append(partition)
-        partition.update(dict.fromkeys(hosts, hosts))
+        partition.add(hosts)
         return partition

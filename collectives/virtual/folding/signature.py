@@ -82,5 +82,5 @@ def _facts(item: Call, partitions: Partitions) -> Iterator[object]:
     yield item.name
     if isinstance(item.call, CallHandle):
         hosts, ordinal, facts = item.call.hosts, item.call.ordinal, item.call.facts
-        yield from (partitions.family(hosts, ordinal[0]), ordinal[1], str(facts.call), facts.splits)
+        yield from (partitions.of(hosts, ordinal[0]).name, ordinal[1], str(facts.call), facts.splits)
         yield item.call.objects

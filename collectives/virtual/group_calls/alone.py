@@ -187,14 +187,14 @@ class _Counter:
         self._pattern: Pattern | SiblingPattern | None = None
         self._total: int | Int64Array = 0
 
-    def add(self, pattern: Pattern | SiblingPattern, sizes: Sizes) -> None:
+    def add(self, pattern: Pattern | SiblingPattern, sizes: Sizes, num_rows: int) -> None:
         if pattern is not self._pattern:
             self._count()
             self._pattern, self._total = pattern, 0
         if isinstance(sizes, MostlyEqual) and not sizes.others:
-            self._total = self._total + sizes.common
+            self._total = self._total + sizes.common * num_rows
         else:
-            self._total = self._total + of_each(sizes, len(pattern.source))
+            self._total = self._total + of_each(sizes, len(pattern.source)) * num_rows
 
     def link_bytes(self) -> Int64Array:
         self._count()

@@ -7,6 +7,7 @@ what torch does for some backends only it does for them: splitting a group, hook
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -53,6 +54,8 @@ def process_groups_on_rank_threads() -> Iterator[None]:
 
     def make(ranks: Any = None, *rest: Any, **options: Any) -> Any:
         _announce(ranks, options)
+        if _is_of_others(ranks, *rest, **options):
+            return _numbered(ranks)
         return new_group(ranks, *rest, **options)
 
     changes: list[Replacement] = [
@@ -100,6 +103,36 @@ def _split(
         else:
             _announce(ranks, {})
     return own
+
+
+def _is_of_others(
+    ranks: Sequence[int] | None,
+    timeout: Any = None,
+    backend: Any = None,
+    backend_options: Any = None,
+    pg_tag: Any = None,
+    use_local_synchronization: bool = False,
+    device_id: Any = None,
+    **others: Any,
+) -> bool:
+    """Return whether a rank thread has nothing to do for a new group but to count it, as others are in it.
+
+    A mesh of thousands of ranks has thousands of groups, of all of which torch tells every rank.
+    """
+    unusual = timeout, backend_options, pg_tag, device_id
+    if Cluster.current() is None or not ranks or use_local_synchronization or any(unusual):
+        return False
+    if os.environ.get("TORCH_DIST_INIT_BARRIER") == "1" or not (backend is None or isinstance(backend, str)):
+        return False
+    own = _c10d._get_default_group()
+    are_known = len(set(ranks)) == len(ranks) and min(ranks) >= 0 and max(ranks) < own.size()
+    return are_known and own.rank() not in ranks and own.bound_device_id is None
+
+
+def _numbered(ranks: Sequence[int]) -> Any:
+    """Count a group that this rank is not in, as torch does, and return what it does."""
+    _c10d._process_group_name(ranks, use_hashed_name=False)
+    return dist.GroupMember.NON_GROUP_MEMBER
 
 
 def _announce(ranks: Sequence[int] | None, options: Mapping[str, Any]) -> None:

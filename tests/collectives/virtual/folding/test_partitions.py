@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from collectives.virtual import run
 from collectives.virtual.folding.partitions import Partitions
 from collectives.virtual.world import VirtualWorld
+from sim.errors import RankError
 from tests.collectives.virtual.clusters import switch
 
 
@@ -64,3 +66,24 @@ def test_a_group_that_is_joined_has_the_ordinal_it_was_announced_with() -> None:
     assert partitions.join(0, (0, 1)) == 1
     assert partitions.join(0, (0, 1)) == 2
     assert partitions.join(1, (0, 1)) == 0
+
+
+def test_groups_that_a_rank_is_not_in_count_for_the_names_of_its_own() -> None:
+    def work(rank: int) -> str:
+        dist.init_process_group("gloo")
+        for first in (0, 2):
+            pair = dist.new_group([first, first + 1])
+            assert dist.get_rank(pair) == (rank - first if rank in (first, first + 1) else -1)
+        own = dist.new_group([rank], use_local_synchronization=False)
+        return str(own.group_name)
+
+    assert run(work, network=switch(4)).results == ["3", "3", "3", "3"]
+
+
+def test_a_group_of_ranks_that_there_are_not_is_refused_where_others_would_be_in_it() -> None:
+    def work(rank: int) -> None:
+        dist.init_process_group("gloo")
+        dist.new_group([3, 4])
+
+    with pytest.raises(RankError, match="Rank 4 is out of range"):
+        run(work, network=switch(4))
