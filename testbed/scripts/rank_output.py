@@ -89,6 +89,10 @@ class RankOutput:
             self._silence = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
         return self._silence, self._silence
 
+    def is_heard(self, rank: int) -> bool:
+        """Return whether the output of *rank* is shown."""
+        return self._heard in (None, rank)
+
     def close(self) -> None:
         """Hand on unfinished lines; nothing may be written any more."""
         if self._before_write is not None:

@@ -101,7 +101,7 @@ def run_script(
                 watch=None if status is None else status.show,
             ).report
     except RankError as error:
-        raise _failure(error, script) from None
+        raise _failure(error, script, output) from None
     except SyntaxError as error:
         traceback.print_exception(type(error), error, None)
         raise ScriptError(f"{script} cannot be read as Python", 1) from None
@@ -109,7 +109,7 @@ def run_script(
         raise UsageError(str(error)) from None
 
 
-def _failure(error: RankError, script: str) -> BaseException:
+def _failure(error: RankError, script: str, output: RankOutput) -> BaseException:
     """Print what has ended the rank, beginning in the script, and return what the command raises."""
     cause = error.__cause__
     where = f"{script}, rank {error.rank}"
@@ -117,7 +117,8 @@ def _failure(error: RankError, script: str) -> BaseException:
         return cause
     if isinstance(cause, SystemExit):
         if isinstance(cause.code, int):
-            return ScriptError(f"{where}: ended with exit code {cause.code}", 1)
+            way_out = "" if output.is_heard(error.rank) else f"; what it printed: --output {error.rank}"
+            return ScriptError(f"{where}: ended with exit code {cause.code}{way_out}", 1)
         return ScriptError(f"{where}: ended with: {cause.code}", 1)
     assert cause is not None
     print_traceback(cause, script)

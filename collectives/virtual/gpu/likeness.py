@@ -39,7 +39,7 @@ class Likeness:
             device: with an index.
             base: of whose value *tensor* is a view, as the result is of *base*; None: of nothing.
         """
-        if tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
+        if tensor.layout is not torch.strided:
             return FakeTensor(self._mode, tensor.to(_META), device)
         whole = None if base is None else value_of(base)
         if base is None or whole is None:
@@ -52,6 +52,10 @@ class Likeness:
             offset = (before + tensor.storage_offset() * size) // size
             empty = torch.empty(0, dtype=tensor.dtype, device=_META)
             empty.set_(base.untyped_storage(), offset, tensor.shape, tensor.stride())
+        if tensor.is_conj():
+            torch._C._set_conj(empty, True)
+        if tensor.is_neg():
+            torch._C._set_neg(empty, True)
         return self.made(empty, device)
 
     def made(self, empty: Tensor, device: torch.device, kind: int | None = None) -> FakeTensor:

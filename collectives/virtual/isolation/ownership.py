@@ -24,9 +24,11 @@ from collectives.errors import NotSupportedError
 KEPT_APART = (
     "accelerate",
     "deepspeed",
+    "hydra",
     "lightning",
     "lightning_fabric",
     "lightning_utilities.core.rank_zero",
+    "omegaconf",
     "pytorch_lightning",
     "torchtitan",
     "transformers.integrations.deepspeed",

@@ -206,7 +206,12 @@ def test_ranks_that_wait_in_vain_are_a_deadlock_in_words(script: Path) -> None:
     [
         ("sys.exit(0)", 0, ""),
         ("sys.exit()", 0, ""),
-        ("sys.exit(3)", 1, "rank 0: ended with exit code 3"),
+        ("sys.exit(3)", 1, "rank 0: ended with exit code 3\n"),
+        (
+            "import os\nsys.exit(3 if os.environ['RANK'] == '1' else 0)",
+            1,
+            "rank 1: ended with exit code 3; what it printed: --output 1\n",
+        ),
         ("sys.exit('no data')", 1, "rank 0: ended with: no data"),
     ],
 )

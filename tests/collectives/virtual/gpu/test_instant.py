@@ -209,3 +209,30 @@ def test_our_data_parallel_reduces_what_is_on_the_devices() -> None:
         return model.module.weight.device.type, model.module.weight.grad.sum().item()
 
     assert run(script, 4).results == [("cuda", 2 * 16 * 1.5)] * 4
+
+
+@pytest.mark.parametrize("compute_model", [None, Roofline("h100")])
+def test_conjugate_views_are_conjugate(compute_model: Roofline | None) -> None:
+    def rotated(device: str) -> list[list[float]]:
+        torch.manual_seed(0)
+        pairs = torch.randn(4, 3, 2).to(device).requires_grad_()
+        angles = torch.polar(torch.ones(3), torch.arange(3.0)).to(device)
+        turned = torch.view_as_complex(pairs) * angles
+        (torch.view_as_real(turned).cumsum(0) * turned.detach().conj().imag[..., None]).sum().backward()
+        return pairs.grad.flatten(1).tolist()
+
+    outcome = run(lambda rank: rotated("cuda"), 1, "dgx-h100", compute=compute_model)
+
+    assert outcome.results == [rotated("cpu")]
+
+
+@pytest.mark.parametrize("compute_model", [None, Roofline("h100")])
+def test_a_tensor_is_made_of_numbers_that_are_on_the_device(compute_model: Roofline | None) -> None:
+    def work(rank: int) -> list[Any]:
+        total = torch.tensor([3.0, 4.0], device="cuda")
+        made = torch.tensor([[total[0], 1.0], [2, total[1]]], device="cuda")
+        return [made.tolist(), torch.tensor([total[1]]).tolist(), made.new_tensor([total[0]]).device.type]
+
+    outcome = run(work, 1, "dgx-h100", compute=compute_model)
+
+    assert outcome.results == [[[[3.0, 1.0], [2.0, 4.0]], [4.0], "cuda"]]
