@@ -270,8 +270,8 @@ def _refuse_options_of_virtual_runs(
         "--compute": cluster.compute != "none",
         "--clock": cluster.clock is not ClockName.VIRTUAL,
         "--own": own is not None,
-        "the conditions": conditions,
-        "--fake, --fold and --memory-limit": gpu.is_given,
+        "a fault, a straggler or jitter": conditions,
+        **gpu.given,
         "what software costs": software.is_given,
     }
     for option, value in given.items():

@@ -122,11 +122,19 @@ def computes_on_gpu(text: str) -> bool:
 
 
 def parse_algorithm(text: str) -> Choice:
-    """Return what *text* chooses: an algorithm of all-reduce, or ``all_reduce=ring,all_gather=bruck``."""
+    """Return what *text* chooses: an algorithm of all-reduce, or ``all_reduce=ring,all_gather=bruck``.
+
+    Raises:
+        UsageError: what stands before the equals sign is no collective.
+    """
     from collectives.catalogue.selectors import DEFAULTS
 
     named = "|".join(name.replace("_", "[-_]") for name in DEFAULTS)
     if not re.match(rf"(?:{named})=", text):
+        first = re.match(r"([\w-]+)=", text)
+        if first is not None:
+            known = ", ".join(DEFAULTS)
+            raise UsageError(f"--algorithm {text}: no collective {first[1]!r}; expected one of {known}")
         return text
     pairs = (part.partition("=")[::2] for part in re.split(rf",(?=(?:{named})=)", text))
     return {collective.replace("-", "_"): algorithm for collective, algorithm in pairs}

@@ -42,9 +42,13 @@ class GpuOptions:
     ] = None
 
     @property
-    def is_given(self) -> bool:
-        """Whether one of them was."""
-        return self.fake or self.fold is not FoldName.AUTO or self.memory_limit is not None
+    def given(self) -> dict[str, bool]:
+        """Which of them were given, by their names."""
+        return {
+            "--fake": self.fake,
+            "--fold": self.fold is not FoldName.AUTO,
+            "--memory-limit": self.memory_limit is not None,
+        }
 
     @property
     def folds(self) -> bool:

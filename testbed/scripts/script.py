@@ -23,7 +23,8 @@ def check_script(script: str | Path, *, is_module: bool = False) -> None:
         UsageError: there is none.
     """
     if not is_module and not Path(script).is_file():
-        raise UsageError(f"{script}: there is no such script")
+        what = "is a folder; name the script in it" if Path(script).is_dir() else "there is no such script"
+        raise UsageError(f"{script}: {what}")
 
 
 def print_traceback(error: BaseException, script: str | Path) -> None:

@@ -56,6 +56,8 @@ def parse_compute(
             return Roofline(_with_attention(load_device(name), family), tf32)
         return Roofline(plain, tf32)
     except DeviceFileError as error:
+        if (name or plain).endswith(".toml"):
+            raise
         raise DeviceFileError(f"{error}; or else measured, measured:FACTOR, profile:FILE or none") from None
 
 

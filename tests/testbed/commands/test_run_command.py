@@ -246,6 +246,12 @@ def test_what_is_no_python_is_shown_as_python_shows_it(script: Path) -> None:
         (["--kill-rank", "3", "SCRIPT"], "--kill-rank 3"),
         (["--no-such-option", "SCRIPT"], "No such option"),
         (["--processes", "2", "--network", "dgx-h100", "SCRIPT"], "--network means nothing"),
+        (["--processes", "2", "--fold", "on", "SCRIPT"], "--fold means nothing"),
+        (
+            ["--algorithm", "all_redcue=ring", "SCRIPT"],
+            "no collective 'all_redcue'; expected",
+        ),
+        (["/"], "/: is a folder"),
         (["--processes", "2", "--overhead", "1us", "SCRIPT"], "what software costs means nothing"),
         (["--transport-model", "mpi", "SCRIPT"], "'mpi' is not one of"),
         (["--trace", "/no/such/folder/x.json", "SCRIPT"], "/no/such/folder"),

@@ -175,6 +175,14 @@ def test_what_is_no_model_is_refused_with_what_is(text, said):
         parse_compute(text)
 
 
+def test_a_device_file_that_cannot_be_read_is_not_told_of_other_models(tmp_path):
+    path = tmp_path / "gpu.toml"
+    path.write_text("schema = [")
+
+    with pytest.raises(DeviceFileError, match=r"not a TOML file: [^;]*$"):
+        parse_compute(str(path))
+
+
 LAYERS, NBYTES, ALPHA_PS = 6, 1 << 20, 5_000_000
 
 
