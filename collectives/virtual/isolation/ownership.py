@@ -44,6 +44,8 @@ _SHARED = frozenset({"torch", "numpy", *sys.stdlib_module_names})
 _LIBRARIES = tuple(
     Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
+_LIBRARY_FOLDERS = frozenset({"site-packages", "dist-packages"})
+"""Folders of libraries by their name: a user's own lie in the home folder, where a script may lie, too."""
 
 
 class Ownership:
@@ -89,14 +91,16 @@ class Ownership:
 
     def in_folder(self, spec: ModuleSpec) -> bool:
         """Return whether a module lies in the script's folder or below, and is no installed library."""
-        if self._folder is None:
-            return False
         places = [spec.origin] if spec.has_location else list(spec.submodule_search_locations or ())
         paths = [Path(place).resolve() for place in places if place]
-        return bool(paths) and all(
-            path.is_relative_to(self._folder) and not any(map(path.is_relative_to, _LIBRARIES))
-            for path in paths
-        )
+        return bool(paths) and all(map(self._is_script_s, paths))
+
+    def _is_script_s(self, path: Path) -> bool:
+        """Return whether *path* is in the script's folder or below, and in none of libraries there."""
+        if self._folder is None or not path.is_relative_to(self._folder):
+            return False
+        below = path.relative_to(self._folder).parts
+        return _LIBRARY_FOLDERS.isdisjoint(below) and not any(map(path.is_relative_to, _LIBRARIES))
 
     def shadowed(self, search_path: Sequence[str]) -> list[str]:
         """Return which packages of ours have a name that the script's folder has as well."""

@@ -60,6 +60,21 @@ def rank():
 """
 
 
+def test_libraries_below_the_folder_of_the_script_are_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    libraries = tmp_path / ".local" / "lib" / "site-packages"
+    libraries.mkdir(parents=True)
+    (libraries / "library_in_home.py").write_text("ranks = []\n")
+    monkeypatch.syspath_prepend(str(libraries))
+    path = script(tmp_path, "import os, library_in_home\nlibrary_in_home.ranks.append(os.environ['RANK'])\n")
+
+    outcome = run(path, network=switch(2))
+
+    assert outcome.results[0]["library_in_home"].ranks == ["0", "1"]
+    del sys.modules["library_in_home"]
+
+
 def test_each_rank_has_a_package_that_it_owns_and_others_share_what_is_not_named(
     folder: Path, installed: Any
 ) -> None:
