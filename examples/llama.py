@@ -10,6 +10,7 @@ from contextlib import nullcontext
 
 import torch
 import torch.distributed as dist
+import torch.distributed.tensor.parallel as tp
 import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -17,14 +18,6 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor._random import manual_seed
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    PrepareModuleInput,
-    RowwiseParallel,
-    SequenceParallel,
-    loss_parallel,
-    parallelize_module,
-)
 from torch.utils.checkpoint import checkpoint
 
 SIZES = {  # width, layers, heads, heads of keys and values, width of the feed-forward layer, tokens
@@ -46,25 +39,27 @@ parser.add_argument("--schedule", choices=["1f1b", "gpipe"], default="1f1b")
 parser.add_argument("--ac", action="store_true", help="compute the activations of a layer again")
 parser.add_argument("--compile", action="store_true")
 parser.add_argument("--seq-len", type=int, help="default: 8192, debug 64")
-parser.add_argument(
-    "--batch", type=int, help="sequences of each model; default: 1, 4 for each stage of a pipeline"
-)
+parser.add_argument("--batch", type=int, help="sequences of each model; default: 1, in pipelines 4 a stage")
 parser.add_argument("--steps", type=int, default=3)
 parser.add_argument("--lr", type=float, default=3e-4)
+args = parser.parse_args()
+width, num_layers, heads, kv_heads, inner, vocabulary = SIZES[args.model]
+head, kv_width = width // heads, kv_heads * width // heads
+seq_len = args.seq_len or (64 if args.model == "debug" else 8192)
+batch = args.batch or (4 * args.pp if args.pp > 1 else 1)
 
 
 class Attention(nn.Module):
     """Attention to the tokens before, with fewer heads of keys and values than of queries."""
 
-    def __init__(self, width, heads, kv_heads):
+    def __init__(self):
         super().__init__()
-        self.head = width // heads
         self.wq, self.wo = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
-        self.wk, self.wv = (nn.Linear(width, kv_heads * self.head, bias=False) for _ in range(2))
+        self.wk, self.wv = nn.Linear(width, kv_width, bias=False), nn.Linear(width, kv_width, bias=False)
 
     def forward(self, x, cos, sin):
         """Return what each token of x (batch, tokens, width) reads of those before it."""
-        q, k, v = (w(x).unflatten(-1, (-1, self.head)).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
+        q, k, v = (w(x).unflatten(-1, (-1, head)).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
         q, k = rotated(q, cos, sin), rotated(k, cos, sin)
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         return self.wo(out.transpose(1, 2).flatten(2))
@@ -79,9 +74,9 @@ def rotated(x, cos, sin):
 class FeedForward(nn.Module):
     """Two layers, the first with a gate."""
 
-    def __init__(self, width, inner):
+    def __init__(self):
         super().__init__()
-        self.w1, self.w3 = (nn.Linear(width, inner, bias=False) for _ in range(2))
+        self.w1, self.w3 = nn.Linear(width, inner, bias=False), nn.Linear(width, inner, bias=False)
         self.w2 = nn.Linear(inner, width, bias=False)
 
     def forward(self, x):
@@ -92,10 +87,10 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     """A layer of the model."""
 
-    def __init__(self, width, heads, kv_heads, inner):
+    def __init__(self):
         super().__init__()
         self.norm1, self.norm2 = nn.RMSNorm(width), nn.RMSNorm(width)
-        self.attention, self.feed_forward = Attention(width, heads, kv_heads), FeedForward(width, inner)
+        self.attention, self.feed_forward = Attention(), FeedForward()
 
     def body(self, x, cos, sin):
         """Return x with what attention and the feed-forward layers add."""
@@ -112,60 +107,60 @@ class Llama(nn.Module):
 
     def __init__(self, stage):
         super().__init__()
-        first, last = (num_layers * number // args.pp for number in (stage, stage + 1))
-        self.embedding = nn.Embedding(vocabulary, width) if stage == 0 else None
-        self.blocks = nn.ModuleList(Block(width, heads, kv_heads, inner) for _ in range(first, last))
-        self.norm = nn.RMSNorm(width) if stage == args.pp - 1 else None
-        self.output = nn.Linear(width, vocabulary, bias=False) if stage == args.pp - 1 else None
-        self.cos = self.sin = None
+        is_first, is_last = stage == 0, stage == args.pp - 1
+        self.embedding = nn.Embedding(vocabulary, width) if is_first else None
+        layers = range(num_layers * stage // args.pp, num_layers * (stage + 1) // args.pp)
+        self.blocks = nn.ModuleList(Block() for _ in layers)
+        self.norm = nn.RMSNorm(width) if is_last else None
+        self.output = nn.Linear(width, vocabulary, bias=False) if is_last else None
 
     def initialize(self, device):
         """Take memory and fill it: until now the model was without."""
         self.to_empty(device=device)
         for name, parameter in self.named_parameters():
             nn.init.ones_(parameter) if "norm" in name else nn.init.normal_(parameter, std=0.02)
-        head = width // heads
         angles = torch.outer(torch.arange(seq_len), 500000.0 ** -(torch.arange(0, head, 2) / head)).to(device)
-        self.cos, self.sin = angles.cos(), angles.sin()
+        self.angles = angles.cos(), angles.sin()
 
     def forward(self, x):
         """Return logits of tokens (batch, tokens), or what goes from stage to stage."""
         x = self.embedding(x) if self.embedding is not None else x
         for block in self.blocks:
-            x = block(x, self.cos, self.sin)
+            x = block(x, *self.angles)
         return self.output(self.norm(x)) if self.output is not None else x
 
 
 def shard(model, mesh):
     """Share each layer among ranks by tensor and sequence parallelism, and all parameters by FSDP2."""
-    columns, rows = ColwiseParallel(), RowwiseParallel(output_layouts=Shard(1))
+    tokens, channels, whole = Shard(1), Shard(-1), Replicate()
+    columns, rows = tp.ColwiseParallel(), tp.RowwiseParallel(output_layouts=tokens)
+    norm = tp.SequenceParallel()
     ends = {
-        "embedding": RowwiseParallel(input_layouts=Replicate(), output_layouts=Shard(1)),
-        "norm": SequenceParallel(),
-        "output": ColwiseParallel(input_layouts=Shard(1), output_layouts=Shard(-1), use_local_output=False),
+        "embedding": tp.RowwiseParallel(input_layouts=whole, output_layouts=tokens),
+        "norm": norm,
+        "output": tp.ColwiseParallel(input_layouts=tokens, output_layouts=channels, use_local_output=False),
     }
     layers = {
-        **dict.fromkeys(("norm1", "norm2"), SequenceParallel()),
-        "attention": PrepareModuleInput(
-            input_layouts=(Shard(1), None, None), desired_input_layouts=(Replicate(), None, None)
+        **dict.fromkeys(("norm1", "norm2"), norm),
+        "attention": tp.PrepareModuleInput(
+            input_layouts=(tokens, None, None), desired_input_layouts=(whole, None, None)
         ),
-        "feed_forward": PrepareModuleInput(input_layouts=Shard(1), desired_input_layouts=Replicate()),
+        "feed_forward": tp.PrepareModuleInput(input_layouts=tokens, desired_input_layouts=whole),
         **dict.fromkeys(("attention.wq", "attention.wk", "attention.wv"), columns),
         **dict.fromkeys(("feed_forward.w1", "feed_forward.w3"), columns),
         **dict.fromkeys(("attention.wo", "feed_forward.w2"), rows),
     }
-    if args.tp > 1:
-        here = {name: style for name, style in ends.items() if getattr(model, name) is not None}
-        parallelize_module(model, mesh["tp"], here)
-    precision = MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False)
     options = {
         "mesh": mesh["shard"] if mesh["replicate"].size() == 1 else mesh["replicate", "shard"],
-        "mp_policy": precision,
+        "mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False),
         "reshard_after_forward": args.pp == 1,  # a pipeline would gather parameters for each sequence
     }
+    if args.tp > 1:
+        here = {name: style for name, style in ends.items() if getattr(model, name) is not None}
+        tp.parallelize_module(model, mesh["tp"], here)
     for block in model.blocks:
         if args.tp > 1:
-            parallelize_module(block, mesh["tp"], layers)
+            tp.parallelize_module(block, mesh["tp"], layers)
         if args.compile:
             block.compile()
         fully_shard(block, **options)
@@ -195,20 +190,15 @@ def clip(model):
     nn.utils.clip_grads_with_norm_(model.parameters(), 1.0, norm)
 
 
-args = parser.parse_args()
-width, num_layers, heads, kv_heads, inner, vocabulary = SIZES[args.model]
-seq_len = args.seq_len or (64 if args.model == "debug" else 8192)
-batch = args.batch or (4 * args.pp if args.pp > 1 else 1)
 on_gpu = torch.cuda.is_available() and args.backend != "gloo"
 dist.init_process_group(args.backend or ("nccl" if on_gpu else "gloo"))
 rank, world_size = dist.get_rank(), dist.get_world_size()
 device = torch.device("cuda", rank % torch.cuda.device_count()) if on_gpu else torch.device("cpu")
-if on_gpu:
-    torch.cuda.set_device(device)
-
 models = world_size // (args.pp * args.tp)  # each computes sequences of its own
 sharded = args.fsdp or models
 shape, names = (args.pp, models // sharded, sharded, args.tp), ("pp", "replicate", "shard", "tp")
+if on_gpu:
+    torch.cuda.set_device(device)
 mesh = init_device_mesh(device.type, shape, mesh_dim_names=names)
 stage, model_number = mesh["pp"].get_local_rank(), rank // args.tp % models
 
@@ -222,26 +212,21 @@ model.initialize(device)
 optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.1, fused=True)
 scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 3))
 if args.pp > 1:
-    kind = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}[args.schedule]
-    pipeline = kind(
-        PipelineStage(model, stage, args.pp, device, group=mesh["pp"].get_group()), batch, loss_of
-    )
+    of_model = PipelineStage(model, stage, args.pp, device, group=mesh["pp"].get_group())
+    pipeline = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}[args.schedule](of_model, batch, loss_of)
 
-kv_width = kv_heads * width // heads
 num_parameters = num_layers * width * (2 * width + 2 * kv_width + 3 * inner + 2) + width * (vocabulary + 1)
 flops_per_token = 6 * num_parameters + 12 * num_layers * width * seq_len  # without the embedding
-peak = next(
-    (peak for name, peak in PEAK.items() if on_gpu and name in torch.cuda.get_device_name().upper()), None
-)
+gpu = torch.cuda.get_device_name().upper() if on_gpu else ""
+peak = next((peak for name, peak in PEAK.items() if name in gpu), None)
 for step in range(args.steps):
     begin = time.perf_counter()
     tokens = sequences(step)
     inputs, targets, losses = tokens[:, :-1], tokens[:, 1:], []
-    with loss_parallel() if args.tp > 1 else nullcontext():
+    with tp.loss_parallel() if args.tp > 1 else nullcontext():
         if args.pp > 1:
             given = (inputs,) if stage == 0 else ()
-            wanted = {"target": targets, "losses": losses} if stage == args.pp - 1 else {}
-            pipeline.step(*given, **wanted)
+            pipeline.step(*given, **({"target": targets, "losses": losses} if stage == args.pp - 1 else {}))
         else:
             losses.append(loss_of(model(inputs), targets))
             losses[0].backward()
@@ -254,7 +239,7 @@ for step in range(args.steps):
     dist.all_reduce(loss)
     loss = loss.item() / models / args.tp
     speed = batch * seq_len * models / world_size / (time.perf_counter() - begin)
-    mfu = f", MFU {speed * flops_per_token / peak:.1%}" if peak else ""
     if rank == 0:
+        mfu = f", MFU {speed * flops_per_token / peak:.1%}" if peak else ""
         print(f"step {step}: loss {loss:.6f}, {speed:,.0f} tokens/s/GPU{mfu}", flush=True)
 dist.destroy_process_group()
