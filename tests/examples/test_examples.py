@@ -39,7 +39,7 @@ LAYOUTS_OF_LLAMA = (
     "",
     "--fsdp 2 --ac",
     pytest.param("--tp 2", marks=pytest.mark.slow),
-    "--pp 2 --tp 2",
+    "--pp 2 --tp 2 --batch 4",
     pytest.param("--pp 4 --schedule gpipe", marks=pytest.mark.slow),
 )
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of much that its own code does
