@@ -4,6 +4,7 @@
     makespan        engine makespan: all ranks at once, without events
       coflow_times    the messages of a row as they move the times of their ranks
       masked_times    the same, where some of them are empty
+      steady_rows     rows that repeat, of which only some are worked out
       step_completion when a step is complete, by the rule of a transport
     row_execution   engine events: event by event, with the steps of all ranks as rows
       row_messages    a row under way

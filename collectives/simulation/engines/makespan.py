@@ -30,8 +30,12 @@ from collectives.program.rows import Pattern, Rotating, Sizes, reduced_nbytes, w
 from collectives.simulation.engines.attention import Attention
 from collectives.simulation.engines.coflow_times import CoflowTimes, over_ranks, together
 from collectives.simulation.engines.masked_times import MaskedTimes
-from collectives.simulation.engines.sibling_rows import SiblingPattern, sibling_rows
-from collectives.simulation.engines.steady_rows import advance_repeatedly, repeated_rows
+from collectives.simulation.engines.sibling_rows import (
+    SiblingPattern,
+    repeated_sibling_rows,
+    sibling_rows,
+)
+from collectives.simulation.engines.steady_rows import advance_repeatedly
 from collectives.simulation.engines.step_completion import StepCompletion
 from sim.errors import UnitError
 from sim.scenario.rank_overhead import RankOverhead
@@ -174,9 +178,9 @@ class Makespan:
         num_ranks = len(self.hosts)
         ready, latest = together(start_ps), int(start_ps.max(initial=0))
         row_times = _RowTimes(self.topology, self.hosts, self._busy_until)
-        rows = sibling_rows(algorithm, num_ranks // num_groups, num_groups)
+        rows = repeated_sibling_rows(algorithm, num_ranks // num_groups, num_groups, chunking)
         try:
-            for pattern, nbytes, count in repeated_rows(rows, chunking):
+            for pattern, nbytes, count in rows:
                 times, sizes = row_times.of(pattern, nbytes)
                 if watch is not None:
                     watch(pattern, nbytes, count)

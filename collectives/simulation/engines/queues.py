@@ -9,7 +9,7 @@ arrays (`collectives.simulation.engines.row_execution`) where sends and receives
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -20,9 +20,10 @@ import simpy
 
 from collectives.errors import NotExactError, ProgramError
 from collectives.execution.transport_model import IDEAL, TransportModel
-from collectives.program import Algorithm
+from collectives.program import Algorithm, Step
 from collectives.program.chunking import Chunking
-from collectives.program.rows import patterned_rows
+from collectives.program.repeated_rows import repeated_rows
+from collectives.program.rows import Pattern, patterned_rows
 from collectives.simulation.engines.attention import Attention
 from collectives.simulation.engines.makespan import Makespan
 from collectives.simulation.engines.meeting_point import MeetingPoint, Observer
@@ -227,8 +228,14 @@ class _Call:
 
 def matches_by_rows(algorithm: Algorithm, num_ranks: int, chunking: Chunking) -> bool:
     """Return whether what is sent in a row is received in that row, and rows are cheap to come by."""
+    rows: Iterable[tuple[Step, Pattern]]
     try:
-        for row, pattern in patterned_rows(algorithm, num_ranks):
+        known = repeated_rows(algorithm, num_ranks)
+        if known is not None and all(kind.has_same_sizes(chunking) for kind in known):
+            rows = ((kind.row, kind.pattern) for kind in known)
+        else:
+            rows = patterned_rows(algorithm, num_ranks)
+        for row, pattern in rows:
             pattern.nbytes(row, chunking)
     except NotExactError:
         return False

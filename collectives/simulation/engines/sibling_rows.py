@@ -8,6 +8,7 @@ import numpy as np
 
 from collectives.program import Algorithm, Step
 from collectives.program.chunking import Chunking
+from collectives.program.repeated_rows import repeated_rows
 from collectives.program.rows import MostlyEqual, Pattern, Sizes, of_each, patterned_rows
 
 
@@ -59,3 +60,20 @@ def sibling_rows(
         if repeated is None or repeated[0] is not pattern:
             repeated = pattern, SiblingPattern(pattern, group_size, num_groups)
         yield row, repeated[1]
+
+
+def repeated_sibling_rows(
+    algorithm: Algorithm, group_size: int, num_groups: int, chunking: Chunking
+) -> Iterator[tuple[Pattern | SiblingPattern, Sizes, int]]:
+    """Yield patterns of rows of all groups, sizes of their messages, and how many on end have these."""
+    known = repeated_rows(algorithm, group_size)
+    if known is None or not all(kind.has_same_sizes(chunking) for kind in known):
+        for row, pattern in sibling_rows(algorithm, group_size, num_groups):
+            yield pattern, pattern.nbytes(row, chunking), 1
+        return
+    repeated: tuple[Pattern, Pattern | SiblingPattern] | None = None
+    for kind in known:
+        if repeated is None or repeated[0] is not kind.pattern:
+            own = kind.pattern
+            repeated = own, own if num_groups == 1 else SiblingPattern(own, group_size, num_groups)
+        yield repeated[1], repeated[1].nbytes(kind.row, chunking), kind.count

@@ -172,7 +172,8 @@ class GroupCalls:
             self._begin(family, ordinal, facts, here, through)
             if len(here) == len(rest):
                 return
-            rest = tuple(rank for rank in rest if rank not in set(here))
+            begun = set(here)
+            rest = tuple(rank for rank in rest if rank not in begun)
             family = self._family_with(rest, hosts, ordinal)
 
     def _members(self, family: Family, facts: CallFacts, ranks: tuple[int, ...]) -> tuple[int, ...]:

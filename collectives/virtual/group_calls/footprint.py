@@ -13,6 +13,7 @@ import numpy as np
 
 from collectives.errors import NotExactError
 from collectives.program import Algorithm, Send
+from collectives.program.repeated_rows import repeated_rows
 from collectives.program.rows import patterned_rows
 from collectives.virtual.group_calls.family import Family
 from sim.network.coflow import Coflow
@@ -88,8 +89,13 @@ def _pairs_of(algorithm: Algorithm, num_ranks: int) -> tuple[Int64Array, int]:
     found: list[Int64Array] = []
     num_messages, last = 0, None
     try:
-        for _, pattern in patterned_rows(algorithm, num_ranks):
-            num_messages += len(pattern.source)
+        known = repeated_rows(algorithm, num_ranks)
+        if known is None:
+            patterns = ((pattern, 1) for _, pattern in patterned_rows(algorithm, num_ranks))
+        else:
+            patterns = ((kind.pattern, kind.count) for kind in known)
+        for pattern, count in patterns:
+            num_messages += len(pattern.source) * count
             if pattern is not last:
                 found.append(np.unique(pattern.source * num_ranks + pattern.destination))
                 last = pattern

@@ -104,7 +104,8 @@ class Player:
     def split(self, ranks: Sequence[int]) -> Player:
         """Return a player that goes on for *ranks* as this one does for the others."""
         other = Player(self._env, self._score, ranks, self._pace, self._calls)
-        self.ranks = tuple(rank for rank in self.ranks if rank not in set(ranks))
+        gone = set(ranks)
+        self.ranks = tuple(rank for rank in self.ranks if rank not in gone)
         other.host_ps, other.position, other.account = self.host_ps, self.position, self.account.copy()
         other._host_raised, other._host_awaits = self._host_raised, self._host_awaits
         other._streams = {number: stream.copy() for number, stream in self._streams.items()}
