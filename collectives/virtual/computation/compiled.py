@@ -14,6 +14,7 @@ saved at the host, which pays for each operation as in eager mode.
 from __future__ import annotations
 
 import functools
+import os
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -174,6 +175,8 @@ def regions_of_torch(is_rank: Callable[[], bool]) -> AbstractContextManager[None
             return original(model, **options)
         if model is None:
             return lambda function: compiled(function, **options)
+        if options.get("disable") or os.environ.get("TORCHDYNAMO_DISABLE") == "1":
+            return model  # as torch's own does
         if isinstance(model, torch.nn.Module):
             optimized: Any = original(model, backend="eager")
             optimized.forward = _in_region(model.__call__)

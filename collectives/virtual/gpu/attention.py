@@ -3,7 +3,8 @@
 A build without CUDA would take the kernel of products and softmax, as it asks a function of CUDA's library
 which there is.  Here is the choice of that library: FlashAttention for half types without a mask, the
 memory-efficient kernel for others and for masks, products where neither is allowed
-(`torch.nn.attention.sdpa_kernel`) or can be. cuDNN's attention is not taken.
+(`torch.nn.attention.sdpa_kernel`) or can be.  Where only cuDNN's attention is allowed, FlashAttention stands
+for it; it is not taken otherwise.
 
 Source: torch, aten/src/ATen/native/transformers/cuda/sdp_utils.cpp (``select_sdp_backend``,
 ``use_flash_attention``, ``use_mem_efficient_attention``), transformers/attention.cpp.
@@ -74,8 +75,12 @@ def attention(
 
 
 def _takes_flash(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> bool:
+    allowed = torch.backends.cuda
     return (
-        torch.backends.cuda.flash_sdp_enabled()
+        (
+            allowed.flash_sdp_enabled()
+            or (allowed.cudnn_sdp_enabled() and not allowed.mem_efficient_sdp_enabled())
+        )
         and query.dim() == 4
         and mask is None
         and query.dtype in _HALF

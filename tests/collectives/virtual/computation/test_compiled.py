@@ -137,3 +137,14 @@ def test_a_compiled_module_keeps_its_names_and_its_results():
     [(names, result)] = results
     assert names == [f"_orig_mod.{name}" for name in module.state_dict()]
     assert torch.equal(result, module(x))
+
+
+def test_who_switches_the_compiler_off_gets_what_was_given(monkeypatch):
+    def work(begin):
+        layer = nn.Linear(4, 4, device="cuda")
+        assert torch.compile(layer, disable=True) is layer
+        monkeypatch.setenv("TORCHDYNAMO_DISABLE", "1")
+        assert torch.compile(layer) is layer
+        assert torch.compile(fullgraph=True)(chain) is chain
+
+    launched(work)

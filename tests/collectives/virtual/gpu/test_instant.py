@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.parallel import DistributedDataParallel
 
@@ -236,3 +237,13 @@ def test_a_tensor_is_made_of_numbers_that_are_on_the_device(compute_model: Roofl
     outcome = run(work, 1, "dgx-h100", compute=compute_model)
 
     assert outcome.results == [[[[3.0, 1.0], [2.0, 4.0]], [4.0], "cuda"]]
+
+
+def test_where_only_cudnn_is_allowed_attention_is_a_fused_kernel() -> None:
+    def work(rank: int) -> tuple[bool, str]:
+        query = torch.randn(1, 2, 16, 16, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            out = nn.functional.scaled_dot_product_attention(query, query, query, is_causal=True)
+        return out.isnan().any().item(), out.grad_fn.name()
+
+    assert run(work, 1).results == [(False, "ScaledDotProductFlashAttentionBackward0")]
