@@ -17,6 +17,7 @@ from collectives.errors import UnknownAlgorithmError
 from collectives.torch_backend.functional import implement_out_variants
 from collectives.torch_backend.group import TestbedProcessGroup
 from collectives.torch_backend.members import GroupMembers, Processes
+from collectives.torch_backend.nccl_options import NCCLOptions, is_of_nccl
 from collectives.torch_backend.replacements import replace_for_good
 
 ALGORITHM_VARIABLE = "TESTBED_ALGORITHM"
@@ -33,11 +34,13 @@ class TestbedOptions:
     Attributes:
         algorithm: of all-reduce, as `collectives.resolve_algorithm` takes it, or a mapping from
             collectives to their algorithms.
+        nccl: ``ProcessGroupNCCL.Options`` for the group of NCCL's that moves CUDA tensors between processes.
     """
 
     __test__: ClassVar[bool] = False  # pytest takes a class of this name for tests
 
     algorithm: Choice = "ring"
+    nccl: Any = None
 
 
 @contextmanager
@@ -58,20 +61,29 @@ def members_from(source: MembersOf) -> Iterator[None]:
 def create(options: Any, backend_options: Any) -> TestbedProcessGroup:
     """Create the process group that ``init_process_group`` or ``new_group`` asks for.
 
-    Called by torch; *options* say who takes part, *backend_options* are the user's `TestbedOptions`.
+    Called by torch; *options* say who takes part, *backend_options* are the user's: `TestbedOptions`, or
+    NCCL's.
+
+    Raises:
+        TypeError: they are others.
     """
     implement_out_variants()
-    chosen = backend_options.algorithm if isinstance(backend_options, TestbedOptions) else None
+    chosen, nccl = None, backend_options
+    if isinstance(backend_options, TestbedOptions):
+        chosen, nccl = backend_options.algorithm, backend_options.nccl
     for source in reversed(_sources):
         members = source(options, chosen)
         if members is not None:
             break
     else:
-        if backend_options is not None and not isinstance(backend_options, TestbedOptions):
-            raise TypeError(f"pg_options must be a TestbedOptions, got {type(backend_options).__name__}")
+        if nccl is not None and not is_of_nccl(nccl):
+            kind = type(nccl).__name__
+            raise TypeError(f"pg_options must be a TestbedOptions or ProcessGroupNCCL.Options, got {kind}")
         replace_for_good(lambda group: isinstance(group, TestbedProcessGroup))
-        members = Processes(options, chosen or _algorithm_of_environment())
-    return TestbedProcessGroup(members, options.group_rank, options.group_size)
+        members = Processes(options, chosen or _algorithm_of_environment(), nccl)
+    group = TestbedProcessGroup(members, options.group_rank, options.group_size)
+    group.options = NCCLOptions() if nccl is None else nccl
+    return group
 
 
 def _algorithm_of_environment() -> str:

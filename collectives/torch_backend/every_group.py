@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch.distributed as dist
 
 from collectives.torch_backend.creation import TestbedOptions
 from collectives.torch_backend.group import TestbedProcessGroup
+from collectives.torch_backend.nccl_options import is_of_nccl
 
 _c10d: Any = dist.distributed_c10d
 
@@ -26,7 +28,7 @@ def every_group_ours(
     Args:
         backend: the name under which ours is registered.
         applies: whether it does so for the thread that makes a group.
-        options: of all groups; None: each has its own.
+        options: of all groups, but for those of NCCL that each may have; None: each has its own.
         shows_name_asked_for: ``get_backend`` then tells the script the backend that it has asked for.
     """
     new_group = _c10d._new_process_group_helper
@@ -36,7 +38,8 @@ def every_group_ours(
         if not applies():
             return new_group(size, rank, ranks, wanted, *rest, **more)
         if options is not None:
-            more["backend_options"] = options
+            given = more.get("backend_options")
+            more["backend_options"] = replace(options, nccl=given) if is_of_nccl(given) else options
         group, store = new_group(size, rank, ranks, dist.Backend(backend), *rest, **more)
         if isinstance(group, TestbedProcessGroup):
             group.backend_asked_for = str(wanted)

@@ -48,10 +48,12 @@ class Processes:
     Args:
         options: as torch gives them to the creator of a backend: store, rank, size and timeout.
         algorithm: the group's own choice.
+        nccl: ``ProcessGroupNCCL.Options`` of the group for CUDA tensors; None: NCCL's defaults.
     """
 
-    def __init__(self, options: Any, algorithm: Choice) -> None:
+    def __init__(self, options: Any, algorithm: Choice, nccl: Any = None) -> None:
         self.options = options
+        self._nccl = nccl
         self.algorithm = algorithm
         self.door: Door = OpenDoor()
         self.store = options.store
@@ -81,7 +83,7 @@ class Processes:
             )
         elif device.type == "cuda":
             kind = dist.ProcessGroup.BackendType.NCCL
-            nccl = dist.ProcessGroupNCCL.Options()
+            nccl = dist.ProcessGroupNCCL.Options() if self._nccl is None else self._nccl
             nccl._timeout = options.timeout
             backend = dist.ProcessGroupNCCL(store, options.group_rank, options.group_size, nccl)
         else:

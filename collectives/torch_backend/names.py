@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.distributed as dist
 
@@ -11,12 +13,14 @@ class NamedProcessGroup(dist.ProcessGroup):
 
     Attributes:
         backend_asked_for: the backend that the script has named for it; empty where nobody knows.
+        options: those that the script has given it; None where nobody knows.
     """
 
     def __init__(self, rank: int, world_size: int) -> None:
         super().__init__(rank, world_size)  # type: ignore[call-arg]
         self._name = self._description = "undefined"
         self.backend_asked_for = ""
+        self.options: Any = None
 
     def getBackendName(self) -> str:  # noqa: N802
         """Return the name of the backend, as C++ asks for it."""

@@ -52,6 +52,7 @@ def _become_script() -> None:
     from collectives.autoload import BACKEND, register
     from collectives.torch_backend import TestbedOptions
     from collectives.torch_backend.every_group import every_group_ours
+    from collectives.torch_backend.nccl_options import let_options_of_nccl_be_found
     from collectives.torch_backend.script import Module, Script
     from testbed.options.arguments import parse_algorithm
 
@@ -59,6 +60,7 @@ def _become_script() -> None:
     options = TestbedOptions(parse_algorithm(os.environ.pop(_ALGORITHM, "ring")))
     for owner, name, value in every_group_ours(BACKEND, options=options):
         setattr(owner, name, value)
+    let_options_of_nccl_be_found()
 
     _, *arguments = sys.argv
     sys.path.pop(0)  # the current folder, as this module was started with -m

@@ -18,6 +18,7 @@ from torch._C._distributed_c10d import PrefixStore
 
 from collectives.torch_backend import TestbedProcessGroup
 from collectives.torch_backend.creation import create
+from collectives.torch_backend.nccl_options import NCCLOptions
 from collectives.virtual.isolation.patching import Replacement
 from collectives.virtual.store import VirtualStore
 from sim.cluster import Cluster
@@ -113,21 +114,10 @@ def _by_hand(original: Any, backend: str) -> Any:
 
         def __getattr__(cls, name: str) -> Any:
             if name == "Options" and original is None:
-                return _Options
+                return NCCLOptions
             if original is None:
                 raise AttributeError(f"{cls.__name__} has no {name}")
             return getattr(original, name)
 
     name = "ProcessGroup" + {"gloo": "Gloo", "nccl": "NCCL"}[backend]
     return Kind(name, (), {"__module__": "torch.distributed", "__doc__": getattr(original, "__doc__", None)})
-
-
-class _Options(SimpleNamespace):
-    """``ProcessGroupNCCL.Options`` where torch has none: it takes what is set and changes nothing."""
-
-    def __init__(self, is_high_priority_stream: bool = False) -> None:
-        super().__init__(
-            is_high_priority_stream=is_high_priority_stream,
-            _timeout=dist.constants.default_pg_timeout,
-            config=SimpleNamespace(),
-        )
