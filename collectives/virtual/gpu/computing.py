@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.cpu_kernels import on_cpu
 from collectives.virtual.gpu.knowledge import Knowledge
 from collectives.virtual.gpu.shapes import forget_kind
@@ -50,10 +51,19 @@ def compute(known: Knowledge, func: Any, args: Any, kwargs: Any, shaped: Any, ha
         if known.mutates:
             _forget_written(func, args, kwargs)
         return shaped
-    computed = on_cpu(func, values, options)
+    computed = value_on_cpu(known, func, values, options)
     base = first_tensor(args) if known.is_view else None
     _pair(shaped, computed, args, base if isinstance(base, FakeTensor) else None)
     return shaped
+
+
+def value_on_cpu(known: Knowledge, func: Any, values: Any, options: Any) -> Any:
+    """Return what an operation gives for tensors of the CPU; it draws from the device's generator."""
+    devices = CudaDevices.here() if known.draws and options.get("generator") is None else None
+    if devices is None:
+        return on_cpu(func, values, options)
+    with devices.random.drawing():
+        return on_cpu(func, values, options)
 
 
 def _is_worth_it(args: Any, result: Any) -> bool:

@@ -1,15 +1,22 @@
-"""Random generator of a CUDA device, which draws from the rank's generator of the CPU.
+"""Random generator of a CUDA device: a stream of numbers of its own, beside the CPU's.
 
-Its state looks like CUDA's: a seed and an offset, of 8 bytes each.  A state that was read and is set again
-puts the CPU's generator back to where it was then, also one that another rank has read, as where ranks agree
-on a state; any other one, such as DTensor derives for the part of a rank, seeds it anew.
+Numbers are drawn by the CPU's kernels, so a seed gives the numbers that it gives on the CPU, but what one
+generator draws leaves the other alone, as on a real device.
+
+The state looks like CUDA's: a seed and an offset, of 8 bytes each.  A state that was read and is set again
+puts the generator back to where it was then, also one that another rank has read, as where ranks agree on a
+state; any other one, such as DTensor derives for the part of a rank, seeds it anew.  So the offset is told by
+what the generator will draw, and is the same on all ranks where that is.
 
 Source: torch, aten/src/ATen/cuda/CUDAGeneratorImpl.cpp (``get_state``); torch/distributed/tensor/_random.py.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
+from collections.abc import Iterator
+from hashlib import blake2b
 
 import torch
 from torch import Tensor
@@ -18,35 +25,62 @@ _OFFSETS = 4
 """Offsets are multiples of it."""
 _KEPT = 256
 """States that can be put back."""
+_POSITIVE = (1 << 63) - 1
+_UNTOLD = -1
+"""An offset that nobody has asked for."""
 
 
 class DeviceRandom:
     """The generator of one device.
 
     Args:
-        has_data: whether anything is drawn at all; without data the CPU's generator is left alone.
-        of_all: states that ranks of the run have read, and of the CPU's generator then.
+        has_data: whether tensors have values; where only a few have, states that are read tell nothing.
+        of_all: states that ranks of the run have read, and what the generator was to draw then.
     """
 
     def __init__(self, has_data: bool, of_all: OrderedDict[bytes, Tensor]) -> None:
         self._has_data = has_data
         self._of_all = of_all
-        self._seed = torch.initial_seed() & (1 << 63) - 1
-        self._offset = 0
         self._states: OrderedDict[bytes, Tensor] = OrderedDict()
+        self.seed(torch.initial_seed())
 
     def seed(self, seed: int) -> None:
         """Begin anew with *seed*."""
-        self._seed, self._offset = int(seed) & (1 << 63) - 1, 0
-        torch.default_generator.manual_seed(int(seed))
+        self._seed, self._offset = int(seed) & _POSITIVE, 0
+        self._begin(int(seed))
+
+    def _begin(self, seed: int) -> None:
+        self._seed_to_draw_from: int = seed
+        self._drawn_to: Tensor | None = None
+
+    @contextlib.contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Let what the CPU's kernels draw in the body come from here."""
+        cpu = torch.default_generator
+        before = cpu.get_state()
+        if self._drawn_to is None:
+            cpu.manual_seed(self._seed_to_draw_from)
+        else:
+            cpu.set_state(self._drawn_to)
+        try:
+            yield
+        finally:
+            self._drawn_to = cpu.get_state()
+            if self._has_data:
+                self._offset = _UNTOLD
+            cpu.set_state(before)
 
     def state(self) -> Tensor:
         """Return the state: 16 bytes."""
-        self._offset += _OFFSETS
+        if not self._has_data:
+            self._offset += _OFFSETS
+        elif self._offset == _UNTOLD and self._drawn_to is not None:
+            digest = blake2b(self._drawn_to.numpy().tobytes(), digest_size=7).digest()
+            self._offset = int.from_bytes(digest, "little") * _OFFSETS
         state = torch.tensor([self._seed, self._offset]).view(torch.uint8)
-        if self._has_data:
+        if self._drawn_to is not None:
             for states in (self._states, self._of_all):
-                states[_bytes_of(state)] = torch.default_generator.get_state()
+                states[_bytes_of(state)] = self._drawn_to
                 if len(states) > _KEPT:
                     states.popitem(last=False)
         return state
@@ -54,14 +88,14 @@ class DeviceRandom:
     def set_state(self, state: Tensor) -> None:
         """Go on from *state*."""
         seed, offset = state.cpu().view(torch.int64).tolist()
-        self._seed, self._offset = seed, max(self._offset, offset)
-        if self._has_data:
-            key = _bytes_of(state)
-            kept = self._states.get(key, self._of_all.get(key))
-            if kept is None:
-                torch.default_generator.manual_seed(hash((seed, offset)) & (1 << 63) - 1)
-            else:
-                torch.default_generator.set_state(kept)
+        if not self._has_data:
+            self._seed, self._offset = seed, max(self._offset, offset)
+            return
+        key = _bytes_of(state)
+        self._seed, self._offset = seed, offset
+        self._drawn_to = self._states.get(key, self._of_all.get(key))
+        if self._drawn_to is None:
+            self._begin(hash((seed, offset)) & _POSITIVE if offset else seed)
 
 
 def _bytes_of(state: Tensor) -> bytes:

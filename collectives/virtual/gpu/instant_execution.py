@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from collectives.virtual.gpu.computing import compute
-from collectives.virtual.gpu.cpu_kernels import on_cpu
+from collectives.virtual.gpu.computing import compute, value_on_cpu
 from collectives.virtual.gpu.knowledge import Knowledge
 from collectives.virtual.gpu.likeness import Likeness
 from collectives.virtual.gpu.values import fake_tensors, is_plain, set_value, value_of, with_values
@@ -54,7 +53,7 @@ class InstantExecution:
         options = with_values(kwargs) if kwargs else kwargs
         if options.get("pin_memory"):
             options["pin_memory"] = False
-        computed = on_cpu(func, with_values(args), options)
+        computed = value_on_cpu(known, func, with_values(args), options)
         changed = [*tensors, *filter(is_plain, args)] if known.mutates else []
         return self._result(known, computed, kwargs.get("device") or tensors[0].fake_device, tensors, changed)
 

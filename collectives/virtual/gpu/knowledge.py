@@ -27,6 +27,7 @@ class Knowledge:
         depends_on_data: the number of its results, or of their elements, does; of one that selects by
             indices only where these are masks.
         selects: it selects by indices.
+        draws: it draws random numbers.
     """
 
     communicates: bool
@@ -37,6 +38,7 @@ class Knowledge:
     mutates_kinds: bool
     depends_on_data: bool
     selects: bool
+    draws: bool
 
 
 @cache
@@ -52,4 +54,5 @@ def knowledge_of(func: Any) -> Knowledge:
         torch.Tag.inplace_view in func.tags or func.overloadpacket.__name__ in _CHANGE_KINDS,
         torch.Tag.dynamic_output_shape in func.tags or torch.Tag.data_dependent_output in func.tags,
         func.overloadpacket.__name__ in ("index", "index_put", "index_put_", "_index_put_impl_"),
+        torch.Tag.nondeterministic_seeded in func.tags,
     )

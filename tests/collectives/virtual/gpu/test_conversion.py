@@ -66,7 +66,8 @@ def test_ranks_that_agree_on_the_state_of_a_generator_go_on_alike() -> None:
 
     first, second = run(work, network=switch(2), compute=Roofline("h100")).results
 
-    assert first == second
+    assert first[0] == second[0]
+    assert first[1] != second[1]
 
 
 @pytest.mark.parametrize("compute", [None, Roofline("h100")], ids=["no model", "h100"])
