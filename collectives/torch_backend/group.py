@@ -86,8 +86,9 @@ class TestbedProcessGroup(NamedProcessGroup):
         """Reduce one tensor over all ranks, in place; if it is sparse, before this returns."""
         (tensor,) = _as_list(tensors)
         if tensor.layout != torch.strided:
-            sparse_all_reduce(self, tensor, getattr(opts, "reduceOp", opts))
-            return self._work([], [(tensor, tensor)])
+            plain = self._given(tensor)
+            sparse_all_reduce(self, plain, getattr(opts, "reduceOp", opts))
+            return self._work([], [(tensor, plain)])
         return self.allreduce_coalesced([tensor], opts)
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = dist.ReduceOp.SUM) -> CollectiveWork:

@@ -21,6 +21,7 @@ its rank what the device would take: kernels on streams (`collectives.virtual.st
     cpu_kernels      kernels of CUDA alone, by those of the CPU
     mixed_types      backward passes of normalization layers, of which statistics are in float32
     recurrent_cells  those of recurrent layers
+    sparse           tensors that are refused
     persistence      saving and loading
     shapes           results without data, and what is kept of them
     attention        scaled_dot_product_attention, by the fused kernels that CUDA would take

@@ -25,7 +25,7 @@ CAPABILITIES = {"v100": (7, 0), "a100": (8, 0), "h100": (9, 0), "h200": (9, 0), 
 _OTHERS = (9, 0)
 
 _DEVICES = 8
-"""How many numbers of devices are accepted, with a notice, where nodes have fewer."""
+"""How many numbers of devices there are: so many places torch's guard has for devices without data."""
 
 NO_MEMORY = (
     "no device memory is modelled without a GPU as the model of computation: figures of torch.cuda about it "
@@ -104,14 +104,19 @@ class CudaDevices:
         index = device if isinstance(device, int) or device is None else torch.device(device).index
         if index is None or index < 0:
             return
-        check_ordinal(index)
+        number = number_of(index)
+        if number != index:
+            self._notices.add(
+                f"without CUDA torch numbers {_DEVICES} devices of a node; the others have these numbers, too: "
+                f"cuda:{_DEVICES} is called cuda:0, and is a device of its own"
+            )
         if index >= self.num_devices:
             self._notices.add(
                 f"a node of this network has {self.num_devices} devices, numbered from 0; "
                 "set_device is given",
                 str(index),
             )
-        self.index = index
+        self.index = number
 
     @contextlib.contextmanager
     def on_device(self, device: Any = None) -> Iterator[None]:
@@ -186,14 +191,16 @@ class CudaDevices:
         )
 
 
-def check_ordinal(index: int) -> None:
-    """Check that there may be a device of that number, on nodes with at least eight devices.
+def number_of(index: int) -> int:
+    """Return the number of the device that a script calls *index*: the same, if it is below eight.
+
+    On larger nodes numbers begin anew after eight.  A rank computes on one device, whatever its number.
 
     Raises:
         RuntimeError: there is none, in CUDA's words.
     """
     if index < _DEVICES:
-        return
+        return index
     devices = CudaDevices.here()
     num_devices = 0 if devices is None else devices.num_devices
     if index >= num_devices:
@@ -202,6 +209,7 @@ def check_ordinal(index: int) -> None:
             f"devices, and {max(num_devices, _DEVICES)} are accepted, numbered from 0; take LOCAL_RANK for "
             "the number"
         )
+    return index % _DEVICES
 
 
 @contextlib.contextmanager

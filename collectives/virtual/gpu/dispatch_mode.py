@@ -20,8 +20,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from collectives.virtual.gpu import copies
-from collectives.virtual.gpu.accelerator import check_ordinal
+from collectives.virtual.gpu.accelerator import number_of
 from collectives.virtual.gpu.knowledge import Knowledge, knowledge_of
+from collectives.virtual.gpu.sparse import refuse_if_sparse
 from collectives.virtual.gpu.values import fake_tensors
 
 _DENSE = torch._C.DispatchKey.CompositeExplicitAutograd
@@ -100,7 +101,11 @@ class DispatchMode(TorchDispatchMode):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        return self.execution.on_device(known, func, types, args, kwargs)
+        try:
+            return self.execution.on_device(known, func, types, args, kwargs)
+        except RuntimeError as error:
+            refuse_if_sparse(func, args, kwargs, error)
+            raise
 
     def _communicate(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call the kernel in C++ of a collective; what it calls in turn comes here again."""
@@ -125,14 +130,13 @@ def execution_here(kind: type[E]) -> E | None:
 
 
 def _with_index(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return options with the current device where they say cuda alone.
+    """Return options with the current device where they say cuda alone, and with the number of any other.
 
     FakeTensorMode would keep for all ranks what that is on one.
     """
     device = kwargs.get("device")
     if device is None or device.type != "cuda":
         return kwargs
-    if device.index is not None:
-        check_ordinal(device.index)
-        return kwargs
-    return {**kwargs, "device": torch.device("cuda", torch.cuda.current_device())}
+    index = device.index
+    number = torch.cuda.current_device() if index is None else number_of(index)
+    return kwargs if number == index else {**kwargs, "device": torch.device("cuda", number)}

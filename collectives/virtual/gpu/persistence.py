@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_map_only
 
 from collectives.virtual.devices.arguments import is_cuda, restoring_on_cpu
-from collectives.virtual.gpu.accelerator import CudaDevices
+from collectives.virtual.gpu.accelerator import CudaDevices, number_of
 from collectives.virtual.gpu.values import set_value, value_of
 from collectives.virtual.isolation.patching import Replacement
 
@@ -87,7 +87,7 @@ def _to_device(storage: Any, device: Any = None, *args: Any, **options: Any) -> 
     if devices is None:
         return _cuda(storage, device, *args, **options)
     place = torch.device("cuda" if device is None else device)
-    index = devices.index if place.index is None else place.index
+    index = devices.index if place.index is None else number_of(place.index)
     setattr(storage, _PLACE, torch.device("cuda", index))
     return storage
 

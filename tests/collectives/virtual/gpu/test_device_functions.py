@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from collectives.errors import NotSupportedError
@@ -29,6 +30,26 @@ def forked_generator(rank: int) -> bool:
     with torch.random.fork_rng(devices=[rank]):
         inside = torch.rand(3, device="cuda")
     return torch.equal(inside.cpu(), torch.rand(3, device="cuda").cpu())
+
+
+def two_generators(rank: int) -> tuple[bool, ...]:
+    """Draw on the CPU and on the device in turn, and say what does not disturb what."""
+    torch.manual_seed(7)
+    alone = torch.rand(4)
+    torch.manual_seed(7)
+    first, on_device = torch.rand(2), torch.rand(2, device="cuda")
+    torch.cuda.manual_seed(rank)
+    torch.nn.functional.dropout(on_device)
+    state = torch.cuda.get_rng_state()
+    before = torch.randint(1000, (9,), device="cuda").tolist()
+    second = torch.rand(2)
+    torch.cuda.set_rng_state(state)
+    return (
+        torch.equal(torch.cat([first, second]), alone),
+        torch.equal(on_device.cpu(), first),
+        torch.equal(torch.cuda.get_rng_state(), state),
+        torch.randint(1000, (9,), device="cuda").tolist() == before,
+    )
 
 
 def recorded_stream(rank: int) -> float:
@@ -118,6 +139,7 @@ def branches(rank: int) -> tuple[list[float], list[float]]:
 
 SAME = [
     (forked_generator, [True] * RANKS),
+    (two_generators, [(True,) * 4] * RANKS),
     (recorded_stream, [6.0] * RANKS),
     (former_function_with_autocast, [([True, True], torch.float32, [2.0, 2.0])] * RANKS),
     (function_that_casts, [([False, False], torch.float16, [2.0, 2.0])] * RANKS),
@@ -190,3 +212,37 @@ def test_a_branch_depends_on_data() -> None:
 
     with pytest.raises((RankError, NotSupportedError), match=r"torch\.cond takes depends on data, at "):
         run_with(H100, work, fake=True)
+
+
+def test_devices_of_a_large_node_have_numbers_below_eight() -> None:
+    def work(rank: int) -> Any:
+        torch.cuda.set_device(rank)
+        weight = torch.ones(2, device=f"cuda:{rank}", requires_grad=True)
+        (weight * 2).sum().backward()
+        assert weight.grad is not None
+        return torch.cuda.device_count(), torch.cuda.current_device(), weight.grad.device.index
+
+    ran = run(work, 10, "gb200-nvl72", compute=Roofline(H100))
+
+    assert ran.results == [(10, rank % 8, rank % 8) for rank in range(10)]
+    assert any("without CUDA torch numbers 8 devices of a node" in text for text in ran.report.notices)
+
+
+def test_sparse_tensors_of_the_device_are_summed_over_ranks_where_nothing_is_modelled() -> None:
+    def work(rank: int) -> Any:
+        dist.init_process_group("nccl")
+        tensor = torch.eye(2).mul(rank + 1).to_sparse().cuda()
+        dist.all_reduce(tensor)
+        return tensor.device.type, tensor.cpu().to_dense().tolist()
+
+    assert run_with(None, work).results == [("cuda", [[3.0, 0.0], [0.0, 3.0]])] * RANKS
+
+
+def test_sparse_tensors_of_a_device_that_is_modelled_are_refused() -> None:
+    def work(rank: int) -> None:
+        torch.eye(2).to_sparse().cuda()
+
+    with pytest.raises(
+        (RankError, NotSupportedError), match="does not go with sparse tensors on virtual CUDA"
+    ):
+        run_with(H100, work)
