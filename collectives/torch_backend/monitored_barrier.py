@@ -92,7 +92,7 @@ class MonitoredBarrier:
                 break
 
         if missing:
-            who = f"Rank {missing[0]}" if len(missing) == 1 else f"Ranks {', '.join(map(str, missing))}"
+            who = f"Ranks {', '.join(map(str, missing))}" if wait_all_ranks else f"Rank {missing[0]}"
             raise CollectiveTimeoutError(f"[Rank 0]: {who} failed to pass monitoredBarrier in {millis} ms")
 
     def _came(self, key: str, timeout: timedelta) -> bool:

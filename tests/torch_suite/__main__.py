@@ -12,8 +12,11 @@ import argparse
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -33,27 +36,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--place", choices=PLACES, action="append", help="by default both")
     parser.add_argument("--ddp", choices=DDPS, action="append", help="whose; by default both")
     parser.add_argument("--world-size", type=int, choices=WORLD_SIZES, action="append", help="by default all")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="runs at a time; by default as cores"
+    )
     parser.add_argument("--results", type=Path, default=FOLDER, help="folder for outcomes and logs")
     parser.add_argument("tests", nargs="*", help="names; by default all")
     options = parser.parse_args(arguments)
 
+    began = time.monotonic()
     differences = expected.load()
     choices = options.place or PLACES, options.ddp or DDPS, options.world_size or WORLD_SIZES
+    runs = [Run(*choice) for choice in product(*choices)]
     rows: list[list[str]] = []
     faults: list[str] = []
-    for choice in product(*choices):
-        run = Run(*choice)
-        outcomes = outcomes_of(run, options.tests, options.results)
-        found = expected.judge(run, outcomes, differences, complete=not options.tests)
-        counts = Counter(outcome.result for outcome in outcomes)
-        seconds = sum(outcome.seconds for outcome in outcomes)
-        figures = [*(counts[result] for result in RESULTS), len(found), round(seconds)]
-        rows.append([str(run), *map(str, figures)])
-        faults += [f"{run}: {fault}" for fault in found]
-        print(f"{run}: {counts['passed']} passed, {counts['failed']} failed", file=sys.stderr, flush=True)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        results = pool.map(partial(outcomes_of, tests=options.tests, results=options.results), runs)
+        for run, outcomes in zip(runs, results, strict=True):
+            found = expected.judge(run, outcomes, differences, complete=not options.tests)
+            counts = Counter(outcome.result for outcome in outcomes)
+            seconds = sum(outcome.seconds for outcome in outcomes)
+            figures = [*(counts[result] for result in RESULTS), len(found), round(seconds)]
+            rows.append([str(run), *map(str, figures)])
+            faults += [f"{run}: {fault}" for fault in found]
+            passed, failed = counts["passed"], counts["failed"]
+            print(f"{run}: {passed} passed, {failed} failed", file=sys.stderr, flush=True)
 
     stdout_console().print(table(["run", *RESULTS, "unexpected", "seconds"], rows))
-    print(*faults, sep="\n")
+    print(f"{len(faults)} unexpected; {(time.monotonic() - began) / 60:.1f} min", *faults, sep="\n")
     return 1 if faults else 0
 
 

@@ -107,7 +107,7 @@ class CudaDevices:
         number = number_of(index)
         if number != index:
             self._notices.add(
-                f"without CUDA torch numbers {_DEVICES} devices of a node; the others have these numbers, too: "
+                f"without CUDA torch numbers {_DEVICES} devices of a node; others have these numbers, too: "
                 f"cuda:{_DEVICES} is called cuda:0, and is a device of its own"
             )
         if index >= self.num_devices:

@@ -129,7 +129,7 @@ def missing_at_a_barrier(rank, group, everybody):
 def test_a_monitored_barrier_names_who_is_missing_and_leaves_the_group_usable(run, pool):
     (first, _), second, (third, _), _ = results = run(missing_at_a_barrier, pool)
 
-    assert first == "[Rank 0]: Rank 1 failed to pass monitoredBarrier in 500 ms"
+    assert first == "[Rank 0]: Ranks 1 failed to pass monitoredBarrier in 500 ms"
     assert second == (None, 4.0)
     assert "Rank 2 successfully reached monitoredBarrier, but received errors" in third
     assert [total for _, total in results] == [4.0] * 4
