@@ -35,8 +35,8 @@ NETWORK = "dgx-h100"
 SECONDS = 300
 """Within which a test ends."""
 
-PIXELS = 32
-"""Width and height of an image in the test of uneven inputs, whose convolutions take 12 away."""
+WIDTH = 32
+"""Of images and layers in the test of uneven inputs; its convolutions take 12 away."""
 
 _SKIPS = {skip.exit_code: skip.message for skip in common_distributed.TEST_SKIPS.values()}
 
@@ -74,7 +74,7 @@ def case_of(module: ModuleType) -> type[unittest.TestCase]:
     if module.BACKEND == "mpi":
         module.BACKEND = "gloo"  # type: ignore[attr-defined]  # no torch at hand can make a group of MPI
     base = module.DistributedTest._DistTestBase  # type: ignore[attr-defined]
-    module.DDPUnevenTestInput = _with_a_small_image(module.DDPUnevenTestInput)  # type: ignore[attr-defined]
+    module.DDPUnevenTestInput = _made_small(module.DDPUnevenTestInput)  # type: ignore[attr-defined]
 
     def forked(name: str) -> Any:
         @functools.wraps(getattr(base, name))
@@ -86,15 +86,19 @@ def case_of(module: ModuleType) -> type[unittest.TestCase]:
     return type("Threads", (unittest.TestCase,), {name: forked(name) for name in suite.tests_of(module)})
 
 
-def _with_a_small_image(made: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *made*, which makes a case of uneven inputs, for images small enough to convolve on a CPU.
+def _made_small(made: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *made*, which makes a case of uneven inputs, for models small enough to train on a CPU.
 
-    Torch's have 1000 x 1000 pixels, which is hours for one core.  What is tested is which ranks take part.
+    Torch's images have 1000 x 1000 pixels, and a layer a million weights, which is hours for one core.
+    What is tested is which ranks take part.
     """
 
-    def make(*, inp: Any, **fields: Any) -> Any:
-        is_image = isinstance(inp, torch.Tensor) and inp.dim() == 4
-        return made(inp=inp[..., :PIXELS, :PIXELS] if is_image else inp, **fields)
+    def make(*, model: Any, inp: Any, **fields: Any) -> Any:
+        if isinstance(model, torch.nn.Linear):
+            model, inp = torch.nn.Linear(WIDTH, WIDTH, bias=False), inp[:, :WIDTH]
+        elif isinstance(inp, torch.Tensor) and inp.dim() == 4:
+            inp = inp[..., :WIDTH, :WIDTH]
+        return made(model=model, inp=inp, **fields)
 
     return make
 
