@@ -1,4 +1,4 @@
-"""What decides must not depend on what carries out."""
+"""Imports of the reducer: nothing that decides depends on what carries out."""
 
 from __future__ import annotations
 

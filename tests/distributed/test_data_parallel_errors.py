@@ -1,4 +1,4 @@
-"""What users do wrong is told on every rank, by name, and does not spoil what follows."""
+"""Mistakes of users: told on every rank, by name, without spoiling the calls that follow."""
 
 from __future__ import annotations
 

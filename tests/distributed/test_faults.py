@@ -1,4 +1,4 @@
-"""Whatever one rank does wrong, the others are told by whom, in which collective and in time."""
+"""Faults of one rank: the others are told by whom, in which collective and in time."""
 
 from __future__ import annotations
 

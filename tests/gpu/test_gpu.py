@@ -1,4 +1,4 @@
-"""What needs a GPU: one rank over NCCL, several ranks on one GPU over Gloo, one GPU each over NCCL."""
+"""Runs on a GPU: one rank over NCCL, several ranks on one GPU over Gloo, one GPU each over NCCL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people write becomes exact whole numbers, and durations are rounded up in one place."""
+"""Units as people write them: exact whole numbers, with durations rounded up in one place."""
 
 from __future__ import annotations
 

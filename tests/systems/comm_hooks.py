@@ -1,4 +1,4 @@
-"""What torch's DDP can do to gradients on their way: its own hooks, in Python and in C++."""
+"""Communication hooks of torch's DDP, which change gradients on their way: in Python and in C++."""
 
 from __future__ import annotations
 

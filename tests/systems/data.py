@@ -1,4 +1,4 @@
-"""What feeds the ranks: samplers, loaders with processes of their own, seeds."""
+"""Data of the ranks: samplers, loaders with processes of their own, seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What torch builds on plain collectives: objects, messages, meshes, gradients through calls."""
+"""Functions that torch builds on plain collectives: objects, messages, meshes, gradients through calls."""
 
 from __future__ import annotations
 

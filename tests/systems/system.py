@@ -1,4 +1,4 @@
-"""What a system is here: code that every rank runs, and what it must give."""
+"""Systems under test: code that every rank runs, and the results it must give."""
 
 from __future__ import annotations
 

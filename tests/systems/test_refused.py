@@ -1,4 +1,4 @@
-"""What does not run on rank threads says so by name, and at once; what once did not, runs."""
+"""Systems that do not run on rank threads: refused by name and at once; some once did not, and run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an installed copy promises before anything runs."""
+"""Promises of an installed copy before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every transport must do with messages from one rank to another.
+"""Contract of every transport about messages from one rank to another.
 
 Scenarios as in `transport_contract`.
 """

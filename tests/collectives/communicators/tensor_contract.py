@@ -1,4 +1,4 @@
-"""What every communicator must do with tensors of any dtype, layout, size and place in memory.
+"""Contract of every communicator about tensors of any dtype, layout, size and place in memory.
 
 Scenarios as in `transport_contract`.
 """

@@ -1,4 +1,4 @@
-"""Which algorithm a communicator runs for each collective."""
+"""Algorithms that a communicator runs for each collective."""
 
 from __future__ import annotations
 

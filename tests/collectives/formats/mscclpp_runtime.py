@@ -1,4 +1,4 @@
-"""What the executor of MSCCL++ does with a plan, as naive as possible, on numbers.
+"""Executor of MSCCL++ plans, as naive as possible, on numbers.
 
 Signals are counted, writes into other ranks' memory land at once, and a thread block's threads may be
 anywhere between two ``nop``: so operations between these must not need each other.

@@ -1,4 +1,4 @@
-"""What crosses each link follows from program, sizes and routes; how long it was full, from the rates."""
+"""Bytes on each link, from program, sizes and routes; times it was full, from the rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a vendor runs, on a simulated network."""
+"""Collectives of a vendor's library on a simulated network."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What every transport must do: scenarios that run on each rank over a communicator.
+"""Contract of every transport: scenarios that run on each rank over a communicator.
 
 A scenario asserts on its own rank and returns what shall be the same on every transport.
 """

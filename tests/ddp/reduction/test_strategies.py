@@ -1,4 +1,4 @@
-"""What overlap strategies promise: of their plans, and of simulated steps."""
+"""Promises of overlap strategies: of their plans, and of simulated steps."""
 
 from __future__ import annotations
 

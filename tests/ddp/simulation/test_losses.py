@@ -1,4 +1,4 @@
-"""What a step loses besides the time of its messages: each term equals its closed form."""
+"""Losses of a step besides the time of its messages: each term equals its closed form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What NCCL's model knows of machines: values that are not allowed are refused by the name of the field."""
+"""Machines of NCCL's model: values that are not allowed are refused by the name of the field."""
 
 from __future__ import annotations
 

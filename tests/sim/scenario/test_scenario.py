@@ -1,4 +1,4 @@
-"""What conditions make of a topology, and what they refuse."""
+"""Conditions: the topologies that they make of one, and the values that they refuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is measured, and who is not and why."""
+"""Candidates of a measurement, and the reasons of those that are left out."""
 
 from __future__ import annotations
 

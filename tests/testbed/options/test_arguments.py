@@ -1,4 +1,4 @@
-"""How counts, ranges and sizes are written."""
+"""Spellings of counts, ranges and sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read out of docstrings."""
+"""Descriptions read out of docstrings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rank awaits, and when, by the rule of each transport."""
+"""Waits of a rank by the rule of each transport: for which step, and until when."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What CUDA would launch for torch's operations, and how long each kernel takes, by hand."""
+"""Launches of CUDA for torch's operations, and the time of each kernel, by hand."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What ranks take from their samplers is noticed where it overlaps or repeats, and only there."""
+"""Overlapping or repeating samples: noticed where ranks' samplers give them, and only there."""
 
 from __future__ import annotations
 

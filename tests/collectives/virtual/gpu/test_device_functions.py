@@ -1,4 +1,4 @@
-"""What a script asks of its CUDA devices, with a GPU as the model of computation and without one."""
+"""Answers to a script about its CUDA devices, with and without a GPU as the model of computation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is saved on a virtual CUDA device is loaded onto it, as on a real one."""
+"""Files saved on a virtual CUDA device: loaded onto it, as on a real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tc is told of a port: a class for each pair of hosts, with its fair part of the link's rate."""
+"""Classes of tc at a port: one for each pair of hosts, with its fair part of the link's rate."""
 
 from __future__ import annotations
 
