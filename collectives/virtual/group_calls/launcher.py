@@ -34,7 +34,7 @@ from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.folding.objects import NOT_COMPARED, objects_given
 from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.door import ValueDoor
-from collectives.virtual.gpu.values import is_virtual
+from collectives.virtual.gpu.values import SMALL, SMALL_FLOATS, is_virtual
 from collectives.virtual.group_calls.calls import GroupCalls
 from collectives.virtual.group_calls.exchange import Contribution, Exchanges, describe_absent, wait_for
 from collectives.virtual.group_calls.facts import CallFacts
@@ -46,8 +46,6 @@ from collectives.virtual.streams.stream_api import DeviceEvent
 from sim.units import format_size
 
 _DOOR = ValueDoor()
-SMALL, SMALL_FLOATS = 4096, 16
-"""Elements up to which integers, and floating-point numbers, may have values in a run without data."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +125,7 @@ class StreamLauncher:
             group.hosts, group.ordinal, self.rank, request, call, self.selector
         )
         lane, on_host = (group.hosts, group.ordinal, call.lane), self._is_hosts()
-        label, track = f"{call.collective} {format_size(request.nbytes)}", ""
+        label, track = f"{call.collective} {format_size(_given_bytes(request))}", ""
         if call.lane is not None:
             label, track = str(call), "messages {} > {}".format(*call.lane)
         end = self._gpu.call(
@@ -237,6 +235,14 @@ def _at_door(request: Request, rank: int) -> tuple[Request, Sequence[Pair]]:
     in_place = given is None and request.lane is None and request.root in (None, rank)
     plain = _DOOR.given(output) if in_place else _DOOR.wanted(output)
     return replace(request, given=plain_given, output=plain), [(output, plain)]
+
+
+def _given_bytes(request: Request) -> int:
+    """Return the bytes of the whole buffer; of one in parts of any size, those that this rank gives."""
+    if request.splits is None:
+        return request.nbytes
+    _, out_of = request.splits
+    return sum(out_of) * request.dtype.itemsize
 
 
 def _may_have_values(request: Request) -> bool:
