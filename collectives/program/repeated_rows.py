@@ -2,15 +2,18 @@
 
 Rows on end are of one kind if they have the same pattern, and sizes that depend on the division of the buffer
 alone: where all chunks are of one size, or where every operation moves the chunk of one slice of a part, as
-in channels.  Then one row stands for all of them.
+in channels.  Then one row stands for all of them.  Of small programs, which many groups carry out time and
+again, all rows are kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from collectives.errors import NotExactError
 from collectives.program.chunking import Chunking
 from collectives.program.program import Algorithm, Local, Operation, Program, Step
 from collectives.program.rank_array import Deferred
@@ -21,7 +24,25 @@ MAX_KINDS = 64
 MAX_MESSAGES = 400_000
 """Messages of one row of each kind, together, up to which it is."""
 
+MAX_KEPT = 200_000
+"""Operations of all ranks up to which all rows of a program are kept."""
+
 _Form: TypeAlias = tuple[tuple[type[Operation], int | None, tuple[int, int] | None], ...]
+
+
+@dataclass(frozen=True)
+class ProgramKey:
+    """An algorithm as the key of a cache; two are equal if they run the same program alike."""
+
+    program: Program
+    text: str
+    collective: str
+    algorithm: Algorithm = field(compare=False)
+
+    @classmethod
+    def of(cls, algorithm: Algorithm) -> ProgramKey:
+        """Return the key of *algorithm*."""
+        return cls(algorithm.program, str(algorithm), algorithm.collective, algorithm)
 
 
 @dataclass(frozen=True)
@@ -56,21 +77,21 @@ def repeated_rows(algorithm: Algorithm, num_ranks: int) -> tuple[RepeatedRow, ..
     Raises:
         NotExactError: see `collectives.program.rows.patterned_rows`.
     """
-    return _found(_Program(algorithm.program, str(algorithm), algorithm.collective, algorithm), num_ranks)
+    return _found(ProgramKey.of(algorithm), num_ranks)
 
 
-@dataclass(frozen=True)
-class _Program:
-    """An algorithm; two are equal if they run the same program with the same parameters."""
+def kept_rows(algorithm: Algorithm, num_ranks: int) -> Iterable[tuple[Step, Pattern]]:
+    """Return what `collectives.program.rows.patterned_rows` yields, kept where that is little.
 
-    program: Program
-    text: str
-    collective: str
-    algorithm: Algorithm = field(compare=False)
+    Raises:
+        NotExactError: as there.
+    """
+    rows = _kept(ProgramKey.of(algorithm), num_ranks)
+    return patterned_rows(algorithm, num_ranks) if rows is None else rows
 
 
 @lru_cache(maxsize=16)
-def _found(program: _Program, num_ranks: int) -> tuple[RepeatedRow, ...] | None:
+def _found(program: ProgramKey, num_ranks: int) -> tuple[RepeatedRow, ...] | None:
     found: list[RepeatedRow] = []
     num_messages = 0
     for row, pattern in patterned_rows(program.algorithm, num_ranks):
@@ -83,6 +104,21 @@ def _found(program: _Program, num_ranks: int) -> tuple[RepeatedRow, ...] | None:
             return None
         found.append(RepeatedRow(row, pattern, 1, form))
     return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def _kept(program: ProgramKey, num_ranks: int) -> tuple[tuple[Step, Pattern], ...] | None:
+    rows: list[tuple[Step, Pattern]] = []
+    num_operations = 0
+    try:
+        for row, pattern in patterned_rows(program.algorithm, num_ranks):
+            num_operations += len(row) * num_ranks
+            if num_operations > MAX_KEPT:
+                return None
+            rows.append((row, pattern))
+    except NotExactError:
+        return None
+    return tuple(rows)
 
 
 def _form(row: Step) -> _Form:

@@ -19,6 +19,7 @@ import torch
 from collectives.errors import NotExactError
 from collectives.program import Algorithm, Local, Send, Step
 from collectives.program.chunking import Buffer, Chunking
+from collectives.program.repeated_rows import ProgramKey
 from collectives.program.rows import Pattern, over_ranks, patterned_rows
 from sim.units import Int64Array
 
@@ -49,7 +50,7 @@ def moves_of(algorithm: Algorithm, chunking: object, num_ranks: int) -> Sequence
         or not 0 < chunking.count * chunking.itemsize * num_ranks <= MAX_NBYTES
     ):
         return None
-    return _moves(_Program(algorithm), num_ranks, chunking)
+    return _moves(ProgramKey.of(algorithm), num_ranks, chunking)
 
 
 def carry_out(algorithm: Algorithm, moves: Sequence[Sequence[Move]], buffers: Mapping[int, Buffer]) -> None:
@@ -87,22 +88,8 @@ def carry_out(algorithm: Algorithm, moves: Sequence[Sequence[Move]], buffers: Ma
         buffer.data.view(parts, part).copy_(whole[rank, :, :part])
 
 
-class _Program:
-    """An algorithm as the key of a cache; two are equal if they run the same program."""
-
-    def __init__(self, algorithm: Algorithm) -> None:
-        self.algorithm = algorithm
-        self._key = (algorithm.program, str(algorithm), algorithm.collective)
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Program) and self._key == other._key
-
-
 @lru_cache(maxsize=8)
-def _moves(program: _Program, num_ranks: int, chunking: Chunking) -> Sequence[Sequence[Move]] | None:
+def _moves(program: ProgramKey, num_ranks: int, chunking: Chunking) -> Sequence[Sequence[Move]] | None:
     rows = []
     try:
         for row, pattern in patterned_rows(program.algorithm, num_ranks):

@@ -22,8 +22,8 @@ from collectives.errors import NotExactError, ProgramError
 from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.program import Algorithm, Step
 from collectives.program.chunking import Chunking
-from collectives.program.repeated_rows import repeated_rows
-from collectives.program.rows import Pattern, patterned_rows
+from collectives.program.repeated_rows import kept_rows, repeated_rows
+from collectives.program.rows import Pattern
 from collectives.simulation.engines.attention import Attention
 from collectives.simulation.engines.makespan import Makespan
 from collectives.simulation.engines.meeting_point import MeetingPoint, Observer
@@ -234,7 +234,7 @@ def matches_by_rows(algorithm: Algorithm, num_ranks: int, chunking: Chunking) ->
         if known is not None and all(kind.has_same_sizes(chunking) for kind in known):
             rows = ((kind.row, kind.pattern) for kind in known)
         else:
-            rows = patterned_rows(algorithm, num_ranks)
+            rows = kept_rows(algorithm, num_ranks)
         for row, pattern in rows:
             pattern.nbytes(row, chunking)
     except NotExactError:

@@ -24,7 +24,8 @@ from collectives.execution.transport_model import TransportModel
 from collectives.program import Algorithm, Step
 from collectives.program.chunking import Chunking
 from collectives.program.render import spell_message
-from collectives.program.rows import MostlyEqual, Pattern, patterned_rows, reduced_nbytes, without_empty
+from collectives.program.repeated_rows import kept_rows
+from collectives.program.rows import MostlyEqual, Pattern, reduced_nbytes, without_empty
 from collectives.simulation.engines.row_messages import MANY, ActiveRow, RowMessages
 from sim.network import Network
 from sim.network.coflow import Coflow, CoflowLaunch
@@ -60,7 +61,7 @@ class RowExecution:
         self._chunking = chunking
         self._overheads = overheads
         self._finished = finished
-        self._steps: Iterator[tuple[Step, Pattern]] = patterned_rows(algorithm, len(hosts))
+        self._steps: Iterator[tuple[Step, Pattern]] = iter(kept_rows(algorithm, len(hosts)))
         self._pattern: Pattern | None = None
         self._whole: RowMessages
         self._rows: dict[int, ActiveRow] = {}

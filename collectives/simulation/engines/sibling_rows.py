@@ -8,8 +8,8 @@ import numpy as np
 
 from collectives.program import Algorithm, Step
 from collectives.program.chunking import Chunking
-from collectives.program.repeated_rows import repeated_rows
-from collectives.program.rows import MostlyEqual, Pattern, Sizes, of_each, patterned_rows
+from collectives.program.repeated_rows import kept_rows, repeated_rows
+from collectives.program.rows import MostlyEqual, Pattern, Sizes, of_each
 
 
 class SiblingPattern:
@@ -51,9 +51,9 @@ class SiblingPattern:
 def sibling_rows(
     algorithm: Algorithm, group_size: int, num_groups: int
 ) -> Iterator[tuple[Step, Pattern | SiblingPattern]]:
-    """Yield each row of one group with the pattern of all groups; see `patterned_rows`."""
+    """Yield each row of one group with the pattern of all groups; see `kept_rows`."""
     repeated: tuple[Pattern, SiblingPattern] | None = None
-    for row, pattern in patterned_rows(algorithm, group_size):
+    for row, pattern in kept_rows(algorithm, group_size):
         if num_groups == 1:
             yield row, pattern
             continue

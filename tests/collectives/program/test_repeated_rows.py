@@ -14,7 +14,7 @@ from collectives.algorithms import ALGORITHMS
 from collectives.errors import NotExactError
 from collectives.program.channels import in_channels
 from collectives.program.chunking import Chunking
-from collectives.program.repeated_rows import repeated_rows
+from collectives.program.repeated_rows import kept_rows, repeated_rows
 from collectives.program.rows import of_each, patterned_rows
 
 
@@ -60,3 +60,11 @@ def test_a_ring_on_channels_is_one_kind_of_row_however_its_parts_divide(collecti
 
     assert kind.count == 63
     assert kind.has_same_sizes(Chunking.of(algorithm, 64, 64 * 1001, 2))
+
+
+def test_all_rows_of_a_small_program_are_kept_and_those_of_a_large_one_come_anew() -> None:
+    ring = resolve_algorithm("ring", "all_gather")
+
+    assert kept_rows(ring, 8) is kept_rows(ring, 8)
+    assert str(list(kept_rows(ring, 8))[3][0]) == str(list(patterned_rows(ring, 8))[3][0])
+    assert kept_rows(ring, 2048) is not kept_rows(ring, 2048)
