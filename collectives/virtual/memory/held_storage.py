@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from collectives.virtual.memory.caching_allocator import Block
+from collectives.virtual.memory.pools import Block
 
 OUTSIDE = "outside of modules"
 """Of what no module was running for when it was made."""

@@ -7,7 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.virtual.memory.caching_allocator import Block, CachingAllocator, segment_size
+from collectives.virtual.memory.caching_allocator import CachingAllocator, segment_size
+from collectives.virtual.memory.pools import Block
 
 KIB, MIB = 2**10, 2**20
 
