@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.distributed.fsdp import _flat_param
 from torch.distributed.fsdp._flat_param import FlatParamHandle
-from torch.distributed.fsdp._fully_shard import _fsdp_param
+from torch.distributed.fsdp._fully_shard import _fsdp_param, _fsdp_param_group
 
 from collectives.virtual.folding.divisions import Flat, Rows, note_division
 from collectives.virtual.gpu.replacements import on_methods
+from collectives.virtual.gpu.values import value_of
 from collectives.virtual.isolation.patching import Replacement
 
 _DATA: Any = Tensor.data
@@ -25,11 +27,16 @@ def replacements() -> Iterator[Replacement]:
     FSDP1 moves parameters by ``parameter.data = parameter.to(device)``, which gives a plain tensor the
     memory of a virtual one, but not its class.  FSDP2 cuts each parameter into as many views as there are
     ranks, to take one: with 1,024 ranks most of the time of building a model.  Both say here how they have
-    divided parameters, so that ranks with unequal parts are told apart.
+    divided parameters, so that ranks with unequal parts are told apart.  Where they free the memory of what
+    they have gathered, that of its value is freed as well.
     """
     yield Tensor, "data", property(_DATA.__get__, on_methods(_DATA.__set__, _set_data))
     yield _fsdp_param, "_chunk_with_empty", on_methods(_chunked, _Chunks)
     yield FlatParamHandle, "_init_shard_metadata", _note_shards
+    for owner, underscore in ((_fsdp_param, ""), (_fsdp_param_group, ""), (_flat_param, "_")):
+        for name in (f"{underscore}free_storage", f"{underscore}alloc_storage"):
+            if name in vars(owner):
+                yield owner, name, _with_value(vars(owner)[name])
 
 
 def _set_data(tensor: Tensor, data: Tensor) -> None:
@@ -43,6 +50,18 @@ def _set_data(tensor: Tensor, data: Tensor) -> None:
     tensor.__class__, virtual.__class__ = virtual.__class__, tensor.__class__
     tensor.__dict__, virtual.__dict__ = virtual.__dict__, tensor.__dict__
     torch._C._swap_tensor_impl(tensor, virtual)
+
+
+def _with_value(resize: Callable[..., None]) -> Callable[..., None]:
+    """Return *resize*, which frees or allocates the memory of a tensor, for that of its value, too."""
+
+    def resize_both(tensor: Tensor, *size: Any) -> None:
+        resize(tensor, *size)
+        value = value_of(tensor)
+        if value is not None and value is not tensor:
+            value.untyped_storage().resize_(tensor.untyped_storage().nbytes())
+
+    return resize_both
 
 
 _init_shards: Any = vars(FlatParamHandle)["_init_shard_metadata"]

@@ -26,6 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from collectives.virtual import run
 from collectives.virtual.computation import Roofline
+from collectives.virtual.gpu.values import value_of
 from sim.files.device_file import load_device
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of much that its own code does
@@ -155,3 +156,21 @@ def test_a_full_state_of_the_cpu_has_the_values_of_the_model() -> None:
 
     assert {tensor.device.type for tensor in full.values()} == {"cpu"}
     assert all((full[name].numpy() == tensor.numpy()).all() for name, tensor in whole.items())
+
+
+@pytest.mark.parametrize("compute", [None, Roofline("h100")], ids=["no model", "h100"])
+def test_what_is_gathered_and_freed_takes_no_memory_of_the_host(compute: Roofline | None) -> None:
+    def work(rank: int) -> tuple[int, int]:
+        dist.init_process_group("nccl")
+        model: Any = fully_shard(nn.Linear(8, 8, bias=False).cuda())
+        sizes = []
+        for reshards in (False, True):
+            model.set_reshard_after_backward(reshards)
+            model(torch.ones(1, 8, device="cuda")).sum().backward()
+            [parameter] = model._get_fsdp_state()._fsdp_param_group.fsdp_params
+            [whole] = parameter.all_gather_outputs
+            value: Any = value_of(whole)
+            sizes.append(value.untyped_storage().nbytes())
+        return sizes[0], sizes[1]
+
+    assert run(work, 2, "dgx-h100", compute=compute).results == [(256, 0)] * 2
