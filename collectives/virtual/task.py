@@ -15,7 +15,9 @@ from collectives.torch_backend.script import Module, Script
 from collectives.virtual.isolation import per_rank
 from collectives.virtual.isolation.own_modules import OwnModules
 from collectives.virtual.isolation.ownership import Ownership
-from sim.cluster import RankContext
+from collectives.virtual.isolation.shared_state import SharedState
+from collectives.virtual.iterations import Iterations
+from sim.cluster import Cluster, RankContext
 
 FunctionOrScript = Callable[[int], Any] | Module | str | os.PathLike[str]
 
@@ -84,8 +86,15 @@ class Task:
         search_path, first = script.search_path(), min(ranks)
         own_modules = OwnModules(Ownership(script.folder, own), search_path, devices.read)
 
+        state = SharedState(own_modules.shared, len(ranks))
+
         def run(rank: int) -> dict[str, Any]:
-            return script.run(mains[rank], devices.read if rank == first else None)
+            here = Cluster.current()
+            if here is not None and rank == first:
+                Iterations.of(here.cluster).on_end(lambda *_: state.iteration_ended())
+            result = script.run(mains[rank], devices.read if rank == first else None)
+            state.rank_ended()
+            return result
 
         contexts: list[RankContext] = [
             per_rank.item(ranks, sys.modules, "__main__", lambda rank: mains[rank]),

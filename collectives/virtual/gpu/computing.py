@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+from collectives.errors import NotSupportedError
 from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.cpu_kernels import on_cpu
 from collectives.virtual.gpu.knowledge import Knowledge
@@ -52,6 +53,8 @@ def compute(known: Knowledge, func: Any, args: Any, kwargs: Any, shaped: Any, ha
             _forget_written(func, args, kwargs)
         return shaped
     computed = value_on_cpu(known, func, values, options)
+    if has_data:
+        _check_complete(func, shaped, computed)
     base = first_tensor(args) if known.is_view else None
     _pair(shaped, computed, args, base if isinstance(base, FakeTensor) else None)
     return shaped
@@ -64,6 +67,23 @@ def value_on_cpu(known: Knowledge, func: Any, values: Any, options: Any) -> Any:
         return on_cpu(func, values, options)
     with devices.random.drawing():
         return on_cpu(func, values, options)
+
+
+def _check_complete(func: Any, shaped: Any, computed: Any) -> None:
+    """Check that every result on the device has a value.
+
+    Raises:
+        NotSupportedError: one has none.
+    """
+    if isinstance(shaped, (list, tuple)):
+        pairs = zip(shaped, computed, strict=False) if isinstance(computed, (list, tuple)) else ()
+        for one, value in pairs:
+            _check_complete(func, one, value)
+    elif computed is None and isinstance(shaped, FakeTensor):
+        raise NotSupportedError(
+            f"{func} has a result on the device for which the CPU's kernel gives no value; use another "
+            "operation, or run without data: testbed run --fake"
+        )
 
 
 def _is_worth_it(args: Any, result: Any) -> bool:

@@ -86,7 +86,25 @@ def _efficient_backward(
     grads = _aten._scaled_dot_product_flash_attention_for_cpu_backward(
         grad, query, key, value, output, _by_position(rows), 0.0, causal, attn_mask=bias, scale=scale
     )
-    return (*grads, None)
+    return (
+        *grads,
+        _bias_gradient(grad, query, key, value, bias, output, rows, causal, scale) if mask[3] else None,
+    )
+
+
+def _bias_gradient(
+    grad: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, output: Tensor,
+    logarithms: Tensor, causal: bool, scale: float | None,
+) -> Tensor | None:  # fmt: skip
+    """Return the gradient of what is added to the products, for which the CPU's kernel gives none."""
+    if bias is None:
+        return None
+    query, key, value, output, grad = (one.float() for one in (query, key, value, output, grad))
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale) + bias
+    if causal:
+        scores += scores.new_full(scores.shape[-2:], float("-inf")).triu(1)
+    weights = (scores - logarithms[..., None]).exp().nan_to_num(0)  # of positions that see none
+    return (weights * (grad @ value.mT - (grad * output).sum(-1, keepdim=True))).to(bias.dtype)
 
 
 def _log_sigmoid(tensor: Tensor) -> tuple[Tensor, Tensor]:

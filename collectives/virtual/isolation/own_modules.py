@@ -20,7 +20,7 @@ from typing import Any
 from collectives.torch_backend.script import text_of
 from collectives.virtual.isolation.items import EntriesPerRank, ItemsPerRank
 from collectives.virtual.isolation.loans import Loans
-from collectives.virtual.isolation.ownership import OURS, Ownership
+from collectives.virtual.isolation.ownership import OURS, Ownership, can_copy
 from collectives.virtual.isolation.shadowed import ShadowedPackages
 from sim.cluster import Cluster
 
@@ -84,6 +84,15 @@ class OwnModules:
         finally:
             finders.remove(self)
             self._loans.settle()
+
+    def shared(self) -> list[ModuleType]:
+        """Return the modules that ranks share of packages of which each could have a copy."""
+        modules = [
+            module
+            for name, module in list(sys.modules.items())
+            if name not in self._modules and name != "__main__"
+        ]
+        return [module for module in modules if issubclass(type(module), ModuleType) and can_copy(module)]
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -11,11 +11,12 @@ What is waited for in C is not seen: a lock that another thread of the rank hold
 
 from __future__ import annotations
 
+import os
 import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from types import FrameType
 from typing import Any
 
@@ -42,11 +43,16 @@ def threads_of_ranks() -> Iterator[None]:
 def _replacements() -> Iterator[Replacement]:
     start, join, alive = threading.Thread.start, threading.Thread.join, threading.Thread.is_alive
     wait, simple_queue = threading.Condition.wait, queue.SimpleQueue
+    process = os.getpid()
 
     def start_own(thread: threading.Thread) -> None:
         rank_thread = Cluster.current()
-        if rank_thread is None or _starts_workers(sys._getframe(1)):
+        if rank_thread is None or os.getpid() != process:
             return start(thread)
+        if _starts_workers(sys._getframe(1)):
+            threads = _threads_here()
+            with nullcontext() if threads is None else threads.really_waiting():
+                return start(thread)
         rank_thread.cluster.shared.setdefault(OwnThreads, {})
         of_rank = rank_thread.cluster.shared[OwnThreads]
         if rank_thread.rank not in of_rank:
@@ -111,7 +117,7 @@ def _threads_here() -> OwnThreads | None:
     if rank_thread is None:
         return None
     found: OwnThreads | None = rank_thread.cluster.shared.get(OwnThreads, {}).get(rank_thread.rank)
-    return found
+    return found if found is not None and found.process == os.getpid() else None
 
 
 def _wait(condition: Any, threads: OwnThreads, timeout: float | None) -> bool:

@@ -6,9 +6,10 @@ over at once where only time could end it, and takes that virtual time.
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 from collectives.errors import CollectiveError
 from sim.cluster import RankThread
@@ -61,12 +62,14 @@ class OwnThreads:
         rank_thread: the rank.
 
     Attributes:
+        process: that of the rank; in one forked off it, such as a loader's worker, threads are what they are.
         running: the one that runs.
         is_starting: whether it starts another, for which it really waits.
     """
 
     def __init__(self, rank_thread: RankThread) -> None:
         self.rank_thread = rank_thread
+        self.process = os.getpid()
         self.running = OwnThread()
         self.is_starting = False
         self._all = [self.running]
@@ -101,12 +104,18 @@ class OwnThreads:
 
         thread.run = run_in_turn  # type: ignore[method-assign]
         thread.own_thread = own  # type: ignore[attr-defined]
+        with self.really_waiting():
+            start(thread)
+        self._all.append(own)
+
+    @contextmanager
+    def really_waiting(self) -> Iterator[None]:
+        """Let the thread that runs really wait while the body runs, for one that has begun."""
         self.is_starting = True
         try:
-            start(thread)
+            yield
         finally:
             self.is_starting = False
-        self._all.append(own)
 
     def wait_until(self, comes: Callable[[], bool], seconds: float | None = None) -> bool:
         """Let other threads of the rank run until *comes* is true; return whether it is.

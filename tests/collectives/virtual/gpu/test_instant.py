@@ -247,3 +247,19 @@ def test_where_only_cudnn_is_allowed_attention_is_a_fused_kernel() -> None:
         return out.isnan().any().item(), out.grad_fn.name()
 
     assert run(work, 1).results == [(False, "ScaledDotProductFlashAttentionBackward0")]
+
+
+@pytest.mark.parametrize("compute_model", [None, Roofline("h100")])
+def test_attention_trains_a_bias_that_it_adds(compute_model: Roofline | None) -> None:
+    def gradients(device: str) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        shapes = [(2, 3, 8, 8)] * 3 + [(1, 3, 8, 8)]
+        made = [torch.randn(shape).to(device).requires_grad_() for shape in shapes]
+        attended = nn.functional.scaled_dot_product_attention(*made[:3], attn_mask=made[3])
+        (attended * torch.arange(8, device=device)).sum().backward()
+        return [tensor.grad.cpu() for tensor in made]
+
+    outcome = run(lambda rank: gradients("cuda"), 1, "dgx-h100", compute=compute_model)
+
+    for virtual, real in zip(outcome.results[0], gradients("cpu"), strict=True):
+        torch.testing.assert_close(virtual, real)

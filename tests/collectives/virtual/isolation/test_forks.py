@@ -23,7 +23,7 @@ def test_workers_of_a_data_loader_load_what_they_would_load_in_a_process(tmp_pat
     path = tmp_path / "train.py"
     path.write_text(
         textwrap.dedent("""
-        import os, sys
+        import os, sys, threading
         import torch, torch.distributed as dist
         from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
@@ -37,6 +37,7 @@ def test_workers_of_a_data_loader_load_what_they_would_load_in_a_process(tmp_pat
         if "RANK" in os.environ:
             dist.init_process_group("gloo")
             sampler = DistributedSampler(Own(), shuffle=False)
+            threading.Thread(target=threading.Event().wait, daemon=True).start()  # as a progress bar does
         else:
             sampler = range(0, 16, 2)
         torch.manual_seed(7)

@@ -14,6 +14,7 @@ import pytest
 from collectives.errors import NotSupportedError
 from collectives.virtual import run
 from collectives.virtual.isolation import ownership
+from collectives.virtual.isolation.shared_state import TEXT
 from sim.files.named import names_in
 from tests.collectives.virtual.clusters import script, switch
 
@@ -221,3 +222,49 @@ def test_what_cannot_be_copied_is_refused_by_name(name: str) -> None:
 
 def test_known_packages_are_such_that_can_be_copied() -> None:
     assert not {name.partition(".")[0] for name in ownership.KEPT_APART} & {"torch", *ownership.OURS}
+
+
+PARALLEL_STATE = """
+import os
+import torch.distributed as dist
+
+_GROUP = None
+DEFAULT_RANK = 1
+
+class Settings:
+    rank: int = 1
+
+def initialize():
+    global _GROUP
+    _GROUP = dist.new_group([int(os.environ["RANK"])], use_local_synchronization=True)
+
+def only_zero(function):
+    only_zero.rank = int(os.environ["RANK"])
+"""
+
+
+def test_a_shared_package_that_keeps_what_one_rank_has_is_named(installed: Any, folder: Path) -> None:
+    installed({"parallel_library/__init__.py": "", "parallel_library/state.py": PARALLEL_STATE})
+    installed({"plain_library.py": PARALLEL_STATE})
+    path = script(
+        folder,
+        "import torch.distributed as dist, plain_library\n"
+        "from parallel_library import state\n"
+        "dist.init_process_group('gloo')\n"
+        "state.initialize()\n",
+    )
+
+    shared = run(path, network=switch(2)).report.notices
+    apart = run(path, network=switch(2), own=["parallel_library"]).report.notices
+
+    assert shared == (f"{TEXT}: parallel_library (a process group in parallel_library.state._GROUP)",)
+    assert apart == ()
+
+
+def test_a_shared_package_that_keeps_the_number_of_a_rank_is_named(installed: Any, folder: Path) -> None:
+    installed({"ranked_library.py": PARALLEL_STATE})
+    path = script(folder, "import ranked_library\nranked_library.only_zero(print)\n")
+
+    notices = run(path, network=switch(3)).report.notices
+
+    assert notices == (f"{TEXT}: ranked_library (a rank in ranked_library.only_zero.rank)",)
