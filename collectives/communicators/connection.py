@@ -20,7 +20,8 @@ from collectives.errors import NotSupportedError
 from collectives.execution.transport import Transport
 from collectives.program import Algorithm
 from collectives.program.placement import PARAMETER, asks_for_nodes, can_do_without, on_nodes
-from collectives.transports.gloo import GlooTransport, close_connections
+from collectives.transports.gloo import GlooTransport
+from collectives.transports.gloo_messages import close_connections
 from collectives.transports.nccl import NcclTransport
 from collectives.transports.store_reports import StoreReports
 

@@ -1,33 +1,21 @@
-"""Messages by the point-to-point calls of a Gloo process group.
+"""Transport over Gloo: steps of programs by the point-to-point calls of a process group.
 
-Gloo has tags, which carry the fingerprint.  It cannot say whether an operation is complete without
-waiting for it, and a wait that times out closes the connection.  So a receive is watched from
-outside: its last bytes are filled with a random pattern, and when they have changed the message
-has arrived, and waiting for it does not block.  Should the data equal the pattern, that early
-notice is missed and nothing else.  A message of fewer than 8 bytes is followed by 8 that no pattern
-equals, so its notice is never missed.
+Gloo has tags, which carry the fingerprint.  How a message is known to have arrived says
+`collectives.transports.gloo_messages`.
 
 Sends are awaited late: before the memory that they read is written to, and at the end.  The
 proof of the program (`collectives.proof.proof`) makes that safe, as in it a step is complete only when
 its sends are; but only the first execution of a lane may do so (`collectives.transports.progress`).
-
-No pattern tells when a send has been taken.  A rank that may not wait for one, because it waits for
-something else at the same time, has a thread wait for it.
 
 Messages travel as bytes, so that every dtype does.  Tensors on a GPU are staged in host memory.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import threading
 import time
 import weakref
 import zlib
 from collections.abc import Sequence
-from datetime import timedelta
-from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -39,13 +27,11 @@ from collectives.execution.work import Work
 from collectives.program import Local, Operation, Recv, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.program.render import spell_operation
-from collectives.transports.background import start_aside
+from collectives.transports.gloo_messages import Receiving, Sending, sent
 from collectives.transports.progress import ProgressQueue, ProgressWork
 from collectives.transports.store_reports import StoreReports, grace
 from collectives.transports.watchdog import Watchdog
 
-_PATTERN_BYTES = 8
-_NEVER_SENT = 1 << 30  # a tag beyond those of messages
 _MAX_SPARE = 4  # pieces of memory that are kept for later messages
 
 
@@ -78,7 +64,7 @@ class GlooTransport:
         self.queue = ProgressQueue(timeout, reports.explain, grace, watchdog, _QUEUES)
         _QUEUES.add(self.queue)
         self.clock = self.queue.clock
-        self.sends: dict[int, list[_Sending]] = {}
+        self.sends: dict[int, list[Sending]] = {}
         self._spare: list[torch.Tensor] = []
 
     def post(self, step: Step, buffer: Buffer, fingerprint: int) -> _GlooStep:
@@ -142,91 +128,6 @@ class GlooTransport:
             self.sends[fingerprint] = kept
 
 
-class _Sending:
-    """A send under way; keeps alive what it reads.  ``over`` when it is known to be."""
-
-    __slots__ = ("_error", "_observer", "data", "group", "over", "peer", "span", "work")
-
-    def __init__(
-        self, group: dist.ProcessGroup, work: dist.Work, peer: int, span: tuple[int, int], data: torch.Tensor
-    ) -> None:
-        self.group = group
-        self.work = work
-        self.peer = peer
-        self.span = span
-        self.data = data
-        self.over = False
-        self._error: Exception | None = None
-        self._observer: threading.Thread | None = None
-
-    def overlaps(self, span: tuple[int, int]) -> bool:
-        return self.span[0] < span[1] and span[0] < self.span[1]
-
-    def wait(self, deadline: float) -> None:
-        if self._observer is None:
-            self._wait(deadline)
-        else:
-            began = time.monotonic()
-            self._observer.join(max(deadline - began, 0.001))
-            if not self.over:
-                raise TimeoutError(_timed_out(began, self._problem()))
-        if self._error is not None:
-            raise self._error
-
-    def observe(self, timeout: float) -> None:
-        if self._observer is None:
-            deadline = time.monotonic() + timeout
-            close = partial(close_connections, self.group)
-            self._observer = start_aside(partial(self._wait_aside, deadline), "observer of a send", close)
-
-    def _wait_aside(self, deadline: float) -> None:
-        try:
-            self._wait(deadline)
-        except Exception as error:
-            self._error = error
-        self.over = True
-
-    def _wait(self, deadline: float) -> None:
-        _wait(self.work, deadline, self._problem())
-
-    def _problem(self) -> str:
-        return f"rank {self.peer} has not taken a message"
-
-
-class _Receiving:
-    """A receive under way, and how to see from outside that it has arrived."""
-
-    __slots__ = ("data", "padded", "pattern", "peer", "refusal", "tail", "work")
-
-    def __init__(self, group: dist.ProcessGroup, data: torch.Tensor, peer: int, tag: int) -> None:
-        raw = data.view(torch.uint8)
-        self.padded = torch.empty(len(raw) + _PATTERN_BYTES, dtype=torch.uint8) if _is_short(raw) else None
-        whole = raw if self.padded is None else self.padded
-        self.data = data
-        self.peer = peer
-        self.tail = whole[-_PATTERN_BYTES:].numpy()
-        self.pattern = os.urandom(_PATTERN_BYTES - 1) + b"\1"  # never the zeros that follow a short message
-        self.tail[:] = memoryview(self.pattern)
-        self.work: dist.Work | None = None
-        self.refusal: RuntimeError | None = None
-        try:
-            self.work = group.recv([whole], peer, tag)
-        except RuntimeError as error:  # the peer has left, which matters to whoever waits for this message
-            self.refusal = error
-
-    def arrived(self) -> bool:
-        return self.tail.tobytes() != self.pattern
-
-    def wait(self, deadline: float) -> None:
-        problem = f"no message from rank {self.peer}"
-        if self.work is None:
-            raise ConnectionError(f"{problem}, the connection is closed") from self.refusal
-        _wait(self.work, deadline, problem)
-        if self.padded is not None:
-            raw = self.data.view(torch.uint8)
-            raw[:] = self.padded[: len(raw)]
-
-
 class _GlooStep:
     """A step that has been posted; a `collectives.execution.transport.Handle`."""
 
@@ -236,7 +137,7 @@ class _GlooStep:
         self.buffer = buffer
         self.fingerprint = fingerprint
         self.incoming: dict[int, torch.Tensor] = {}
-        self.receives: dict[int, _Receiving] = {}
+        self.receives: dict[int, Receiving] = {}
         self.staged: dict[int, torch.Tensor] = {}
         tag = transport.tag(fingerprint)
 
@@ -246,17 +147,12 @@ class _GlooStep:
                 self.incoming[position] = buffer.source(operation, step)
             elif not isinstance(operation, Send):
                 into = self._place(position, operation, read)
-                self.receives[position] = _Receiving(transport.group, into, operation.peer, tag)
+                self.receives[position] = Receiving(transport.group, into, operation.peer, tag)
 
         for operation in step:
             if isinstance(operation, Send):
-                data = buffer.view(operation).cpu()
-                raw = data.view(torch.uint8)
-                if _is_short(raw):
-                    data = raw = torch.nn.functional.pad(raw, (0, _PATTERN_BYTES))
-                work = transport.group.send([raw], operation.peer, tag)
-                span = _span(buffer, operation)
-                sending = _Sending(transport.group, work, operation.peer, span, data)
+                data, span = buffer.view(operation).cpu(), _span(buffer, operation)
+                sending = sent(transport.group, data, operation.peer, tag, span)
                 transport.sends.setdefault(fingerprint, []).append(sending)
 
     def done(self) -> bool:
@@ -324,39 +220,5 @@ class _Drain:
         return "its last messages have not been taken"
 
 
-def _is_short(raw: torch.Tensor) -> bool:
-    """Return whether a message is too short for a pattern; some zeros then follow it."""
-    return len(raw) < _PATTERN_BYTES
-
-
 def _span(buffer: Buffer, operation: Operation) -> tuple[int, int]:
     return buffer.chunking.span(operation.chunk, operation.num_chunks)
-
-
-def _wait(work: dist.Work, deadline: float, problem: str) -> None:
-    """Wait for a message; raise an error that states the *problem*, and whether time is up."""
-    began = time.monotonic()
-    try:
-        work.wait(timedelta(seconds=max(deadline - began, 0.001)))
-    except RuntimeError as error:
-        if "Timed out" in str(error):
-            raise TimeoutError(_timed_out(began, problem)) from error
-        raise ConnectionError(f"{problem}, the connection is closed") from error
-
-
-def _timed_out(began: float, problem: str) -> str:
-    """Say how long it took; the first words are those that Gloo says."""
-    return f"Timed out after {time.monotonic() - began:.3g} s: {problem}"
-
-
-def close_connections(group: dist.ProcessGroup) -> None:
-    """Close all connections of a Gloo *group*, so that what waits here, or for this rank, fails at once.
-
-    Gloo does that when a wait times out, so one is made to.  Of a connection that is closed
-    already the wait fails without closing the others, hence the loop.
-    """
-    token = torch.empty(1, dtype=torch.uint8)
-    for peer in range(group.size()):
-        if peer != group.rank():
-            with contextlib.suppress(RuntimeError):
-                group.recv([token], peer, _NEVER_SENT).wait(timedelta(milliseconds=1))
