@@ -29,6 +29,7 @@ from weakref import WeakKeyDictionary
 import simpy
 import torch
 
+from collectives.virtual.isolation.ownership import LIBRARY_FOLDERS
 from collectives.virtual.isolation.patching import Replacement, replaced
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import Gpu, current_gpu
@@ -176,4 +177,4 @@ def _is_of_script(file: str) -> bool:
     if file in _OF_SCRIPTS:
         return True
     path = Path(file)
-    return not path.is_relative_to(_STANDARD) or bool({"site-packages", "dist-packages"} & set(path.parts))
+    return not path.is_relative_to(_STANDARD) or not LIBRARY_FOLDERS.isdisjoint(path.parts)

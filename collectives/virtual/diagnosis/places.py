@@ -18,6 +18,7 @@ from types import FrameType
 import torch
 
 import collectives
+from collectives.virtual.isolation.ownership import LIBRARY_FOLDERS
 from sim.cluster import RankThread
 
 _ROOT = Path(collectives.__file__).parents[1]
@@ -75,7 +76,7 @@ def spell_frame(frame: FrameType) -> str:
 @cache
 def is_users(path: str) -> bool:
     """Return whether *path* holds code of the user."""
-    return not path.startswith(("<", *_NOT_THE_USERS))
+    return not path.startswith(("<", *_NOT_THE_USERS)) and LIBRARY_FOLDERS.isdisjoint(Path(path).parts)
 
 
 def _conditions_around(path: str, line: int) -> list[str]:

@@ -44,7 +44,7 @@ _SHARED = frozenset({"torch", "numpy", *sys.stdlib_module_names})
 _LIBRARIES = tuple(
     Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
-_LIBRARY_FOLDERS = frozenset({"site-packages", "dist-packages"})
+LIBRARY_FOLDERS = frozenset({"site-packages", "dist-packages"})
 """Folders of libraries by their name: a user's own lie in the home folder, where a script may lie, too."""
 
 
@@ -100,7 +100,7 @@ class Ownership:
         if self._folder is None or not path.is_relative_to(self._folder):
             return False
         below = path.relative_to(self._folder).parts
-        return _LIBRARY_FOLDERS.isdisjoint(below) and not any(map(path.is_relative_to, _LIBRARIES))
+        return LIBRARY_FOLDERS.isdisjoint(below) and not any(map(path.is_relative_to, _LIBRARIES))
 
     def shadowed(self, search_path: Sequence[str]) -> list[str]:
         """Return which packages of ours have a name that the script's folder has as well."""
