@@ -26,6 +26,7 @@ _UNCHANGING = frozenset(
 )
 _NUMBERS = frozenset((float, complex))
 _LISTS = frozenset((list, tuple, torch.Size))
+_PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
 _kinds: dict[Any, int] = {}
 
@@ -77,6 +78,8 @@ def _kind_of(value: Any) -> Any:
         return kind
     if kind in _LISTS:
         return tuple(map(_kind_of, value))
+    if kind in _PLAIN and value.is_meta and value.layout is torch.strided and not value.is_conj():
+        return (_META, value.shape, value.stride(), value.storage_offset(), value.dtype)
     raise _UnkeyedError
 
 

@@ -118,8 +118,12 @@ class FamilyTiming:
         links = call.footprint.links[call.footprint.positions_of(places)]
         congestion = self._congestion_of.get(call)
         met = self._met(call, links, now_ps)
-        if met and self._may_meet(call, met, now_ps):
-            self._congest([call, *met])
+        joined = self._congestion_to_join(call, met)
+        if met and self._may_meet(call, met, joined, now_ps):
+            if joined is not None:
+                self._join(call, places, links, joined)
+            else:
+                self._congest([call, *met])
             return
 
         self._in_use.hold(links, call.holder)
@@ -142,12 +146,15 @@ class FamilyTiming:
         own = self._congestion_of.get(call)
         return [one for one in met if own is None or self._congestion_of.get(one) is not own]
 
-    def _may_meet(self, call: FamilyCall, met: list[FamilyCall], now_ps: int) -> bool:
+    def _may_meet(
+        self, call: FamilyCall, met: list[FamilyCall], joined: Congestion | None, now_ps: int
+    ) -> bool:
         """Return whether *call* and those *met* can be carried message by message; else count the overlap."""
         everybody = dict.fromkeys(self._with_congested([call, *met]))
-        num_messages = sum(one.footprint.num_messages * one.num_groups_begun for one in everybody)
-        if num_messages <= MAX_MESSAGES and self._num_carried + num_messages <= MAX_CARRIED:
-            self._num_carried += num_messages
+        num_messages = sum(map(_num_messages, everybody))
+        num_carried = num_messages if joined is None else _num_messages(call)
+        if num_messages <= MAX_MESSAGES and self._num_carried + num_carried <= MAX_CARRIED:
+            self._num_carried += num_carried
             return True
         for other in met:
             if other.num_in_flight and other is not call and call not in self._beside.get(other, ()):
@@ -169,6 +176,21 @@ class FamilyTiming:
         for call in calls:
             congestion = self._congestion_of.get(call)
             yield from [call] if congestion is None else congestion.calls
+
+    def _congestion_to_join(self, call: FamilyCall, met: list[FamilyCall]) -> Congestion | None:
+        """Return where all *met* are, if *call* begins only now, so that nothing is to be repeated."""
+        if call in self._congestion_of or len(call.begins) > 1 or not met:
+            return None
+        congestions = {self._congestion_of.get(one) for one in met}
+        return congestions.pop() if len(congestions) == 1 else None
+
+    def _join(self, call: FamilyCall, places: Int64Array, links: Int64Array, congestion: Congestion) -> None:
+        """Let *call*, to which the ranks at *places* come now, be carried beside those that have met."""
+        self._call_of.pop(call.holder, None)
+        call.holder = congestion.calls[0].holder
+        self._in_use.hold(links, call.holder)
+        self._congestion_of[call] = congestion
+        congestion.begin(call, places)
 
     def _congest(self, calls: list[FamilyCall]) -> None:
         """Let *calls* go on, message by message, beside each other and what each of them has met."""
@@ -267,6 +289,10 @@ class FamilyTiming:
             call.holder = self._in_use.new_holder()
             if not call.is_over:
                 self._call_of[call.holder] = call
+
+
+def _num_messages(call: FamilyCall) -> int:
+    return call.footprint.num_messages * call.num_groups_begun
 
 
 def _kind(call: FamilyCall) -> str:
