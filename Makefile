@@ -15,7 +15,7 @@ help:
 	@echo 'make lint             ruff, mypy --strict, the layers'
 	@echo 'make verify           prove every shipped algorithm for 2 to 64 ranks, and for some up to 1024'
 	@echo 'make docs             write docs/algorithms.md, docs/schedules/ and docs/architecture.svg'
-	@echo 'make test-torch       the tests that torch has of torch.distributed, on our ranks: fifteen minutes on two cores'
+	@echo 'make test-torch       the tests that torch has of torch.distributed, on our ranks: twenty minutes on two cores'
 	@echo 'make test-gpu         the tests that need a CUDA device'
 	@echo 'make test-privileged  the tests that shape real networks (root, iproute2)'
 	@echo 'make clean            remove what make has made'

@@ -84,7 +84,15 @@ def _to_scripts(original: Callable[[], bool]) -> Callable[[], bool]:
     return called
 
 
+class _AreThere:
+    """``torch.cuda._initialized``, true on threads with devices: a checkpoint asks before it saves states."""
+
+    def __bool__(self) -> bool:
+        return CudaDevices.here() is not None
+
+
 def _device_modules() -> Iterator[Replacement]:
+    yield torch.cuda, "_initialized", _AreThere()
     for module, functions in (
         (torch.cuda, CUDA),
         (torch.cuda.random, CUDA),

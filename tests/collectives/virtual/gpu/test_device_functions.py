@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from collectives.errors import NotSupportedError
 from collectives.virtual import VirtualRun, run
@@ -50,6 +51,18 @@ def two_generators(rank: int) -> tuple[bool, ...]:
         torch.equal(torch.cuda.get_rng_state(), state),
         torch.randint(1000, (9,), device="cuda").tolist() == before,
     )
+
+
+def checkpointed_dropout(rank: int) -> list[bool]:
+    """Say whether what is computed again drops what was dropped, with either kind of checkpoint."""
+    alike = []
+    for reentrant in (True, False):
+        tensor = torch.ones(64, device="cuda", requires_grad=True)
+        kept = checkpoint(lambda x: torch.nn.functional.dropout(x * 1), tensor, use_reentrant=reentrant)
+        kept.sum().backward()
+        assert tensor.grad is not None
+        alike.append(torch.equal(kept.cpu(), tensor.grad.cpu()))
+    return alike
 
 
 def recorded_stream(rank: int) -> float:
@@ -140,6 +153,7 @@ def branches(rank: int) -> tuple[list[float], list[float]]:
 SAME = [
     (forked_generator, [True] * RANKS),
     (two_generators, [(True,) * 4] * RANKS),
+    (checkpointed_dropout, [[True, True]] * RANKS),
     (recorded_stream, [6.0] * RANKS),
     (former_function_with_autocast, [([True, True], torch.float32, [2.0, 2.0])] * RANKS),
     (function_that_casts, [([False, False], torch.float16, [2.0, 2.0])] * RANKS),
