@@ -40,9 +40,7 @@ class Accelerator:
         if isinstance(device, str) and ":" in device:
             index = int(device.rpartition(":")[2])
         if index is not None and index >= self.num_devices:
-            few = (
-                f"a node of this network has {self.num_devices} devices, numbered from 0; set_device is given"
-            )
+            few = f"a node of this network has devices 0 to {self.num_devices - 1}; set_device is given"
             self._notices.add(few, str(index))
         if index is not None and index >= 0:
             self.index = index

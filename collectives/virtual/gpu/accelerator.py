@@ -112,8 +112,7 @@ class CudaDevices:
             )
         if index >= self.num_devices:
             self._notices.add(
-                f"a node of this network has {self.num_devices} devices, numbered from 0; "
-                "set_device is given",
+                f"a node of this network has devices 0 to {self.num_devices - 1}; set_device is given",
                 str(index),
             )
         self.index = number

@@ -8,6 +8,8 @@ from typing import Any
 
 from collectives.virtual.memory.tracker import Memory
 
+_GIB = 2**30
+
 
 @dataclass(frozen=True)
 class MemoryReport:
@@ -60,11 +62,14 @@ class MemoryReport:
     @property
     def text(self) -> str:
         """The verdict in words: ``does not fit: 97.30 of 80.00 GiB at iteration 1, forward of layers.3``."""
-        used = f"{self.peak_bytes / 2**30:.2f}"
-        of = " GiB" if self.limit_bytes is None else f" of {self.limit_bytes / 2**30:.2f} GiB"
+        sizes = [size for size in (self.peak_bytes, self.limit_bytes) if size is not None]
+        is_small = min(sizes) < _GIB // 100
+        unit, name = (2**20, "MiB") if is_small else (_GIB, "GiB")
+        used = f"{self.peak_bytes / unit:.2f}"
+        of = f" {name}" if self.limit_bytes is None else f" of {self.limit_bytes / unit:.2f} {name}"
         lost = self.reserved_bytes - self.peak_bytes
         if not self.fits and self.limit_bytes is not None and self.peak_bytes <= self.limit_bytes:
-            of += f", and {lost / 2**30:.2f} GiB in pieces too small,"
+            of += f", and {lost / unit:.2f} {name} in pieces too small,"
         return f"{'' if self.fits else 'does not fit: '}{used}{of} at {self.at}"
 
     def to_json(self) -> dict[str, Any]:

@@ -244,6 +244,12 @@ def test_a_run_that_an_error_ends_says_what_would_have_been_needed() -> None:
     assert report.text.startswith("does not fit: 0.13 of 0.10 GiB at iteration 1, forward of 0")
 
 
+def test_a_small_memory_is_told_of_in_a_small_unit() -> None:
+    report = MemoryReport(0, 4 * MIB, 0, {}, {}, "iteration 1", fits=False, limit_bytes=MIB)
+
+    assert report.text == "does not fit: 4.00 of 1.00 MiB at iteration 1"
+
+
 def test_without_a_limit_the_run_goes_on_and_the_whole_peak_is_told() -> None:
     def run(memory: Memory) -> None:
         held = [torch.empty(64 * BATCH, WIDTH) for _ in range(3)]
