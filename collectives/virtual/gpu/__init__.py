@@ -4,31 +4,32 @@ They are torch's FakeTensors: they have shapes, and an operation on them compute
 each has a tensor of the CPU for its value, which the operation computes, too.  Either way an operation costs
 its rank what the device would take: kernels on streams (`collectives.virtual.streams`).
 
-    virtual_cuda     the GPUs of one run, and which ranks have them (open first)
-    installation     what is switched on for them, and put back at the end
-    triggers         what brings them in when a script asks
-    instant          a GPU without a model, on which nothing takes time
-    instant_mode     the dispatch mode of ranks that have one: results by values alone
-    likeness         virtual tensors as large as those of the CPU
-    results          what ranks leave after the run
-    cuda_mode        the dispatch mode of a rank's thread: each operation, in the order of its steps
-    values           tensors of the CPU that stand for data
-    computing        values of results
-    rules            transfers between host and device, and answers to the host
-    conversion       modules that go to a device, or come back
-    copies           pinned memory, and what the host waits for
-    data_dependent   operations whose result depends on data: answered, or refused with the script's line
-    cpu_kernels      kernels of CUDA alone, by those of the CPU
-    mixed_types      backward passes of normalization layers, of which statistics are in float32
-    recurrent_cells  those of recurrent layers
-    sparse           tensors that are refused
-    persistence      saving and loading
-    shapes           results without data, and what is kept of them
-    attention        scaled_dot_product_attention, by the fused kernels that CUDA would take
-    accelerator      the devices of one rank, as torch.cuda tells of them
-    device_random    the generator of a device
-    passes           forward, backward, optimizer
-    functions        torch.cuda and torch.accelerator on rank threads
-    replacements     attributes of torch that look at a device's memory, or at the build
-    native           what C++ asks for: a device guard and hooks of CUDA
+    virtual_cuda       the GPUs of one run, and which ranks have them (open first)
+    installation       what is switched on for them, and put back at the end
+    triggers           what brings them in when a script asks
+    instant            a GPU without a model, on which nothing takes time
+    instant_execution  operations on it: results by values alone
+    likeness           virtual tensors as large as those of the CPU
+    results            what ranks leave after the run
+    dispatch_mode      hands each operation of a rank's thread to who carries it out
+    charged_execution  operations on a GPU that is modelled: result, value and cost
+    values             tensors of the CPU that stand for data
+    computing          values of results
+    rules              transfers between host and device, and answers to the host
+    conversion         modules that go to a device, or come back
+    copies             pinned memory, and what the host waits for
+    data_dependent     operations whose result depends on data: answered, or refused with the script's line
+    cpu_kernels        kernels of CUDA alone, by those of the CPU
+    mixed_types        backward passes of normalization layers, of which statistics are in float32
+    recurrent_cells    those of recurrent layers
+    sparse             tensors that are refused
+    persistence        saving and loading
+    shapes             results without data, and what is kept of them
+    attention          scaled_dot_product_attention, by the fused kernels that CUDA would take
+    attention_dropout  its values where weights are dropped
+    accelerator        the devices of one rank, as torch.cuda tells of them
+    device_random      the generator of a device
+    functions          torch.cuda and torch.accelerator on rank threads
+    replacements       attributes of torch that look at a device's memory, or at the build
+    native             what C++ asks for: a device guard and hooks of CUDA
 """

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.gpu import recurrent_cells
+from collectives.virtual.gpu.attention_dropout import DroppingAttention, drawn_seed
 from collectives.virtual.gpu.mixed_types import in_one_type
 from collectives.virtual.gpu.stock import cuda_only
 
@@ -52,15 +53,22 @@ def _flash(
     output, logarithms = _aten._scaled_dot_product_flash_attention_for_cpu(
         query, key, value, 0.0, causal, scale=scale
     )
-    seeds = torch.zeros(2, dtype=torch.uint64), torch.zeros((), dtype=torch.uint64)
+    seed = 0
+    if dropout:
+        seed = drawn_seed()
+        output.copy_(DroppingAttention(dropout, causal, scale, None, seed).forward(query, key, value))
+    seeds = torch.tensor([seed, 0], dtype=torch.uint64), torch.zeros((), dtype=torch.uint64)
     return (output, logarithms, None, None, query.shape[-2], key.shape[-2], *seeds, output.new_empty(0))
 
 
 def _flash_backward(
     grad: Tensor, query: Tensor, key: Tensor, value: Tensor, output: Tensor, logarithms: Tensor,
-    cum_q: Any, cum_k: Any, max_q: Any, max_k: Any, dropout: float, causal: bool, *rest: Any,
+    cum_q: Any, cum_k: Any, max_q: Any, max_k: Any, dropout: float, causal: bool, seeds: Tensor, *rest: Any,
     scale: float | None = None,
 ) -> Any:  # fmt: skip
+    if dropout:
+        dropping = DroppingAttention(dropout, causal, scale, None, int(seeds[0]))
+        return dropping.backward(grad, query, key, value)
     return _aten._scaled_dot_product_flash_attention_for_cpu_backward(
         grad, query, key, value, output, _by_position(logarithms), 0.0, causal, scale=scale
     )
@@ -73,8 +81,12 @@ def _efficient(
     output, sums = _aten._scaled_dot_product_flash_attention_for_cpu(
         query, key, value, 0.0, causal, attn_mask=bias, scale=scale
     )
+    seed = 0
+    if dropout:
+        seed = drawn_seed()
+        output.copy_(DroppingAttention(dropout, causal, scale, bias, seed).forward(query, key, value))
     sums = torch.nn.functional.pad(sums, (0, -sums.shape[-1] % _ROWS)) if logarithms else sums[..., :0]
-    return (output, sums, torch.zeros((), dtype=torch.int64), torch.zeros((), dtype=torch.int64))
+    return (output, sums, torch.tensor(seed), torch.zeros((), dtype=torch.int64))
 
 
 def _efficient_backward(
@@ -82,6 +94,9 @@ def _efficient_backward(
     logarithms: Tensor, seed: Any, offset: Any, dropout: float, mask: Any, causal: bool = False, *,
     scale: float | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
+    if dropout:
+        dropping = DroppingAttention(dropout, causal, scale, bias, int(seed))
+        return (*dropping.backward(grad, query, key, value), None)
     rows = logarithms[..., : query.shape[-2]]
     grads = _aten._scaled_dot_product_flash_attention_for_cpu_backward(
         grad, query, key, value, output, _by_position(rows), 0.0, causal, attn_mask=bias, scale=scale
