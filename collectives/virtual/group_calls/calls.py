@@ -95,13 +95,12 @@ class GroupCalls:
         self._families: dict[tuple[Hosts, Ordinal], Family] = {}
         self._family_of: dict[tuple[int, Ordinal], tuple[Hosts, Family]] = {}
 
-    def call(self, hosts: Hosts, ordinal: Ordinal, rank: int, facts: CallFacts) -> CallHandle:
-        """Return the part that *rank* of a group has in a call, and all who do as it does.
+    def call(self, hosts: Hosts, ordinal: Ordinal, facts: CallFacts) -> CallHandle:
+        """Return a call of a group, as one of its members has it and all who do as it does.
 
         Args:
             hosts: the ranks of the group, by number in the run.
             ordinal: tells groups, and communicators, of the same hosts apart.
-            rank: within the group.
             facts: of the call.
 
         Raises:
@@ -112,7 +111,7 @@ class GroupCalls:
                 f"transport model {self._transport_model.name!r} on a GPU: collectives of a GPU go on by "
                 "themselves, on a stream; take transport_model='nccl', or a CPU's model of computation"
             )
-        return CallHandle(self, hosts, ordinal, rank, facts)
+        return CallHandle(self, hosts, ordinal, facts)
 
     def meeting_point(self, hosts: Hosts, ordinal: Ordinal) -> MeetingPoint:
         """Return where the ranks of a group meet: their last calls, and whom they wait for."""
@@ -252,15 +251,12 @@ class CallHandle:
         objects: what stands for the objects that the caller gives, if it does and they are known.
     """
 
-    def __init__(
-        self, calls: GroupCalls, hosts: Hosts, ordinal: Ordinal, rank: int, facts: CallFacts
-    ) -> None:
+    def __init__(self, calls: GroupCalls, hosts: Hosts, ordinal: Ordinal, facts: CallFacts) -> None:
         self.facts = facts
         self._calls = calls
         self.hosts = hosts
         self.ordinal = ordinal
         self.objects: int | None = None
-        self._rank = rank
 
     def begin(self, ranks: Sequence[int], through: Through) -> None:
         """Engine: let *ranks*, by number in the run, come to this call now, each to that of its own group.

@@ -115,7 +115,7 @@ class StreamLauncher:
         self._meeting_point.reports[self.rank] = Report(call, "posted", tuple(self._recent))
 
         facts = self._facts(request, call, algorithm)
-        timed = self._calls.call(group.hosts, group.ordinal, self.rank, facts)
+        timed = self._calls.call(group.hosts, group.ordinal, facts)
         if self._exchanges.classes.folded:
             timed.objects = objects_given(request, self.rank)
             if timed.objects is not None:

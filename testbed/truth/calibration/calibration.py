@@ -96,10 +96,6 @@ class Origin:
     versions: Mapping[str, str | None]
     ranks_per_rack: int | None = None
 
-    def holds_for(self, nbytes: int) -> bool:
-        """Return whether *nbytes* lies within what was measured."""
-        return self.smallest <= nbytes <= self.largest
-
     def beyond(self, *sizes: int) -> str:
         """Return how buffers of *sizes* bytes go beyond what was measured, in words; empty if none does."""
         words = []

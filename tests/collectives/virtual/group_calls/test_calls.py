@@ -31,7 +31,7 @@ class Calls:
 
     def begin(self, hosts, own, ranks, at_ps=0, ordinal=(0, 0), name=""):
         """Let *ranks* come to a call of the group of *hosts* at a time."""
-        handle = self.calls.call(hosts, ordinal, 0, own)
+        handle = self.calls.call(hosts, ordinal, own)
 
         def through(those):
             for rank in those:

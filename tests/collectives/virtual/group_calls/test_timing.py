@@ -126,9 +126,7 @@ def times(topology, calls, width, at_once, overhead=None, conditions=()):
                     ends[index, one] = int(env.now)
                 done.succeed()
 
-            handle = timed.call(
-                group, (dimension, 0), group.index(rank), facts_of(index, call, group, topology)
-            )
+            handle = timed.call(group, (dimension, 0), facts_of(index, call, group, topology))
             handle.begin((rank,), through)
             yield done
 

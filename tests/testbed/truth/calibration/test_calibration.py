@@ -73,8 +73,8 @@ def test_a_file_that_holds_no_calibration_is_refused(tmp_path, text):
 def test_sizes_beyond_those_measured_are_told_from_those_within():
     origin = a_calibration().origin
 
-    assert origin.holds_for(1 << 22)
-    assert not origin.holds_for(1 << 23)
+    assert origin.beyond(1, 1 << 22) == ""
+    assert origin.beyond(1 << 23) == f"above {1 << 22} bytes, the most calibrated"
 
 
 def test_native_has_costs_of_its_own():
