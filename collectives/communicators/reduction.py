@@ -60,6 +60,11 @@ def op_of(torch_op: Any) -> ReduceOp:
     raise NotSupportedError(f"no reduction by {torch_op}; there are: {', '.join(TORCH_OP)}")
 
 
+def factor_of(torch_op: Any) -> Any:
+    """Return by what ``PREMUL_SUM`` multiplies what a rank gives, a number or a tensor; None: by nothing."""
+    return torch_op.__getstate__()[1] if torch_op == dist.ReduceOp.PREMUL_SUM else None
+
+
 def check_reduction(tensor: torch.Tensor, op: str) -> None:
     """Refuse what cannot be reduced, before a message is sent.
 

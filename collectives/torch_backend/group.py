@@ -25,7 +25,7 @@ from torch.distributed.constants import default_pg_timeout
 from collectives.catalogue.selectors import Choice
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.dispatch_modes import calls_hidden_from_modes
-from collectives.communicators.reduction import op_of
+from collectives.communicators.reduction import ReduceOp, factor_of, op_of
 from collectives.execution.work import OnStream, Waitable, Work
 from collectives.torch_backend import uneven
 from collectives.torch_backend.members import GroupMembers
@@ -93,8 +93,10 @@ class TestbedProcessGroup(NamedProcessGroup):
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = dist.ReduceOp.SUM) -> CollectiveWork:
         """Reduce several tensors over all ranks, in place, one after another."""
-        op = op_of(getattr(opts, "reduceOp", opts))
+        op, factor = self._op_and_factor(opts)
         reduced = [(tensor, self._given(tensor)) for tensor in _as_list(tensors)]
+        for _, plain in reduced if factor is not None else ():
+            plain.mul_(factor)
         works = [
             self.communicator(tensor.device).all_reduce(plain, op, async_op=True) for tensor, plain in reduced
         ]
@@ -316,10 +318,19 @@ class TestbedProcessGroup(NamedProcessGroup):
 
     def _reduce_scatter(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> CollectiveWork:
         """Reduce *given*, which has passed the door, into *output*, which has not."""
-        op = op_of(getattr(opts, "reduceOp", opts))
+        op, factor = self._op_and_factor(opts)
         plain = self._wanted(output)
+        given = given if factor is None else given * factor
         work = self.communicator(output.device).reduce_scatter(plain, given, op, async_op=True)
         return self._work([work], [(output, plain)])
+
+    def _op_and_factor(self, opts: Any) -> tuple[ReduceOp, Any]:
+        """Return how to reduce, and by what each rank multiplies what it gives; None: by nothing."""
+        torch_op = getattr(opts, "reduceOp", opts)
+        factor = factor_of(torch_op)
+        if factor is None:
+            return op_of(torch_op), None
+        return "sum", self._given(factor) if isinstance(factor, torch.Tensor) else factor
 
     def _given(self, tensor: torch.Tensor) -> torch.Tensor:
         return self.members.door.given(tensor)

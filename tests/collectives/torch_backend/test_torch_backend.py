@@ -98,6 +98,19 @@ def test_an_average_is_a_sum_over_the_number_of_ranks():
     assert on_ranks(4, work).results == [6.0] * 4
 
 
+@pytest.mark.parametrize("factor", [0.5, torch.tensor([0.5])])
+def test_a_sum_of_scaled_parts_scales_what_each_rank_gives(factor):
+    def work(rank):
+        scaled = dist._make_nccl_premul_sum(factor)
+        whole, part, given = torch.full((4,), rank + 1.0), torch.empty(2), torch.full((4,), rank + 1.0)
+        dist.all_reduce(whole, op=scaled)
+        dist.reduce_scatter_tensor(part, given, op=scaled)
+        return whole.tolist(), part.tolist(), given.tolist()
+
+    for rank, result in enumerate(on_ranks(2, work).results):
+        assert result == ([1.5] * 4, [1.5] * 2, [rank + 1.0] * 4)
+
+
 def test_collectives_on_tensors_with_gaps_fill_just_their_elements():
     def work(rank):
         whole = torch.zeros(2, 6)
