@@ -104,7 +104,7 @@ def test_a_sum_of_scaled_parts_scales_what_each_rank_gives(factor):
         scaled = dist._make_nccl_premul_sum(factor)
         whole, part, given = torch.full((4,), rank + 1.0), torch.empty(2), torch.full((4,), rank + 1.0)
         dist.all_reduce(whole, op=scaled)
-        dist.reduce_scatter_tensor(part, given, op=scaled)
+        dist.reduce_scatter(part, list(given.chunk(2)), op=scaled)
         return whole.tolist(), part.tolist(), given.tolist()
 
     for rank, result in enumerate(on_ranks(2, work).results):
