@@ -5,7 +5,8 @@ from collectives.virtual.computation import Charges, ComputeModel, Measured, Rec
 from collectives.virtual.faults import DeadRank, MessageDelay
 from collectives.virtual.iterations import end_iteration
 from collectives.virtual.report import VirtualReport
-from collectives.virtual.virtual_run import VirtualRun, run, run_virtual
+from collectives.virtual.setting import VirtualRun
+from collectives.virtual.virtual_run import run, run_virtual
 
 __all__ = [
     "Charges",

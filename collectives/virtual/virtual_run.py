@@ -15,10 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from collectives.catalogue.native import native_over
 from collectives.catalogue.selectors import NATIVE, Choice, check_choice
@@ -27,69 +24,22 @@ from collectives.execution.transport_model import TransportModel
 from collectives.execution.transport_model import transport_model as named_transport_model
 from collectives.models.nccl.constants import NcclProtocol
 from collectives.models.nccl.protocol import with_protocol
-from collectives.virtual.branches import branches_of_torch
-from collectives.virtual.computation import Charges, ComputeModel, Measured, Roofline
-from collectives.virtual.computation.compiled import regions_of_torch
-from collectives.virtual.computation.ddp_shapes import parameters_compared
-from collectives.virtual.computation.on_streams import lists_of_tensors
-from collectives.virtual.computation.passes import passes_followed
-from collectives.virtual.computation.roofline import is_charged
-from collectives.virtual.devices.mapping import Devices
-from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
-from collectives.virtual.diagnosis.verdict import Diagnosis
+from collectives.virtual.computation import Charges, ComputeModel
 from collectives.virtual.faults import Faults, VirtualCondition
-from collectives.virtual.folding.attempts import Attempt, in_attempts
+from collectives.virtual.folding.attempts import in_attempts
 from collectives.virtual.folding.folding import Folding
-from collectives.virtual.gpu.accelerator import CudaDevices
-from collectives.virtual.gpu.native import self_test
-from collectives.virtual.gpu.results import plain_results
-from collectives.virtual.gpu.virtual_cuda import VirtualCuda
-from collectives.virtual.group_calls.calls import GroupCalls
-from collectives.virtual.group_calls.exchange import Exchanges
-from collectives.virtual.isolation.isolation import Isolation
-from collectives.virtual.isolation.own_threads import own_threads
 from collectives.virtual.isolation.per_rank import Streams
-from collectives.virtual.iterations import Iterations
-from collectives.virtual.memory.memories import Memories, MemoryLimit
-from collectives.virtual.memory.out_of_memory import is_out_of_memory
-from collectives.virtual.notices import Notices
-from collectives.virtual.report import VirtualReport
-from collectives.virtual.script_clock import ScriptClock, clock_of_script
-from collectives.virtual.streams.cpu_streams import streams_of_torch
-from collectives.virtual.streams.gpus import Gpus, gpu_of
-from collectives.virtual.task import FunctionOrScript, Task
-from collectives.virtual.world import VirtualWorld
-from sim.cluster import Cluster, RankThread
-from sim.errors import RankError, TopologyError
+from collectives.virtual.memory.memories import MemoryLimit
+from collectives.virtual.script_clock import ScriptClock
+from collectives.virtual.setting import Setting, VirtualRun
+from collectives.virtual.streams.gpus import gpu_of
+from collectives.virtual.task import FunctionOrScript
+from sim.errors import TopologyError
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.topology.description import load_network
 from sim.trace import Trace
-from sim.units import SECOND, Quantity
-
-_c10d_core: Any = torch._C._distributed_c10d
-
-
-@dataclass(frozen=True)
-class VirtualRun:
-    """Outcome of a run.
-
-    Attributes:
-        results: of each rank, what the function returned, or the globals that the script left.
-        times_ps: each rank's local time at its end, in picoseconds.
-        cluster: on which it ran; its network knows how many bytes each link has carried.
-        report: what was spent on what.
-    """
-
-    results: list[Any]
-    times_ps: tuple[int, ...]
-    cluster: Cluster
-    report: VirtualReport
-
-    @property
-    def seconds(self) -> float:
-        """Virtual seconds until the last rank had finished."""
-        return max(self.times_ps) / SECOND
+from sim.units import Quantity
 
 
 def run(
@@ -192,81 +142,26 @@ def run(
     if protocol is not None:
         topology = with_protocol(topology, protocol)
     conditions = (*conditions, *faults)
-    checked = Faults.of(conditions, topology)
+    setting = Setting(
+        fn_or_script=fn_or_script,
+        argv=argv,
+        own=own,
+        topology=topology,
+        model=model,
+        algorithm=algorithm,
+        transport=transport,
+        rank_overhead=rank_overhead,
+        conditions=conditions,
+        faults=Faults.of(conditions, topology),
+        memory_limit=memory_limit,
+        fake=fake,
+        clock=clock,
+        stands_still=compute is None,
+        trace=trace,
+        watch=watch,
+    )
     folding = _folding(fold, fake, topology, model, conditions)
-
-    def carry_out(attempt: Attempt) -> VirtualRun:
-        devices = _devices(model, topology.num_ranks, fake)
-        threads = tuple(attempt.classes.threads(topology.num_ranks))
-        task = Task.of(fn_or_script, argv, threads, devices, own)
-        isolation = Isolation(topology, attempt.streams, threads)
-
-        cluster = Cluster(
-            topology,
-            contexts=[*isolation.contexts, *task.contexts],
-            trace=trace,
-            conditions=checked.conditions,
-            threads=threads,
-        )
-        world = cluster.shared[VirtualWorld] = VirtualWorld(
-            algorithm,
-            trace=trace,
-            delay_ps=checked.delay_ps,
-            is_calm=checked.are_calm,
-            transport_model=transport,
-            rank_overhead=rank_overhead,
-            classes=attempt.classes,
-        )
-        world.group_calls = GroupCalls(
-            cluster.scenario,
-            cluster.network,
-            world.meeting_points,
-            rank_overhead,
-            transport,
-            checked.delay_ps,
-            checked.are_calm,
-        )
-        world.group_calls.siblings = world.partitions
-        world.classes.on_merge.append(Exchanges.of(cluster).representatives_changed)
-        iterations = cluster.shared[Iterations] = Iterations(topology.num_ranks)
-        if watch is not None:
-            iterations.on_end(_watched_by(watch))
-        memories = cluster.shared[Memories] = Memories(memory_limit)
-        if isinstance(model, Roofline):
-            iterations.on_end(model.end_iteration)
-        checked.prepare(cluster, iterations)
-        Diagnosis(cluster).attach()
-        attempt.watch(cluster, iterations)
-
-        with (
-            isolation.entered(),
-            iterations.counted(),
-            passes_followed(isinstance(model, Roofline)),
-            task.around,
-            devices.there(),
-            streams_of_torch(is_gpu),
-            lists_of_tensors(is_gpu),
-            clock_of_script(clock, stands_still=compute is None),
-            regions_of_torch(_is_rank),
-            branches_of_torch(_is_rank),
-            parameters_compared(lambda: is_charged() and CudaDevices.here() is None),
-            SamplerChecks().watching(),
-            memories.followed(is_gpu),
-        ):
-            try:
-                results = cluster.run(lambda rank: _run_rank(task, rank, devices, attempt))
-            except RankError as error:
-                if is_out_of_memory(error):
-                    error.report = _report(cluster, algorithm, model, conditions, has_ended=True)
-                raise
-            finally:
-                cluster.release()
-
-        report = _report(cluster, algorithm, model, conditions)
-        results = [results[attempt.classes.representative(rank)] for rank in range(topology.num_ranks)]
-        return VirtualRun(results, cluster.times_ps, cluster, report)
-
-    return in_attempts(carry_out, folding, streams, trace)
+    return in_attempts(setting.carry_out, folding, streams, trace)
 
 
 def run_virtual(fn_or_script: FunctionOrScript, topology: Topology, **options: Any) -> VirtualRun:
@@ -288,53 +183,8 @@ def topology_of(network: Topology | str | os.PathLike[str], ranks: int | None) -
     return network
 
 
-def _is_rank() -> bool:
-    """Return whether this thread is a rank's."""
-    return Cluster.current() is not None
-
-
-def _devices(model: ComputeModel, num_ranks: int, fake: bool) -> Devices | VirtualCuda:
-    """Return what ranks find as CUDA devices: virtual ones, or the CPU in their place.
-
-    It is the CPU where its time is what counts, as virtual tensors take some of it; and where this build of
-    torch is none of those with which virtual devices were tried, unless a GPU is to be modelled.
-    """
-    is_gpu = gpu_of(model) is not None
-    if fake and not is_gpu:
-        raise NotSupportedError(
-            f"a run without data needs a GPU as its model of computation, such as h100; got {model.name}"
-        )
-    if is_gpu or (not isinstance(model, Measured) and self_test.is_tried()):
-        return VirtualCuda(model, has_data=not fake)
-    return Devices(num_ranks, model)
-
-
-def _report(
-    cluster: Cluster,
-    algorithm: object,
-    model: ComputeModel,
-    conditions: Sequence[VirtualCondition],
-    has_ended: bool = False,
-) -> VirtualReport:
-    """Return what a run has taken, be it that an error *has_ended* it."""
-    gpus = Gpus.of(cluster)
-    gpus.conclude(cluster)
-    Iterations.of(cluster).conclude(gpus)
-    for text in VirtualWorld.of(cluster).group_calls.notices():
-        Notices.of(cluster).add(text)
-    return VirtualReport.of(cluster, algorithm, model, conditions, has_ended)
-
-
 def _charges(compute: Mapping[str, int] | None) -> Charges:
     return Charges(name="none but what the script charges") if compute is None else Charges(compute)
-
-
-def _watched_by(watch: Callable[[int, int], None]) -> Callable[[RankThread, int], None]:
-    def listener(rank_thread: RankThread, finished: int) -> None:
-        if rank_thread.rank == 0:
-            watch(finished, rank_thread.now_ps())
-
-    return listener
 
 
 def _folding(
@@ -356,15 +206,3 @@ def _folding(
     named = (getattr(one, "rank", None) for one in conditions)
     alone = {rank for rank in named if isinstance(rank, int)}
     return Folding(topology.num_ranks, alone, topology.ranks_per_node)
-
-
-def _run_rank(task: Task, rank: int, devices: Devices | VirtualCuda, attempt: Attempt) -> Any:
-    torch.set_num_threads(1)  # a matter of the thread; torchrun does it by OMP_NUM_THREADS
-    rank_thread = Cluster.current()
-    assert rank_thread is not None
-
-    try:
-        with devices.on_rank(rank_thread), attempt.on_rank(), own_threads(rank_thread):
-            return plain_results(task.run(rank))
-    finally:
-        _c10d_core._unregister_all_process_groups()  # this thread's

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 
 from collectives.virtual import run
 from collectives.virtual.computation import Roofline
-from collectives.virtual.virtual_run import VirtualRun
+from collectives.virtual.setting import VirtualRun
 from sim.files.device_file import load_device
 from tests.collectives.virtual.training_scripts import TrainingScript, training_scripts
 

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from collectives.virtual import run
 from collectives.virtual.computation import Roofline
 from collectives.virtual.iterations import end_iteration
-from collectives.virtual.virtual_run import VirtualRun
+from collectives.virtual.setting import VirtualRun
 from sim.errors import DeadlockError
 from sim.files.device_file import load_device
 from sim.scenario.conditions import Straggler

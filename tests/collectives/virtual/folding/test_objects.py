@@ -14,7 +14,7 @@ from collectives.errors import NotSupportedError
 from collectives.virtual import run
 from collectives.virtual.computation import Roofline
 from collectives.virtual.iterations import end_iteration
-from collectives.virtual.virtual_run import VirtualRun
+from collectives.virtual.setting import VirtualRun
 from sim.errors import RankError
 from sim.files.device_file import load_device
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from collectives.communicators.communicator import Communicator
 from collectives.virtual import run
 from collectives.virtual.computation.roofline import Roofline
-from collectives.virtual.virtual_run import VirtualRun
+from collectives.virtual.setting import VirtualRun
 from sim.files.device_file import load_device
 from sim.topology import Topology
 

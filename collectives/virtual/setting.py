@@ -1,0 +1,249 @@
+"""Setting of a run in virtual time: all that was asked for, and how one attempt is carried out in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from collectives.catalogue.selectors import Choice
+from collectives.errors import NotSupportedError
+from collectives.execution.transport_model import TransportModel
+from collectives.virtual.branches import branches_of_torch
+from collectives.virtual.computation import ComputeModel, Measured, Roofline
+from collectives.virtual.computation.compiled import regions_of_torch
+from collectives.virtual.computation.ddp_shapes import parameters_compared
+from collectives.virtual.computation.on_streams import lists_of_tensors
+from collectives.virtual.computation.passes import passes_followed
+from collectives.virtual.computation.roofline import is_charged
+from collectives.virtual.devices.mapping import Devices
+from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
+from collectives.virtual.diagnosis.verdict import Diagnosis
+from collectives.virtual.faults import Faults, VirtualCondition
+from collectives.virtual.folding.attempts import Attempt
+from collectives.virtual.gpu.accelerator import CudaDevices
+from collectives.virtual.gpu.native import self_test
+from collectives.virtual.gpu.results import plain_results
+from collectives.virtual.gpu.virtual_cuda import VirtualCuda
+from collectives.virtual.group_calls.calls import GroupCalls
+from collectives.virtual.group_calls.exchange import Exchanges
+from collectives.virtual.isolation.isolation import Isolation
+from collectives.virtual.isolation.own_threads import own_threads
+from collectives.virtual.iterations import Iterations
+from collectives.virtual.memory.memories import Memories, MemoryLimit
+from collectives.virtual.memory.out_of_memory import is_out_of_memory
+from collectives.virtual.notices import Notices
+from collectives.virtual.report import VirtualReport
+from collectives.virtual.script_clock import ScriptClock, clock_of_script
+from collectives.virtual.streams.cpu_streams import streams_of_torch
+from collectives.virtual.streams.gpus import Gpus, gpu_of
+from collectives.virtual.task import FunctionOrScript, Task
+from collectives.virtual.world import VirtualWorld
+from sim.cluster import Cluster, RankThread
+from sim.errors import RankError
+from sim.scenario.rank_overhead import RankOverhead
+from sim.topology import Topology
+from sim.trace import Trace
+from sim.units import SECOND
+
+_c10d_core: Any = torch._C._distributed_c10d
+
+
+@dataclass(frozen=True)
+class VirtualRun:
+    """Outcome of a run.
+
+    Attributes:
+        results: of each rank, what the function returned, or the globals that the script left.
+        times_ps: each rank's local time at its end, in picoseconds.
+        cluster: on which it ran; its network knows how many bytes each link has carried.
+        report: what was spent on what.
+    """
+
+    results: list[Any]
+    times_ps: tuple[int, ...]
+    cluster: Cluster
+    report: VirtualReport
+
+    @property
+    def seconds(self) -> float:
+        """Virtual seconds until the last rank had finished."""
+        return max(self.times_ps) / SECOND
+
+
+@dataclass(frozen=True)
+class Setting:
+    """All that a run was asked for, read and checked.
+
+    Attributes:
+        fn_or_script: what every rank runs.
+        argv: the script's arguments, without its name.
+        own: packages of which each rank gets a copy.
+        topology: the network, as NCCL's protocol leaves it.
+        model: of computation.
+        algorithm: in process groups that do not choose one.
+        transport: how steps of collectives are completed.
+        rank_overhead: of messages.
+        conditions: under which the cluster works, as they were given.
+        faults: the same, checked.
+        memory_limit: of each GPU.
+        fake: tensors on CUDA devices have no data.
+        clock: that the script reads.
+        stands_still: computation takes no time.
+        trace: gets a span for every computation and collective.
+        watch: called when rank 0 has finished an iteration.
+    """
+
+    fn_or_script: FunctionOrScript
+    argv: Sequence[str]
+    own: Sequence[str]
+    topology: Topology
+    model: ComputeModel
+    algorithm: Choice
+    transport: TransportModel
+    rank_overhead: RankOverhead
+    conditions: Sequence[VirtualCondition]
+    faults: Faults
+    memory_limit: MemoryLimit
+    fake: bool
+    clock: ScriptClock
+    stands_still: bool
+    trace: Trace | None
+    watch: Callable[[int, int], None] | None
+
+    def carry_out(self, attempt: Attempt) -> VirtualRun:
+        """Run all ranks, as far as *attempt* folds them.
+
+        Raises:
+            RankError, DeadlockError, LinkFailedError: see `collectives.virtual.run`.
+        """
+        topology, model, trace = self.topology, self.model, self.trace
+        is_gpu = gpu_of(model) is not None
+        devices = _devices(model, topology.num_ranks, self.fake)
+        threads = tuple(attempt.classes.threads(topology.num_ranks))
+        task = Task.of(self.fn_or_script, self.argv, threads, devices, self.own)
+        isolation = Isolation(topology, attempt.streams, threads)
+
+        cluster = Cluster(
+            topology,
+            contexts=[*isolation.contexts, *task.contexts],
+            trace=trace,
+            conditions=self.faults.conditions,
+            threads=threads,
+        )
+        world = cluster.shared[VirtualWorld] = VirtualWorld(
+            self.algorithm,
+            trace=trace,
+            delay_ps=self.faults.delay_ps,
+            is_calm=self.faults.are_calm,
+            transport_model=self.transport,
+            rank_overhead=self.rank_overhead,
+            classes=attempt.classes,
+        )
+        world.group_calls = GroupCalls(
+            cluster.scenario,
+            cluster.network,
+            world.meeting_points,
+            self.rank_overhead,
+            self.transport,
+            self.faults.delay_ps,
+            self.faults.are_calm,
+        )
+        world.group_calls.siblings = world.partitions
+        world.classes.on_merge.append(Exchanges.of(cluster).representatives_changed)
+        iterations = cluster.shared[Iterations] = Iterations(topology.num_ranks)
+        if self.watch is not None:
+            iterations.on_end(_watched_by(self.watch))
+        memories = cluster.shared[Memories] = Memories(self.memory_limit)
+        if isinstance(model, Roofline):
+            iterations.on_end(model.end_iteration)
+        self.faults.prepare(cluster, iterations)
+        Diagnosis(cluster).attach()
+        attempt.watch(cluster, iterations)
+
+        with (
+            isolation.entered(),
+            iterations.counted(),
+            passes_followed(isinstance(model, Roofline)),
+            task.around,
+            devices.there(),
+            streams_of_torch(is_gpu),
+            lists_of_tensors(is_gpu),
+            clock_of_script(self.clock, self.stands_still),
+            regions_of_torch(_is_rank),
+            branches_of_torch(_is_rank),
+            parameters_compared(lambda: is_charged() and CudaDevices.here() is None),
+            SamplerChecks().watching(),
+            memories.followed(is_gpu),
+        ):
+            try:
+                results = cluster.run(lambda rank: _run_rank(task, rank, devices, attempt))
+            except RankError as error:
+                if is_out_of_memory(error):
+                    error.report = _report(cluster, self.algorithm, model, self.conditions, has_ended=True)
+                raise
+            finally:
+                cluster.release()
+
+        report = _report(cluster, self.algorithm, model, self.conditions)
+        results = [results[attempt.classes.representative(rank)] for rank in range(topology.num_ranks)]
+        return VirtualRun(results, cluster.times_ps, cluster, report)
+
+
+def _is_rank() -> bool:
+    """Return whether this thread is a rank's."""
+    return Cluster.current() is not None
+
+
+def _devices(model: ComputeModel, num_ranks: int, fake: bool) -> Devices | VirtualCuda:
+    """Return what ranks find as CUDA devices: virtual ones, or the CPU in their place.
+
+    It is the CPU where its time is what counts, as virtual tensors take some of it; and where this build of
+    torch is none of those with which virtual devices were tried, unless a GPU is to be modelled.
+    """
+    is_gpu = gpu_of(model) is not None
+    if fake and not is_gpu:
+        raise NotSupportedError(
+            f"a run without data needs a GPU as its model of computation, such as h100; got {model.name}"
+        )
+    if is_gpu or (not isinstance(model, Measured) and self_test.is_tried()):
+        return VirtualCuda(model, has_data=not fake)
+    return Devices(num_ranks, model)
+
+
+def _report(
+    cluster: Cluster,
+    algorithm: object,
+    model: ComputeModel,
+    conditions: Sequence[VirtualCondition],
+    has_ended: bool = False,
+) -> VirtualReport:
+    """Return what a run has taken, be it that an error *has_ended* it."""
+    gpus = Gpus.of(cluster)
+    gpus.conclude(cluster)
+    Iterations.of(cluster).conclude(gpus)
+    for text in VirtualWorld.of(cluster).group_calls.notices():
+        Notices.of(cluster).add(text)
+    return VirtualReport.of(cluster, algorithm, model, conditions, has_ended)
+
+
+def _watched_by(watch: Callable[[int, int], None]) -> Callable[[RankThread, int], None]:
+    def listener(rank_thread: RankThread, finished: int) -> None:
+        if rank_thread.rank == 0:
+            watch(finished, rank_thread.now_ps())
+
+    return listener
+
+
+def _run_rank(task: Task, rank: int, devices: Devices | VirtualCuda, attempt: Attempt) -> Any:
+    torch.set_num_threads(1)  # a matter of the thread; torchrun does it by OMP_NUM_THREADS
+    rank_thread = Cluster.current()
+    assert rank_thread is not None
+
+    try:
+        with devices.on_rank(rank_thread), attempt.on_rank(), own_threads(rank_thread):
+            return plain_results(task.run(rank))
+    finally:
+        _c10d_core._unregister_all_process_groups()  # this thread's
