@@ -273,7 +273,9 @@ class Communicator:
         if self._any_source is None:
             wait_any: WaitAny | None = getattr(self.launcher, "wait_any", None)
             if wait_any is None:
-                raise NotSupportedError("here a rank receives only from one that it names; give recv its src")
+                raise NotSupportedError(
+                    "on a GPU a rank receives only from one that it names, as with NCCL; give recv its src"
+                )
             self._any_source = AnySource(self._receive, wait_any, self.poll)
         others = tuple(peer for peer in range(self.world_size) if peer != self.rank)
         return _waited(self._any_source.start(tensor, others, tag), async_op)
