@@ -21,7 +21,7 @@ from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from collectives.virtual.gpu import conversion, copies, data_dependent, persistence
+from collectives.virtual.gpu import build, conversion, copies, data_dependent, persistence
 from collectives.virtual.gpu.accelerator import CudaDevices, is_torch
 from collectives.virtual.gpu.functions import ACCELERATOR, CUDA, NVTX
 from collectives.virtual.gpu.shapes import forget_kind
@@ -35,6 +35,7 @@ def replacements() -> Iterator[Replacement]:
     yield from _device_modules()
     yield from _tensors()
     yield from _lists_of_types()
+    yield from build.replacements()
     yield fake_tensor, "init_gpu_context", lambda device: None  # it would allocate
     yield FakeTensorMode, "__deepcopy__", lambda mode, memo: mode  # a copied tensor is of the same rank
     yield FakeTensorMode, "avoid_device_init", property(lambda mode: True)  # it asks for the first device

@@ -263,3 +263,14 @@ def test_attention_trains_a_bias_that_it_adds(compute_model: Roofline | None) ->
 
     for virtual, real in zip(outcome.results[0], gradients("cpu"), strict=True):
         torch.testing.assert_close(virtual, real)
+
+
+def test_a_script_finds_a_build_with_cuda_and_torch_finds_its_own() -> None:
+    def work(rank: int) -> list[Any]:
+        torch.ones(1, device="cuda")
+        return [torch.version.cuda, torch.cuda.nccl.version(), torch.version.hip]
+
+    before = torch.version
+
+    assert run(work, 1).results == [["12.8", (2, 27, 5), None]]
+    assert torch.version is before
