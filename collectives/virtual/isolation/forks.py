@@ -51,8 +51,8 @@ def _guarded(original: Callable[..., Any], name: str) -> Callable[..., Any]:
         if Cluster.current() is not None and not getattr(_starting_workers, "value", False):
             raise NotSupportedError(
                 f"{name} starts a process from a rank, which is a thread here; a script can have workers of "
-                "a DataLoader, and its ranks are started for it; to let it start processes, run it for real: "
-                "testbed run --processes N"
+                "a DataLoader, and its ranks are started for it; leave out what asks for others, such as "
+                "num_proc= of datasets, or run it for real: testbed run --processes N"
             )
         return original(*args, **options)
 
