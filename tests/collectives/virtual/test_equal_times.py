@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -60,38 +55,6 @@ def check_folded(script: TrainingScript) -> None:
 @example(KEPT_WHOLE)
 def test_a_script_takes_as_long_without_data_as_with_data(script: TrainingScript) -> None:
     check_without_data(script)
-
-
-@contextmanager
-def looked_at() -> Iterator[None]:
-    """Let a thread of the process keep frames, with what is in them, and collect garbage meanwhile."""
-    ended = threading.Event()
-
-    def look() -> None:
-        while not ended.wait(0.002):
-            frames = sys._current_frames()
-            gc.collect(0)
-            del frames
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
-def test_a_script_takes_as_long_beside_a_thread_that_looks_on(strategy: str) -> None:
-    script = TrainingScript(strategy, 4, ("perceptron", "layer norm"))
-    alone = on_gpus(script)
-
-    with looked_at():
-        beside = on_gpus(script)
-
-    assert beside.times_ps == alone.times_ps
-    assert beside.report.iterations == alone.report.iterations
 
 
 @pytest.mark.timeout(400)
