@@ -38,7 +38,7 @@ TOLERANCES = {
 LAYOUTS_OF_LLAMA = (
     "",
     "--fsdp 2 --ac",
-    pytest.param("--tp 2", marks=pytest.mark.slow),
+    pytest.param("--tp 2 --batch 2", marks=pytest.mark.slow),
     "--pp 2 --tp 2 --batch 4",
     pytest.param("--pp 4 --schedule gpipe", marks=pytest.mark.slow),
 )
@@ -161,6 +161,7 @@ def test_two_processes_learn_the_same_over_gloo_and_over_our_backend(trained, tm
     assert ended.returncode == 0, ended.stderr
     printed = dict(zip(runs, json.loads((tmp_path / "printed.json").read_text()), strict=True))
     for name, tolerance in tolerances.items():
-        virtual, _ = trained(name, 2)
+        own = ("--backend", "gloo") if name == "llama" else ()  # it draws parts of tensors, as devices do
+        virtual, _ = trained(name, 2, *own)
         for backend in ("gloo", "testbed"):
             assert losses_in(printed[name, backend]) == pytest.approx(virtual, rel=tolerance), (name, backend)
