@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import zip_longest
 from typing import Any
@@ -28,7 +28,8 @@ import numpy as np
 from collectives.errors import NotSupportedError
 from collectives.program.contracts import CONTRACTS
 from collectives.program.placement import members_per_node
-from collectives.program.program import Algorithm, Local, Operation, Program, Step, as_step
+from collectives.program.program import Algorithm, Local, Operation, Step, as_step
+from collectives.program.program_key import ProgramKey
 from collectives.program.rank_array import Deferred, LazyArray, RankArray
 
 CHANNEL_PARAMETERS = ("channels", "ranks_per_node")
@@ -47,23 +48,12 @@ def in_channels(algorithm: Algorithm, channels: int) -> Algorithm:
     Raises:
         NotSupportedError: *channels* is no number from 1 to `MAX_CHANNELS`.
     """
-    return _copied(
-        _Inner(algorithm.program, str(algorithm), algorithm.collective, algorithm)
-    ).with_parameters(channels=_checked(algorithm, channels))
-
-
-@dataclass(frozen=True)
-class _Inner:
-    """An algorithm to be copied; two are equal if they run the same program."""
-
-    program: Program
-    text: str
-    collective: str
-    algorithm: Algorithm = field(compare=False)
+    copied = _copied(ProgramKey.of(algorithm))
+    return copied.with_parameters(channels=_checked(algorithm, channels))
 
 
 @lru_cache(maxsize=64)
-def _copied(inner: _Inner) -> Algorithm:
+def _copied(inner: ProgramKey) -> Algorithm:
     """Return the algorithm with channels as a parameter; one program for all that are equal."""
     algorithm = inner.algorithm
     return replace(

@@ -9,13 +9,14 @@ again, all rows are kept.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 from collectives.errors import NotExactError
 from collectives.program.chunking import Chunking
-from collectives.program.program import Algorithm, Local, Operation, Program, Step
+from collectives.program.program import Algorithm, Local, Operation, Step
+from collectives.program.program_key import ProgramKey
 from collectives.program.rank_array import Deferred
 from collectives.program.rows import Pattern, patterned_rows
 
@@ -28,21 +29,6 @@ MAX_KEPT = 200_000
 """Operations of all ranks up to which all rows of a program are kept."""
 
 _Form: TypeAlias = tuple[tuple[type[Operation], int | None, tuple[int, int] | None], ...]
-
-
-@dataclass(frozen=True)
-class ProgramKey:
-    """An algorithm as the key of a cache; two are equal if they run the same program alike."""
-
-    program: Program
-    text: str
-    collective: str
-    algorithm: Algorithm = field(compare=False)
-
-    @classmethod
-    def of(cls, algorithm: Algorithm) -> ProgramKey:
-        """Return the key of *algorithm*."""
-        return cls(algorithm.program, str(algorithm), algorithm.collective, algorithm)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import torch
 from collectives.errors import NotExactError
 from collectives.program import Algorithm, Local, Send, Step
 from collectives.program.chunking import Buffer, Chunking
-from collectives.program.repeated_rows import ProgramKey
+from collectives.program.program_key import ProgramKey
 from collectives.program.rows import Pattern, over_ranks, patterned_rows
 from sim.units import Int64Array
 
