@@ -182,14 +182,23 @@ class Setting:
                 results = cluster.run(lambda rank: _run_rank(task, rank, devices, attempt))
             except RankError as error:
                 if is_out_of_memory(error):
-                    error.report = _report(cluster, self.algorithm, model, self.conditions, has_ended=True)
+                    error.report = self._report(cluster, has_ended=True)
                 raise
             finally:
                 cluster.release()
 
-        report = _report(cluster, self.algorithm, model, self.conditions)
+        report = self._report(cluster)
         results = [results[attempt.classes.representative(rank)] for rank in range(topology.num_ranks)]
         return VirtualRun(results, cluster.times_ps, cluster, report)
+
+    def _report(self, cluster: Cluster, has_ended: bool = False) -> VirtualReport:
+        """Return what a run has taken, be it that an error *has_ended* it."""
+        gpus = Gpus.of(cluster)
+        gpus.conclude(cluster)
+        Iterations.of(cluster).conclude(gpus)
+        for text in VirtualWorld.of(cluster).group_calls.notices():
+            Notices.of(cluster).add(text)
+        return VirtualReport.of(cluster, self.algorithm, self.model, self.conditions, has_ended)
 
 
 def _is_rank() -> bool:
@@ -211,22 +220,6 @@ def _devices(model: ComputeModel, num_ranks: int, fake: bool) -> Devices | Virtu
     if is_gpu or (not isinstance(model, Measured) and self_test.is_tried()):
         return VirtualCuda(model, has_data=not fake)
     return Devices(num_ranks, model)
-
-
-def _report(
-    cluster: Cluster,
-    algorithm: object,
-    model: ComputeModel,
-    conditions: Sequence[VirtualCondition],
-    has_ended: bool = False,
-) -> VirtualReport:
-    """Return what a run has taken, be it that an error *has_ended* it."""
-    gpus = Gpus.of(cluster)
-    gpus.conclude(cluster)
-    Iterations.of(cluster).conclude(gpus)
-    for text in VirtualWorld.of(cluster).group_calls.notices():
-        Notices.of(cluster).add(text)
-    return VirtualReport.of(cluster, algorithm, model, conditions, has_ended)
 
 
 def _watched_by(watch: Callable[[int, int], None]) -> Callable[[RankThread, int], None]:
