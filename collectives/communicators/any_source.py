@@ -2,7 +2,8 @@
 
 Messages are numbered from each source by itself, so a rank that does not say from whom it wants one posts a
 receive for the next of every source, a *claim*, into memory of its own.  The claim that is met first gives
-the message; in virtual time the earliest, of several at one time that of the least rank.  The other claims
+the message; in virtual time the earliest, of several at one time that of the least rank, unless an order of
+events chooses another.  The other claims
 stay for later receives under that tag, whether those say from whom or not, in the order of their calls.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 
@@ -22,6 +24,8 @@ Receive = Callable[[torch.Tensor, int, int], Work]
 """Starts the receive of the next message of a rank under a tag."""
 WaitAny = Callable[[Sequence[Work], float | None], None]
 """Returns when one of several works is complete."""
+FirstSource: TypeAlias = Callable[[Sequence[int]], int]
+"""Returns which of several ranks, in ascending order, is first: their messages came at one time."""
 
 
 @dataclass(eq=False)
@@ -68,12 +72,16 @@ class AnySource:
         receive: starts an ordinary receive.
         wait_any: waits for one of several.
         poll: advances what is in flight.
+        first_source: chooses among messages that came at one time.
     """
 
-    def __init__(self, receive: Receive, wait_any: WaitAny, poll: Callable[[], None]) -> None:
+    def __init__(
+        self, receive: Receive, wait_any: WaitAny, poll: Callable[[], None], first_source: FirstSource = min
+    ) -> None:
         self.poll = poll
         self._receive = receive
         self._wait_any = wait_any
+        self._first_source = first_source
         self._claims: dict[int, dict[int, _Claim]] = defaultdict(dict)
         self._wanted: dict[int, list[ReceiveWork]] = defaultdict(list)
 
@@ -109,7 +117,10 @@ class AnySource:
                 if source in work.sources and claim.work.completed_ps is not None
             ]
             if come:
-                work.completed_ps, work.source = min(come)
+                work.completed_ps = min(completed_ps for completed_ps, _ in come)
+                work.source = self._first_source(
+                    sorted(source for completed_ps, source in come if completed_ps == work.completed_ps)
+                )
                 write_back(work.tensor, flat(claims.pop(work.source).memory))
                 wanted.remove(work)
 

@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar, final
 
 import torch
 
-from collectives.communicators.any_source import AnySource, ReceiveWork, WaitAny
+from collectives.communicators.any_source import AnySource, FirstSource, ReceiveWork, WaitAny
 from collectives.communicators.checks import (
     check_equal_parts,
     check_parts,
@@ -276,7 +276,8 @@ class Communicator:
                 raise NotSupportedError(
                     "on a GPU a rank receives only from one that it names, as with NCCL; give recv its src"
                 )
-            self._any_source = AnySource(self._receive, wait_any, self.poll)
+            first_source: FirstSource = getattr(self.launcher, "first_source", min)
+            self._any_source = AnySource(self._receive, wait_any, self.poll, first_source)
         others = tuple(peer for peer in range(self.world_size) if peer != self.rank)
         return _waited(self._any_source.start(tensor, others, tag), async_op)
 

@@ -10,7 +10,7 @@ from collectives.algorithms.direct import direct_all_to_all
 from collectives.algorithms.tree import tree
 from collectives.catalogue.selectors import Choice, Selector, fixed
 from collectives.communicators.all_to_all_v import all_to_all_v
-from collectives.communicators.any_source import WaitAny
+from collectives.communicators.any_source import FirstSource, WaitAny
 from collectives.communicators.dispatch_modes import calls_hidden_from_modes
 from collectives.communicators.point_to_point import message
 from collectives.communicators.reduction import REDUCE
@@ -53,6 +53,7 @@ class ProgramLauncher:
         self.clock = transport.clock
         self.moves_by_itself = False
         self.wait_any: WaitAny | None = getattr(transport, "wait_any", None)
+        self.first_source: FirstSource = getattr(transport, "first_source", min)
         self._carry_out = carry_out
 
     def launch(self, request: Request) -> Work:

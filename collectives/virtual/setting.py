@@ -41,7 +41,7 @@ from collectives.virtual.streams.cpu_streams import streams_of_torch
 from collectives.virtual.streams.gpus import Gpus, gpu_of
 from collectives.virtual.task import FunctionOrScript, Task
 from collectives.virtual.world import VirtualWorld
-from sim.cluster import Cluster, RankThread
+from sim.cluster import Cluster, Order, RankThread
 from sim.errors import RankError
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
@@ -94,6 +94,7 @@ class Setting:
         stands_still: computation takes no time.
         trace: gets a span for every computation and collective.
         watch: called when rank 0 has finished an iteration.
+        order: who is first where time does not say it; None: the least rank.
     """
 
     fn_or_script: FunctionOrScript
@@ -112,6 +113,7 @@ class Setting:
     stands_still: bool
     trace: Trace | None
     watch: Callable[[int, int], None] | None
+    order: Order | None = None
 
     def carry_out(self, attempt: Attempt) -> VirtualRun:
         """Run all ranks, as far as *attempt* folds them.
@@ -132,6 +134,7 @@ class Setting:
             trace=trace,
             conditions=self.faults.conditions,
             threads=threads,
+            order=self.order,
         )
         world = cluster.shared[VirtualWorld] = VirtualWorld(
             self.algorithm,

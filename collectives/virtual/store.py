@@ -9,7 +9,7 @@ from torch._C._distributed_c10d import Store
 from torch.distributed import DistStoreError
 
 from collectives.virtual.world import VirtualWorld
-from sim.cluster import RankThread
+from sim.cluster import RankThread, Touch
 from sim.errors import WaitTimeoutError
 from sim.units import SECOND
 
@@ -17,13 +17,15 @@ from sim.units import SECOND
 class VirtualStore(Store):
     """The key-value store of the rank threads; waiting for a key is waiting in virtual time.
 
-    It stands for the rendezvous of a launcher: only waiting takes time, messages to it do not.
+    It stands for the rendezvous of a launcher: only waiting takes time, messages to it do not.  Who is
+    first of those that come at the same time is a choice of the run's order.
     """
 
     def __init__(self, rank_thread: RankThread) -> None:
         super().__init__()
         self._rank_thread = rank_thread
         self._world = VirtualWorld.of(rank_thread.cluster)
+        self._choices = rank_thread.cluster.choices
 
     @staticmethod
     def of(rank_thread: RankThread) -> Store:
@@ -36,16 +38,19 @@ class VirtualStore(Store):
     def set(self, key: str, value: str | bytes) -> None:
         """Set *key*, and wake whoever waits for it."""
         self._catch_up()
+        self._touch(key, Touch.WRITE)
         self._put(key, value.encode() if isinstance(value, str) else bytes(value))
 
     def get(self, key: str) -> bytes:
         """Return the value of *key*, once it has one."""
         self.wait([key])
+        self._touch(key, Touch.READ)
         return self._world.values[key]
 
     def add(self, key: str, value: int) -> int:
         """Add to the number under *key*, from 0, and return the sum."""
         self._catch_up()
+        self._touch(key, Touch.WRITE)
         total = int(self._world.values.get(key, b"0")) + value
         self._put(key, str(total).encode())
         return total
@@ -53,6 +58,8 @@ class VirtualStore(Store):
     def check(self, keys: list[str]) -> bool:
         """Return whether all *keys* are set."""
         self._catch_up()
+        for key in keys:
+            self._touch(key, Touch.READ)
         return all(key in self._world.values for key in keys)
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
@@ -66,6 +73,7 @@ class VirtualStore(Store):
         if timeout is not None:
             limit_ps = clock.now_ps() + round(timeout.total_seconds() * SECOND)
         for key in keys:
+            self._touch(key, Touch.READ)
             while key not in self._world.values:
                 event = self._world.awaited.setdefault(key, clock.cluster.env.event())
                 left_ps = None if limit_ps is None else max(0, limit_ps - clock.now_ps())
@@ -80,6 +88,7 @@ class VirtualStore(Store):
         """Set *key* to *desired* if it holds *expected*, or is not set and that is empty."""
         expected = expected.encode() if isinstance(expected, str) else bytes(expected)
         self._catch_up()
+        self._touch(key, Touch.WRITE)
         current = self._world.values.get(key)
         if current == expected or (current is None and not expected):
             self._put(key, desired.encode() if isinstance(desired, str) else bytes(desired))
@@ -88,11 +97,14 @@ class VirtualStore(Store):
     def delete_key(self, key: str) -> bool:
         """Remove *key*; return whether it was set."""
         self._catch_up()
+        self._touch(key, Touch.WRITE)
         return self._world.values.pop(key, None) is not None
 
     def num_keys(self) -> int:
         """Return how many keys are set."""
         self._catch_up()
+        if self._choices is not None:
+            self._choices.touch(("keys of the store",), Touch.READ)
         return len(self._world.values)
 
     def clone(self) -> VirtualStore:
@@ -104,6 +116,13 @@ class VirtualStore(Store):
         self._world.values[key] = value
         if key in self._world.awaited:
             self._world.awaited.pop(key).succeed()
+
+    def _touch(self, key: str, how: Touch) -> None:
+        """Tell the run's order of it; who writes *key* may change how many keys there are."""
+        if self._choices is not None:
+            self._choices.touch(("key of the store", key), how)
+            if how is Touch.WRITE:
+                self._choices.touch(("keys of the store",), Touch.CONTRIBUTE)
 
     def _catch_up(self) -> None:
         """Let all that happens earlier happen first, so that keys appear in the order of time."""

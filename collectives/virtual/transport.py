@@ -6,7 +6,7 @@ travel.  A handle is a SimPy event, so an execution is a SimPy process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,7 @@ from collectives.program.chunking import Buffer
 from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.simulation.engines.simulated_port import SimulatedPort
 from collectives.virtual.progress import CalledExecution, RankProgress
-from sim.cluster import RankThread
+from sim.cluster import RankThread, Touch, current_rank_thread
 from sim.errors import WaitTimeoutError
 from sim.network.stream import Stream
 from sim.scenario.step_overheads import StepOverheads
@@ -76,6 +76,7 @@ class SimulatedTransport:
             self.progress = progress or RankProgress(rank_thread)
         self._ports: dict[int, SimulatedPort] = {}
         self._tracks: set[str] = set()  # those on which something is shown now
+        self._choices = rank_thread.cluster.choices
         rank_thread.on_death.append(partial(meeting_point.remove, rank))
 
     def post(self, step: Step, buffer: Buffer, fingerprint: int) -> simpy.Event:
@@ -95,6 +96,8 @@ class SimulatedTransport:
         self.clock.check_thread()
         self.recent.append(call)
         self.meeting_point.reports[self.rank] = Report(call, "posted", tuple(self.recent))
+        if self._choices is not None:
+            self._choices.touch(touched_by(call, self.meeting_point), Touch.CONTRIBUTE)
         if self.progress is not None:
             return self._start_on_call(self.progress, execution, call)
 
@@ -158,11 +161,23 @@ class SimulatedTransport:
             else:
                 executions = [work.execution for work in works if isinstance(work, CalledWork)]
                 self.progress.wait(executions, describe, timeout_ps)
+        self._look_for_messages()
 
     def poll(self) -> None:
         """Advance what goes on when the rank calls; nothing else needs it."""
         if self.progress is not None:
             self.progress.poll()
+        self._look_for_messages()
+
+    def first_source(self, sources: Sequence[int]) -> int:
+        """Return which of *sources* a receive from any source gets, whose messages came at one time."""
+        if self._choices is None or len(sources) == 1:
+            return sources[0]
+        return self._choices.first("source", sources)
+
+    def _look_for_messages(self) -> None:
+        if self._choices is not None:
+            self._choices.touch(("messages", tuple(self.meeting_point.hosts), self.rank), Touch.READ)
 
 
 class SimulatedWork:
@@ -200,7 +215,9 @@ class SimulatedWork:
 
     def is_completed(self) -> bool:
         """Return whether the result is in place at this rank's local time."""
-        return self.rank_thread.poll(self.done)
+        is_done = self.rank_thread.poll(self.done)
+        _look_at(self.call, self.port)
+        return is_done
 
     def interrupt(self, handler: Callable[[], None]) -> None:
         """Call *handler* in the rank's thread once the result is in place, should the rank compute then."""
@@ -235,7 +252,21 @@ class CalledWork:
     def is_completed(self) -> bool:
         """Advance what can be advanced; return whether the result is in place at this rank's local time."""
         self._progress.poll(observing=True)
+        _look_at(self.call, self.port)
         return self.execution.is_over
+
+
+def touched_by(call: Call, meeting_point: MeetingPoint) -> Hashable:
+    """Return what ranks share in *call*: a collective, or the messages to a rank."""
+    hosts = tuple(meeting_point.hosts)
+    return ("collective", hosts, call.sequence) if call.lane is None else ("messages", hosts, call.lane[1])
+
+
+def _look_at(call: Call, port: SimulatedPort) -> None:
+    """Note that the rank that has the turn sees whether *call* is complete."""
+    rank_thread = current_rank_thread()
+    if rank_thread is not None and rank_thread.cluster.choices is not None:
+        rank_thread.cluster.choices.touch(touched_by(call, port.meeting_point), Touch.READ)
 
 
 @contextmanager

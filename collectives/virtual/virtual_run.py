@@ -34,6 +34,7 @@ from collectives.virtual.script_clock import ScriptClock
 from collectives.virtual.setting import Setting, VirtualRun
 from collectives.virtual.streams.gpus import gpu_of
 from collectives.virtual.task import FunctionOrScript
+from sim.cluster import Order
 from sim.errors import TopologyError
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
@@ -65,6 +66,7 @@ def run(
     fold: bool | None = None,
     own: Sequence[str] = (),
     clock: ScriptClock = "virtual",
+    order: Order | None = None,
 ) -> VirtualRun:
     """Run ``fn(rank)``, or a script, on every rank of a network in virtual time.
 
@@ -104,6 +106,8 @@ def run(
             besides those that are known (`collectives.virtual.isolation.ownership`).
         clock: that ``time.time``, ``time.sleep`` and their kin go by in the script: ``virtual``, the rank's,
             or ``real``, the machine's (see `collectives.virtual.script_clock`).
+        order: who is first of ranks, and of messages to a receive from any source, at the same virtual time
+            (`sim.cluster.order`), such as ``RandomOrder(seed)``; None: the least rank.
 
     Raises:
         NetworkFileError: there is no such network.
@@ -159,6 +163,7 @@ def run(
         stands_still=compute is None,
         trace=trace,
         watch=watch,
+        order=order,
     )
     folding = _folding(fold, fake, topology, model, conditions)
     return in_attempts(setting.carry_out, folding, streams, trace)

@@ -1,8 +1,20 @@
 """Rank threads in virtual time.  Open `cluster` first."""
 
 from sim.cluster.cluster import Cluster
+from sim.cluster.order import Choices, Order, RandomOrder, Touch
 from sim.cluster.rank_thread import RankThread, current_rank_thread
 from sim.cluster.scheduler import RankContext, RankUnwound
 from sim.cluster.surroundings import Surroundings
 
-__all__ = ["Cluster", "RankContext", "RankThread", "RankUnwound", "Surroundings", "current_rank_thread"]
+__all__ = [
+    "Choices",
+    "Cluster",
+    "Order",
+    "RandomOrder",
+    "RankContext",
+    "RankThread",
+    "RankUnwound",
+    "Surroundings",
+    "Touch",
+    "current_rank_thread",
+]

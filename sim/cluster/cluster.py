@@ -10,6 +10,7 @@ no cause comes after its effect, and a run repeats exactly.
     cluster        the ranks, the network between them, and a run from its start to its end (open first)
     rank_thread    what a rank can do: compute, wait, poll, start processes, die
     scheduler      who runs next, and how threads end when a run fails
+    order          who is first where time does not say it
     surroundings   what a rank shares with the others
 
 Not every rank needs a thread.  Where ranks do the same, one thread can say what all of them do, and
@@ -28,6 +29,7 @@ from typing import Any, TypeVar
 
 import simpy
 
+from sim.cluster.order import Choices, Order
 from sim.cluster.rank_thread import RankThread, current_rank_thread
 from sim.cluster.scheduler import RankContext, Scheduler
 from sim.cluster.surroundings import ProcessFailures
@@ -72,6 +74,7 @@ class Cluster:
         trace: Trace | None = None,
         conditions: Sequence[Condition] = (),
         threads: Sequence[int] | None = None,
+        order: Order | None = None,
     ) -> None:
         self.topology = topology
         self.threads = tuple(range(topology.num_ranks) if threads is None else sorted(threads))
@@ -87,11 +90,16 @@ class Cluster:
         self.remark: Callable[[RankThread], str] = lambda rank: ""
         self.where: Callable[[], Sequence[str]] = lambda: ()
         self.explain: Callable[[], Sequence[str]] = lambda: ()
-        self._scheduler = Scheduler(self.env, self.contexts)
+        self._scheduler = Scheduler(self.env, self.contexts, order)
         self._scheduler.describe_standstill = self._standstill
         self._failures = ProcessFailures()
         self._ranks: tuple[RankThread, ...] = ()
         self._by_rank: dict[int, RankThread] = {}
+
+    @property
+    def choices(self) -> Choices | None:
+        """Of this run, where an order was given; else the least rank is first."""
+        return self._scheduler.choices
 
     @staticmethod
     def current() -> RankThread | None:

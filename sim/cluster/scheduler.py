@@ -3,7 +3,8 @@
 Whose turn it is decides the `Scheduler`, and nobody else.  Each thread holds a `Turn`: its local time, and
 the lock at which it sleeps until its turn has come.  A thread that must wait hands control back to the
 engine (SimPy, in the thread that called `Scheduler.run`); of those that can go on, the one with the lowest
-(local time, number) is next.  Only when none can go on does the engine advance the common time.
+(local time, number) is next, or at the same time whichever an `Order` chooses.  Only when none can go on does
+the engine advance the common time.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 import simpy
+
+from sim.cluster.order import Choices, Order
 
 _POLL_SECONDS = 0.1
 """How late a signal may be handled that came just before the engine's thread went to sleep."""
@@ -126,11 +129,16 @@ class Scheduler:
     Attributes:
         is_unwinding: whether a run has failed, so that its threads are to end where they are.
         describe_standstill: says what all threads wait for, where nothing will ever happen again.
+        choices: of this run, where an order makes them; else the lowest number is first.
     """
 
-    def __init__(self, env: simpy.Environment, contexts: Sequence[RankContext]) -> None:
+    def __init__(
+        self, env: simpy.Environment, contexts: Sequence[RankContext], order: Order | None = None
+    ) -> None:
         self.is_unwinding = False
         self.describe_standstill: Callable[[], str] = str
+        self.choices: Choices | None = None
+        self._order = order
         self._env = env
         self._contexts = contexts
         self._turns: dict[int, Turn] = {}
@@ -151,6 +159,7 @@ class Scheduler:
         """Return a turn for each thread of a new run, given the local time at which each number begins."""
         self._turns = {number: Turn(self, number, now_ps) for number, now_ps in times_ps.items()}
         self._runnable = sorted((turn.now_ps, turn.number) for turn in self._turns.values())
+        self.choices = None if self._order is None else self._order.begin()
         return tuple(self._turns.values())
 
     @contextmanager
@@ -188,12 +197,32 @@ class Scheduler:
         """
         while True:
             while self._runnable:
-                turn = self._turns[heapq.heappop(self._runnable)[1]]
+                if self.choices is None:
+                    turn = self._turns[heapq.heappop(self._runnable)[1]]
+                else:
+                    turn = self._chosen(self.choices)
                 self._give(turn)
                 if turn.error is not None:
                     return turn
             if all(turn.is_over for turn in self._turns.values()) or not self._advance():
                 return None
+
+    def _chosen(self, choices: Choices) -> Turn:
+        """Return the turn of the thread that is chosen, of those that can go on first.
+
+        What the last turn has led to at this instant happens before.
+        """
+        self._finish_instant()
+        runnable = self._runnable
+        first_ps, number = heapq.heappop(runnable)
+        numbers = [number]
+        while runnable and runnable[0][0] == first_ps:
+            numbers.append(heapq.heappop(runnable)[1])
+        chosen = choices.first("turn", numbers)
+        for number in numbers:
+            if number != chosen:
+                heapq.heappush(runnable, (first_ps, number))
+        return self._turns[chosen]
 
     def _give(self, turn: Turn) -> None:
         """Let the thread of *turn* run until it hands control back.
@@ -221,9 +250,14 @@ class Scheduler:
             if env.peek() == never:
                 return False
             env.step()
+        self._finish_instant()
+        return True
+
+    def _finish_instant(self) -> None:
+        """Let all happen that happens now."""
+        env = self._env
         while env.peek() == env.now:
             env.step()
-        return True
 
     def _end_first_wait(self) -> bool:
         """End the wait whose deadline is first, if nothing happens before that; return whether one has."""

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import simpy
 
+from sim.cluster.order import Choices
 from sim.network import Network
 from sim.scenario import Scenario
 from sim.topology import Topology
@@ -22,6 +23,7 @@ class Surroundings(Protocol):
         trace: where computations are recorded, if anywhere.
         scenario: the topology under the conditions that hold.
         shared: what code of different ranks shares, by keys of its own.
+        choices: of what nothing in time puts in order; None: the least rank is first.
     """
 
     topology: Topology
@@ -30,6 +32,9 @@ class Surroundings(Protocol):
     trace: Trace | None
     scenario: Scenario
     shared: dict[Any, Any]
+
+    @property
+    def choices(self) -> Choices | None: ...  # noqa: D102
 
 
 class ProcessFailures:
