@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,7 @@ from collectives.virtual.iterations import Iterations
 from collectives.virtual.memory.memories import Memories, MemoryLimit
 from collectives.virtual.memory.out_of_memory import is_out_of_memory
 from collectives.virtual.notices import Notices
+from collectives.virtual.parameters.record import ParameterRecord
 from collectives.virtual.report import VirtualReport
 from collectives.virtual.script_clock import ScriptClock, clock_of_script
 from collectives.virtual.streams.cpu_streams import streams_of_torch
@@ -95,6 +97,7 @@ class Setting:
         trace: gets a span for every computation and collective.
         watch: called when rank 0 has finished an iteration.
         order: who is first where time does not say it; None: the least rank.
+        parameters: gets what ranks hold of their models.
     """
 
     fn_or_script: FunctionOrScript
@@ -114,6 +117,7 @@ class Setting:
     trace: Trace | None
     watch: Callable[[int, int], None] | None
     order: Order | None = None
+    parameters: ParameterRecord | None = None
 
     def carry_out(self, attempt: Attempt) -> VirtualRun:
         """Run all ranks, as far as *attempt* folds them.
@@ -180,9 +184,10 @@ class Setting:
             parameters_compared(lambda: is_charged() and CudaDevices.here() is None),
             SamplerChecks().watching(),
             memories.followed(is_gpu),
+            self._recorded(iterations),
         ):
             try:
-                results = cluster.run(lambda rank: _run_rank(task, rank, devices, attempt))
+                results = cluster.run(lambda rank: self._run_rank(task, rank, devices, attempt))
             except RankError as error:
                 if is_out_of_memory(error):
                     error.report = self._report(cluster, has_ended=True)
@@ -193,6 +198,26 @@ class Setting:
         report = self._report(cluster)
         results = [results[attempt.classes.representative(rank)] for rank in range(topology.num_ranks)]
         return VirtualRun(results, cluster.times_ps, cluster, report)
+
+    def _run_rank(self, task: Task, rank: int, devices: Devices | VirtualCuda, attempt: Attempt) -> Any:
+        torch.set_num_threads(1)  # a matter of the thread; torchrun does it by OMP_NUM_THREADS
+        rank_thread = Cluster.current()
+        assert rank_thread is not None
+
+        try:
+            with devices.on_rank(rank_thread), attempt.on_rank(), own_threads(rank_thread):
+                result = task.run(rank)
+                if self.parameters is not None:
+                    self.parameters.end(rank_thread)
+                return plain_results(result)
+        finally:
+            _c10d_core._unregister_all_process_groups()  # this thread's
+
+    def _recorded(self, iterations: Iterations) -> AbstractContextManager[None]:
+        """Record the parameters of models meanwhile, if that is asked for."""
+        if self.parameters is None:
+            return nullcontext()
+        return self.parameters.recorded(lambda rank: iterations.finished[rank])
 
     def _report(self, cluster: Cluster, has_ended: bool = False) -> VirtualReport:
         """Return what a run has taken, be it that an error *has_ended* it."""
@@ -231,15 +256,3 @@ def _watched_by(watch: Callable[[int, int], None]) -> Callable[[RankThread, int]
             watch(finished, rank_thread.now_ps())
 
     return listener
-
-
-def _run_rank(task: Task, rank: int, devices: Devices | VirtualCuda, attempt: Attempt) -> Any:
-    torch.set_num_threads(1)  # a matter of the thread; torchrun does it by OMP_NUM_THREADS
-    rank_thread = Cluster.current()
-    assert rank_thread is not None
-
-    try:
-        with devices.on_rank(rank_thread), attempt.on_rank(), own_threads(rank_thread):
-            return plain_results(task.run(rank))
-    finally:
-        _c10d_core._unregister_all_process_groups()  # this thread's

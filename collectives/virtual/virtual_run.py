@@ -30,6 +30,7 @@ from collectives.virtual.folding.attempts import in_attempts
 from collectives.virtual.folding.folding import Folding
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.memory.memories import MemoryLimit
+from collectives.virtual.parameters.record import ParameterRecord
 from collectives.virtual.script_clock import ScriptClock
 from collectives.virtual.setting import Setting, VirtualRun
 from collectives.virtual.streams.gpus import gpu_of
@@ -67,6 +68,7 @@ def run(
     own: Sequence[str] = (),
     clock: ScriptClock = "virtual",
     order: Order | None = None,
+    parameters: ParameterRecord | None = None,
 ) -> VirtualRun:
     """Run ``fn(rank)``, or a script, on every rank of a network in virtual time.
 
@@ -108,6 +110,8 @@ def run(
             or ``real``, the machine's (see `collectives.virtual.script_clock`).
         order: who is first of ranks, and of messages to a receive from any source, at the same virtual time
             (`sim.cluster.order`), such as ``RandomOrder(seed)``; None: the least rank.
+        parameters: gets what ranks hold of their models at every step, and in the end; needs data, and every
+            rank in a thread of its own.
 
     Raises:
         NetworkFileError: there is no such network.
@@ -164,8 +168,14 @@ def run(
         trace=trace,
         watch=watch,
         order=order,
+        parameters=parameters,
     )
     folding = _folding(fold, fake, topology, model, conditions)
+    if parameters is not None and (fake or folding is not None):
+        raise NotSupportedError(
+            "parameters are recorded as each rank holds them: run with data (fake=False) and without folding "
+            "(fold=False)"
+        )
     return in_attempts(setting.carry_out, folding, streams, trace)
 
 

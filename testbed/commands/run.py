@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.errors import UsageError, reporting_errors
+from testbed.errors import CheckError, UsageError, reporting_errors
 from testbed.options.annotations import TraceFile
 from testbed.options.arguments import computes_on_gpu, parse_algorithm
+from testbed.options.checks import CheckOptions, checked
 from testbed.options.conditions import ConditionOptions, FaultOptions
 from testbed.options.gpu import GpuOptions
 from testbed.options.groups import grouped
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from collectives.catalogue.selectors import Choice
     from collectives.virtual import VirtualReport
     from collectives.virtual.faults import VirtualCondition
+    from collectives.virtual.parameters.replicas import ReplicaCheck
     from sim import Topology, Trace
 
 EXAMPLES = """\b
@@ -37,6 +39,7 @@ Examples:
   testbed run --fake --ranks 1024 --network dgx-h100 --compute h100 examples/llama.py --model 70b --tp 8
   testbed run --ranks 8 --straggler 3:2 --trace slow.json train.py
   testbed run --ranks 8 --kill-rank 3@iteration=5 train.py
+  testbed run --ranks 4 --check replicas train.py
   testbed run --processes 4 train.py
 """
 
@@ -158,6 +161,7 @@ def run(
     gpu: GpuOptions,
     software: SoftwareOptions,
     outputs: OutputOptions,
+    checks: CheckOptions,
     module: Annotated[
         bool, typer.Option("--module", "-m", help="SCRIPT is the name of a module, as for python -m.")
     ] = False,
@@ -187,7 +191,7 @@ def run(
     """
     held = (*conditions.parse(), *faults.parse(conditions.seed))
     if processes is not None:
-        _refuse_options_of_virtual_runs(cluster, held, gpu, software, outputs, as_json, own)
+        _refuse_options_of_virtual_runs(cluster, held, gpu, software, outputs, checks, as_json, own)
         from testbed.scripts.script_processes import run_processes
 
         algorithm = cluster.algorithm or "ring"
@@ -206,6 +210,7 @@ def run(
 
     wanted = outputs.trace is not None or outputs.timeline is not None
     recorded = Trace({"script": script, "network": topology.name}) if wanted else None
+    record = checks.record()
     failed: DeviceMemoryError | None = None
     try:
         report = run_script(
@@ -221,6 +226,7 @@ def run(
                 **gpu.arguments(),
                 "own": _names(own),
                 "clock": cluster.clock.value,
+                "parameters": record,
             },
             heard=outputs.output,
             trace=recorded,
@@ -234,13 +240,16 @@ def run(
 
     if outputs.timeline is not None and recorded is not None:
         _draw(recorded, report, script, outputs.timeline)
+    found = checked(record)
     if as_json:
         is_random = bool(conditions.jitter or faults.delay_messages)
-        _print_json(report, script, topology.digest(), conditions.seed if is_random else None)
+        _print_json(report, script, topology.digest(), conditions.seed if is_random else None, found)
     else:
-        _print_report(report, outputs)
+        _print_report(report, outputs, found)
     if failed is not None:
         raise failed
+    if found is not None and not found.holds:
+        raise CheckError(found.text)
 
 
 def _names(text: str | None) -> tuple[str, ...]:
@@ -253,6 +262,7 @@ def _refuse_options_of_virtual_runs(
     gpu: GpuOptions,
     software: SoftwareOptions,
     outputs: OutputOptions,
+    checks: CheckOptions,
     as_json: bool,
     own: str | None,
 ) -> None:
@@ -270,6 +280,7 @@ def _refuse_options_of_virtual_runs(
         "--compute": cluster.compute != "none",
         "--clock": cluster.clock is not ClockName.VIRTUAL,
         "--own": own is not None,
+        "--check": checks.check,
         "a fault, a straggler or jitter": conditions,
         **gpu.given,
         "what software costs": software.is_given,
@@ -287,7 +298,9 @@ def _draw(recorded: Trace, report: VirtualReport, script: str, path: Path) -> No
     plot(recorded, report, path, title=title, note=assumptions(report))
 
 
-def _print_json(report: VirtualReport, script: str, digest: str, seed: int | None) -> None:
+def _print_json(
+    report: VirtualReport, script: str, digest: str, seed: int | None, found: ReplicaCheck | None
+) -> None:
     from testbed.report.virtual import assumptions
 
     sys.stderr.flush()
@@ -299,16 +312,19 @@ def _print_json(report: VirtualReport, script: str, digest: str, seed: int | Non
             topologies={f"{report.network} x {report.num_ranks}": digest},
             script=script,
             **report.to_json(),
+            **({} if found is None else {"replicas": found.to_json()}),
         )
     )
 
 
-def _print_report(report: VirtualReport, outputs: OutputOptions) -> None:
+def _print_report(report: VirtualReport, outputs: OutputOptions, found: ReplicaCheck | None) -> None:
     from testbed.report.virtual import print_report
 
     sys.stdout.flush()
     console = stderr_console()
     print_report(console, report)
+    if found is not None and found.holds:
+        console.print(found.text, markup=False, soft_wrap=True)
     if outputs.trace is not None:
         console.print(f"Trace, for https://ui.perfetto.dev: {outputs.trace}", markup=False, soft_wrap=True)
     if outputs.timeline is not None:

@@ -1,0 +1,104 @@
+"""Parts of parameters that a rank holds: of a plain one all, of a sharded one its shard."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+from collectives.errors import NotSupportedError
+from collectives.virtual.gpu.values import value_of
+
+_DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where the shard of a rank lies in the whole parameter.
+
+    Attributes:
+        mesh: names and sizes of the dimensions of the mesh.
+        shape: of the whole.
+        offset: of the shard's first element, in each dimension of the whole; None where it is in strides.
+        coordinates: of the rank, in those dimensions of the mesh along which the parameter is divided.
+    """
+
+    mesh: tuple[tuple[str, ...], tuple[int, ...]]
+    shape: tuple[int, ...]
+    offset: tuple[int, ...] | None
+    coordinates: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a rank holds of a parameter, or of its gradient.
+
+    Attributes:
+        shape: of what it holds.
+        dtype: such as ``torch.float32``.
+        digest: of the bytes.
+        placed: where it lies in the whole; None: it is the whole.
+        value: a copy, where values are kept.
+        is_zero: whether all of it is zero.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    digest: bytes
+    placed: Placed | None
+    value: Tensor | None
+    is_zero: bool
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What ranks that hold the same part of the same parameter have alike."""
+        return self.shape, self.dtype, self.placed
+
+    @classmethod
+    def of(cls, tensor: Tensor, keep_value: bool) -> Held:
+        """Return what this rank holds of *tensor*; no dispatch mode may be active.
+
+        Raises:
+            NotSupportedError: it has no values.
+        """
+        local: Any = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
+        value = value_of(local.detach())
+        if value is None:
+            raise NotSupportedError(
+                f"a parameter of shape {tuple(local.shape)} has no values here, so there is nothing to "
+                "compare; run with data, without --fake"
+            )
+        value = value.to_dense() if value.layout != torch.strided else value
+        flat = value.resolve_conj().resolve_neg().contiguous().reshape(-1)
+        content = flat.view(torch.uint8).numpy().data if flat.numel() else b""
+        return cls(
+            shape=tuple(local.shape),
+            dtype=str(value.dtype),
+            digest=hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest(),
+            placed=_placed(tensor) if isinstance(tensor, DTensor) else None,
+            value=value.clone() if keep_value else None,
+            is_zero=not bool(value.any()),
+        )
+
+
+def _placed(tensor: DTensor) -> Placed | None:
+    """Return where the shard of this rank lies; None where every rank holds the whole."""
+    mesh, placements = tensor.device_mesh, tensor.placements
+    if all(isinstance(placement, Replicate) for placement in placements):
+        return None
+    coordinate = mesh.get_coordinate() or [0] * mesh.ndim
+    divided = [own for own, placement in zip(coordinate, placements, strict=True) if placement.is_shard()]
+    offset = None
+    if all(type(placement) in (Shard, Replicate) for placement in placements):
+        _, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
+    return Placed(
+        mesh=(tuple(mesh.mesh_dim_names or ()), tuple(mesh.shape)),
+        shape=tuple(tensor.shape),
+        offset=None if offset is None else tuple(offset),
+        coordinates=tuple(divided),
+    )
