@@ -52,6 +52,11 @@ def resolve_algorithm(algorithm: str | Program | Algorithm, collective: str = "a
     raise TypeError(f"an algorithm is a name or a program, got {type(algorithm).__name__}")
 
 
+def names_a_file(text: str) -> bool:
+    """Return whether *text* names a program in a file, ``FILE.py:FUNCTION`` or ``FILE.xml``."""
+    return ".py:" in text or _is_msccl_xml(text)
+
+
 def resolve_for_every_collective(text: str) -> tuple[Algorithm, ...]:
     """Return what *text* means for each collective that it is shipped for, in the order shipped.
 
@@ -61,7 +66,7 @@ def resolve_for_every_collective(text: str) -> tuple[Algorithm, ...]:
         UnknownAlgorithmError: there is none of that name, or none with these parameters.
         AlgorithmFileError: the file or the function in it cannot be loaded.
     """
-    if ".py:" in text or _is_msccl_xml(text):
+    if names_a_file(text):
         return (resolve_algorithm(text),)
     name, _, parameters = text.partition(":")
     shipped = [own for own in _KNOWN if own.name == name]

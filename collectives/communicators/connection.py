@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
-from collectives.catalogue.selectors import NATIVE, Choice, Selector, Table, check_choice, fixed, parse_auto
+from collectives.catalogue.selectors import NATIVE, Choice, Fixed, check_choice, fixed, parse_auto
 from collectives.communicators.auto import AutoLauncher
 from collectives.communicators.call_check import CallCheck
 from collectives.communicators.communicator import Communicator
@@ -24,6 +24,9 @@ from collectives.transports.gloo import GlooTransport
 from collectives.transports.gloo_messages import close_connections
 from collectives.transports.nccl import NcclTransport
 from collectives.transports.store_reports import StoreReports
+
+if TYPE_CHECKING:
+    from collectives.catalogue.measured_times import Table
 
 
 def connect(
@@ -107,13 +110,13 @@ def connect_processes(
         )
 
     transport: Transport = gloo if kind == "gloo" else NcclTransport(group, device, reports.explain)
-    if isinstance(selector, Table):
-        programs = ProgramLauncher(transport, selector.without_native(), device)
-        return Communicator(AutoLauncher(native, programs, selector))
-    return Communicator(ProgramLauncher(transport, selector, device))
+    if isinstance(selector, Fixed):
+        return Communicator(ProgramLauncher(transport, selector, device))
+    programs = ProgramLauncher(transport, selector.without_native(), device)
+    return Communicator(AutoLauncher(native, programs, selector))
 
 
-def _selector(algorithm: Choice, kind: str, world_size: int, placement: _Placement) -> Selector | None:
+def _selector(algorithm: Choice, kind: str, world_size: int, placement: _Placement) -> Fixed | Table | None:
     """Return what *algorithm* means on a group of backend *kind*; None means native for all calls."""
     if algorithm == NATIVE:
         return None
@@ -125,6 +128,8 @@ def _selector(algorithm: Choice, kind: str, world_size: int, placement: _Placeme
             "auto knows no costs of a real network; measure it with testbed bench --transport "
             f"{kind} --ranks {world_size} --algorithm all --save FILE, and give auto:table=FILE"
         )
+    from collectives.catalogue.measured_times import Table
+
     return Table(auto.table, world_size, transport=kind, bind=placement.bind)
 
 

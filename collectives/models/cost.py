@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from collectives.algorithms import ALGORITHMS
-from collectives.catalogue.selectors import NCCL, Choice, Selector, Table, fixed, parse_auto
+from collectives.catalogue.selectors import NCCL, Choice, Selector, fixed, parse_auto
 from collectives.errors import NotExactError, NotSupportedError
 from collectives.models.nccl.choice import ChosenByNccl
 from collectives.program import Algorithm
@@ -145,6 +145,8 @@ def selector_on(
     if auto is None:
         return fixed(choice).bound(bind)
     if auto.table is not None:
+        from collectives.catalogue.measured_times import Table
+
         return Table(auto.table, len(places), bind=bind).without_native()
     rank_overhead = rank_overhead or RankOverhead()
     if auto.reduction_bandwidth is not None:

@@ -11,6 +11,9 @@ a model's arithmetic (those in ``ddp/profiles/``), or written by hand:
 
 Gradients are listed in the order in which the module registers its parameters.  Times count from
 the beginning of the backward pass.  What the loss costs belongs to ``forward_seconds``.
+
+A step takes at most a day for each pass, and its gradients at most 4 TiB: what is more overflows the times
+that are reckoned from it.  A gradient's bytes are its elements times the size of their type.
 """
 
 from __future__ import annotations
@@ -21,17 +24,40 @@ from collections.abc import Mapping
 from fractions import Fraction
 from os import PathLike
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from collectives.formats.json_document import problems, read_json_document
 from ddp.errors import ProfileError
 
 _FOLDER = Path(__file__).resolve().parent
 """Not found by its name, which a script's own ``ddp.py`` may have while its ranks run."""
 
-Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+MAX_SECONDS = 86_400
+MAX_BYTES = 2**42
+
+
+def _of_one_line(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(f"expected text without control characters, got {ascii(text)[:100]}")
+    return text
+
+
+Text: TypeAlias = Annotated[str, Field(max_length=10_000), AfterValidator(_of_one_line)]
+Seconds: TypeAlias = Annotated[float, Field(ge=0, le=MAX_SECONDS, allow_inf_nan=False)]
+Amount: TypeAlias = Annotated[int, Field(ge=0, le=MAX_BYTES)]
 PS_PER_SECOND = 10**12
+
+ITEM_SIZES: Mapping[str, int] = {
+    **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e4m3fnuz"), 1),
+    **dict.fromkeys(("float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"), 1),
+    **dict.fromkeys(("bfloat16", "float16", "int16", "uint16"), 2),
+    **dict.fromkeys(("complex32", "float32", "int32", "uint32"), 4),
+    **dict.fromkeys(("complex64", "float64", "int64", "uint64"), 8),
+    "complex128": 16,
+}
+"""Bytes of an element, by torch's names of types."""
 
 
 class _Strict(BaseModel):
@@ -44,16 +70,30 @@ class Gradient(_Strict):
     Attributes:
         name: of the parameter, as ``named_parameters`` has it.
         numel: number of elements.
-        dtype: for example ``float32``.
-        nbytes: size in bytes.
+        dtype: for example ``float32``; one of `ITEM_SIZES`.
+        nbytes: size in bytes, of all elements.
         ready_seconds: since the backward pass began.
     """
 
-    name: str
-    numel: int = Field(ge=0)
+    name: Text
+    numel: Amount
     dtype: str
-    nbytes: int = Field(ge=0)
+    nbytes: Amount
     ready_seconds: Seconds
+
+    @model_validator(mode="after")
+    def _hold_together(self) -> Self:
+        size = ITEM_SIZES.get(self.dtype)
+        if size is None:
+            nearest = difflib.get_close_matches(self.dtype[:100], ITEM_SIZES, n=1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"expected one of {', '.join(ITEM_SIZES)}"
+            raise ValueError(f"unknown dtype {self.dtype[:100]!r}; {hint}")
+        if self.nbytes != self.numel * size:
+            raise ValueError(
+                f"nbytes: expected {self.numel * size}, as {self.numel} elements of {self.dtype} have, "
+                f"got {self.nbytes}"
+            )
+        return self
 
     @property
     def ready_ps(self) -> int:
@@ -75,19 +115,23 @@ class Profile(_Strict):
     """
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
-    name: str
-    source: str
-    device: str
+    name: Text
+    source: Text
+    device: Text
     forward_seconds: Seconds
     backward_seconds: Seconds
     gradients: tuple[Gradient, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _hold_together(self) -> Self:
-        names = [gradient.name for gradient in self.gradients]
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            raise ValueError(f"gradients: {repeated[0]} is listed more than once")
+        names: set[str] = set()
+        for gradient in self.gradients:
+            if gradient.name in names:
+                raise ValueError(f"gradients: {gradient.name} is listed more than once")
+            names.add(gradient.name)
+
+        if self.nbytes > MAX_BYTES:
+            raise ValueError(f"gradients: expected at most {MAX_BYTES} bytes in all, got {self.nbytes}")
         last = max(self.gradients, key=lambda gradient: gradient.ready_seconds)
         if last.ready_seconds > self.backward_seconds:
             raise ValueError(
@@ -182,10 +226,7 @@ class Profile(_Strict):
             ProfileError: it is no profile; the message names the file and the field.
             OSError: the file cannot be read.
         """
-        try:
-            return cls.model_validate_json(Path(path).read_bytes())
-        except ValidationError as error:
-            raise ProfileError(f"{path}: {_first_problem(error)}") from None
+        return read_json_document(path, cls, ProfileError, "a profile")
 
     @classmethod
     def bundled(cls, name: str) -> Profile:
@@ -203,8 +244,8 @@ class Profile(_Strict):
         """Return a profile of *num_buckets* equal float32 gradients, ready at equal intervals.
 
         Raises:
-            ProfileError: no buckets, a size that is no whole number of elements, or a time that is
-                negative.
+            ProfileError: no buckets, a size that is no whole number of elements, a time that is negative, or
+                more than a profile may hold.
         """
         if num_buckets < 1 or bucket_bytes < 0 or bucket_bytes % 4 or not seconds_per_bucket >= 0:
             raise ProfileError(
@@ -212,25 +253,27 @@ class Profile(_Strict):
                 f"{num_buckets} buckets of {bucket_bytes} bytes, {seconds_per_bucket} s each"
             )
 
-        gradients = [
-            Gradient(
-                name=f"bucket{num_buckets - 1 - position}",
-                numel=bucket_bytes // 4,
-                dtype="float32",
-                nbytes=bucket_bytes,
-                ready_seconds=(num_buckets - position) * seconds_per_bucket,
+        try:
+            gradients = [
+                Gradient(
+                    name=f"bucket{num_buckets - 1 - position}",
+                    numel=bucket_bytes // 4,
+                    dtype="float32",
+                    nbytes=bucket_bytes,
+                    ready_seconds=(num_buckets - position) * seconds_per_bucket,
+                )
+                for position in range(num_buckets)
+            ]
+            return cls(
+                name=f"{num_buckets} equal buckets",
+                source="Profile.uniform",
+                device="none",
+                forward_seconds=0.0,
+                backward_seconds=num_buckets * seconds_per_bucket,
+                gradients=tuple(gradients),
             )
-            for position in range(num_buckets)
-        ]
-
-        return cls(
-            name=f"{num_buckets} equal buckets",
-            source="Profile.uniform",
-            device="none",
-            forward_seconds=0.0,
-            backward_seconds=num_buckets * seconds_per_bucket,
-            gradients=tuple(gradients),
-        )
+        except ValidationError as error:
+            raise ProfileError(f"{num_buckets} equal buckets: {problems(error)}") from None
 
 
 def bundled_profiles() -> tuple[str, ...]:
@@ -258,12 +301,3 @@ def load_profile(name_or_path: str | PathLike[str]) -> Profile:
 
 def _to_ps(seconds: float) -> int:
     return round(seconds * PS_PER_SECOND)
-
-
-def _first_problem(error: ValidationError) -> str:
-    """Return the first problem as *field: what is wrong*."""
-    problem = error.errors(include_url=False)[0]
-    field = ".".join(str(part) for part in problem["loc"])
-    given = f", got {problem['input']!r}" if isinstance(problem["input"], (str, int, float)) else ""
-    message = problem["msg"].removeprefix("Value error, ")
-    return f"{field}: {message}{given}" if field else f"{message}{given if len(given) < 80 else ''}"

@@ -34,8 +34,11 @@ def profiles(draw: st.DrawFn) -> Profile:
     )
 
 
+def gradient(**changes: Any) -> dict[str, Any]:
+    return {"name": "a", "numel": 2, "dtype": "float32", "nbytes": 8, "ready_seconds": 1.0, **changes}
+
+
 def as_dict(**changes: Any) -> dict[str, Any]:
-    gradient = {"name": "a", "numel": 2, "dtype": "float32", "nbytes": 8, "ready_seconds": 1.0}
     return {
         "schema": 1,
         "name": "n",
@@ -43,7 +46,7 @@ def as_dict(**changes: Any) -> dict[str, Any]:
         "device": "d",
         "forward_seconds": 1.0,
         "backward_seconds": 1.0,
-        "gradients": [gradient],
+        "gradients": [gradient()],
         **changes,
     }
 
@@ -99,13 +102,28 @@ def test_an_impossible_uniform_profile_is_refused(num_buckets: int, nbytes: int,
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"schema": 2}, "schema: Input should be 1, got 2"),
+        ({"schema": 2}, "schema: input should be 1, got 2"),
         ({"forward_seconds": -1.0}, "forward_seconds: .*greater than or equal to 0, got -1.0"),
         ({"forward_seconds": None}, "forward_seconds: .*valid number"),
-        ({"forwrd_seconds": 1}, "forwrd_seconds: Extra inputs are not permitted"),
+        ({"forward_seconds": "0.1"}, "forward_seconds: .*valid number, got '0.1'"),
+        ({"forward_seconds": 1e300}, r"forward_seconds: .*less than or equal to 86400, got 1e\+300"),
+        ({"forwrd_seconds": 1}, "forwrd_seconds: unknown field .did you mean 'forward_seconds'"),
         ({"gradients": []}, "gradients: .*at least 1 item"),
-        ({"gradients": [{"name": "a"}]}, "gradients.0.numel: Field required"),
+        ({"gradients": [{"name": "a"}]}, "gradients 1, numel: this field is missing"),
         ({"gradients": 2 * as_dict()["gradients"]}, "gradients: a is listed more than once"),
+        (
+            {"gradients": [gradient(nbytes=7)]},
+            "gradients 1: nbytes: expected 8, .* got 7",
+        ),
+        (
+            {"gradients": [gradient(dtype="flat32")]},
+            "gradients 1: unknown dtype 'flat32'; did you mean 'float32'.$",
+        ),
+        (
+            {"gradients": [gradient(name=name, numel=2**40, nbytes=2**42) for name in "ab"]},
+            f"gradients: expected at most {2**42} bytes in all, got {2**43}",
+        ),
+        ({"name": "a\033[31m"}, "name: expected text without control characters"),
         ({"backward_seconds": 0.5}, "gradients: a becomes ready after 1.0 s, later than .*, 0.5"),
     ],
 )
@@ -115,16 +133,32 @@ def test_a_file_with_a_wrong_field_is_refused_by_file_and_field(
     path = tmp_path / "wrong.json"
     path.write_text(json.dumps(as_dict(**changes)))
 
-    with pytest.raises(ProfileError, match=rf"wrong\.json: {message}"):
+    with pytest.raises(ProfileError, match=rf"wrong\.json: expected a profile: (.*; )?{message}"):
         Profile.load(path)
 
 
-def test_a_file_that_is_no_json_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "Expecting property name"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"schema": 1, "schema": 1}', "the key 'schema' stands twice"),
+        ('{"forward_seconds": NaN}', "expected finite numbers, got NaN"),
+        ("\xff", "can't decode byte"),
+        ("9" * 5000, "Exceeds the limit"),
+    ],
+)
+def test_a_file_that_is_no_json_is_refused(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "wrong.json"
-    path.write_text("{")
+    path.write_bytes(text.encode("latin-1"))
 
-    with pytest.raises(ProfileError, match=r"wrong\.json: Invalid JSON"):
+    with pytest.raises(ProfileError, match=rf"wrong\.json: not a JSON file: .*{problem}"):
         Profile.load(path)
+
+
+def test_equal_buckets_beyond_a_profile_s_bounds_are_refused() -> None:
+    with pytest.raises(ProfileError, match=r"2 equal buckets: numel: .* less than or equal to"):
+        Profile.uniform(2, 2**50, 1.0)
 
 
 def test_an_unknown_profile_is_refused_with_the_nearest_name() -> None:

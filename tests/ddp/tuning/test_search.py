@@ -16,6 +16,7 @@ from torch import nn
 from collectives.errors import NotSupportedError
 from ddp import Profile, simulate_step
 from ddp.profiles import Gradient
+from ddp.profiles.profile import ITEM_SIZES
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES as STRATEGIES_THAT_SHIP
 from ddp.tuning.bucket_caps import caps_for, distinct_caps
@@ -29,7 +30,13 @@ STRATEGIES = ("wait_free", "after_backward")
 def profile_of(sizes: list[int], ready: list[int], dtypes: list[str] | None = None) -> Profile:
     kinds = dtypes or ["float32"] * len(sizes)
     gradients = tuple(
-        Gradient(name=f"p{i}", numel=size, dtype=kinds[i], nbytes=4 * size, ready_seconds=ready[i] / 1000)
+        Gradient(
+            name=f"p{i}",
+            numel=size,
+            dtype=kinds[i],
+            nbytes=ITEM_SIZES[kinds[i]] * size,
+            ready_seconds=ready[i] / 1000,
+        )
         for i, size in enumerate(sizes)
     )
     return Profile(

@@ -1,0 +1,170 @@
+"""Tables of measured times choose by size, whatever the order of their rows, and name what ships."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives import AlgorithmFileError, NotSupportedError
+from collectives.catalogue.measured_times import Table
+
+TIMES = {"native": {1024: 10.0, 4096: 20.0, 65536: 300.0}, "ring": {1024: 90.0, 4096: 95.0, 65536: 200.0}}
+
+
+def write(path: Path, times: Any = TIMES, **fields: Any) -> Path:
+    rows = [
+        {"collective": "all_reduce", "algorithm": name, "size_bytes": size, "time_us": time}
+        for name, by_size in times.items()
+        for size, time in by_size.items()
+    ]
+    path.write_text(json.dumps({"ranks": 4, "transport": "gloo", "rows": rows} | fields))
+    return path
+
+
+def name_of(selected: Any) -> str:
+    return "native" if selected is None else selected.name
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "fastest"),
+    [(0, "native"), (1, "native"), (1024, "native"), (4096, "native"), (65536, "ring"), (2**30, "ring")],
+)
+def test_a_table_says_what_was_fastest(tmp_path: Path, nbytes: int, fastest: str) -> None:
+    table = Table(write(tmp_path / "table.json"), 4)
+
+    assert name_of(table.select("all_reduce", nbytes)) == fastest
+
+
+@given(nbytes=st.integers(4096, 65536))
+def test_between_two_sizes_times_lie_on_a_line_in_logarithms(
+    tmp_path_factory: pytest.TempPathFactory, nbytes: int
+) -> None:
+    table = Table(write(tmp_path_factory.mktemp("table") / "table.json"), 4)
+    share = math.log(nbytes / 4096) / math.log(16)
+    native, ring = 20 * 15**share, 95 * (200 / 95) ** share
+
+    assert name_of(table.select("all_reduce", nbytes)) == ("native" if native <= ring else "ring")
+
+
+def test_where_there_is_no_native_the_best_of_ours_is_taken(tmp_path: Path) -> None:
+    table = Table(write(tmp_path / "table.json"), 4).without_native()
+
+    assert name_of(table.select("all_reduce", 1024)) == "ring"
+
+
+def test_a_collective_that_was_not_measured_runs_the_default(tmp_path: Path) -> None:
+    table = Table(write(tmp_path / "table.json"), 4)
+
+    assert name_of(table.select("broadcast", 1024)) == "tree"
+
+
+def test_a_table_of_another_group_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "table.json")
+
+    with pytest.raises(
+        NotSupportedError, match="measured with 4 ranks, and this group has 8; measure it with"
+    ):
+        Table(path, 8)
+    with pytest.raises(NotSupportedError, match="measured over gloo, and this group is over nccl"):
+        Table(path, 4, transport="nccl")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("{", "not a JSON file"),
+        ("[" * 100_000, "nested too deeply"),
+        ("[]", "expected a table of measured times"),
+        ('{"ranks": 4, "transport": "gloo"}', "rows: this field is missing"),
+        ('{"ranks": 1e400, "transport": "gloo", "rows": []}', "ranks: .*got inf"),
+        ('{"ranks": 4, "transport": "mpi", "rows": []}', "transport: .*got 'mpi'"),
+        ('{"ranks": 4, "transport": "gloo", "rows": [{"algorithm": "ring"}]}', "rows 1, time_us: this field"),
+        ('{"ranks": 4, "transport": "gloo", "rows": []}', "rows: .*at least 1 item"),
+        ('{"ranks": 4, "ranks": 8, "transport": "gloo", "rows": []}', "the key 'ranks' stands twice"),
+    ],
+)
+def test_a_file_that_is_no_table_is_refused_by_name(tmp_path: Path, text: str, complaint: str) -> None:
+    path = tmp_path / "table.json"
+    path.write_text(text)
+
+    with pytest.raises(AlgorithmFileError, match=f"table.json: .*{complaint}"):
+        Table(path, 4).select("all_reduce", 8)
+
+
+def test_a_table_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(AlgorithmFileError, match="cannot read this table: No such file"):
+        Table(tmp_path / "none.json", 4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"time_us": -5.0}, "rows 1, time_us: .*greater than or equal to 0, got -5.0"),
+        ({"time_us": 1e300}, "rows 1, time_us: .*less than or equal to"),
+        ({"time_us": math.nan}, "expected finite numbers, got NaN"),
+        ({"size_bytes": -1}, "rows 1, size_bytes: .*greater than or equal to 0"),
+        ({"size_bytes": 10**30}, "rows 1, size_bytes: "),
+        ({"size_bytes": 1.5}, "rows 1, size_bytes: .*valid integer"),
+        ({"algorithm": None}, "rows 1, algorithm: .*valid string, got None"),
+        ({"algorithm": "rign"}, "rows 1: unknown algorithm 'rign' for all_reduce; did you mean 'ring'"),
+        ({"algorithm": "auto"}, "rows: expected algorithms, got auto alone"),
+        ({"collective": "all_reduse"}, "rows 1: unknown collective"),
+        ({"algorithm": "native", "collective": "all_reduse"}, "rows 1: unknown collective"),
+    ],
+)
+def test_a_row_that_is_none_is_refused_by_its_number(
+    tmp_path: Path, changes: dict[str, Any], complaint: str
+) -> None:
+    row = {"collective": "all_reduce", "algorithm": "ring", "size_bytes": 1024, "time_us": 1.0, **changes}
+
+    with pytest.raises(AlgorithmFileError, match=f"table.json: .*{complaint}"):
+        Table(write(tmp_path / "table.json", rows=[row]), 4)
+
+
+@pytest.mark.parametrize(
+    "name", ["evil.py:f", "evil.xml", "hierarchical:intra=evil.py:f", "evil.xml:channels=2"]
+)
+def test_a_table_that_names_a_file_is_refused_and_runs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("evil.py").write_text("raise SystemExit('a table has run code')")
+
+    with pytest.raises(AlgorithmFileError, match="a table is data and runs no code"):
+        Table(write(tmp_path / "table.json", {name: {1024: 1.0}}), 4)
+
+
+def test_a_time_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    row = {"collective": "all_reduce", "algorithm": "ring", "size_bytes": 1024, "time_us": 1.0}
+
+    with pytest.raises(AlgorithmFileError, match="rows 2: 'ring' of 1024 bytes is there twice"):
+        Table(write(tmp_path / "table.json", rows=[row, {**row, "time_us": 2.0}]), 4)
+
+
+@given(
+    rows=st.dictionaries(
+        st.tuples(st.sampled_from(["native", "ring", "tree", "direct"]), st.integers(0, 100)),
+        st.sampled_from([0.0, 1.0, 2.0]),
+        min_size=1,
+    ),
+    shuffled=st.randoms(use_true_random=False),
+    nbytes=st.integers(0, 200),
+)
+def test_the_order_of_rows_does_not_matter(
+    tmp_path_factory: pytest.TempPathFactory, rows: Any, shuffled: Any, nbytes: int
+) -> None:
+    path = tmp_path_factory.mktemp("table") / "table.json"
+    listed = [
+        {"collective": "all_reduce", "algorithm": name, "size_bytes": size, "time_us": time}
+        for (name, size), time in rows.items()
+    ]
+    first = Table(write(path, rows=listed), 4).select("all_reduce", nbytes)
+    shuffled.shuffle(listed)
+
+    assert name_of(Table(write(path, rows=listed), 4).select("all_reduce", nbytes)) == name_of(first)
