@@ -18,6 +18,7 @@ from __future__ import annotations
 import errno
 import json
 import re
+import secrets
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -155,7 +156,8 @@ class Trace:
             OSError: the file cannot be written; what was there before stays.
         """
         path = Path(path)
-        partial = path.with_name(f".{path.name}.partial") if path.is_file() or not path.exists() else path
+        unknown = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}")  # nobody has put a link there
+        partial = unknown if path.is_file() or not path.exists() else path
         try:
             partial.write_bytes(self.to_json().encode())
             if partial is not path:

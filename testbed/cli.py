@@ -28,6 +28,7 @@ from testbed.commands import (
     validate,
     verify,
 )
+from testbed.output.plain_text import use_what_streams_know
 
 app = typer.Typer(
     name="testbed",
@@ -74,4 +75,5 @@ def root(
 
 def main() -> None:
     """Run the command line."""
+    use_what_streams_know()
     app(prog_name="testbed")

@@ -29,6 +29,7 @@ from typing import Annotated, Literal, Self, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from collectives.formats.json_document import problems, read_json_document
+from collectives.formats.whole_file import write_whole
 from ddp.errors import ProfileError
 
 _FOLDER = Path(__file__).resolve().parent
@@ -208,7 +209,7 @@ class Profile(_Strict):
         return charges
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the profile to *path* as JSON, a line per gradient.
+        """Write the profile to *path* as JSON, a line per gradient, whole or not at all.
 
         Raises:
             OSError: the file cannot be written.
@@ -216,7 +217,7 @@ class Profile(_Strict):
         fields = self.model_dump(by_alias=True, mode="json")
         gradients = ",\n  ".join(json.dumps(gradient) for gradient in fields.pop("gradients"))
         head = json.dumps(fields, indent=1).removesuffix("\n}")
-        Path(path).write_text(f'{head},\n "gradients": [\n  {gradients}\n ]\n}}\n', encoding="utf-8")
+        write_whole(path, f'{head},\n "gradients": [\n  {gradients}\n ]\n}}\n')
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Profile:

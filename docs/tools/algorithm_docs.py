@@ -12,6 +12,7 @@ from pathlib import Path
 
 from collectives.algorithms import ALGORITHMS, NATIVE_ALGORITHMS
 from collectives.errors import NotSupportedError
+from collectives.formats.whole_file import write_whole
 from collectives.program import Algorithm, Cost
 from collectives.program.contracts import CONTRACTS
 from collectives.program.render import draw
@@ -22,7 +23,6 @@ from docs.tools.schedule_gallery import (
     picture_of,
     write_gallery,
 )
-from testbed.output.folder import write_text
 from testbed.reference.description import describe, markdown, module_summary
 
 PATH = Path("docs") / "algorithms.md"
@@ -157,5 +157,5 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 if __name__ == "__main__":
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else PATH
-    write_text(path, algorithm_docs())
+    write_whole(path, algorithm_docs())
     write_gallery(path.parent / GALLERY, by_file())

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from collectives.errors import NotSupportedError
+from collectives.formats.whole_file import write_whole
 from collectives.program import Algorithm
 from collectives.program.contracts import CONTRACTS
-from testbed.output.folder import write_text
 from testbed.reference.schedule import ProgramSchedule, schedule_of
 from testbed.reference.schedule_svg import schedule_svg
 
@@ -51,7 +51,7 @@ def write_gallery(folder: Path, algorithms: Sequence[Algorithm]) -> None:
         if path.name not in files:
             path.unlink()
     for name, text in files.items():
-        write_text(folder / name, text)
+        write_whole(folder / name, text)
 
 
 def picture_name(algorithm: Algorithm) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from collectives.formats.whole_file import write_whole
 from testbed.bench.benchmark import (
     BenchRequest,
     Result,
@@ -26,7 +27,7 @@ from testbed.errors import CheckError, UsageError, reporting_errors
 from testbed.options.arguments import parse_ranks, parse_sizes
 from testbed.options.software import TransportModel, TransportModelName
 from testbed.output.figure import check_plot
-from testbed.output.folder import check_writable, document, write_text
+from testbed.output.folder import check_writable, document
 from testbed.output.table import counted, print_json, progress, stdout_console
 from testbed.report.times import LEGEND, fastest_table, nccl_table, time_tables
 from testbed.scripts.launch import RankExitError, launch
@@ -250,7 +251,7 @@ def _report(
 ) -> None:
     body = _document(request, result)
     if save is not None:
-        write_text(save, json.dumps(body, indent=2, allow_nan=False) + "\n")
+        write_whole(save, json.dumps(body, indent=2, allow_nan=False) + "\n")
     if plot is not None:
         from testbed.report.plots.size_plot import plot_times
 

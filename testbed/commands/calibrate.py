@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from collectives.formats.whole_file import write_whole
 from testbed.errors import UsageError, reporting_errors
-from testbed.output.folder import check_writable, document, write_text
+from testbed.output.folder import check_writable, document
 from testbed.output.table import percent, print_json, progress, stdout_console, table
 from testbed.report.calibration import calibrate_network
 from testbed.truth.calibration.live import DEFAULT_SECONDS, LiveRequest
@@ -160,7 +161,7 @@ def _calibrate_device(types: str | None, threads: int, output: Path | None, *, a
     with progress(calls_of(device, wanted)) as advance:
         found = calibrated(device, wanted, threads, advance)
     if output is not None:
-        write_text(output, found.text)
+        write_whole(output, found.text)
 
     if as_json:
         written = [] if output is None else [str(output)]
@@ -191,7 +192,7 @@ def _write(found: list[TableCalibration], output: Path | None) -> list[Path]:
     else:
         paths = [output]
     for own, path in zip(found, paths, strict=True):
-        write_text(path, own.text)
+        write_whole(path, own.text)
     return paths
 
 

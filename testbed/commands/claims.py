@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from collectives.formats.whole_file import write_whole
 from testbed.errors import reporting_errors
-from testbed.output.folder import check_writable, document, versions, write_text
+from testbed.output.folder import check_writable, document, versions
 from testbed.output.table import print_json, progress, stdout_console, table
 
 EXAMPLES = """\b
@@ -55,7 +56,7 @@ def claims(
             advance(f"{name}: {claim.text[:60]}", completed=done)
             rows.append(trial().row())
     if page_file is not None:
-        write_text(page_file, page(rows, versions()))
+        write_whole(page_file, page(rows, versions()))
     if as_json:
         print_json(document(method=["simulated", "measured", "closed form"], model=MODEL, rows=rows))
         return

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from collectives.formats.whole_file import write_whole
 from testbed.commands.verify import choose
 from testbed.errors import UsageError, reporting_errors
-from testbed.output.folder import check_writable, document, write_text
+from testbed.output.folder import check_writable, document
 from testbed.output.table import print_json
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def export(
     if output is None:
         print(exported.text, end="")
         return
-    write_text(output, exported.text)
+    write_whole(output, exported.text)
 
     if as_json:
         facts: dict[str, Any] = {

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from collectives.formats.whole_file import write_whole
 from testbed.commands.verify import MODEL, choose, root_of
 from testbed.errors import reporting_errors
-from testbed.output.folder import check_writable, document, write_text
+from testbed.output.folder import check_writable, document
 from testbed.output.table import print_json, stdout_console
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def show(
         raise
     schedule = schedule_of(chosen, ranks)
     if svg is not None:
-        write_text(svg, schedule_svg(schedule))
+        write_whole(svg, schedule_svg(schedule))
     description = describe(chosen)
     if as_json:
         print_json(

@@ -12,6 +12,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+from collectives.formats.whole_file import whole_file
 from testbed.errors import UsageError
 from testbed.output.folder import check_writable
 
@@ -81,4 +82,5 @@ def save(figure: Any, path: Path) -> None:
         OSError: *path* cannot be written.
     """
     metadata = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-    figure.savefig(path, dpi=160, facecolor="white", metadata=metadata.get(path.suffix.lower()))
+    with whole_file(path) as partial:
+        figure.savefig(partial, dpi=160, facecolor="white", metadata=metadata.get(path.suffix.lower()))

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from collectives.formats.whole_file import write_whole
 from testbed import __version__
 from testbed.errors import UsageError
 
@@ -95,7 +96,7 @@ class ResultFolder:
     def write_json(self, name: str, meaning: str, content: Mapping[str, Any]) -> Path:
         """Write *content* to file *name*, whole or not at all."""
         path = self.file(name, meaning)
-        write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+        write_whole(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
         return path
 
     def write_manifest(self, **body: Any) -> Path:
@@ -114,12 +115,7 @@ def check_writable(path: Path) -> None:
         raise UsageError(f"cannot write {path}: it is a folder")
     if not folder.is_dir():
         raise UsageError(f"cannot write {path}: there is no folder {folder}")
-    if not os.access(path if path.exists() else folder, os.W_OK):
+    if not os.access(path if path.exists() else folder, os.W_OK) or (
+        path.is_file() and not os.access(folder, os.W_OK)
+    ):
         raise UsageError(f"cannot write {path}: no permission")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write *text* to *path* so that a reader never sees half of it."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collectives.formats.whole_file import write_whole
 from testbed.output.figure import check_plot
-from testbed.output.folder import check_writable, document, write_text
+from testbed.output.folder import check_writable, document
 from testbed.output.table import (
     counted,
     percent,
@@ -62,7 +63,7 @@ def calibrate_network(request: LiveRequest, output: Path | None, plot: Path | No
         advance("finding the constants")
         calibration, fitted = calibration_of(measured, name=name, network=described_here(request.num_ranks))
     if output is not None:
-        write_text(output, network_toml(calibration))
+        write_whole(output, network_toml(calibration))
     if plot is not None:
         plot_calibration(fitted, plot, title=f"Calibration of {calibration.origin.network}", note=MODEL)
     if as_json:

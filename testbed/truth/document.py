@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.output.folder import write_text
+from collectives.formats.whole_file import write_whole
 
 OPENING = """# How true the predictions are
 
@@ -50,7 +50,7 @@ def renew(path: Path, section: Section, opening: str = OPENING) -> None:
     kept = {found["name"]: found["content"] for found in _SECTION.finditer(text)}
     kept[section.name] = f"## {section.heading}\n\n{section.body.strip()}\n"
     head = _SECTION.split(text)[0].rstrip() + "\n"
-    write_text(path, head + "".join(f"\n{_spell(name, kept[name])}" for name in sorted(kept, key=_place)))
+    write_whole(path, head + "".join(f"\n{_spell(name, kept[name])}" for name in sorted(kept, key=_place)))
 
 
 def _spell(name: str, content: str) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from torch._C._autograd import DeviceType
 
 from collectives.errors import NotSupportedError
+from collectives.formats.whole_file import write_whole
 
 _USER_SCOPE = 7
 """``RecordScope::USER_SCOPE`` of torch: what a script has marked itself."""
@@ -95,7 +95,7 @@ class RankProfile:
             for event in self._events
         ]
         document = {"schemaVersion": 1, "distributedInfo": {"rank": self._rank}, "traceEvents": spans}
-        Path(path).write_text(json.dumps(document))
+        write_whole(path, json.dumps(document))
 
     def experimental_event_tree(self) -> list[Any]:
         """Refuse: the tree holds what only the profiler in C++ knows.

@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
+from collectives.formats.whole_file import write_whole
 from sim.hardware import Device
 from sim.units import SECOND
-from testbed.output.folder import write_text
 from testbed.output.table import Advance
 from testbed.truth.computation.memory import keep_memory
 from testbed.truth.computation.models import MODELS
@@ -114,7 +114,7 @@ def validate_device(device: Device, threads: int, predictions: Path, advance: Ad
         advance(f"predicting a step of {model.name}")
         predicted[model.name] = predicted_step(model, device)
     text = json.dumps({name: asdict(step) for name, step in predicted.items()}, indent=2) + "\n"
-    write_text(predictions, text)
+    write_whole(predictions, text)
 
     default: dict[str, float] = {}
     for model in MODELS.values():

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
+from collectives.formats.whole_file import write_whole
 from ddp.profiles.profile import Profile
 from sim import Topology
 from sim.files.network_file import NetworkFile
 from sim.scenario.conditions import LinkChange
-from testbed.output.folder import write_text
 from testbed.output.table import Advance
 from testbed.truth.calibration.calibration import Calibration
 from testbed.truth.shaped import cases, steps
@@ -108,7 +108,7 @@ def validate(
         of_cases = [list(_foretold(network.name, predictor, case)) for case in chosen]
         of_steps = [_step(network.name, reducer, model, profile, predictor) for reducer in steps.REDUCERS]
         foretold = [*chain.from_iterable(of_cases), *of_steps]
-        write_text(predictions_file, written(foretold))
+        write_whole(predictions_file, written(foretold))
 
         rows: list[Row] = []
         for case, predicted in zip(chosen, of_cases, strict=True):
