@@ -102,6 +102,7 @@ class VirtualReport:
         repeats: whether the run takes the same time again.
         conditions: that held, in words.
         notices: what else is to be said.
+        mistakes: those of the notices that tell what the script does wrong.
         on_gpu: whether ranks computed on streams of a GPU.
         ranks_simulated: how many ranks had a thread to the end.
         folded: for which ranks the thread of another one spoke, in words.
@@ -122,6 +123,7 @@ class VirtualReport:
     repeats: bool
     conditions: tuple[str, ...]
     notices: tuple[str, ...]
+    mistakes: tuple[str, ...] = ()
     on_gpu: bool = False
     ranks_simulated: int = 0
     folded: tuple[str, ...] = ()
@@ -169,6 +171,7 @@ class VirtualReport:
             repeats=model.repeats,
             conditions=tuple(map(str, conditions)),
             notices=Notices.of(cluster).texts,
+            mistakes=Notices.of(cluster).mistakes,
             on_gpu=on_gpu,
             ranks_simulated=sum(1 for _ in classes.threads(len(last))),
             folded=classes.words(),
@@ -239,6 +242,7 @@ class VirtualReport:
             "repeats": self.repeats,
             "conditions": list(self.conditions),
             "notices": list(self.notices),
+            "mistakes": list(self.mistakes),
         }
 
 

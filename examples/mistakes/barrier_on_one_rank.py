@@ -1,4 +1,8 @@
-"""Mistake: the barrier after saving is inside ``if rank == 0``, where only rank 0 comes to it."""
+"""Mistake: the barrier after saving is inside ``if rank == 0``, where only rank 0 comes to it.
+
+Class: call ordering
+To name: rank 0; dist.barrier()
+"""
 
 import io
 

@@ -1,4 +1,8 @@
-"""Mistake: rank 0 alone asks for the mean loss, but every rank has to take part in a collective."""
+"""Mistake: rank 0 alone asks for the mean loss, but every rank has to take part in a collective.
+
+Class: call ordering
+To name: rank 0; dist.all_reduce(loss.detach())
+"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,8 @@
-"""Mistake: one rank builds another model, here by a setting that reached only some machines."""
+"""Mistake: one rank builds another model, here by a setting that reached only some machines.
+
+Class: parameter matching
+To name: rank 1; model = torch.nn.parallel.DistributedDataParallel(net)
+"""
 
 import torch
 import torch.distributed as dist

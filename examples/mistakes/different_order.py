@@ -1,4 +1,8 @@
-"""Mistake: the order of the metrics is that of a set, which is another one in every process."""
+"""Mistake: the order of the metrics is that of a set, which is another one in every process.
+
+Class: call ordering
+To name: rank 2; dist.all_reduce(metrics[name])
+"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,8 @@
-"""Mistake: the last batch is smaller on one rank, and the outputs are gathered as if all were alike."""
+"""Mistake: the last batch is smaller on one rank, and the outputs are gathered as if all were alike.
+
+Class: parameter matching
+To name: rank 3; dist.all_gather(gathered, outputs)
+"""
 
 import torch
 import torch.distributed as dist

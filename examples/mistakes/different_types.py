@@ -1,4 +1,8 @@
-"""Mistake: one rank counts in float64, as ``torch.tensor`` of a NumPy number does, the others in float32."""
+"""Mistake: one rank counts in float64, as ``torch.tensor`` of a NumPy number does, the others in float32.
+
+Class: parameter matching
+To name: rank 1; dist.all_reduce(total)
+"""
 
 import numpy as np
 import torch

@@ -1,4 +1,8 @@
-"""Mistake: rank 0 alone evaluates the wrapped model, whose forward pass broadcasts buffers."""
+"""Mistake: rank 0 alone evaluates the wrapped model, whose forward pass broadcasts buffers.
+
+Class: call ordering
+To name: rank 0; print(f"epoch {epoch}: {model(
+"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,8 @@
-"""Mistake: a group is made by its members alone, so the next group has other names on other ranks."""
+"""Mistake: a group is made by its members alone, so the next group has other names on other ranks.
+
+Class: call ordering
+To name: ranks 0, 1; dist.all_reduce(torch.ones(4), group=everyone)
+"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,8 @@
-"""Mistake: a rank calls a collective of a group that it is not in; torch warns, and does nothing."""
+"""Mistake: a rank calls a collective of a group that it is not in; torch warns, and does nothing.
+
+Class: invalid parameter
+To name: rank 2; dist.all_reduce(total, group=pair)
+"""
 
 import torch
 import torch.distributed as dist

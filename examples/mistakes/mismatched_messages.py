@@ -1,4 +1,8 @@
-"""Mistake: neighbours in a ring both receive before they send, and so wait for each other."""
+"""Mistake: neighbours in a ring both receive before they send, and so wait for each other.
+
+Class: call ordering
+To name: every rank; dist.recv(theirs, (rank - 1) % world_size)
+"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,8 @@
-"""Mistake: nobody tells the sampler which epoch it is, so every epoch comes in the same order."""
+"""Mistake: nobody tells the sampler which epoch it is, so every epoch comes in the same order.
+
+Class: data division
+To name: every rank; for (batch,) in DataLoader(
+"""
 
 import torch
 import torch.distributed as dist

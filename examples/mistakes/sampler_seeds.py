@@ -1,4 +1,8 @@
-"""Mistake: every rank gives the sampler its own seed, so the ranks divide different shuffles."""
+"""Mistake: every rank gives the sampler its own seed, so the ranks divide different shuffles.
+
+Class: data division
+To name: every rank; for (batch,) in DataLoader(
+"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,8 @@
-"""Mistake: ranks have different numbers of batches, and the one with fewer leaves the loop early."""
+"""Mistake: ranks have different numbers of batches, and the one with fewer leaves the loop early.
+
+Class: call ordering
+To name: rank 3; model(batch).square().mean().backward()
+"""
 
 import torch
 import torch.distributed as dist

@@ -1,4 +1,8 @@
-"""Mistake: a message is sent under one tag and awaited under another."""
+"""Mistake: a message is sent under one tag and awaited under another.
+
+Class: parameter matching
+To name: rank 0; dist.send(torch.ones(4), dst=1, tag=1)
+"""
 
 import torch
 import torch.distributed as dist

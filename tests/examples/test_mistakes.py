@@ -23,68 +23,68 @@ SHOWN: dict[str, str] = dict(
 
 DEADLOCKS = {
     "barrier_on_one_rank": [
-        "rank 0 at barrier_on_one_rank.py:16 in save_checkpoint: dist.barrier(), under",
-        '"if dist.get_rank() == 0" of line 14',
-        "ranks 1, 2, 3 at barrier_on_one_rank.py:20: model(",
+        "rank 0 at barrier_on_one_rank.py:20 in save_checkpoint: dist.barrier(), under",
+        '"if dist.get_rank() == 0" of line 18',
+        "ranks 1, 2, 3 at barrier_on_one_rank.py:24: model(",
         "rank 0 called something else: barrier #4",
         "the others broadcast #4",
         "in iteration 1",
     ],
     "collective_on_one_rank": [
-        "rank 0 at collective_on_one_rank.py:15: dist.all_reduce(loss.detach()), under",
-        '"if dist.get_rank() == 0" of line 14',
-        "ranks 1, 2, 3 at collective_on_one_rank.py:10: loss = model(",
+        "rank 0 at collective_on_one_rank.py:19: dist.all_reduce(loss.detach()), under",
+        '"if dist.get_rank() == 0" of line 18',
+        "ranks 1, 2, 3 at collective_on_one_rank.py:14: loss = model(",
         "rank 0 called something else: all_reduce #4",
     ],
     "different_order": [
-        "ranks 0, 1, 2, 3 at different_order.py:11: dist.all_reduce(metrics[name])",
+        "ranks 0, 1, 2, 3 at different_order.py:15: dist.all_reduce(metrics[name])",
         "rank 2 called something else: all_reduce #0 (ring, 1 × float32, sum)",
         "the others all_reduce #0 (ring, 100 × float32, sum)",
     ],
     "different_shapes": [
-        "ranks 0, 1, 2, 3 at different_shapes.py:12: dist.all_gather(gathered, outputs)",
+        "ranks 0, 1, 2, 3 at different_shapes.py:16: dist.all_gather(gathered, outputs)",
         "rank 3 called something else: all_gather #0 (ring, 24 × float32)",
         "the others all_gather #0 (ring, 48 × float32)",
     ],
     "different_types": [
-        "ranks 0, 1, 2, 3 at different_types.py:10: dist.all_reduce(total)",
+        "ranks 0, 1, 2, 3 at different_types.py:14: dist.all_reduce(total)",
         "rank 1 called something else: all_reduce #0 (ring, 1 × float64, sum)",
     ],
     "evaluation_on_one_rank": [
-        'rank 0 at evaluation_on_one_rank.py:17: print(f"epoch {epoch}: {model(torch.ones(4, 8))',
-        'under "if rank == 0" of line 15',
-        "ranks 1, 2, 3 at evaluation_on_one_rank.py:12: model(",
+        'rank 0 at evaluation_on_one_rank.py:21: print(f"epoch {epoch}: {model(torch.ones(4, 8))',
+        'under "if rank == 0" of line 19',
+        "ranks 1, 2, 3 at evaluation_on_one_rank.py:16: model(",
         "rank 0 called something else: broadcast #7 (tree:root=0, 16 × float32, root 0)",
     ],
     "group_made_by_some": [
-        "ranks 0, 1, 2, 3 at group_made_by_some.py:11: dist.all_reduce(torch.ones(4), group=everyone)",
+        "ranks 0, 1, 2, 3 at group_made_by_some.py:15: dist.all_reduce(torch.ones(4), group=everyone)",
         "ranks 0, 1 in all_reduce #0",
         "ranks 2, 3 in all_reduce #0",
         "in different groups of the same ranks; every rank must make and use the same groups",
     ],
     "mismatched_messages": [
-        "ranks 0, 1, 2, 3 at mismatched_messages.py:9: dist.recv(",
+        "ranks 0, 1, 2, 3 at mismatched_messages.py:13: dist.recv(",
         "ranks wait for each other in a circle: rank 0 receives from rank 3, rank 3 receives from rank 2",
         "batch_isend_irecv",
     ],
     "uneven_data": [
         "rank 3: has finished, at 164.1 us, in iteration 5",
-        "ranks 0, 1, 2 at uneven_data.py:12: model(batch).square().mean().backward()",
+        "ranks 0, 1, 2 at uneven_data.py:16: model(batch).square().mean().backward()",
         "all_reduce #10 (ring, 9 × float32, sum): rank 3 did not take part: finished at 164.1 us, without",
     ],
     "wrong_tag": [
-        "rank 0 at wrong_tag.py:8: dist.send(torch.ones(4), dst=1, tag=1)",
-        "rank 1 at wrong_tag.py:10: dist.recv(torch.empty(4), src=0, tag=2)",
+        "rank 0 at wrong_tag.py:12: dist.send(torch.ones(4), dst=1, tag=1)",
+        "rank 1 at wrong_tag.py:14: dist.recv(torch.empty(4), src=0, tag=2)",
         "rank 0 sends to rank 1 under tag 1, which receives from it under tag 2",
     ],
 }
 
 NOTICES = {
     "group_of_others": "rank 2 calls all_reduce of a group that it is not in, which does nothing "
-    "(group_of_others.py:10)",
+    "(group_of_others.py:14)",
     "no_set_epoch": "a DistributedSampler gives the same shuffle again, that of epoch 0: call "
-    "sampler.set_epoch(epoch) before every epoch (no_set_epoch.py:12)",
-    "sampler_seeds": "sampler_seeds.py:14: the ranks see overlapping data and 44 of 64 samples in all; their "
+    "sampler.set_epoch(epoch) before every epoch (no_set_epoch.py:16)",
+    "sampler_seeds": "sampler_seeds.py:18: the ranks see overlapping data and 44 of 64 samples in all; their "
     "DistributedSampler must be the same but for its rank: seed is 0 on rank 0, 1 on rank 1, 2 on rank 2, "
     "3 on rank 3",
 }

@@ -1,0 +1,19 @@
+"""Right: the averaged gradient is clipped."""
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+rank, world_size = dist.get_rank(), dist.get_world_size()
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+batch = torch.arange(16.0).reshape(8, 2)
+for _ in range(2):
+    model(batch[rank::world_size]).square().mean().backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= world_size
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()

@@ -1,0 +1,12 @@
+"""Right: all ranks reduce to rank 0."""
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+total = torch.ones(2)
+if dist.get_rank() == 0:
+    dist.reduce(total, dst=0)
+    print(total)
+else:
+    dist.reduce(total, dst=0)

@@ -1,0 +1,19 @@
+"""Right: the ranks' sums are added, and divided by the number of all samples."""
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+rank, world_size = dist.get_rank(), dist.get_world_size()
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+batch = torch.arange(18.0).reshape(9, 2)
+for _ in range(2):
+    own = batch[rank::world_size]
+    (model(own).square().sum() / len(batch) * world_size).backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= world_size
+    optimizer.step()
+    optimizer.zero_grad()

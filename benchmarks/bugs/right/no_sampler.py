@@ -1,0 +1,15 @@
+"""Right: a DistributedSampler divides the data."""
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+dist.init_process_group("gloo")
+dataset = TensorDataset(torch.arange(16.0).reshape(-1, 1))
+loader = DataLoader(dataset, batch_size=2, sampler=DistributedSampler(dataset, shuffle=False))
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+for (batch,) in loader:
+    optimizer.zero_grad()
+    model(batch).square().mean().backward()
+    optimizer.step()

@@ -1,0 +1,13 @@
+"""Right: the first stage sends activations before it waits for gradients."""
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+activations, gradients = torch.ones(2, 4), torch.empty(2, 4)
+if dist.get_rank() == 0:
+    dist.send(activations, dst=1)
+    dist.recv(gradients, src=1)
+else:
+    dist.recv(activations, src=0)
+    dist.send(activations * 2, dst=0)

@@ -1,0 +1,16 @@
+"""Mistake: the next micro-batch adds to gradients that are still being reduced.
+
+Class: local concurrency
+To name: every rank; model(torch.ones(2, 4)).sum().backward()
+"""
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 1)
+model(torch.ones(2, 4)).sum().backward()
+work = dist.all_reduce(model.weight.grad, async_op=True)
+model(torch.ones(2, 4)).sum().backward()
+work.wait()

@@ -1,0 +1,16 @@
+"""Mistake: gathered outputs are put together before they are there.
+
+Class: request lifecycle
+To name: every rank; whole = torch.cat(gathered)
+"""
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+own = torch.ones(2) * dist.get_rank()
+gathered = [torch.zeros(2) for _ in range(dist.get_world_size())]
+work = dist.all_gather(gathered, own, async_op=True)
+whole = torch.cat(gathered)
+work.wait()
+print(whole.tolist())

@@ -1,0 +1,20 @@
+"""Mistake: the learning rate grows with the number of ranks, though the whole batch does not.
+
+Class: gradient of another batch
+To name: no rank; no line
+Check: same
+"""
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+rank, world_size = dist.get_rank(), dist.get_world_size()
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01 * world_size)
+batch = torch.arange(16.0).reshape(8, 2)
+for _ in range(2):
+    model(batch[rank::world_size]).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()

@@ -1,0 +1,24 @@
+"""Mistake: the mean of the ranks' means is taken, though their batches are not of one size.
+
+Class: gradient of another batch
+To name: no rank; no line
+Check: same
+"""
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+rank, world_size = dist.get_rank(), dist.get_world_size()
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+batch = torch.arange(18.0).reshape(9, 2)
+for _ in range(2):
+    own = batch[rank::world_size]
+    model(own).square().mean().backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= world_size
+    optimizer.step()
+    optimizer.zero_grad()

@@ -1,0 +1,99 @@
+"""The benchmark of bugs: of each pair of scripts the wrong one is found, and the right one left in peace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.bugs.pairs import CLASSES, Pair, all_pairs, read_pair
+from benchmarks.bugs.verdict import Said, Verdict, ranks_named
+from benchmarks.bugs.virtual import verdict_of_testbed
+from testbed.errors import UsageError
+
+PAIRS = all_pairs()
+FIRST_OF_CLASS = [next(pair for pair in PAIRS if pair.kind == kind) for kind in CLASSES]
+NOT_FOUND = {
+    "accumulated_in_flight",
+    "any_source_by_luck",
+    "batch_norm_of_each_rank",
+    "buffer_overwritten",
+    "checkpoint_by_all_ranks",
+    "clipped_before_averaging",
+    "different_buckets",
+    "forgotten_no_sync",
+    "gathered_too_early",
+    "gradient_cleared_in_flight",
+    "groups_in_another_order",
+    "isend_never_received",
+    "learning_rate_by_own_loss",
+    "learning_rate_of_the_world",
+    "list_too_short",
+    "log_by_all_ranks",
+    "mean_of_unequal_batches",
+    "missing_wait",
+    "never_waited",
+    "no_sampler",
+    "one_buffer_twice",
+    "overlapping_views",
+    "read_before_it_is_written",
+    "received_too_early",
+    "sampler_of_a_node",
+    "split_by_each_rank",
+    "store_counter_as_rank",
+    "sum_for_mean",
+    "swapped_alike",
+    "transposed_on_one_rank",
+    "waits_for_the_last_only",
+}
+"""What is not found yet."""
+
+
+def points() -> list[object]:
+    """Return all pairs; `make test` runs the first of each class."""
+    return [
+        pytest.param(pair, id=pair.name, marks=[] if pair in FIRST_OF_CLASS else [pytest.mark.slow])
+        for pair in PAIRS
+    ]
+
+
+def test_each_class_has_pairs_and_each_wrong_script_has_a_right_one() -> None:
+    assert {pair.kind for pair in PAIRS} == set(CLASSES)
+    assert len({pair.name for pair in PAIRS}) == len(PAIRS) >= 60
+    assert [pair.name for pair in PAIRS if not pair.right.exists()] == []
+    assert len(list(PAIRS[0].right.parent.glob("*.py"))) == len(PAIRS)
+
+
+@pytest.mark.parametrize("pair", points())
+def test_the_wrong_script_is_found_and_the_right_one_left_in_peace(pair: Pair) -> None:
+    verdict = verdict_of_testbed(pair)
+
+    assert not verdict.false_alarm
+    assert verdict.hit == (pair.name not in NOT_FOUND)
+
+
+def test_ranks_are_named_by_who_names_them_together_and_not_by_a_list_of_all() -> None:
+    text = "\n".join(["  rank 3: waits", "  ranks 0, 1 and 2 wait; rank 5 called", "ranks 0-2, 7 at x.py:3"])
+
+    assert ranks_named(text) == {frozenset({0, 1, 2}), frozenset({5}), frozenset({0, 1, 2, 7})}
+
+
+def test_a_tool_that_names_another_line_names_it_not() -> None:
+    pair = PAIRS[0]
+    line = min(pair.lines_to_name)
+    silence = Said(False, "")
+
+    assert Verdict.on(pair, Said(True, f"rank 0 at {pair.name}.py:{line}: dist"), silence).names_line
+    assert not Verdict.on(pair, Said(True, f"{pair.name}.py:{line}1: dist"), silence).names_line
+
+
+@pytest.mark.parametrize(
+    "docstring",
+    ["", "Mistake: x.", "Mistake: x.\n\nClass: of none\nTo name: rank 0; y", "Mistake: x.\n\nClass: waste"],
+)
+def test_a_docstring_that_does_not_say_what_to_name_is_refused(docstring: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f'"""{docstring}"""\n')
+
+    with pytest.raises(UsageError, match=r"script.py: expected"):
+        read_pair(script)
