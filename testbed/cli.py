@@ -21,6 +21,7 @@ from testbed.commands import (
     network,
     profile,
     run,
+    same,
     scale,
     show,
     simulate,
@@ -45,6 +46,7 @@ app.command(epilog=export.EXAMPLES)(export.export)
 app.command(epilog=bench.EXAMPLES)(bench.bench)
 app.command(epilog=scale.EXAMPLES)(scale.scale)
 app.command(epilog=run.EXAMPLES, context_settings={"allow_interspersed_args": False})(run.run)
+app.command(epilog=same.EXAMPLES)(same.same)
 app.command(epilog=profile.EXAMPLES, context_settings={"allow_interspersed_args": False})(profile.profile)
 app.command(epilog=tune.EXAMPLES)(tune.tune)
 app.command(epilog=simulate.EXAMPLES)(simulate.simulate)

@@ -125,7 +125,9 @@ class OutputOptions:
 
     output: Annotated[
         str,
-        typer.Option(metavar="RANK|all", help="Which rank's output is shown; all: each line with its rank."),
+        typer.Option(
+            metavar="RANK|all|none", help="Which rank's output is shown; all: each line with its rank."
+        ),
     ] = "0"
     trace: TraceFile = None
     timeline: Annotated[

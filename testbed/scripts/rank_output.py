@@ -11,6 +11,7 @@ from typing import Any, TextIO, cast
 from testbed.errors import UsageError
 
 ALL = "all"
+NOBODY = "none"
 _LONGEST = 1 << 16
 
 
@@ -55,7 +56,7 @@ class RankOutput:
     """The streams of every rank.
 
     Args:
-        heard: ``all``, or the rank that is heard.
+        heard: ``all``, ``none``, or the rank that is heard.
         num_ranks: of how many.
         as_json: stdout is for a document, so what ranks print there goes to stderr.
         before_write: called before a rank that is heard writes, with what it writes, and at the end.
@@ -67,9 +68,10 @@ class RankOutput:
     def __init__(
         self, heard: str, num_ranks: int, *, as_json: bool = False, before_write: Callable[[str], None] | None
     ) -> None:
-        if heard != ALL and not (heard.isdecimal() and int(heard) < num_ranks):
-            raise UsageError(f"--output {heard}: expected all, or a rank from 0 to {num_ranks - 1}")
-        self._heard = None if heard == ALL else int(heard)
+        if heard not in (ALL, NOBODY) and not (heard.isdecimal() and int(heard) < num_ranks):
+            raise UsageError(f"--output {heard}: expected all, none, or a rank from 0 to {num_ranks - 1}")
+        self._hears_all = heard == ALL
+        self._heard = int(heard) if heard.isdecimal() else None
         self._before_write = before_write
         self._targets = [sys.stderr if as_json else sys.stdout, sys.stderr]
         if before_write is not None:
@@ -79,7 +81,7 @@ class RankOutput:
 
     def of(self, rank: int) -> tuple[TextIO, TextIO]:
         """Return the standard output and error of *rank*."""
-        if self._heard is None:
+        if self._hears_all:
             streams = [PrefixedLines(target, f"[rank {rank}] ") for target in self._targets]
             self._prefixed += streams
             return cast(TextIO, streams[0]), cast(TextIO, streams[1])
@@ -91,7 +93,7 @@ class RankOutput:
 
     def is_heard(self, rank: int) -> bool:
         """Return whether the output of *rank* is shown."""
-        return self._heard in (None, rank)
+        return self._hears_all or rank == self._heard
 
     def close(self) -> None:
         """Hand on unfinished lines; nothing may be written any more."""
