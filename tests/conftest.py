@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.distributed.pool import WorkerPool
-from tests.points import covering, is_property
+from tests.points import covering, has_more_examples
 
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -54,7 +54,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     few, others = config.getoption("--few-points"), config.getoption("--other-points")
     if few or others:
         covered = covering(items)
-        chosen = covered if few else {item for item in items if item not in covered or is_property(item)}
+        more = {item for item in items if item not in covered or has_more_examples(item)}
+        chosen = covered if few else more
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = [item for item in items if item in chosen]
     missing = {"gpu": _missing_for_gpu, "privileged": _missing_for_privileged}

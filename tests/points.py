@@ -7,8 +7,8 @@ A test that goes over algorithms, collectives and world sizes makes one promise 
 - every other value of a parameter at least once;
 - of a property, fewer examples.
 
-``make test-all`` runs the other points, properties with all their examples, and tests marked ``slow``, whose
-promises others keep too.
+``make test-all`` runs the other points, properties with all their examples but for those that say how many
+they need, which have had them, and tests marked ``slow``, whose promises others keep too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
 import pytest
+from hypothesis import settings
 
 Value = tuple[str, Hashable]
 
@@ -32,9 +33,13 @@ def covering(items: Sequence[pytest.Item]) -> set[pytest.Item]:
     return {item for own in points.values() for item in _covering_one_test(own)}
 
 
-def is_property(item: pytest.Item) -> bool:
-    """Return whether Hypothesis draws the examples of *item*."""
-    return bool(getattr(getattr(item, "obj", None), "is_hypothesis_test", False))
+def has_more_examples(item: pytest.Item) -> bool:
+    """Return whether *item* is a property of which few points draw fewer examples than all of them."""
+    test = getattr(item, "obj", None)
+    if not getattr(test, "is_hypothesis_test", False):
+        return False
+    own = getattr(test, "_hypothesis_internal_use_settings", settings.default)
+    return own.max_examples >= settings.default.max_examples
 
 
 def _covering_one_test(items: Sequence[pytest.Item]) -> list[pytest.Item]:
