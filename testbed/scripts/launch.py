@@ -2,7 +2,7 @@
 
 However the launch ends (success, a rank that fails, a time-out, Ctrl-C, the death of this
 process), no process stays behind.  Every rank runs in a session of its own, so Ctrl-C reaches
-this process only, which then ends the ranks.
+this process only, which then ends the ranks.  Ranks meet on the loopback, and Gloo talks there.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ POLL_SECONDS = 0.02
 GRACE_SECONDS = 2.0
 TAIL_LINES = 12
 _PR_SET_PDEATHSIG = 1
+_GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
 class RankExitError(LaunchError):
@@ -70,7 +71,7 @@ def launch(
     """
     master_port = free_port() if port is None else _checked_port(port)
     shared = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
-    shared |= {"MASTER_ADDR": ADDRESS, "MASTER_PORT": str(master_port)}
+    shared |= {"MASTER_ADDR": ADDRESS, "MASTER_PORT": str(master_port), **_gloo_on_loopback(shared)}
     shared |= {"WORLD_SIZE": str(num_ranks), "LOCAL_WORLD_SIZE": str(num_ranks)}
     ranks: list[_Rank] = []
     try:
@@ -176,6 +177,12 @@ def _wrapper() -> list[str]:
         "os.execvp(sys.argv[1], sys.argv[1:])"
     )
     return [sys.executable, "-I", "-S", "-c", code]
+
+
+def _gloo_on_loopback(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what lets Gloo's ranks listen on the loopback, unless *environment* says where."""
+    names = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
+    return {} if _GLOO_INTERFACE in environment or not names else {_GLOO_INTERFACE: min(names)}
 
 
 def free_port() -> int:

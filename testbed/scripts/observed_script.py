@@ -36,11 +36,12 @@ def observe_script(path: Path, arguments: Sequence[str], recording: Recording) -
     """
     check_script(path)
     from collectives.torch_backend.script import Script
+    from testbed.scripts.loopback import listening_on_loopback
 
     recording.on_full = _stop
     try:
         script = Script(path, arguments)
-        with _environment_of_one_process(), script.as_main() as main, recording:
+        with _environment_of_one_process(), listening_on_loopback(), script.as_main() as main, recording:
             script.run(main)
     except EnoughRecorded:
         _leave_group()

@@ -55,7 +55,9 @@ def _become_script() -> None:
     from collectives.torch_backend.nccl_options import let_options_of_nccl_be_found
     from collectives.torch_backend.script import Module, Script
     from testbed.options.arguments import parse_algorithm
+    from testbed.scripts.loopback import listen_on_loopback
 
+    listen_on_loopback()
     register()
     options = TestbedOptions(parse_algorithm(os.environ.pop(_ALGORITHM, "ring")))
     for owner, name, value in every_group_ours(BACKEND, options=options):

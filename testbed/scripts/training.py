@@ -86,7 +86,16 @@ def train_processes(
 ) -> Trained:
     """Run *script* in *num_ranks* processes over Gloo, as torchrun would."""
     started = time.perf_counter()
-    command = [sys.executable, "-u", str(script), "--output", str(folder), *options]
+    command = [
+        sys.executable,
+        "-u",
+        "-m",
+        "testbed.scripts.loopback",
+        str(script),
+        "--output",
+        str(folder),
+        *options,
+    ]
     launch(command, num_ranks, timeout=TIMEOUT_SECONDS, on_line=on_line)
     return _trained(name, how, num_ranks, folder, time.perf_counter() - started, None)
 

@@ -91,8 +91,10 @@ def measured_here(seconds: float) -> Measured | None:
     import torch
     import torch.distributed as dist
 
+    from testbed.scripts.loopback import listen_on_loopback
     from testbed.truth.calibration.measurement import measure
 
+    listen_on_loopback()
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=TIMEOUT))
     try:

@@ -1,0 +1,69 @@
+"""Ranks that testbed starts listen on the loopback, whatever their script does."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from typer.testing import CliRunner
+
+from testbed.cli import app
+from testbed.scripts.launch import free_port
+from testbed.scripts.loopback import listening_on_loopback
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc who listens")
+
+LISTENING = "0A"
+LOOPBACK = "0100007F"
+SCRIPT = """
+import os, sys
+import torch, torch.distributed as dist
+sys.path.insert(0, {folder!r})
+from test_loopback import addresses_of_this_process
+
+for _ in range(2):  # a group that is made again meets again
+    dist.init_process_group("gloo")
+    dist.all_reduce(torch.ones(1))
+    if dist.get_rank() == 0:
+        print("listening on", *sorted(addresses_of_this_process()))
+    dist.barrier()
+    dist.destroy_process_group()
+"""
+
+
+def addresses_of_this_process() -> set[str]:
+    """Return the addresses on which sockets of this process listen, as the kernel writes them."""
+    links = {link.readlink().name for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
+    rows = [
+        line.split()
+        for name in ("tcp", "tcp6")
+        for line in Path(f"/proc/self/net/{name}").read_text().splitlines()[1:]
+    ]
+    return {row[1].partition(":")[0] for row in rows if row[3] == LISTENING and f"socket:[{row[9]}]" in links}
+
+
+def test_a_store_at_the_loopback_listens_there_alone_and_is_shared() -> None:
+    url = f"tcp://127.0.0.1:{free_port()}?rank=0&world_size=1"
+
+    with listening_on_loopback():
+        store, _, _ = next(dist.rendezvous(url))
+        again, _, _ = next(dist.rendezvous(url))
+    store.set("key", "value")
+
+    assert addresses_of_this_process() == {LOOPBACK}
+    assert again.get("key") == b"value"
+
+
+@pytest.mark.distributed
+def test_processes_of_a_script_listen_on_the_loopback_alone(tmp_path: Path, capfd: Any) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.format(folder=str(Path(__file__).parent)))
+
+    result = CliRunner().invoke(app, ["run", "--processes", "2", str(script)])
+
+    assert result.exit_code == 0, result.output
+    assert re.findall("listening on (.*)", capfd.readouterr().out) == [LOOPBACK, LOOPBACK]
