@@ -18,6 +18,7 @@ from testbed.commands import (
     demo,
     env,
     export,
+    fuzz,
     network,
     profile,
     run,
@@ -47,6 +48,7 @@ app.command(epilog=bench.EXAMPLES)(bench.bench)
 app.command(epilog=scale.EXAMPLES)(scale.scale)
 app.command(epilog=run.EXAMPLES, context_settings={"allow_interspersed_args": False})(run.run)
 app.command(epilog=same.EXAMPLES)(same.same)
+app.command(epilog=fuzz.EXAMPLES)(fuzz.fuzz)
 app.command(epilog=profile.EXAMPLES, context_settings={"allow_interspersed_args": False})(profile.profile)
 app.command(epilog=tune.EXAMPLES)(tune.tune)
 app.command(epilog=simulate.EXAMPLES)(simulate.simulate)

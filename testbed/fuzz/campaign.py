@@ -1,0 +1,141 @@
+"""Campaign: batches of seeds on all cores, and a tally of what came of them."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from testbed.tasks import results
+
+MOST_VIOLATIONS = 5
+"""Violations after which no more seeds are tried."""
+
+
+class AnyDraw(Protocol):
+    """A run that was drawn from a seed."""
+
+    @property
+    def seed(self) -> int:
+        """From which it was drawn."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A draw, and what was found wrong with it.
+
+    Attributes:
+        draw: what was carried out.
+        violations: by name of the oracle, what is wrong.
+        ended: in a word: ``finished``, ``refused`` or the class of the error.
+        refusal: why the script or the program declined to run, also without faults.
+    """
+
+    draw: Any
+    violations: dict[str, str]
+    ended: str
+    refusal: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON types."""
+        return {"draw": self.draw.to_json(), "violations": self.violations, "ended": self.ended}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What came of several seeds.
+
+    Attributes:
+        endings: how many runs ended how.
+        violated: the runs with violations.
+        refusals: why runs were declined, if any were.
+    """
+
+    endings: Counter[str]
+    violated: tuple[Judged, ...]
+    refusals: tuple[str, ...] = ()
+
+
+@dataclass
+class Tally:
+    """What came of a campaign, so far.
+
+    Attributes:
+        endings: how many runs ended how.
+        violated: the runs with violations, by seed.
+        refusals: why runs were declined, if any were.
+        seconds: of real time.
+        stopped: why not all seeds were tried; empty if they were.
+    """
+
+    endings: Counter[str] = field(default_factory=Counter)
+    violated: list[Judged] = field(default_factory=list)
+    refusals: dict[str, None] = field(default_factory=dict)
+    seconds: float = 0.0
+    stopped: str = ""
+
+    @property
+    def runs(self) -> int:
+        """How many seeds were tried."""
+        return self.endings.total()
+
+    @property
+    def rate(self) -> float:
+        """Runs per second of real time."""
+        return self.runs / self.seconds if self.seconds else 0.0
+
+    def add(self, batch: Batch) -> None:
+        """Count *batch*."""
+        self.endings += batch.endings
+        self.violated = sorted([*self.violated, *batch.violated], key=lambda own: own.draw.seed)
+        self.refusals |= dict.fromkeys(batch.refusals)
+
+
+def explore(
+    judge_batch: Callable[[Sequence[int]], Batch],
+    seeds: range,
+    *,
+    batch_size: int,
+    time_limit: float | None,
+    workers: int | None,
+    scheduler: str | None,
+    watch: Callable[[Tally], None],
+) -> Tally:
+    """Judge *seeds*, in batches, until all are, time is up, enough is wrong, or Ctrl-C.
+
+    Args:
+        judge_batch: carries out and judges some seeds, in any process.
+        seeds: to be tried.
+        batch_size: how many at once.
+        time_limit: seconds after which no more are handed out; None: no limit.
+        workers: processes; None: one for each core (see `testbed.tasks`).
+        scheduler: address of a Dask scheduler to be taken instead.
+        watch: called with the tally after every batch.
+    """
+    tally = Tally()
+    began = time.monotonic()
+
+    def batches() -> Iterator[Sequence[int]]:
+        for first in range(seeds.start, seeds.stop, batch_size):
+            if time_limit is not None and time.monotonic() - began >= time_limit:
+                tally.stopped = f"the time limit of {time_limit:g} s was reached"
+                return
+            if len(tally.violated) >= MOST_VIOLATIONS:
+                tally.stopped = f"{len(tally.violated)} violations are enough"
+                return
+            yield range(first, min(first + batch_size, seeds.stop))
+
+    try:
+        for batch in results(judge_batch, batches(), workers=workers, scheduler=scheduler):
+            tally.add(batch)
+            tally.seconds = time.monotonic() - began
+            watch(tally)
+    except KeyboardInterrupt:
+        tally.stopped = "interrupted"
+    tally.seconds = time.monotonic() - began
+    return tally

@@ -1,0 +1,61 @@
+"""Report of a fuzzing campaign, on a terminal and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+
+from testbed.fuzz.campaign import Judged, Tally
+from testbed.output.table import counted
+
+_MEANING = {
+    "finished": "ended as without faults",
+    "RankError": "ended in an error on a rank",
+    "DeadlockError": "ended in a verdict on who waits for whom",
+    "LinkFailedError": "ended with the messages named that were lost with a link",
+    "refused": "declined by the script",
+}
+
+
+def print_tally(console: Console, tally: Tally, what: str) -> None:
+    """Print how many runs ended how."""
+    console.print(
+        f"{counted(tally.runs, 'run')} of {what} in {tally.seconds:.1f} s, {tally.rate:.1f} per second",
+        markup=False,
+        soft_wrap=True,
+    )
+    for ended, number in tally.endings.most_common():
+        console.print(f"  {number:>9} {_MEANING.get(ended, 'ended in ' + ended)}", markup=False)
+    for reason in tally.refusals:
+        console.print(f"            {reason.splitlines()[0]}", markup=False, soft_wrap=True)
+    if tally.stopped:
+        console.print(f"Stopped: {tally.stopped}.", markup=False)
+    verdict = counted(len(tally.violated), "violation") if tally.violated else "0 violations"
+    console.print(verdict, style="bold red" if tally.violated else "green")
+
+
+def print_violation(console: Console, judged: Judged) -> None:
+    """Print what is wrong with one run, and how it is repeated."""
+    console.print(f"\nseed {judged.draw.seed}:", style="bold", markup=False)
+    for oracle, wrong in judged.violations.items():
+        console.print(f"  {oracle}: {wrong}", markup=False, soft_wrap=True)
+    for name, value in judged.draw.to_json().items():
+        if name == "faults":
+            for fault in value:
+                console.print(f"  fault        {fault}", markup=False, soft_wrap=True)
+        elif name != "seed" and value is not None:
+            console.print(f"  {name:<12} {value}", markup=False, soft_wrap=True)
+
+
+def tally_json(tally: Tally) -> dict[str, Any]:
+    """Return the tally as JSON types."""
+    return {
+        "runs": tally.runs,
+        "seconds": tally.seconds,
+        "runs_per_second": tally.rate,
+        "endings": dict(tally.endings),
+        "refusals": list(tally.refusals),
+        "stopped": tally.stopped or None,
+        "violations": [judged.to_json() for judged in tally.violated],
+    }
