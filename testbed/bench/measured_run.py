@@ -59,9 +59,7 @@ def measure_processes(request: BenchRequest) -> tuple[list[Row], list[Refusal]] 
     import torch.distributed as dist
 
     from collectives.communicators.connection import connect
-    from testbed.scripts.loopback import listen_on_loopback
 
-    listen_on_loopback()
     torch.set_num_threads(1)
     device = torch.device("cpu")
     if request.transport is TransportName.NCCL:

@@ -173,7 +173,7 @@ def bench(
         assert topology is not None
         result = _simulate(request, refusals, topology, payload, quiet=as_json)
     else:
-        taken = measure_threads(request) if transport is TransportName.THREADS else measure_processes(request)
+        taken = measure_threads(request) if transport is TransportName.THREADS else _as_process(request)
         if taken is None:
             return
         result = measured(request, taken[0], refusals + taken[1])
@@ -224,6 +224,14 @@ def _launch(num_ranks: int, port: int | None) -> None:
         if not error.said:
             raise
         raise typer.Exit(error.exit_code) from None
+
+
+def _as_process(request: BenchRequest) -> tuple[list[Row], list[Refusal]] | None:
+    """Measure as one of the processes, which meet on the loopback if that is where they were sent."""
+    from testbed.scripts.loopback import listen_on_loopback
+
+    listen_on_loopback()
+    return measure_processes(request)
 
 
 def _simulate(
