@@ -67,12 +67,13 @@ class Held:
             NotSupportedError: it has no values.
         """
         local: Any = tensor._local_tensor if isinstance(tensor, DTensor) else tensor
-        value = value_of(local.detach())
+        value = value_of(local)
         if value is None:
             raise NotSupportedError(
                 f"a parameter of shape {tuple(local.shape)} has no values here, so there is nothing to "
                 "compare; run with data, without --fake"
             )
+        value = value.detach()
         value = value.to_dense() if value.layout != torch.strided else value
         flat = value.resolve_conj().resolve_neg().contiguous().reshape(-1)
         content = flat.view(torch.uint8).numpy().data if flat.numel() else b""
@@ -92,7 +93,9 @@ def _placed(tensor: DTensor) -> Placed | None:
     if all(isinstance(placement, Replicate) for placement in placements):
         return None
     coordinate = mesh.get_coordinate() or [0] * mesh.ndim
-    divided = [own for own, placement in zip(coordinate, placements, strict=True) if placement.is_shard()]
+    divided = [
+        own for own, placement in zip(coordinate, placements, strict=True) if not placement.is_replicate()
+    ]
     offset = None
     if all(type(placement) in (Shard, Replicate) for placement in placements):
         _, offset = compute_local_shape_and_global_offset(tensor.shape, mesh, placements)
