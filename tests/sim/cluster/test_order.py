@@ -1,4 +1,4 @@
-"""What nothing in time puts in order is decided by the order of a run, and time is not."""
+"""Orders of what nothing in time puts in order: each is followed, and none changes a time."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 from collectives.errors import NotSupportedError
@@ -116,6 +117,19 @@ def test_of_shards_those_are_compared_that_the_mesh_replicates(drifts):
     assert check.compared == ("Sequential on ranks 0, 2, 1 steps", "Sequential on ranks 1, 3, 1 steps")
     assert bool(check.violations) is drifts
     assert all("rank 1 and rank 3 hold different values" in text for text in check.violations)
+
+
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+def test_shards_of_shards_are_nobodys_replicas():
+    def train(rank: int) -> None:
+        dist.init_process_group()
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("shard", "tensor"))
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False))
+        parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel()})
+        fully_shard(model, mesh=mesh["shard"])
+        model(torch.ones(4, 4))
+
+    assert _checked(train, 4)[0] == ReplicaCheck((), ())
 
 
 def test_without_values_nothing_can_be_compared():
