@@ -82,6 +82,7 @@ class RankThreads:
                 by_itself(model) if chosen == NATIVE else model,
             )
             meeting_point.is_calm = self.world.is_calm
+            meeting_point.key = key
             self.world.meeting_points[key] = meeting_point
             self.world.batched[key] = BatchedExecutions(meeting_point)
         meeting_point = self.world.meeting_points[key]

@@ -144,7 +144,7 @@ class Setting:
             self.algorithm,
             trace=trace,
             delay_ps=self.faults.delay_ps,
-            is_calm=self.faults.are_calm,
+            is_calm=self.faults.are_calm and cluster.network.takes_time,
             transport_model=self.transport,
             rank_overhead=self.rank_overhead,
             classes=attempt.classes,

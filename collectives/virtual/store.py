@@ -9,9 +9,11 @@ from torch._C._distributed_c10d import Store
 from torch.distributed import DistStoreError
 
 from collectives.virtual.world import VirtualWorld
-from sim.cluster import RankThread, Touch
+from sim.cluster import RankThread, Thing, Touch
 from sim.errors import WaitTimeoutError
 from sim.units import SECOND
+
+_KEYS = Thing("the number of keys in the store")
 
 
 class VirtualStore(Store):
@@ -104,7 +106,7 @@ class VirtualStore(Store):
         """Return how many keys are set."""
         self._catch_up()
         if self._choices is not None:
-            self._choices.touch(("keys of the store",), Touch.READ)
+            self._choices.touch(_KEYS, Touch.READ)
         return len(self._world.values)
 
     def clone(self) -> VirtualStore:
@@ -120,9 +122,9 @@ class VirtualStore(Store):
     def _touch(self, key: str, how: Touch) -> None:
         """Tell the run's order of it; who writes *key* may change how many keys there are."""
         if self._choices is not None:
-            self._choices.touch(("key of the store", key), how)
+            self._choices.touch(Thing(f"key {key!r} of the store"), how)
             if how is Touch.WRITE:
-                self._choices.touch(("keys of the store",), Touch.CONTRIBUTE)
+                self._choices.touch(_KEYS, Touch.CONTRIBUTE)
 
     def _catch_up(self) -> None:
         """Let all that happens earlier happen first, so that keys appear in the order of time."""

@@ -6,7 +6,7 @@ travel.  A handle is a SimPy event, so an execution is a SimPy process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,8 +22,8 @@ from collectives.program import Step
 from collectives.program.chunking import Buffer
 from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.simulation.engines.simulated_port import SimulatedPort
-from collectives.virtual.progress import CalledExecution, RankProgress
-from sim.cluster import RankThread, Touch, current_rank_thread
+from collectives.virtual.progress import TOGETHER, CalledExecution, RankProgress
+from sim.cluster import RankThread, Thing, Touch, current_rank_thread
 from sim.errors import WaitTimeoutError
 from sim.network.stream import Stream
 from sim.scenario.step_overheads import StepOverheads
@@ -77,6 +77,7 @@ class SimulatedTransport:
         self._ports: dict[int, SimulatedPort] = {}
         self._tracks: set[str] = set()  # those on which something is shown now
         self._choices = rank_thread.cluster.choices
+        self._messages = messages_to(rank, meeting_point)
         rank_thread.on_death.append(partial(meeting_point.remove, rank))
 
     def post(self, step: Step, buffer: Buffer, fingerprint: int) -> simpy.Event:
@@ -97,7 +98,8 @@ class SimulatedTransport:
         self.recent.append(call)
         self.meeting_point.reports[self.rank] = Report(call, "posted", tuple(self.recent))
         if self._choices is not None:
-            self._choices.touch(touched_by(call, self.meeting_point), Touch.CONTRIBUTE)
+            for thing in things_of(call, self.meeting_point):
+                self._choices.touch(thing, Touch.CONTRIBUTE)
         if self.progress is not None:
             return self._start_on_call(self.progress, execution, call)
 
@@ -153,6 +155,8 @@ class SimulatedTransport:
         Raises:
             CollectiveTimeoutError: none is after *timeout* seconds, or those of the group.
         """
+        if self._choices is not None:
+            self._choices.touch(self._messages, Touch.AWAIT)
         with _noted(works[0].port, works[0].call, timeout or self.timeout) as timeout_ps:
             describe = lambda: f"any of {', '.join(str(work.call) for work in works)}"  # noqa: E731
             if self.progress is None:
@@ -173,11 +177,11 @@ class SimulatedTransport:
         """Return which of *sources* a receive from any source gets, whose messages came at one time."""
         if self._choices is None or len(sources) == 1:
             return sources[0]
-        return self._choices.first("source", sources)
+        return self._choices.first("source", sources, self.clock.now_ps())
 
     def _look_for_messages(self) -> None:
         if self._choices is not None:
-            self._choices.touch(("messages", tuple(self.meeting_point.hosts), self.rank), Touch.READ)
+            self._choices.touch(self._messages, Touch.READ)
 
 
 class SimulatedWork:
@@ -256,17 +260,24 @@ class CalledWork:
         return self.execution.is_over
 
 
-def touched_by(call: Call, meeting_point: MeetingPoint) -> Hashable:
-    """Return what ranks share in *call*: a collective, or the messages to a rank."""
-    hosts = tuple(meeting_point.hosts)
-    return ("collective", hosts, call.sequence) if call.lane is None else ("messages", hosts, call.lane[1])
+def things_of(call: Call, meeting_point: MeetingPoint) -> tuple[Thing, ...]:
+    """Return what ranks share in *call*; first what tells whether it is complete."""
+    name, key = str(call.at(meeting_point.hosts)), (meeting_point.key, call)
+    if call.lane is not None:
+        return Thing(name, key, contributions=2), messages_to(call.lane[1], meeting_point)
+    return (Thing(name, key, len(meeting_point.hosts) if call.collective in TOGETHER else 1),)
+
+
+def messages_to(rank: int, meeting_point: MeetingPoint) -> Thing:
+    """Return what ranks share that send to *rank* of a group, where a receive names no source."""
+    return Thing(f"the messages to rank {meeting_point.hosts[rank]}", (meeting_point.key, rank))
 
 
 def _look_at(call: Call, port: SimulatedPort) -> None:
     """Note that the rank that has the turn sees whether *call* is complete."""
     rank_thread = current_rank_thread()
     if rank_thread is not None and rank_thread.cluster.choices is not None:
-        rank_thread.cluster.choices.touch(touched_by(call, port.meeting_point), Touch.READ)
+        rank_thread.cluster.choices.touch(things_of(call, port.meeting_point)[0], Touch.READ)
 
 
 @contextmanager

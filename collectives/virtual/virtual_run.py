@@ -109,7 +109,8 @@ def run(
         clock: that ``time.time``, ``time.sleep`` and their kin go by in the script: ``virtual``, the rank's,
             or ``real``, the machine's (see `collectives.virtual.script_clock`).
         order: who is first of ranks, and of messages to a receive from any source, at the same virtual time
-            (`sim.cluster.order`), such as ``RandomOrder(seed)``; None: the least rank.
+            (`sim.cluster.order`), such as ``RandomOrder(seed)``; None: the least rank.  One *at any speed*
+            takes neither a model of computation nor conditions.
         parameters: gets what ranks hold of their models at every step, and in the end; needs data, and every
             rank in a thread of its own.
 
@@ -150,6 +151,10 @@ def run(
     if protocol is not None:
         topology = with_protocol(topology, protocol)
     conditions = (*conditions, *faults)
+    if order is not None and order.at_any_speed and (compute is not None or conditions):
+        raise NotSupportedError(
+            "order at any speed: nothing takes time, so neither compute= nor conditions= can be given"
+        )
     setting = Setting(
         fn_or_script=fn_or_script,
         argv=argv,

@@ -58,6 +58,7 @@ class Cluster:
         network: carries the messages between ranks.
         shared: what code of different ranks shares, by keys of its own.
         threads: the ranks that have a thread.
+        order: who is first where time does not say it; None: the least rank.
         played: of ranks whose thread does not say it: their time at the end, and how much they computed.
         deaths_ps: when ranks are killed, by rank; from the start of the simulation, in picoseconds.
         remark: says more of a rank in an error, such as in which iteration it is.
@@ -84,6 +85,7 @@ class Cluster:
         self.env = simpy.Environment(initial_time=0)
         self.scenario = Scenario.of(topology, conditions)
         self.network = self.scenario.network(self.env)
+        self.network.takes_time = order is None or not order.at_any_speed
         self.shared: dict[Any, Any] = {}
         self.played: dict[int, tuple[int, int]] = {}
         self.deaths_ps: dict[int, int] = {}

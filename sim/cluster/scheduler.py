@@ -218,7 +218,7 @@ class Scheduler:
         numbers = [number]
         while runnable and runnable[0][0] == first_ps:
             numbers.append(heapq.heappop(runnable)[1])
-        chosen = choices.first("turn", numbers)
+        chosen = choices.first("turn", numbers, first_ps)
         for number in numbers:
             if number != chosen:
                 heapq.heappush(runnable, (first_ps, number))

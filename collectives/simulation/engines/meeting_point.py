@@ -6,7 +6,7 @@ of, so the meeting point also knows which call each rank waits in, and gives the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -59,6 +59,7 @@ class MeetingPoint:
         dead: ranks of the group that have been killed; they post nothing any more.
         called: the ranks that have come to a call, by its fingerprint, until all have.
         is_calm: no link changes, no message is late and no rank dies.
+        key: tells it from others, the same in every run of a program.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class MeetingPoint:
         self.dead: set[int] = set()
         self.called: dict[int, set[int]] = {}
         self.is_calm = False
+        self.key: Hashable = ()
 
     def verdict(self, fate: Callable[[int], str] | None = None) -> str:
         """Return whom the ranks wait for in vain, once nothing can happen any more; nothing if none waits.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sim.cluster import RandomOrder, Touch
+from sim.cluster import RandomOrder, Thing, Touch
 from sim.cluster.order import What
 from tests.sim.cluster.clusters import after, make_cluster, this_rank
 
@@ -20,15 +20,16 @@ class GreatestFirst:
     """An order in which the greatest is first; it keeps what it was asked."""
 
     asked: list[tuple[int, ...]] = field(default_factory=list)
+    at_any_speed = False
 
     def begin(self) -> GreatestFirst:
         return self
 
-    def first(self, what: What, ranks: Sequence[int]) -> int:
+    def first(self, what: What, ranks: Sequence[int], now_ps: int) -> int:
         self.asked.append(tuple(ranks))
         return max(ranks)
 
-    def touch(self, thing: Hashable, how: Touch) -> None:
+    def touch(self, thing: Thing, how: Touch) -> None:
         raise AssertionError("ranks of a bare cluster share nothing")
 
 

@@ -1,0 +1,113 @@
+"""Report of an exploration: how many orders there are, and two of them where they do not come to the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sim.cluster import Touch
+from testbed.exploration.outcome import Outcome
+from testbed.exploration.search import Explored
+from testbed.exploration.turns import Touched, Turn
+
+_SHOWN = 8
+"""Turns of an order that are shown, from the first in which two orders differ."""
+_SHOWN_CHARACTERS = 100
+
+
+@dataclass(frozen=True)
+class Parting:
+    """An order that has come to something else than the first, or has failed.
+
+    Attributes:
+        number: of the order, from 1.
+        order: itself.
+        first: the first order; itself where that has failed.
+        what: differs, in words.
+    """
+
+    number: int
+    order: Explored[Outcome]
+    first: Explored[Outcome]
+    what: str
+
+    def lines(self) -> list[str]:
+        """Return both orders in lines, from where they part."""
+        if self.order is self.first:
+            return [f"order 1 {self._outcome(self.order)}"]
+        ours, theirs = _told(self.order.turns), _told(self.first.turns)
+        same = 0
+        while same < min(len(ours), len(theirs)) and ours[same] == theirs[same]:
+            same += 1
+        lines = []
+        for number, order, told in ((1, self.first, theirs), (self.number, self.order, ours)):
+            lines.append(f"order {number} {self._outcome(order)}:")
+            lines += [f"  … {same} turns as in the other" if same > 1 else "  … 1 turn as in the other"] * (
+                same > 0
+            )
+            lines += [f"  {line}" for line in told[same : same + _SHOWN]]
+            hidden = len(told) - same - _SHOWN
+            lines += [f"  … {hidden} more"] * (hidden > 0)
+        return lines
+
+    def _outcome(self, order: Explored[Outcome]) -> str:
+        if order.outcome.error is not None:
+            error = order.outcome.error.__cause__ or order.outcome.error
+            text = str(error).splitlines()[0] if str(error) else ""
+            return f"ends in {type(error).__name__}: {text}"
+        shown = order.outcome.shown.get(self.what)
+        if shown is None:
+            return "ends"
+        cut = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}…"
+        return f"ends, and {self.what} is {cut}"
+
+
+@dataclass
+class Exploration:
+    """Orders in which a program has run.
+
+    Attributes:
+        num_orders: so many.
+        first: of them.
+        parting: an order that has come to something else, or has failed; None: all came to the same.
+    """
+
+    num_orders: int = 0
+    first: Explored[Outcome] | None = None
+    parting: Parting | None = None
+
+    def add(self, explored: Explored[Outcome]) -> None:
+        """Take note of one more order."""
+        self.num_orders += 1
+        if self.first is None:
+            self.first = explored
+            if explored.outcome.error is not None:
+                self.parting = Parting(1, explored, explored, "whether it fails")
+        elif self.parting is None:
+            what = self.first.outcome.difference(explored.outcome)
+            if what:
+                self.parting = Parting(self.num_orders, explored, self.first, what)
+
+
+def _told(turns: Sequence[Turn]) -> list[str]:
+    """Return in lines what ranks did of which others may know the order."""
+    return [line for turn in turns for line in _of_turn(turn)]
+
+
+def _of_turn(turn: Turn) -> Iterator[str]:
+    told: list[Touched] = []
+    sources = list(turn.sources)
+    for touch in turn.touches:
+        if touch.is_late and sources:
+            yield f"rank {turn.rank}{_at(touch)} takes the message of rank {sources.pop(0)}"
+        elif (
+            touch.how is not Touch.AWAIT
+            and not touch.is_late
+            and not (told and (told[-1].how, told[-1].place) == (touch.how, touch.place))
+        ):
+            told.append(touch)
+            yield f"rank {turn.rank}{_at(touch)} {touch.how.value} {touch.thing.name}"
+
+
+def _at(touch: Touched) -> str:
+    return f" at {touch.place}" if touch.place else ""

@@ -1,0 +1,189 @@
+"""Every order that ranks can tell apart is run, and no two that they cannot."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives.virtual import run
+from sim.cluster import RandomOrder
+from testbed.errors import OrdersError
+from testbed.exploration import ClusterOrders
+from testbed.exploration.outcome import Outcome
+from testbed.exploration.search import Explored
+
+
+def store() -> Any:
+    return dist.distributed_c10d._get_default_store()
+
+
+def number_from_a_counter(rank: int) -> int:
+    dist.init_process_group()
+    return int(store().add("rank", 1))
+
+
+def set_own_and_look_at_other(rank: int) -> bool:
+    dist.init_process_group()
+    store().set(f"key {rank}", "")
+    return bool(store().check([f"key {1 - rank}"]))
+
+
+def sources(rank: int, messages: int = 1) -> list[int | None]:
+    dist.init_process_group()
+    if rank:
+        for _ in range(messages):
+            dist.send(torch.ones(1), 0)
+        return []
+    return [dist.recv(torch.ones(1)) for _ in range(messages * (dist.get_world_size() - 1))]
+
+
+def look_at_a_collective(rank: int) -> bool:
+    dist.init_process_group()
+    work = dist.all_reduce(torch.ones(1), async_op=True)
+    seen = rank == 0 and work.is_completed()
+    work.wait()
+    return seen
+
+
+def look_until_it_is_there(rank: int) -> int:
+    dist.init_process_group()
+    looks = 0
+    if rank == 0:
+        store().set("key", "")
+    while not store().check(["key"]):
+        looks += 1
+    return looks
+
+
+def set_after_an_unnamed_receive(rank: int) -> bytes:
+    dist.init_process_group()
+    if rank == 0:
+        dist.recv(torch.ones(1))
+        store().set("last", "0")
+    else:
+        dist.send(torch.ones(1), 0)
+        store().set("last", "1")
+    dist.barrier()
+    return bytes(store().get("last"))
+
+
+def no_choice(rank: int) -> list[float]:
+    dist.init_process_group()
+    values = torch.full((3,), float(rank))
+    for _ in range(2):
+        dist.all_reduce(values)
+    dist.broadcast(values, 1)
+    group = dist.new_group([0, 1])
+    if rank < 2:
+        dist.all_reduce(values, group=group)
+    if rank == 0:
+        dist.send(values, 2)
+    if rank == 2:
+        dist.recv(values, 0)
+    dist.barrier()
+    return values.tolist()
+
+
+@pytest.mark.parametrize(
+    ("program", "ranks", "orders", "outcomes"),
+    [
+        (no_choice, 3, 1, 1),
+        (number_from_a_counter, 3, 6, 6),
+        (set_own_and_look_at_other, 2, 3, 3),
+        (sources, 4, 6, 6),
+        (lambda rank: sources(rank, messages=2), 3, 6, 6),
+        (look_at_a_collective, 3, 2, 2),
+        (look_until_it_is_there, 3, 9, 9),
+        (set_after_an_unnamed_receive, 2, 2, 2),
+    ],
+)
+def test_each_order_that_ranks_can_tell_apart_is_run_once(
+    program: Any, ranks: int, orders: int, outcomes: int
+) -> None:
+    explored = list(ClusterOrders(ranks).each(program))
+
+    assert len(explored) == orders
+    assert len({repr(one.outcome.shown) for one in explored}) == outcomes
+
+
+ACTIONS = st.sampled_from(["set a", "set b", "add a", "look a", "look b", "send", "any", "sum", "test"])
+
+
+def program_of(actions: list[list[str]]) -> Any:
+    """Return a program of such actions, of which each rank returns what it has seen."""
+
+    def work(rank: int) -> list[object]:
+        dist.init_process_group()
+        told: list[object] = []
+        number_of_sums = min(own.count("sum") + own.count("test") for own in actions)
+        sent = sum(own.count("send") for own in actions[1:])
+        for action in actions[rank]:
+            match action.split():
+                case ["set", key]:
+                    store().set(key, str(rank))
+                case ["add", key]:
+                    told.append(store().compare_set(key, "0", str(rank + 5)))
+                case ["look", key]:
+                    told.append(store().check([key]) and store().get(key))
+                case ["send"] if rank:
+                    dist.send(torch.ones(1), 0)
+                case ["any"] if rank == 0 and sent:
+                    sent -= 1
+                    told.append(dist.recv(torch.ones(1)))
+                case ["sum" | "test" as how] if number_of_sums:
+                    number_of_sums -= 1
+                    work = dist.all_reduce(torch.ones(1), async_op=True)
+                    told.append(how == "test" and work.is_completed())
+                    work.wait()
+        return told
+
+    return work
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.lists(st.lists(ACTIONS, max_size=3), min_size=2, max_size=3))
+def test_no_order_at_random_comes_to_what_no_explored_one_does(actions: list[list[str]]) -> None:
+    program, ranks = program_of(actions), len(actions)
+
+    explored = list(ClusterOrders(ranks, patience=3).each(program))
+    by_chance = Counter(chance_outcome(program, ranks, seed) for seed in range(5))
+
+    assert by_chance.keys() <= {outcome_of(one) for one in explored}
+
+
+def outcome_of(one: Explored[Outcome]) -> str:
+    if one.outcome.error is not None:
+        return "error"
+    return repr([own for what, own in one.outcome.shown.items() if "returns" in what])
+
+
+def chance_outcome(program: Any, ranks: int, seed: int) -> str:
+    try:
+        results = run(program, ranks, order=RandomOrder(seed, at_any_speed=True)).results
+    except Exception:
+        return "error"
+    return repr([repr(result) for result in results])
+
+
+def test_more_orders_than_the_limit_are_refused_by_number() -> None:
+    with pytest.raises(OrdersError, match="more than 5 orders of events"):
+        list(ClusterOrders(3, limit=5).each(number_from_a_counter))
+
+
+def test_a_program_that_depends_on_more_than_the_order_is_told_so() -> None:
+    calls = []
+
+    def work(rank: int) -> None:
+        dist.init_process_group()
+        calls.append(rank)
+        if len(calls) % 3:
+            store().add("key", 1)
+
+    with pytest.raises(OrdersError, match="depends on more than the order of events"):
+        list(ClusterOrders(2).each(work))
