@@ -9,6 +9,7 @@ SimulationError
 ├── LinkFailedError    messages were on a link, or routed over it, that failed
 ├── WaitTimeoutError   a rank has waited for something as long as it wanted to  (a TimeoutError)
 ├── DeadlockError      every rank waits for something that will not happen
+├── OrdersError        not every order of events of a program can be run
 └── RankError          the code of a rank raised; the cause is what it raised
 
 Each names the thing at fault, what was expected and what was there.
@@ -78,6 +79,10 @@ class WaitTimeoutError(SimulationError, TimeoutError):
 
 class DeadlockError(SimulationError):
     """Nothing can happen any more, and some ranks still wait; says who waits for what."""
+
+
+class OrdersError(SimulationError):
+    """Not every order of events of a program can be run, so nothing is known of the rest."""
 
 
 class RankError(SimulationError):

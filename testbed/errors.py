@@ -7,7 +7,6 @@
 TestbedError (1)
  ├── UsageError   (2)  the request cannot be carried out as written
  ├── CheckError   (1)  something that the command promises to check does not hold
- ├── OrdersError  (1)  not every order of events could be run
  └── LaunchError  (1)  a process that was started failed, or did not end in time
 """
 
@@ -34,10 +33,6 @@ class TestbedError(Exception):
     """Base of the errors of this package."""
 
     exit_code = 1
-
-
-class OrdersError(TestbedError):
-    """Not every order of events of a program could be run, so nothing is known of the rest."""
 
 
 class UsageError(TestbedError):

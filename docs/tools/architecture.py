@@ -80,9 +80,8 @@ PACKAGES = (
         (
             Room("commands", "open", "a file for each command", 0, 0, 12),
             Room("report", "open", "texts and plots", 0, 1, 9),
-            Room("studies", "open", "surveys", 0, 2, 2),
-            Room("exploration", "open", "every order, once", 2, 2, 4),
-            Room("fuzz", "open", "seeds, judged", 6, 2, 3),
+            Room("studies", "open", "predictions, surveys", 0, 2, 4),
+            Room("fuzz", "open", "runs from seeds, judged", 4, 2, 5),
             Room("truth", "open", "predictions held against measurements", 0, 3, 9),
             Room("scripts", "open", "a user's script, run or watched", 0, 4, 9),
             Room("reference", "open", "what ships", 9, 1, 3, 5),

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from collectives.virtual.exploration.turns import Relation, Touched, Turn, relation
 from sim.cluster import Thing
-from testbed.exploration.turns import Relation, Touched, Turn, relation
 
 
 @dataclass(frozen=True)

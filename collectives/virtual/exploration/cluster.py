@@ -6,19 +6,20 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from testbed.errors import OrdersError
-from testbed.exploration.outcome import Outcome
-from testbed.exploration.report import Exploration
-from testbed.exploration.search import PATIENCE, Explored, explore
-
-if TYPE_CHECKING:
-    from collectives.catalogue.selectors import Choice
-    from collectives.virtual.isolation.per_rank import Streams
-    from collectives.virtual.task import FunctionOrScript
-    from sim.cluster import Order
-    from sim.topology import Topology
+from collectives.catalogue.selectors import Choice
+from collectives.virtual.diagnosis.places import current_place
+from collectives.virtual.exploration.outcome import Outcome
+from collectives.virtual.exploration.report import Exploration
+from collectives.virtual.exploration.search import PATIENCE, Explored, explore
+from collectives.virtual.isolation.per_rank import Streams
+from collectives.virtual.parameters.record import ParameterRecord
+from collectives.virtual.task import FunctionOrScript
+from collectives.virtual.virtual_run import run
+from sim.cluster import Order
+from sim.errors import OrdersError, SimulationError
+from sim.topology import Topology
 
 DEFAULT_LIMIT = 10_000
 
@@ -51,12 +52,11 @@ class ClusterOrders:
             OrdersError: there are more than the limit; more than the order of events decides how it runs; or
                 a run does not end.
         """
-        from collectives.virtual.diagnosis.places import current_place
 
-        def run(order: Order) -> Outcome:
+        def carried_out(order: Order) -> Outcome:
             return self._run(fn_or_script, argv, order)
 
-        for number, explored in enumerate(explore(run, current_place, self.patience)):
+        for number, explored in enumerate(explore(carried_out, current_place, self.patience)):
             if number == self.limit:
                 raise OrdersError(
                     f"orders: more than {self.limit} orders of events can be told apart; give fewer ranks or "
@@ -79,10 +79,6 @@ class ClusterOrders:
 
     def _run(self, fn_or_script: FunctionOrScript, argv: Sequence[str], order: Order) -> Outcome:
         """Carry the program out in one order."""
-        from collectives.virtual import run
-        from collectives.virtual.parameters.record import ParameterRecord
-        from sim.errors import SimulationError
-
         printed: dict[int, io.StringIO] = {}
         parameters = ParameterRecord()
 
@@ -104,6 +100,8 @@ class ClusterOrders:
                 parameters=parameters,
                 streams=streams,
             )
+        except OrdersError:
+            raise
         except SimulationError as raised:
             error = raised
         else:

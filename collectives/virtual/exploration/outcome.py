@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -62,8 +64,6 @@ class Outcome:
 
 def digest(value: Any) -> object:
     """Return what is equal for values that are equal, bit for bit; of what has no value, its type."""
-    import torch
-
     match value:
         case torch.Tensor():
             plain = value.detach().cpu().contiguous().reshape(-1)

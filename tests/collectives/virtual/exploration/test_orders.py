@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.virtual import run
+from collectives.virtual.exploration import ClusterOrders
+from collectives.virtual.exploration.outcome import Outcome
+from collectives.virtual.exploration.search import Explored
 from sim.cluster import RandomOrder
-from testbed.errors import OrdersError
-from testbed.exploration import ClusterOrders
-from testbed.exploration.outcome import Outcome
-from testbed.exploration.search import Explored
+from sim.errors import OrdersError
 
 
 def store() -> Any:

@@ -2,7 +2,7 @@
 
 Two orders are of one *class* if the ranks cannot tell them apart: only turns that touch nothing in common are
 in another order.  One order of each class is run.  Every run is looked through for races
-(`testbed.exploration.races`); where one is found, a later run lets the other turn go first.
+(`collectives.virtual.exploration.races`); where one is found, a later run lets the other turn go first.
 
 Source: Abdulla, Aronis, Jonsson and Sagonas, "Optimal dynamic partial order reduction", POPL 2014,
 algorithm 1 (source sets and sleep sets), after Flanagan and Godefroid, "Dynamic partial-order reduction for
@@ -23,10 +23,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from collectives.virtual.exploration.choices import Node, RunChoices, RunGivenUpError
+from collectives.virtual.exploration.races import races
+from collectives.virtual.exploration.turns import Turn, seen_by_ranks
 from sim.cluster import Choices, Order
-from testbed.exploration.choices import Node, RunChoices, RunGivenUpError
-from testbed.exploration.races import races
-from testbed.exploration.turns import Turn, seen_by_ranks
 
 T = TypeVar("T")
 

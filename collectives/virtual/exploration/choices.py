@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from collectives.virtual.exploration.turns import Touched, Turn, View, hinders
 from sim.cluster import Thing, Touch
 from sim.cluster.order import What
-from testbed.errors import OrdersError
-from testbed.exploration.turns import Touched, Turn, View, hinders
+from sim.errors import OrdersError
 
 MAX_TURNS = 200_000
 """Of one run: beyond it a program waits for nothing, in circles."""

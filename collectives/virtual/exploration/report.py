@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from collectives.virtual.exploration.outcome import Outcome
+from collectives.virtual.exploration.search import Explored
+from collectives.virtual.exploration.turns import Touched, Turn
 from sim.cluster import Touch
-from testbed.exploration.outcome import Outcome
-from testbed.exploration.search import Explored
-from testbed.exploration.turns import Touched, Turn
 
 _SHOWN = 8
 """Turns of an order that are shown, from the first in which two orders differ."""
