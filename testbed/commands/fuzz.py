@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -15,14 +16,20 @@ from testbed.output.folder import document
 from testbed.output.table import Advance, print_json, progress, stdout_console
 
 if TYPE_CHECKING:
+    from collectives import Algorithm
     from testbed.fuzz.campaign import Tally
     from testbed.fuzz.draw import Space
+    from testbed.fuzz.programs import ProgramSpace
+    from testbed.fuzz.subjects import Shrunk, Subject
 
 EXAMPLES = """\b
 Examples:
   testbed fuzz train.py --ranks 2-8 --seeds 10000
   testbed fuzz train.py --seed 4711
   testbed fuzz train.py --faults delay,slow --time-limit 60s -- --epochs 1
+  testbed fuzz ring,tree --seeds 100000
+  testbed fuzz my_algorithms.py:my_ring --ranks 2-6
+  testbed fuzz all --seeds 1000000 --time-limit 20s
 """
 
 MODEL = (
@@ -31,11 +38,17 @@ MODEL = (
 )
 
 
+MAX_RANKS = 1024
+
+
 @dataclass(frozen=True)
 class DrawOptions:
     """Options for what is drawn."""
 
-    ranks: Annotated[str, typer.Option(metavar="LIST", help="World sizes to draw from: 2-8, or 2,4.")] = "2-4"
+    ranks: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="World sizes to draw from: 2-8.  [2-4; programs 2-6]"),
+    ] = None
     network: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME|FILE", help="Networks to draw from; may be repeated."),
@@ -67,18 +80,46 @@ class DrawOptions:
             "algorithms": self.algorithm,
             "computes": self.compute,
         }
-        faults = tuple(FAULTS) if self.faults is None else _names(self.faults)
-        for fault in faults:
-            if fault not in FAULTS:
-                raise UsageError(f"--faults {fault}: expected none, or some of {', '.join(FAULTS)}")
         return Space(
             script,
             tuple(argv),
-            tuple(parse_ranks(self.ranks)),
-            faults=faults,
+            self._ranks("2-4", 1),
+            faults=self._faults(tuple(FAULTS)),
             is_module=is_module,
             **{name: tuple(value) for name, value in given.items() if value},
         )
+
+    def program_space(self, what: str) -> ProgramSpace:
+        """Return what runs of the programs are drawn from that *what* names.
+
+        Raises:
+            UsageError: an option that is for scripts alone, or as for scripts.
+            UnknownAlgorithmError, AlgorithmFileError: there is no such program.
+        """
+        from collectives.algorithms import ALGORITHMS
+        from collectives.catalogue.resolve import resolve_for_every_collective
+        from testbed.fuzz.programs import FAULTS_OF_PROGRAMS, ProgramSpace
+
+        for option, given in (("--algorithm", self.algorithm), ("--compute", self.compute)):
+            if given:
+                raise UsageError(f"{option} is for scripts; {what} names programs")
+        own = ALGORITHMS if what == "all" else _programs(what, resolve_for_every_collective)
+        names = tuple((str(algorithm), algorithm.collective) for algorithm in own)
+        networks = {"networks": tuple(self.network)} if self.network else {}
+        return ProgramSpace(names, self._ranks("2-6", 2), faults=self._faults(FAULTS_OF_PROGRAMS), **networks)
+
+    def _ranks(self, default: str, least: int) -> tuple[int, ...]:
+        ranks = tuple(parse_ranks(self.ranks or default))
+        if ranks[0] < least or ranks[-1] > MAX_RANKS:
+            raise UsageError(f"--ranks {self.ranks}: expected {least} to {MAX_RANKS}")
+        return ranks
+
+    def _faults(self, known: tuple[str, ...]) -> tuple[str, ...]:
+        faults = known if self.faults is None else _names(self.faults)
+        for fault in faults:
+            if fault not in known:
+                raise UsageError(f"--faults {fault}: expected none, or some of {', '.join(known)}")
+        return faults
 
 
 @dataclass(frozen=True)
@@ -119,7 +160,13 @@ class SeedOptions:
 @reporting_errors
 @grouped
 def fuzz(
-    what: Annotated[str, typer.Argument(metavar="SCRIPT", help="An ordinary torchrun script.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCRIPT|ALGORITHM,…|all",
+            help="An ordinary torchrun script; or programs without one: names, FILE.py:FUNCTION, or all.",
+        ),
+    ],
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[-- ARGS]…", help="What the script is given.")
     ] = None,
@@ -131,32 +178,51 @@ def fuzz(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Try a script under faults and orders of events that are drawn from seeds.
+    """Try a script, or programs, under faults and orders of events that are drawn from seeds.
 
     Each run is held to the same run without faults: what only changes time or order must not change a result;
-    whatever else happens, a run ends as without it or in an error that names the culprit.
+    whatever else happens, a run ends as without it or in an error that names the culprit. A violation is made
+    smaller, and printed as a test for pytest.
     """
-    from testbed.scripts.script import check_script
-
-    check_script(what, is_module=module)
-    space = draws.space(what, arguments or [], module)
+    subject = _subject(what, arguments or [], draws, module)
     from testbed.fuzz.campaign import explore
-    from testbed.fuzz.scripts import judge_seeds
 
     number = len(seeds.range)
     with progress(number) as advance:
         tally = explore(
-            partial(judge_seeds, space=space),
+            subject.judge_batch,
             seeds.range,
-            batch_size=max(1, min(10, number // 8)),
+            batch_size=max(1, min(subject.batch_size, number // 8)),
             time_limit=seeds.limit_seconds,
             workers=1 if number == 1 else seeds.workers,
             scheduler=seeds.scheduler,
             watch=partial(_show, advance),
         )
-    _report(tally, what, as_json)
+    with progress() as advance:
+        if tally.violated:
+            advance(f"making seed {tally.violated[0].draw.seed} smaller")
+        smallest = subject.shrunk(tally.violated[0]) if tally.violated else None
+    _report(tally, smallest, what, as_json)
     if tally.violated:
         raise typer.Exit(1)
+
+
+def _subject(what: str, arguments: list[str], draws: DrawOptions, is_module: bool) -> Subject:
+    """Return what is to be tried: a script, if it is one by its name, or programs.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    from testbed.fuzz.subjects import Programs, Scripts
+
+    if is_module or (what.endswith(".py") and ":" not in what):
+        from testbed.scripts.script import check_script
+
+        check_script(what, is_module=is_module)
+        return Scripts(draws.space(what, arguments, is_module))
+    if arguments:
+        raise UsageError(f"{what}: programs take no arguments, got {' '.join(arguments)}")
+    return Programs(draws.program_space(what))
 
 
 def _show(advance: Advance, tally: Tally) -> None:
@@ -164,17 +230,25 @@ def _show(advance: Advance, tally: Tally) -> None:
     advance(f"{tally.runs} runs, {tally.rate:.1f} per second{wrong}", tally.runs)
 
 
-def _report(tally: Tally, what: str, as_json: bool) -> None:
-    from testbed.report.fuzzing import print_tally, print_violation, tally_json
+def _report(tally: Tally, smallest: Shrunk | None, what: str, as_json: bool) -> None:
+    from testbed.report.fuzzing import print_shrunk, print_tally, print_violation, tally_json
 
     if as_json:
-        print_json(document(method="simulated", model=MODEL, what=what, **tally_json(tally)))
+        shrunk = None if smallest is None else smallest.to_json()
+        print_json(document(method="simulated", model=MODEL, what=what, **tally_json(tally), smallest=shrunk))
         return
     console = stdout_console()
     print_tally(console, tally, what)
     for judged in tally.violated:
         print_violation(console, judged)
+    if smallest is not None:
+        print_shrunk(console, smallest)
 
 
 def _names(text: str) -> tuple[str, ...]:
     return () if text == "none" else tuple(name.strip() for name in text.split(","))
+
+
+def _programs(what: str, resolve: Callable[[str], Iterable[Algorithm]]) -> list[Algorithm]:
+    """Return the programs that *what* lists: names, each for every collective, or files."""
+    return [algorithm for name in what.split(",") for algorithm in resolve(name.strip())]

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from testbed.fuzz.campaign import Judged, Tally
+from testbed.fuzz.subjects import Shrunk
 from testbed.output.table import counted
 
 _MEANING = {
@@ -14,7 +15,8 @@ _MEANING = {
     "RankError": "ended in an error on a rank",
     "DeadlockError": "ended in a verdict on who waits for whom",
     "LinkFailedError": "ended with the messages named that were lost with a link",
-    "refused": "declined by the script",
+    "waits for the dead": "ended with ranks that wait for one that was killed",
+    "refused": "declined by the script or the program",
 }
 
 
@@ -46,6 +48,12 @@ def print_violation(console: Console, judged: Judged) -> None:
                 console.print(f"  fault        {fault}", markup=False, soft_wrap=True)
         elif name != "seed" and value is not None:
             console.print(f"  {name:<12} {value}", markup=False, soft_wrap=True)
+
+
+def print_shrunk(console: Console, shrunk: Shrunk) -> None:
+    """Print the smallest violation as a test."""
+    console.print(f"\nseed {shrunk.judged.draw.seed}, made as small as it stays wrong, for pytest:")
+    console.print(f"\n{shrunk.test}", markup=False, soft_wrap=True, end="")
 
 
 def tally_json(tally: Tally) -> dict[str, Any]:

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.fuzz.campaign import Judged
+from testbed.fuzz.draw import Draw, Space
+from testbed.fuzz.faults import Fault
+from testbed.fuzz.programs import ProgramSpace, draw_program, judge_program
+from testbed.fuzz.reproduction import MOST_LINES
+from testbed.fuzz.scripts import judge
+from testbed.fuzz.subjects import Programs, Scripts, Shrunk
+
+FIRST_COME = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+if dist.get_rank():
+    dist.send(torch.tensor([float(dist.get_rank())]), 0)
+else:
+    value = torch.zeros(1)
+    print([dist.recv(value) for _ in range(dist.get_world_size() - 1)])
+"""
+
+TOO_EARLY = """
+from collectives import Recv, Send
+
+def forwards_late_to_one(rank, world_size):
+    if rank == 0:
+        for peer in range(1, world_size):
+            yield Send(peer=peer, chunk=0),
+    elif rank != 2:
+        yield Recv(peer=0, chunk=0),
+
+forwards_late_to_one.collective = "broadcast"
+"""
+
+
+def fails_when_run(shrunk: Shrunk) -> bool:
+    assert shrunk.test.count("\n") <= MOST_LINES
+    names: dict[str, object] = {}
+    exec(shrunk.test, names)
+    test = names[f"test_seed_{shrunk.judged.draw.seed}"]
+    assert callable(test)
+    with pytest.raises(AssertionError):
+        test()
+    return True
+
+
+def test_a_run_that_is_a_violation_is_shrunk_to_a_test_that_fails(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(FIRST_COME)
+    space = Space(str(script), ranks=(2, 3, 4))
+    faults = Fault("slow", 1, 0.9, 0.5, 1), Fault("jitter", 3, 0.2, 0.7, 5)
+    drawn = Draw(7, 4, "ethernet-10g", "tree", "gloo", bucket_cap_mb=1.0, strategy="wait_free", faults=faults)
+
+    shrunk = Scripts(space).shrunk(judge(drawn, space))
+
+    small = shrunk.judged.draw
+    assert (small.ranks, small.network, small.algorithm, small.strategy) == (3, "switch-100g", "ring", None)
+    assert [fault.kind for fault in small.faults] == ["slow"]
+    assert fails_when_run(shrunk)
+
+
+def test_a_wrong_program_is_shrunk_to_a_test_that_fails(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(TOO_EARLY)
+    space = ProgramSpace(((f"{file}:forwards_late_to_one", "broadcast"),), ranks=(3, 4, 5))
+    judged = next(
+        judged
+        for judged in (judge_program(draw_program(seed, space)) for seed in range(9))
+        if judged.violations
+    )
+
+    shrunk = Programs(space).shrunk(judged)
+
+    assert (shrunk.judged.draw.ranks, shrunk.judged.draw.count, shrunk.judged.draw.faults) == (3, 1, ())
+    assert fails_when_run(shrunk)
+
+
+def test_a_violation_that_cannot_be_made_smaller_stays(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("raise ValueError('no')")
+    space = Space(str(script), ranks=(1,))
+    drawn = Draw(3, 1, "switch-100g", "ring")
+
+    shrunk = Scripts(space).shrunk(judge(drawn, space))
+
+    assert isinstance(shrunk.judged, Judged)
+    assert shrunk.judged.draw == drawn
+    assert "ValueError: no" in shrunk.judged.violations["runs_without_faults"]
