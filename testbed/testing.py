@@ -18,15 +18,17 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collectives.catalogue.selectors import Choice
     from collectives.virtual import VirtualRun
     from collectives.virtual.computation import ComputeModel
+    from collectives.virtual.exploration.report import Parting
     from collectives.virtual.faults import VirtualCondition
     from sim.errors import RankError
     from sim.topology import Topology
@@ -34,6 +36,14 @@ if TYPE_CHECKING:
 
 class MistakeWarning(UserWarning):
     """Ranks make a mistake that stops nothing and spoils results, such as data that overlap."""
+
+
+class DependsOnOrderError(AssertionError):
+    """What ranks return, print or hold in the end differs between two orders of events; shows both."""
+
+
+Orders: TypeAlias = Literal["all"] | None
+"""Orders of events in which a program runs: every one that ranks can tell apart, or one."""
 
 
 class VirtualCluster:
@@ -47,6 +57,9 @@ class VirtualCluster:
         conditions: slow and dead ranks, late messages, links that change or fail.
         algorithm: of the collectives, where the code chooses none.
         faults: an older name of *conditions*.
+        orders: ``"all"``: a program runs in every order of events that any speed of ranks and messages could
+            bring about and ranks can tell apart, once in each; so neither *compute* nor *conditions* can be
+            given.  It must come to the same in all.  See `collectives.virtual.exploration`.
     """
 
     def __init__(
@@ -58,12 +71,18 @@ class VirtualCluster:
         conditions: Sequence[VirtualCondition] = (),
         algorithm: Choice = "ring",
         faults: Sequence[VirtualCondition] = (),
+        orders: Orders = None,
     ) -> None:
+        if orders not in (None, "all"):
+            raise ValueError(f"orders: expected 'all' or None, got {orders!r}")
+        if orders is not None and (compute is not None or conditions or faults):
+            raise ValueError("orders='all': nothing takes time, so leave out compute= and conditions=")
         self.ranks = ranks
         self.network = network
         self.compute = compute
         self.conditions = (*conditions, *faults)
         self.algorithm = algorithm
+        self.orders = orders
 
     def run(self, fn_or_script: Callable[..., Any] | str | os.PathLike[str], *args: Any) -> VirtualRun:
         """Run ``fn(rank, *args)``, or a script with the arguments *args*, on every rank.
@@ -74,6 +93,8 @@ class VirtualCluster:
             Exception: what a rank has raised, itself; a note says which rank, and what the others did.
             DeadlockError: ranks wait for what will never happen; says who waits where, and for whom.
             SimulationError: messages were lost with a link, or the cluster cannot be as it is asked for.
+            DependsOnOrderError: in another order of events it comes to something else.
+            OrdersError: not all orders can be run; says why.
         """
         __tracebackhide__ = True
         from collectives.virtual import run
@@ -87,6 +108,8 @@ class VirtualCluster:
             called, argv = fn_or_script, tuple(map(str, args))
         failure: BaseException
         try:
+            if self.orders is not None:
+                return self._in_every_order(called, argv)
             outcome = run(
                 called,
                 self.ranks,
@@ -106,6 +129,25 @@ class VirtualCluster:
             return outcome
         raise failure
 
+    def _in_every_order(self, called: Any, argv: Sequence[str]) -> VirtualRun:
+        """Return the run in the first order, once it has come to the same in all others.
+
+        Raises:
+            SimulationError: of an order in which the program fails; a note shows it beside another.
+            DependsOnOrderError, OrdersError: see `run`.
+        """
+        __tracebackhide__ = True
+        from collectives.virtual.exploration import ClusterOrders
+
+        exploration = ClusterOrders(self.ranks, self.network, self.algorithm).explore(called, argv)
+        assert exploration.first is not None
+        if exploration.parting is not None:
+            raise _failure_in(exploration.parting)
+        first = exploration.first.outcome
+        assert first.run is not None
+        sys.stdout.write("".join(first.printed))
+        return first.run
+
     def _model(self) -> ComputeModel | Mapping[str, int] | None:
         if not isinstance(self.compute, str):
             return self.compute
@@ -122,6 +164,7 @@ def on_ranks(
     conditions: Sequence[VirtualCondition] = (),
     algorithm: Choice = "ring",
     faults: Sequence[VirtualCondition] = (),
+    orders: Orders = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that makes a test run as each of so many ranks; see `VirtualCluster`.
 
@@ -134,7 +177,12 @@ def on_ranks(
     if callable(ranks):
         raise TypeError(f"on_ranks: expected a number of ranks, such as @on_ranks(4), got {ranks!r}")
     cluster = VirtualCluster(
-        ranks, network, compute=compute, conditions=(*conditions, *faults), algorithm=algorithm
+        ranks,
+        network,
+        compute=compute,
+        conditions=(*conditions, *faults),
+        algorithm=algorithm,
+        orders=orders,
     )
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
@@ -151,6 +199,16 @@ def on_ranks(
         return as_each_rank
 
     return decorate
+
+
+def _failure_in(parting: Parting) -> BaseException:
+    """Return what is raised because of an order that comes to something else than the first, or fails."""
+    error, lines = parting.order.outcome.error, parting.lines()
+    if error is None:
+        return DependsOnOrderError("\n".join([f"{parting.what} depends on the order of events", *lines]))
+    cause = error if error.__cause__ is None else error.__cause__
+    cause.add_note("\n".join(["in this order of events:", *lines]))
+    return error
 
 
 def _of_rank(error: RankError) -> BaseException:

@@ -6,7 +6,6 @@ import io
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from collectives.catalogue.selectors import Choice
 from collectives.virtual.diagnosis.places import current_place
@@ -15,6 +14,7 @@ from collectives.virtual.exploration.report import Exploration
 from collectives.virtual.exploration.search import PATIENCE, Explored, explore
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.parameters.record import ParameterRecord
+from collectives.virtual.setting import VirtualRun
 from collectives.virtual.task import FunctionOrScript
 from collectives.virtual.virtual_run import run
 from sim.cluster import Order
@@ -87,7 +87,7 @@ class ClusterOrders:
             return own, own
 
         is_function = callable(fn_or_script)
-        results: list[Any] = []
+        outcome: VirtualRun | None = None
         error: BaseException | None = None
         try:
             outcome = run(
@@ -104,7 +104,6 @@ class ClusterOrders:
             raise
         except SimulationError as raised:
             error = raised
-        else:
-            results = outcome.results if is_function else []
+        results = outcome.results if outcome is not None and is_function else []
         texts = {rank: own.getvalue() for rank, own in printed.items()}
-        return Outcome.of(error, results, texts, parameters.digests())
+        return Outcome.of(error, outcome, results, texts, parameters.digests())

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from collectives.virtual.setting import VirtualRun
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -18,16 +20,21 @@ class Outcome:
         error: that ended it.
         told: what is compared, by what it is in words: results, what ranks print, final parameters.
         shown: of those that can be read, what they say.
+        printed: by ranks, one after another.
+        run: itself, if no error has ended it.
     """
 
     error: BaseException | None
     told: Mapping[str, object] = field(default_factory=dict)
     shown: Mapping[str, str] = field(default_factory=dict, compare=False)
+    printed: Sequence[str] = field(default=(), compare=False)
+    run: VirtualRun | None = field(default=None, compare=False)
 
     @classmethod
     def of(
         cls,
         error: BaseException | None,
+        run: VirtualRun | None,
         results: Sequence[Any],
         printed: Mapping[int, str],
         parameters: Mapping[tuple[Any, int, str], bytes],
@@ -36,6 +43,7 @@ class Outcome:
 
         Args:
             error: that ended it, if one has.
+            run: what has come of it, if none has.
             results: what a function returned, by rank.
             printed: what ranks printed.
             parameters: digests of the final parameters, by model, rank and name.
@@ -50,7 +58,7 @@ class Outcome:
             shown[f"what rank {rank} prints"] = repr(text)
         for (model, rank, name), held in sorted(parameters.items(), key=str):
             told[f"parameter {name} of {model[0]} on rank {rank}"] = held
-        return cls(error, told, shown)
+        return cls(error, told, shown, [text for _, text in sorted(printed.items())], run)
 
     def difference(self, other: Outcome) -> str:
         """Return in words of what *other* differs from this, the first there is; nothing if it does not."""

@@ -95,17 +95,14 @@ def _told(turns: Sequence[Turn]) -> list[str]:
 
 
 def _of_turn(turn: Turn) -> Iterator[str]:
-    told: list[Touched] = []
+    """Yield what a rank did in a turn: the first thing that it touched in each line, and what it took."""
+    told: set[str] = set()
     sources = list(turn.sources)
     for touch in turn.touches:
         if touch.is_late and sources:
             yield f"rank {turn.rank}{_at(touch)} takes the message of rank {sources.pop(0)}"
-        elif (
-            touch.how is not Touch.AWAIT
-            and not touch.is_late
-            and not (told and (told[-1].how, told[-1].place) == (touch.how, touch.place))
-        ):
-            told.append(touch)
+        elif touch.how is not Touch.AWAIT and not touch.is_late and touch.place not in told:
+            told.add(touch.place)
             yield f"rank {turn.rank}{_at(touch)} {touch.how.value} {touch.thing.name}"
 
 

@@ -1,0 +1,97 @@
+"""Tests that run in every order of events: they fail in the one in which they would, and show it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from sim.errors import DeadlockError
+from testbed.testing import DependsOnOrderError, VirtualCluster, on_ranks
+
+
+def store() -> Any:
+    return dist.distributed_c10d._get_default_store()
+
+
+def test_an_assertion_that_holds_in_one_order_fails_in_another_and_both_are_shown() -> None:
+    @on_ranks(3, orders="all")
+    def test(rank: int) -> None:
+        dist.init_process_group()
+        if rank == 0:
+            assert dist.recv(torch.ones(1)) == 1
+            dist.recv(torch.ones(1))
+        else:
+            dist.send(torch.ones(1), 0)
+
+    with pytest.raises(AssertionError, match="2 == 1") as caught:
+        test()
+
+    note = caught.value.__notes__[0].splitlines()
+    assert note[:2] == ["in this order of events:", "order 1 ends:"]
+    assert any("takes the message of rank 1" in line for line in note)
+    assert any(line.startswith("order 2 ends in AssertionError") for line in note)
+    assert "takes the message of rank 2" in note[-1]
+
+
+def test_what_holds_in_every_order_passes_and_runs_in_each() -> None:
+    seen = set()
+
+    @on_ranks(3, orders="all")
+    def test(rank: int) -> None:
+        dist.init_process_group()
+        seen.add((rank, store().add("rank", 1)))
+
+    test()
+
+    assert len(seen) == 9
+
+
+def test_results_that_depend_on_the_order_fail_with_both(virtual_cluster: type[VirtualCluster]) -> None:
+    def work(rank: int) -> int:
+        dist.init_process_group()
+        return int(store().add("rank", 1))
+
+    with pytest.raises(
+        DependsOnOrderError, match="what rank 0 returns depends on the order of events"
+    ) as caught:
+        virtual_cluster(ranks=2, orders="all").run(work)
+
+    assert "rank 0 returns is 1" in str(caught.value)
+    assert "rank 0 returns is 2" in str(caught.value)
+
+
+def test_a_hang_in_one_order_is_found(virtual_cluster: type[VirtualCluster]) -> None:
+    def work(rank: int) -> None:
+        dist.init_process_group()
+        if store().add("rank", 1) == 1 or rank == 1:
+            dist.barrier()
+
+    with pytest.raises(DeadlockError, match="1 of 2 ranks wait"):
+        virtual_cluster(ranks=2, orders="all").run(work)
+
+
+def test_a_script_that_prints_who_was_first_depends_on_the_order(
+    virtual_cluster: type[VirtualCluster], tmp_path: Path
+) -> None:
+    script = tmp_path / "first.py"
+    script.write_text(
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group()\n"
+        "if dist.get_rank():\n"
+        "    dist.send(torch.ones(1), 0)\n"
+        "else:\n"
+        "    print([dist.recv(torch.ones(1)) for _ in range(2)])\n"
+    )
+
+    with pytest.raises(DependsOnOrderError, match=r"what rank 0 prints is '\[2, 1\]"):
+        virtual_cluster(ranks=3, orders="all").run(script)
+
+
+@pytest.mark.parametrize("given", [{"orders": "some"}, {"orders": "all", "compute": "h100"}])
+def test_orders_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="orders"):
+        on_ranks(2, **given)
