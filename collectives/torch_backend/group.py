@@ -52,7 +52,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         self._communicators: dict[str, Communicator] = {}
         self._monitored_barrier: MonitoredBarrier | None = None
         self._own_messages = OwnMessages(rank)
-        self._coalescing = False
+        self._coalescing = self._is_aborted = False
         self._coalesced: list[CollectiveWork] = []
 
     def connect(
@@ -69,6 +69,10 @@ class TestbedProcessGroup(NamedProcessGroup):
 
     def communicator(self, device: torch.device) -> Communicator:
         """Return the communicator that carries this group's own collectives."""
+        if self._is_aborted:
+            raise dist.DistBackendError(
+                f"rank {self.rank()}: its process group was aborted on this rank; make a new one"
+            )
         if device.type not in self._communicators:
             self._communicators[device.type] = self.connect(device=device)
         return self._communicators[device.type]
@@ -78,7 +82,10 @@ class TestbedProcessGroup(NamedProcessGroup):
         self._communicators.clear()
         self.members.shutdown()
 
-    abort = shutdown
+    def abort(self) -> None:
+        """Give back what connects the members, and let no call of this group succeed any more."""
+        self._is_aborted = True
+        self.shutdown()
 
     # Collectives.
 

@@ -29,6 +29,7 @@ from weakref import WeakKeyDictionary
 import simpy
 import torch
 
+from collectives.virtual.faults.rank_faults import RankFaults
 from collectives.virtual.isolation.ownership import LIBRARY_FOLDERS
 from collectives.virtual.isolation.patching import Replacement, replaced
 from collectives.virtual.notices import Notices
@@ -132,6 +133,9 @@ def _replacements(epoch_ns: int, stands_still: bool) -> Iterator[Replacement]:
             )
         return clock_of(rank_thread).read_ns(name)
 
+    def jump_ns(rank_thread: RankThread) -> int:
+        return RankFaults.clock_jump_ps(rank_thread.cluster, rank_thread.rank) // _PS_PER_NS
+
     def sleep(rank_thread: RankThread, seconds: float) -> None:
         if seconds < 0:
             raise ValueError("sleep length must be non-negative")
@@ -139,9 +143,11 @@ def _replacements(epoch_ns: int, stands_still: bool) -> Iterator[Replacement]:
 
     def telling(name: str) -> Callable[[RankThread], float]:
         if name == "time_ns":
-            return lambda rank_thread: epoch_ns + read_ns(rank_thread, name)
+            return lambda rank_thread: epoch_ns + read_ns(rank_thread, name) + jump_ns(rank_thread)
         if name == "time":
-            return lambda rank_thread: epoch_ns / 1e9 + read_ns(rank_thread, name) / 1e9
+            return lambda rank_thread: (
+                epoch_ns / 1e9 + read_ns(rank_thread, name) / 1e9 + jump_ns(rank_thread) / 1e9
+            )
         if name.endswith("_ns"):
             return lambda rank_thread: read_ns(rank_thread, name)
         return lambda rank_thread: read_ns(rank_thread, name) / 1e9

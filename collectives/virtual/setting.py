@@ -96,6 +96,7 @@ class Setting:
         stands_still: computation takes no time.
         trace: gets a span for every computation and collective.
         watch: called when rank 0 has finished an iteration.
+        looks_for_shared_state: whether to look for what shared packages keep of one rank.
         order: who is first where time does not say it; None: the least rank.
         parameters: gets what ranks hold of their models.
     """
@@ -116,6 +117,7 @@ class Setting:
     stands_still: bool
     trace: Trace | None
     watch: Callable[[int, int], None] | None
+    looks_for_shared_state: bool
     order: Order | None = None
     parameters: ParameterRecord | None = None
 
@@ -129,7 +131,9 @@ class Setting:
         is_gpu = gpu_of(model) is not None
         devices = _devices(model, topology.num_ranks, self.fake)
         threads = tuple(attempt.classes.threads(topology.num_ranks))
-        task = Task.of(self.fn_or_script, self.argv, threads, devices, self.own)
+        task = Task.of(
+            self.fn_or_script, self.argv, threads, devices, self.own, looks=self.looks_for_shared_state
+        )
         isolation = Isolation(topology, attempt.streams, threads)
 
         cluster = Cluster(
@@ -144,6 +148,7 @@ class Setting:
             self.algorithm,
             trace=trace,
             delay_ps=self.faults.delay_ps,
+            store_delay_ps=self.faults.store_delay_ps,
             is_calm=self.faults.are_calm and cluster.network.takes_time,
             transport_model=self.transport,
             rank_overhead=self.rank_overhead,

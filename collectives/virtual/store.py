@@ -128,4 +128,8 @@ class VirtualStore(Store):
 
     def _catch_up(self) -> None:
         """Let all that happens earlier happen first, so that keys appear in the order of time."""
+        if self._world.store_delay_ps is not None:
+            self._rank_thread.stand_at(
+                self._rank_thread.now_ps() + self._world.store_delay_ps(self._rank_thread.rank)
+            )
         self._rank_thread.poll(self._rank_thread.cluster.env.event())

@@ -54,6 +54,8 @@ class Task:
         ranks: Sequence[int],
         devices: Reader,
         own: Sequence[str] = (),
+        *,
+        looks: bool = True,
     ) -> Task:
         """Return the task that calls a function, or runs a script as if each rank were a process of its own.
 
@@ -63,6 +65,7 @@ class Task:
             ranks: those that have a thread.
             devices: get to read all code of the user before it runs.
             own: packages of which each rank has a copy, besides the known ones (see `Ownership`).
+            looks: whether to look for what shared packages keep of one rank.
 
         Raises:
             NotSupportedError: one of *own* cannot be copied.
@@ -78,10 +81,12 @@ class Task:
         if script.text is not None:
             devices.read(script.text)
         devices.read(" ".join(argv))
-        return cls._of_script(script, ranks, devices, own)
+        return cls._of_script(script, ranks, devices, own, looks)
 
     @classmethod
-    def _of_script(cls, script: Script, ranks: Sequence[int], devices: Reader, own: Sequence[str]) -> Task:
+    def _of_script(
+        cls, script: Script, ranks: Sequence[int], devices: Reader, own: Sequence[str], looks: bool
+    ) -> Task:
         mains = {rank: ModuleType("__main__") for rank in ranks}
         search_path, first = script.search_path(), min(ranks)
         own_modules = OwnModules(Ownership(script.folder, own), search_path, devices.read)
@@ -90,10 +95,11 @@ class Task:
 
         def run(rank: int) -> dict[str, Any]:
             here = Cluster.current()
-            if here is not None and rank == first:
+            if here is not None and rank == first and looks:
                 Iterations.of(here.cluster).on_end(lambda *_: state.iteration_ended())
             result = script.run(mains[rank], devices.read if rank == first else None)
-            state.rank_ended()
+            if looks:
+                state.rank_ended()
             return result
 
         contexts: list[RankContext] = [

@@ -67,6 +67,7 @@ def run(
     fold: bool | None = None,
     own: Sequence[str] = (),
     clock: ScriptClock = "virtual",
+    looks_for_shared_state: bool = True,
     order: Order | None = None,
     parameters: ParameterRecord | None = None,
 ) -> VirtualRun:
@@ -113,6 +114,9 @@ def run(
             takes neither a model of computation nor conditions.
         parameters: gets what ranks hold of their models at every step, and in the end; needs data, and every
             rank in a thread of its own.
+        looks_for_shared_state: whether a notice names packages that all ranks share and that keep what one of
+            them has, for which a script's ranks are searched at the ends of an iteration and of the run, in a
+            tenth of a second each.
 
     Raises:
         NetworkFileError: there is no such network.
@@ -172,6 +176,7 @@ def run(
         stands_still=compute is None,
         trace=trace,
         watch=watch,
+        looks_for_shared_state=looks_for_shared_state,
         order=order,
         parameters=parameters,
     )

@@ -36,6 +36,7 @@ class VirtualWorld:
         trace: where every collective is recorded, if anywhere.
         stores: the store of each rank; torch keeps only the half of it that is in C++.
         delay_ps: how late the next message between two ranks sets out, if messages are late.
+        store_delay_ps: how long the next call of the store takes on a rank, if the store is slow.
         is_calm: no link changes, no message is late and no rank dies.
         transport_model: how ranks complete the steps of collectives.
         rank_overhead: what ranks add to the time of the network, where no condition holds.
@@ -54,6 +55,7 @@ class VirtualWorld:
     trace: Trace | None = None
     stores: dict[int, Store] = field(default_factory=dict)
     delay_ps: Callable[[int, int], int] | None = None
+    store_delay_ps: Callable[[int], int] | None = None
     is_calm: bool = False
     transport_model: TransportModel = IDEAL
     rank_overhead: RankOverhead = field(default_factory=RankOverhead)

@@ -137,6 +137,47 @@ def _traffic(fault: Fault, calm: Calm) -> VirtualCondition:
     return Background(fault.rank, other, nbytes=1 + int(fault.amount * 2**20))
 
 
+def _store(fault: Fault, calm: Calm) -> VirtualCondition:
+    from collectives.virtual.faults import SlowStore
+
+    return SlowStore(_time(fault.amount**3 * calm.time_ps), seed=fault.seed)
+
+
+def _exception(fault: Fault, calm: Calm) -> VirtualCondition:
+    from collectives.virtual.faults import FailingCode
+
+    return FailingCode(fault.rank, _iteration(fault, calm))
+
+
+def _hook(fault: Fault, calm: Calm) -> VirtualCondition:
+    from collectives.virtual.faults import FailingCode
+
+    return FailingCode(fault.rank, _iteration(fault, calm), "hook")
+
+
+def _abort(fault: Fault, calm: Calm) -> VirtualCondition:
+    from collectives.virtual.faults import AbortedGroup
+
+    return AbortedGroup(fault.rank, _iteration(fault, calm))
+
+
+def _groups(fault: Fault, calm: Calm) -> VirtualCondition:
+    from collectives.virtual.faults import CrossedGroups
+
+    return CrossedGroups(fault.rank, _iteration(fault, calm))
+
+
+def _clock(fault: Fault, calm: Calm) -> VirtualCondition:
+    from collectives.virtual.faults import ClockJump
+
+    return ClockJump(fault.rank, round((fault.amount - 0.5) * 7200, 3), _iteration(fault, calm))
+
+
+def _iteration(fault: Fault, calm: Calm) -> int:
+    """Return after how many iterations a fault comes; a script without any is not reached by it."""
+    return 1 + int(fault.when * max(0, calm.iterations - 1))
+
+
 def _link_of(fault: Fault, topology: Topology) -> str:
     """Return a link of the topology, the same for the same fault: any of them."""
     return topology.link_name((fault.rank * 1000 + fault.seed) % topology.num_links)
@@ -150,8 +191,14 @@ FAULTS: Mapping[str, FaultKind] = {
         FaultKind("jitter", True, _jitter, "ranks pause at random before steps"),
         FaultKind("degrade", True, _degrade, "a link carries less from some time on"),
         FaultKind("traffic", True, _traffic, "other traffic between two ranks"),
+        FaultKind("store", True, _store, "calls of the store are slow at random"),
         FaultKind("kill", False, _kill, "a rank is killed"),
         FaultKind("cut", False, _cut, "a link carries nothing from some time on"),
+        FaultKind("exception", False, _exception, "an exception on a rank, after a step"),
+        FaultKind("hook", False, _hook, "an exception on a rank, in a hook of its backward pass"),
+        FaultKind("abort", False, _abort, "a rank aborts its process groups"),
+        FaultKind("groups", False, _groups, "a rank makes new groups in another order"),
+        FaultKind("clock", False, _clock, "the clock of a rank is set"),
     )
 }
 """All kinds, by name."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from testbed.fuzz.draw import Draw
 from testbed.fuzz.trial import Trial
 
+_INSIDES = ("AssertionError", "AttributeError", "IndexError", "KeyError", "TypeError")
 _ENDS_OF_FAULTS = ("RankError", "DeadlockError", "LinkFailedError")
 
 
@@ -60,13 +61,30 @@ def equal_or_an_error(case: Case) -> str:
     return difference(case.trial, case.calm)
 
 
+def exceptions_keep_their_rank(case: Case) -> str:
+    """An exception that was injected comes out as itself, from the rank on which it was raised."""
+    trial = case.trial
+    if trial.cause != "InjectedError":
+        return ""
+    ranks = {fault.rank for fault in case.draw.faults if fault.kind in ("exception", "hook")}
+    return "" if trial.rank in ranks else f"InjectedError on rank {trial.rank}, injected on {sorted(ranks)}"
+
+
+def no_error_of_the_insides(case: Case) -> str:
+    """What a rank meets when others fail is an error of communication, not one of our insides."""
+    aborts = any(fault.kind == "abort" for fault in case.draw.faults)
+    if case.trial.cause in _INSIDES and not aborts:
+        return f"rank {case.trial.rank}: {case.trial.message}"
+    return ""
+
+
 def culprit_is_named(case: Case) -> str:
     """A deadlock after a rank was killed says which one was."""
     trial = case.trial
     if trial.error != "DeadlockError":
         return ""
     killed = [fault.rank for fault in case.draw.faults if fault.kind == "kill"]
-    if all(f"rank {rank}: was killed" not in trial.message for rank in killed):
+    if killed and all(f"rank {rank}: was killed" not in trial.message for rank in killed):
         return f"a deadlock, and nobody is named who was killed: {trial.message}"
     return ""
 
@@ -88,6 +106,8 @@ ORACLES: tuple[Oracle, ...] = (
     no_error_of_ours,
     time_changes_no_results,
     equal_or_an_error,
+    exceptions_keep_their_rank,
+    no_error_of_the_insides,
     culprit_is_named,
     nothing_left,
     no_link_above_capacity,

@@ -103,6 +103,7 @@ def _trial(draw: Draw, space: Space, conditions: Sequence[VirtualCondition]) -> 
                 conditions=conditions,
                 order=None if draw.order is None else RandomOrder(draw.order),
                 parameters=parameters,
+                looks_for_shared_state=False,
                 streams=lambda rank: (heard[rank], silence),
             )
     except RankError as error:

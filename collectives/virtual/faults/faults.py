@@ -1,78 +1,30 @@
-"""Faults of a virtual cluster that are no matter of its network: ranks that die, messages that are late.
+"""Faults of a virtual cluster: conditions that are no matter of its network, sorted, and put into a run.
 
-    run("train.py", ranks=8, conditions=[DeadRank(3, iteration=5), MessageDelay("50us", seed=1)])
-
-They are given together with the conditions of `sim.scenario.conditions`.
+run("train.py", ranks=8, conditions=[DeadRank(3, iteration=5), MessageDelay("50us", seed=1)])
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass
 
 import numpy as np
 
+from collectives.virtual.faults.kinds import (
+    ClockJump,
+    DeadRank,
+    MessageDelay,
+    RankFault,
+    SlowStore,
+    VirtualCondition,
+)
+from collectives.virtual.faults.rank_faults import RankFaults
 from collectives.virtual.iterations import Iterations
 from sim.cluster import Cluster, RankThread
 from sim.errors import ConditionError
 from sim.scenario.conditions import Condition, Jitter, Straggler
 from sim.topology import Topology
 from sim.topology.placement import check_place
-from sim.units import Quantity, parse_time
-
-
-@dataclass(frozen=True)
-class DeadRank:
-    """A rank that ends without a word, as a process that is killed.
-
-    It posts nothing more, and what it had posted that no peer has met is gone; messages under way arrive.
-
-    Attributes:
-        rank: its place.
-        iteration: it dies when it has finished so many iterations, that is steps of its optimizer; 0: before
-            its first line.
-        at: the time at which it dies, ``"10ms"`` or seconds; instead of *iteration*.
-    """
-
-    rank: int
-    iteration: int | None = None
-    at: Quantity | None = None
-    at_ps: int | None = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if (self.iteration is None) == (self.at is None):
-            raise ConditionError(f"{self}: expected an iteration or a time at which it dies, one of them")
-        if self.iteration is not None and (not isinstance(self.iteration, int) or self.iteration < 0):
-            raise ConditionError(f"{self}: iteration: expected a number from 0, got {self.iteration!r}")
-        at_ps = None if self.at is None else parse_time(self.at, "time of a rank's death")
-        object.__setattr__(self, "at_ps", 0 if self.iteration == 0 else at_ps)
-
-
-@dataclass(frozen=True)
-class MessageDelay:
-    """Every message sets out late by a random time, uniform from 0 to twice the mean.
-
-    Messages are those of all collectives and of send and recv. The delays of those from one rank to another
-    come from the seed and the two ranks alone, so a run repeats exactly. They change times, never results.
-
-    Attributes:
-        mean: of the delay, ``"50us"`` or seconds.
-        seed: of the generators.
-    """
-
-    mean: Quantity
-    seed: int = 0
-    mean_ps: int = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "mean_ps", parse_time(self.mean, "delay of messages"))
-        if self.seed < 0:
-            raise ConditionError(f"{self}: seed: expected a number from 0, got {self.seed}")
-
-
-VirtualCondition: TypeAlias = Condition | DeadRank | MessageDelay
-"""Condition of a virtual cluster: one of its network and ranks, or a fault."""
 
 
 class Delays:
@@ -102,18 +54,23 @@ class Faults:
         conditions: those of the network and of slow ranks.
         deaths: ranks that die.
         delay: of messages, if any.
+        slow_store: of the store, if it is slow.
+        of_ranks: what happens to ranks when they have finished so many iterations.
     """
 
     conditions: tuple[Condition, ...]
     deaths: tuple[DeadRank, ...]
     delay: MessageDelay | None
+    slow_store: SlowStore | None = None
+    of_ranks: tuple[RankFault, ...] = ()
 
     @property
     def are_calm(self) -> bool:
-        """Whether no link changes, no message is late and no rank dies."""
+        """Whether no link changes, no message is late, no rank dies and nothing else happens to one."""
         return (
             not self.deaths
             and self.delay is None
+            and all(isinstance(fault, ClockJump) for fault in self.of_ranks)
             and all(isinstance(condition, Jitter | Straggler) for condition in self.conditions)
         )
 
@@ -134,15 +91,30 @@ class Faults:
                 f"conditions: {ranks.count(twice)} for DeadRank(rank={twice}); a rank dies once"
             )
         delays = [one for one in conditions if isinstance(one, MessageDelay)]
-        if len(delays) > 1:
-            raise ConditionError(f"conditions: {len(delays)} for MessageDelay; give one")
-        rest = tuple(one for one in conditions if not isinstance(one, DeadRank | MessageDelay))
-        return cls(rest, deaths, delays[0] if delays else None)
+        stores = [one for one in conditions if isinstance(one, SlowStore)]
+        for found, name in ((delays, "MessageDelay"), (stores, "SlowStore")):
+            if len(found) > 1:
+                raise ConditionError(f"conditions: {len(found)} for {name}; give one")
+        of_ranks = tuple(one for one in conditions if isinstance(one, RankFault))
+        for fault in of_ranks:
+            check_place(fault.rank, topology, str(fault), ConditionError)
+        own = DeadRank | MessageDelay | SlowStore | RankFault
+        rest = tuple(one for one in conditions if not isinstance(one, own))
+        return cls(rest, deaths, delays[0] if delays else None, stores[0] if stores else None, of_ranks)
 
     @property
     def delay_ps(self) -> Callable[[int, int], int] | None:
         """What draws the delay of the next message between two ranks, anew for every run."""
         return None if self.delay is None else Delays(self.delay).next_ps
+
+    @property
+    def store_delay_ps(self) -> Callable[[int], int] | None:
+        """What draws how long the next call of the store takes on a rank, anew for every run."""
+        slow = self.slow_store
+        if slow is None:
+            return None
+        delays = Delays(MessageDelay(slow.mean, slow.seed))
+        return lambda rank: delays.next_ps(rank, rank)
 
     def prepare(self, cluster: Cluster, iterations: Iterations) -> None:
         """Let the ranks of *cluster* die when they are to."""
@@ -154,3 +126,5 @@ class Faults:
                 rank_thread.die()
 
         iterations.on_end(end)
+        if self.of_ranks:
+            cluster.shared[RankFaults] = RankFaults(self.of_ranks).attached(cluster, iterations)
