@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import ast
 import difflib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 from collectives.algorithms import ALGORITHMS, NATIVE_ALGORITHMS
 from collectives.algorithms.shared.halves import Halves
-from collectives.errors import AlgorithmFileError, UnknownAlgorithmError
+from collectives.catalogue.user_files import load_program
+from collectives.errors import UnknownAlgorithmError
 from collectives.program import Algorithm, Program
 from collectives.program.channels import CHANNEL_PARAMETERS, in_channels
 from collectives.program.contracts import CONTRACTS
@@ -88,7 +87,7 @@ def _from_text(text: str, collective: str) -> Algorithm:
         chosen = load_msccl_xml(path + ".xml")
     elif found:
         function, _, parameters = function.partition(":")
-        chosen = _from_file(Path(path + ".py"), function, collective)
+        chosen = resolve_algorithm(load_program(Path(path + ".py"), function), collective)
     else:
         name, _, parameters = text.partition(":")
         chosen = _shipped(name, collective)
@@ -129,30 +128,6 @@ def _unknown(name: str, purpose: str, names: Collection[str]) -> UnknownAlgorith
         f"unknown algorithm {name!r}{purpose}; {hint}shipped: {', '.join(names)}; your own: FILE.py:FUNCTION "
         "or FILE.xml"
     )
-
-
-def _from_file(path: Path, function: str, collective: str) -> Algorithm:
-    if not path.is_file():
-        raise AlgorithmFileError(f"{path}: no such file; expected FILE.py:FUNCTION")
-    module_name = f"_algorithm_file_{path.stem}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    if spec is None or spec.loader is None:
-        raise AlgorithmFileError(f"{path}: not a Python file")
-
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise AlgorithmFileError(f"{path}: {type(error).__name__} on import: {error}") from error
-
-    program = getattr(module, function, None)
-    if not callable(program):
-        names = [name for name, value in vars(module).items() if callable(value) and name[0] != "_"]
-        nearest = difflib.get_close_matches(function, names, n=1)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-        raise AlgorithmFileError(f"{path}: no function {function!r} in this file{hint}")
-    return resolve_algorithm(program, collective)
 
 
 def _bind(algorithm: Algorithm, parameters: str, text: str) -> Algorithm:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from collectives.catalogue.admission import admitted
 from collectives.catalogue.selectors import NATIVE, Choice, Fixed, check_choice, fixed, parse_auto
 from collectives.communicators.auto import AutoLauncher
 from collectives.communicators.call_check import CallCheck
@@ -56,6 +57,7 @@ def connect(
         NotSupportedError: the group's backend has no point-to-point calls that we know, or an
             algorithm needs to know how many ranks share a node, and nobody says.
         UnknownAlgorithmError: there is no such algorithm.
+        ProgramError: one that is not shipped is wrong for a group of this size.
     """
     if group is None:
         if not dist.is_initialized():
@@ -147,7 +149,10 @@ class _Placement:
             store.set(self._key, os.environ.get("LOCAL_WORLD_SIZE", ""))
 
     def bind(self, algorithm: Algorithm) -> Algorithm:
-        """Return *algorithm* on these nodes, if it asks for them."""
+        """Return *algorithm* on these nodes, if it asks for them, proved if it is not shipped."""
+        return admitted(self._on_nodes(algorithm), len(self.ranks))
+
+    def _on_nodes(self, algorithm: Algorithm) -> Algorithm:
         if not asks_for_nodes(algorithm):
             return algorithm
         said = self._store.get(self._key).decode()

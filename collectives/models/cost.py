@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from collectives.algorithms import ALGORITHMS
+from collectives.catalogue.admission import admitted
 from collectives.catalogue.selectors import NCCL, Choice, Selector, fixed, parse_auto
 from collectives.errors import NotExactError, NotSupportedError
 from collectives.models.nccl.choice import ChosenByNccl
@@ -132,12 +133,13 @@ def selector_on(
         UnknownAlgorithmError, AlgorithmFileError: see `collectives.catalogue.selectors.fixed`.
         NotSupportedError: a table was measured with another number of ranks; or NCCL's choice is asked for
             on a network that does not say what its hardware is.
+        ProgramError: an algorithm that is not shipped is wrong.
         UnitError: a reduction bandwidth cannot be read.
     """
     places = tuple(range(topology.num_ranks) if hosts is None else hosts)
 
     def bind(algorithm: Algorithm) -> Algorithm:
-        return on_nodes(algorithm, topology.ranks_per_node, places)
+        return admitted(on_nodes(algorithm, topology.ranks_per_node, places), len(places))
 
     auto = parse_auto(choice)
     if choice == NCCL:

@@ -31,6 +31,7 @@ from collectives.program.placement import members_per_node
 from collectives.program.program import Algorithm, Local, Operation, Step, as_step
 from collectives.program.program_key import ProgramKey
 from collectives.program.rank_array import Deferred, LazyArray, RankArray
+from collectives.program.stand_in import standing_for
 
 CHANNEL_PARAMETERS = ("channels", "ranks_per_node")
 
@@ -58,7 +59,7 @@ def _copied(inner: ProgramKey) -> Algorithm:
     algorithm = inner.algorithm
     return replace(
         algorithm,
-        program=_taking(algorithm, partial(_side_by_side, algorithm)),
+        program=standing_for(algorithm, _taking(algorithm, partial(_side_by_side, algorithm))),
         chunks_for=_taking(algorithm, partial(_num_chunks, algorithm)),
         scratch_for=_taking(algorithm, partial(_num_scratch_chunks, algorithm)),
         declared_cost=None,

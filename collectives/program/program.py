@@ -34,14 +34,16 @@ array form each may be an array over ranks instead.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
+from operator import index
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias
 
-from collectives.errors import ProgramError
+from collectives.errors import NotExactError, NotSupportedError, ProgramError
 from collectives.program.rank_array import RankArray
 
 
@@ -104,6 +106,8 @@ class Reduce(Local):
 MAX_STEPS = 1_000_000
 """Steps of one rank after which a program counts as endless."""
 
+_END = object()
+
 Operation: TypeAlias = Send | Recv | RecvReduce | Copy | Reduce
 Step: TypeAlias = tuple[Operation, ...]
 Program: TypeAlias = Callable[..., Iterator[Step]]
@@ -151,35 +155,58 @@ class Algorithm:
         return self.program(rank, world_size, **{**self.parameters, **parameters})
 
     def steps(self, rank: int, world_size: int) -> Iterator[Step]:
-        """Yield the steps of one rank: plain ints, and only operations that it takes part in.
+        """Return the steps of one rank: plain ints, and only operations that it takes part in.
 
         Steps in which this rank does nothing are kept as ``()``, so that step numbers mean the
         same on all ranks.
         """
-        for step in self._until_the_end(rank, world_size):
-            yield tuple([_plain(operation) for operation in as_step(step) if operation.when])
+        return self._until_the_end(rank, world_size, _plain_step)
 
     def steps_over_ranks(self, world_size: int) -> Iterator[Step]:
-        """Yield the steps of all ranks at once; requires ``array_form``."""
+        """Return the steps of all ranks at once; requires ``array_form``."""
         if not self.array_form:
             raise ValueError(f"{self.name} has no array form")
         ranks: Any = RankArray(world_size)
-        for step in self._until_the_end(ranks, world_size):
-            yield as_step(step)
+        return self._until_the_end(ranks, world_size, as_step)
 
-    def _until_the_end(self, rank: Any, world_size: int) -> Iterator[Step]:
-        for number, step in enumerate(self(rank, world_size)):
-            if number >= MAX_STEPS:
-                raise ProgramError(f"{self}: still not done after {MAX_STEPS} steps; does the program end?")
-            yield step
+    def _until_the_end(self, rank: Any, world_size: int, read: Callable[[Any], Step]) -> Iterator[Step]:
+        """Yield what *read* makes of each step; what the author's code raises is a fault of the program."""
+        number = 0
+        try:
+            program = iterator_of(self(rank, world_size))
+            while (step := next(program, _END)) is not _END:
+                step = read(step)
+                if number >= MAX_STEPS:
+                    raise ProgramError(
+                        f"{self}: still not done after {MAX_STEPS} steps; does the program end?"
+                    )
+                yield step
+                number += 1
+        except (NotExactError, NotSupportedError, ProgramError):
+            raise
+        except Exception as error:
+            who = f"rank {rank}" if isinstance(rank, int) else "all ranks at once"
+            raise self._fault(world_size, f"{who}, step {number}: the program", error) from error
+
+    def _count(self, function: Callable[..., int], what: str, world_size: int) -> int:
+        try:
+            return index(function(world_size, **self._arguments_of(function)))
+        except (NotExactError, NotSupportedError, ProgramError):
+            raise
+        except Exception as error:
+            raise self._fault(world_size, what, error) from error
+
+    def _fault(self, world_size: int, who: str, error: Exception) -> ProgramError:
+        said = f"{who} raised {type(error).__name__}: {error}"
+        return ProgramError(f"{self}, {self.collective}, world size {world_size}: {said}")
 
     def num_chunks(self, world_size: int) -> int:
         """Return into how many equal parts the program divides the buffer."""
-        return self.chunks_for(world_size, **self._arguments_of(self.chunks_for))
+        return self._count(self.chunks_for, "the number of its chunks", world_size)
 
     def num_scratch_chunks(self, world_size: int) -> int:
         """Return how many chunks of scratch the program asks for on each rank."""
-        return self.scratch_for(world_size, **self._arguments_of(self.scratch_for))
+        return self._count(self.scratch_for, "the number of its scratch chunks", world_size)
 
     def cost(self, world_size: int) -> Cost | None:
         """Return what the author declares that it costs, if anything."""
@@ -269,10 +296,43 @@ def as_step(step: Any) -> Step:
     return operations
 
 
+def iterator_of(steps: Any) -> Iterator[Any]:
+    """Return *steps*, what a program returned, as an iterator.
+
+    Raises:
+        TypeError: it has no steps.
+    """
+    if isinstance(steps, Coroutine):
+        steps.close()
+    try:
+        return iter(steps)
+    except TypeError:
+        raise TypeError(
+            f"a program is a generator of steps, which it yields; this one returned {type(steps).__name__}"
+        ) from None
+
+
+def _plain_step(step: Any) -> Step:
+    """Return *step* as one rank has it: plain ints, and only operations that it takes part in."""
+    return tuple([_plain(operation) for operation in as_step(step) if operation.when])
+
+
 def _plain(operation: Operation) -> Operation:
     """Return *operation* with Python ints, as programs may index tables that hold NumPy's."""
     first = operation.source if isinstance(operation, Local) else operation.peer
     chunk, num_chunks = operation.chunk, operation.num_chunks
     if type(first) is type(chunk) is type(num_chunks) is int and operation.when is True:
         return operation
-    return type(operation)(int(first), int(chunk), int(num_chunks))
+    return type(operation)(_whole(first, operation), _whole(chunk, operation), _whole(num_chunks, operation))
+
+
+def _whole(value: Any, operation: Operation) -> int:
+    """Return *value* as an int.
+
+    Raises:
+        TypeError: it is no whole number.
+    """
+    with suppress(TypeError, ValueError, OverflowError):
+        if (number := int(value)) == value:
+            return number
+    raise TypeError(f"ranks and chunks are whole numbers, got {value!r} in {operation!r}")

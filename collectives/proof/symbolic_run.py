@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from collectives.errors import NotSupportedError, ProgramError
+from collectives.errors import ProgramError
 from collectives.execution.matching import Matching
 from collectives.program import Algorithm, Local, Operation, Recv, RecvReduce, Send, Step
 from collectives.program.contracts import Contract, Part, Place
@@ -140,13 +140,7 @@ class SymbolicRun:
 
     def next_step(self, rank: int) -> Step | None:
         """Return this rank's next step, or None at the end of its program."""
-        try:
-            return next(self.programs[rank], None)
-        except (NotSupportedError, ProgramError):
-            raise
-        except Exception as error:
-            where = f"rank {rank}, step {len(self.steps[rank])}"
-            raise self.error(f"{where}: the program raised {type(error).__name__}: {error}") from error
+        return next(self.programs[rank], None)
 
     def post(self, rank: int, position: int, operation: Send | Recv | RecvReduce) -> list[int]:
         """Post one side of a message; return the ranks whose step it completes."""

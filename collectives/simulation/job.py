@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from collectives.catalogue.admission import admitted
 from collectives.catalogue.native import by_itself, native_over
 from collectives.catalogue.resolve import resolve_algorithm
 from collectives.catalogue.selectors import NATIVE, parse_auto
@@ -133,7 +134,7 @@ def _algorithm_of(
         return native.select(job.collective, job.nbytes)
     if parse_auto(job.algorithm) is None:
         algorithm = resolve_algorithm(job.algorithm, job.collective)
-        return on_nodes(algorithm, topology.ranks_per_node, hosts)
+        return admitted(on_nodes(algorithm, topology.ranks_per_node, hosts), len(hosts))
     assert isinstance(job.algorithm, str)
     selected = selector_on(topology, job.algorithm, hosts, rank_overhead).select(job.collective, job.nbytes)
     assert selected is not None, "native has been settled"

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from collectives.catalogue.native import native_over
-from collectives.catalogue.selectors import NATIVE, Choice, check_choice
+from collectives.catalogue.selectors import NATIVE, NCCL, Choice, check_choice, parse_auto
 from collectives.errors import NotSupportedError
 from collectives.execution.transport_model import TransportModel
 from collectives.execution.transport_model import transport_model as named_transport_model
+from collectives.models.cost import selector_on
 from collectives.models.nccl.constants import NcclProtocol
 from collectives.models.nccl.protocol import with_protocol
 from collectives.virtual.computation import Charges, ComputeModel
@@ -119,6 +121,7 @@ def run(
             tenth of a second each.
 
     Raises:
+        ProgramError: *algorithm* is not shipped, and wrong for so many ranks.
         NetworkFileError: there is no such network.
         TopologyError: it does not have so many ranks, or does not say how many.
         ConditionError: a condition that cannot be on this network.
@@ -137,6 +140,9 @@ def run(
     if algorithm != NATIVE:
         check_choice(algorithm)
     topology = topology_of(network, ranks)
+    if algorithm not in (NATIVE, NCCL) and parse_auto(algorithm) is None:
+        with suppress(NotSupportedError):  # for all ranks; a group that is made may be smaller
+            selector_on(topology, algorithm)
     transport = named_transport_model(transport_model)
     if algorithm == NATIVE:
         native_over(transport, topology.num_ranks)

@@ -148,6 +148,7 @@ def split_names(text: str, option: str = "--algorithm") -> list[str]:
 def _refusal(algorithm: Algorithm, collective: str, num_ranks: int, *, alone: bool) -> str:
     """Return why *algorithm* does not run here, or nothing; one that is *alone* raises it."""
     from collectives import NotSupportedError
+    from collectives.catalogue.admission import evidence_of
 
     if algorithm.collective != collective:
         raise UsageError(
@@ -156,6 +157,7 @@ def _refusal(algorithm: Algorithm, collective: str, num_ranks: int, *, alone: bo
     try:
         algorithm.num_chunks(num_ranks)
         next(algorithm.steps(0, num_ranks), None)
+        evidence_of(algorithm, num_ranks)
     except NotSupportedError as error:
         if alone:
             raise

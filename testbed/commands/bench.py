@@ -24,6 +24,7 @@ from testbed.bench.candidates import NATIVE, Refusal, choose_candidates
 from testbed.bench.measure import ITEM_SIZES, Row, count_of
 from testbed.bench.measured_run import measure_processes, measure_threads
 from testbed.errors import CheckError, UsageError, reporting_errors
+from testbed.options import evidence
 from testbed.options.arguments import parse_ranks, parse_sizes
 from testbed.options.software import TransportModel, TransportModelName
 from testbed.output.figure import check_plot
@@ -34,6 +35,7 @@ from testbed.scripts.launch import RankExitError, launch
 from testbed.truth.comparison import with_simulation
 
 if TYPE_CHECKING:
+    from collectives.catalogue.admission import Evidence
     from sim import Topology
     from testbed.truth.calibration.calibration import Calibration
 
@@ -292,6 +294,7 @@ def _document(request: BenchRequest, result: Result) -> dict[str, Any]:
         collective=request.collective,
         rows=[row.as_json() for row in result.rows],
         refused=[{"algorithm": own.algorithm, "reason": own.reason} for own in result.refusals],
+        **evidence.as_json(_proved(request)),
     )
 
 
@@ -313,6 +316,14 @@ def _print(request: BenchRequest, result: Result) -> None:
         console.print(f"Left out: {refusal}.", markup=False)
     for model in result.models:
         console.print(f"{model}.", style="dim", markup=False)
+    for one in _proved(request):
+        console.print(f"{one}.", style="dim", markup=False)
+
+
+def _proved(request: BenchRequest) -> list[Evidence]:
+    """Return what was proved of the candidates, which know their nodes already."""
+    programs = [own.algorithm for own in request.candidates if own.algorithm is not None]
+    return evidence.evidence_for(programs, [(request.num_ranks, request.num_ranks)], request.collective)
 
 
 def _title(request: BenchRequest, result: Result) -> str:

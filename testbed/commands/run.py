@@ -26,6 +26,7 @@ from testbed.report.plots.streams_plot import is_of_streams, plot_streams
 from testbed.report.plots.timeline_plot import plot_timeline, timeline_title
 
 if TYPE_CHECKING:
+    from collectives.catalogue.admission import Evidence
     from collectives.catalogue.selectors import Choice
     from collectives.virtual import VirtualReport
     from collectives.virtual.faults import VirtualCondition
@@ -208,7 +209,10 @@ def run(
             "--fake, with which those that do the same run as one"
         )
     from sim import Trace
+    from testbed.options import evidence
     from testbed.scripts.virtual_script import DeviceMemoryError, run_script
+
+    proved = evidence.evidence_for([cluster.choice(topology)], evidence.nodes_of(topology))
 
     wanted = outputs.trace is not None or outputs.timeline is not None
     recorded = Trace({"script": script, "network": topology.name}) if wanted else None
@@ -245,9 +249,10 @@ def run(
     found = checked(record)
     if as_json:
         is_random = bool(conditions.jitter or faults.delay_messages)
-        _print_json(report, script, topology.digest(), conditions.seed if is_random else None, found)
+        seed = conditions.seed if is_random else None
+        _print_json(report, script, topology.digest(), seed, found, proved)
     else:
-        _print_report(report, outputs, found)
+        _print_report(report, outputs, found, proved)
     if failed is not None:
         raise failed
     if found is not None and not found.holds:
@@ -301,8 +306,14 @@ def _draw(recorded: Trace, report: VirtualReport, script: str, path: Path) -> No
 
 
 def _print_json(
-    report: VirtualReport, script: str, digest: str, seed: int | None, found: ReplicaCheck | None
+    report: VirtualReport,
+    script: str,
+    digest: str,
+    seed: int | None,
+    found: ReplicaCheck | None,
+    proved: Sequence[Evidence],
 ) -> None:
+    from testbed.options import evidence
     from testbed.report.virtual import assumptions
 
     sys.stderr.flush()
@@ -315,16 +326,21 @@ def _print_json(
             script=script,
             **report.to_json(),
             **({} if found is None else {"replicas": found.to_json()}),
+            **evidence.as_json(proved),
         )
     )
 
 
-def _print_report(report: VirtualReport, outputs: OutputOptions, found: ReplicaCheck | None) -> None:
+def _print_report(
+    report: VirtualReport, outputs: OutputOptions, found: ReplicaCheck | None, proved: Sequence[Evidence]
+) -> None:
     from testbed.report.virtual import print_report
 
     sys.stdout.flush()
     console = stderr_console()
     print_report(console, report)
+    for one in proved:
+        console.print(f"{one}.", style="dim", markup=False)
     if found is not None and found.holds:
         console.print(found.text, markup=False, soft_wrap=True)
     if outputs.trace is not None:

@@ -84,6 +84,7 @@ def scale(
     from ddp.profiles import load_profile
     from ddp.reduction.overlap import STRATEGIES, resolve_strategy
     from sim import load_network
+    from testbed.options import evidence
     from testbed.report.scaling import LEGEND, expectations, scaling_tables
     from testbed.studies.predict import predict
 
@@ -113,6 +114,9 @@ def scale(
             strong=strong,
             expected=as_a_real_run(counted) if counts.transport_model is None else lambda _: counted,
         )
+    proved = evidence.evidence_for(
+        [algorithm], evidence.nodes_of(*(own.topology(size) for own in networks for size in sizes))
+    )
     if plot is not None:
         from testbed.report.plots.scaling_plot import plot_scaling
 
@@ -128,6 +132,7 @@ def scale(
                 topologies=scaling.topologies,
                 profiles=[{"name": own.name, "source": own.source, "device": own.device} for own in profiles],
                 rows=scaling.rows(),
+                **evidence.as_json(proved),
             )
         )
         return
@@ -137,7 +142,7 @@ def scale(
         console.print()
     console.print(LEGEND, style="dim")
     console.print(f"Simulated: {scaling.model}.", style="dim")
-    for line in expectations(scaling.points):
+    for line in (*expectations(scaling.points), *(f"{one}." for one in proved)):
         console.print(line, style="dim", markup=False)
     for own in profiles:
         console.print(f"Profile {own.name}: {own.source}; {own.device}.", style="dim")

@@ -241,6 +241,11 @@ def _report(
     interrupted: bool = False,
 ) -> None:
     topology = request.topology
+    from testbed.options import evidence
+
+    num_ranks = results[0].run.num_ranks
+    programs = [own.algorithm for own in request.entries if not isinstance(own.algorithm, str)]
+    proved = evidence.evidence_for(programs, [(num_ranks, topology.ranks_per_node)], request.collective)
     if as_json:
         from testbed.report.simulated import MODELS
 
@@ -255,6 +260,7 @@ def _report(
                 else list(request.placement),
                 interrupted=interrupted,
                 rows=[own.as_json(with_links=request.links) for own in results],
+                **evidence.as_json(proved),
             )
         )
         return
@@ -274,6 +280,8 @@ def _report(
     for own in results if request.links else ():
         _print_links(console, own, alone=alone, everything=all_links)
     console.print(f"\n{assumptions(request)}", style="dim", markup=False)
+    for one in proved:
+        console.print(f"{one}.", style="dim", markup=False)
 
 
 def _print_links(console: Console, own: Simulated, *, alone: bool, everything: bool) -> None:

@@ -67,6 +67,7 @@ def tune(
     from ddp.tuning.search import Search
     from sim import load_network
     from testbed.bench.candidates import split_names
+    from testbed.options import evidence
     from testbed.report.tuning import LEGEND, model_of, paste, row_of, search_lines, tuning_tables
 
     own = load_profile(profile)
@@ -107,6 +108,7 @@ def tune(
             if not search.started:
                 raise
             found = search.result()
+    proved = evidence.evidence_for(algorithms, evidence.nodes_of(topology))
     assumed = model_of(next(iter(algorithms)), counted)
     if plot is not None:
         from testbed.report.plots.tuning_plot import plot_tuning
@@ -136,6 +138,7 @@ def tune(
                     for name, when, reason in found.refused
                 ],
                 rows=[row_of(found, trial) for trial in found.trials],
+                **evidence.as_json(proved),
             )
         )
         return
@@ -156,6 +159,8 @@ def tune(
         console.print(f"Left out: {name}, {when}: {reason}", style="dim", markup=False)
     console.print(LEGEND, style="dim")
     console.print(f"Simulated: {assumed}.", style="dim")
+    for one in proved:
+        console.print(f"{one}.", style="dim", markup=False)
     console.print(f"Profile {own.name}: {own.source}; {own.device}.", style="dim")
     if plot is not None:
         console.print(f"Plot: {plot}")

@@ -37,8 +37,11 @@ def run_processes(
     check_script(script, is_module=module)
     from collectives.catalogue.selectors import check_choice
     from testbed.options.arguments import parse_algorithm
+    from testbed.options.evidence import evidence_for
 
-    check_choice(parse_algorithm(algorithm))
+    choice = parse_algorithm(algorithm)
+    check_choice(choice)
+    evidence_for([choice], [(num_ranks, num_ranks)])
     what = "1 process" if num_ranks == 1 else f"{num_ranks} processes"
     print(f"For real: {what} of this machine, backend testbed, {algorithm}.", file=sys.stderr, flush=True)
 

@@ -218,6 +218,8 @@ class _ProgressOfRun:
 
     def counting(self, algorithm: Algorithm) -> Algorithm:
         """Return *algorithm* as one that counts the steps taken: of all ranks at once, or of each."""
+        from collectives.program.stand_in import standing_for
+
         program: Callable[..., Iterator[Any]] = algorithm.program
 
         @wraps(program)
@@ -227,7 +229,7 @@ class _ProgressOfRun:
                 self._tell()
                 yield step
 
-        return replace(algorithm, program=counted)
+        return replace(algorithm, program=standing_for(algorithm, counted))
 
     def at(self, now_ps: int) -> None:
         """Note that the events have come to *now_ps*."""

@@ -18,5 +18,10 @@ class Halves:
     reduce_scatter: Algorithm
     all_gather: Algorithm
 
+    @property
+    def parts(self) -> tuple[Algorithm, Algorithm]:
+        """The algorithms that it is made of."""
+        return self.reduce_scatter, self.all_gather
+
     def __str__(self) -> str:
         return str(self.reduce_scatter)

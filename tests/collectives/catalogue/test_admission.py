@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from collectives import ProgramError, RecvReduce, Send, resolve_algorithm, simulate
+from collectives.catalogue.admission import Evidence, admitted, evidence_of, is_shipped
+from collectives.errors import NotSupportedError
+from collectives.program import Algorithm, algorithm
+from collectives.program.channels import in_channels
+from sim import Topology
+
+RING = resolve_algorithm("ring")
+SWITCH = Topology.switch(num_ranks=4, bandwidth="1GB/s", latency="1us")
+
+
+def copied_ring(rank: int, world_size: int) -> Iterator[Any]:
+    yield from RING(rank, world_size)
+
+
+def broken_ring(rank: int, world_size: int) -> Iterator[Any]:
+    for _ in range(world_size - 1):
+        yield Send((rank + 1) % world_size, 0), RecvReduce((rank - 1) % world_size, 0)
+
+
+def test_what_ships_needs_no_proof_and_stays_the_same_object() -> None:
+    for name in ("ring", "ring:channels=4", "hierarchical:ranks_per_node=2,inner=ring", "gloo_ring"):
+        shipped = resolve_algorithm(name)
+        assert is_shipped(shipped)
+        assert admitted(shipped, 4) is shipped
+        assert evidence_of(shipped, 4) is None
+
+
+def test_what_is_made_of_others_is_not_shipped() -> None:
+    foreign = Algorithm("copied", copied_ring)
+
+    assert not is_shipped(foreign)
+    assert not is_shipped(in_channels(foreign, 2))
+    assert not is_shipped(resolve_algorithm("hierarchical").with_parameters(outer=foreign))
+
+
+def test_a_right_program_is_proved_for_the_world_size_and_takes_as_long_as_the_shipped_one() -> None:
+    assert evidence_of(Algorithm("copied", copied_ring), 4) == Evidence("copied", "all_reduce", 4, (4,))
+    of_both = [simulate(own, nbytes=4096, topology=SWITCH).time_ps for own in (copied_ring, "ring")]
+    assert of_both[0] == of_both[1]
+
+
+def test_a_proof_that_cannot_be_afforded_is_of_smaller_worlds_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("collectives.catalogue.admission.BUDGET", 2000)
+
+    evidence = evidence_of(Algorithm("copied", copied_ring), 100)
+
+    assert evidence is not None
+    assert evidence.proved_for == (3, 6, 12)
+    assert "proved for 3, 6, 12 ranks only: a proof for 100 would go through more than 2000" in str(evidence)
+
+
+def test_a_wrong_program_is_not_timed() -> None:
+    with pytest.raises(ProgramError, match="each exactly once"):
+        simulate(broken_ring, nbytes=4096, topology=SWITCH)
+    with pytest.raises(ProgramError, match="each exactly once"):
+        simulate(in_channels(Algorithm("broken", broken_ring), 2), nbytes=4096, topology=SWITCH)
+
+
+def test_functions_of_one_name_are_not_taken_for_each_other() -> None:
+    hierarchical = resolve_algorithm("hierarchical:ranks_per_node=2")
+    right, wrong = (
+        Algorithm("own", program, declared_cost=RING.declared_cost) for program in (copied_ring, broken_ring)
+    )
+
+    assert evidence_of(hierarchical.with_parameters(outer=right), 4) is not None
+    with pytest.raises(ProgramError):
+        evidence_of(hierarchical.with_parameters(outer=wrong), 4)
+
+
+@pytest.mark.parametrize(
+    ("chunk", "said"), [(-1, "out of range"), (0.5, "whole numbers, got 0.5"), (10**12, "out of range")]
+)
+def test_a_chunk_that_cannot_be_is_refused_where_the_step_is_made(chunk: Any, said: str) -> None:
+    """Also where a program is another than when it was proved."""
+    calls = iter(range(10**6))
+
+    @algorithm(num_chunks=4)
+    def turns_bad(rank: int, world_size: int) -> Iterator[Any]:
+        bad = next(calls) > 30
+        for step in RING(rank, world_size):
+            first, second = step
+            yield (Send(first.peer, chunk), second) if bad else step
+
+    def time_often() -> None:
+        for _ in range(10):
+            simulate(turns_bad, nbytes=4096, topology=SWITCH, engine="ranks")
+
+    with pytest.raises(ProgramError, match=said):
+        time_often()
+
+
+def test_an_array_form_is_checked_as_well() -> None:
+    bad = False
+
+    @algorithm(array_form=True)
+    def turns_bad(rank: int, world_size: int) -> Iterator[Any]:
+        for step in RING(rank, world_size):
+            yield (Send(step[0].peer, step[0].chunk + world_size), step[1]) if bad else step
+
+    checked = admitted(turns_bad, 4)
+    assert simulate(checked, nbytes=4096, topology=SWITCH).engine == "makespan"
+    bad = True
+    with pytest.raises(ProgramError, match="all ranks at once, step 0: out of range"):
+        list(checked.steps_over_ranks(4))
+
+
+def test_a_root_that_is_no_rank_is_refused() -> None:
+    @algorithm(collective="broadcast", num_chunks=1)
+    def own(rank: int, world_size: int, *, root: int = 0) -> Iterator[Any]:
+        yield from resolve_algorithm("tree", "broadcast")(rank, world_size, root=root)
+
+    assert evidence_of(own, 4) is not None
+    with pytest.raises(NotSupportedError, match="root must be a rank from 0 to 3, got 9"):
+        evidence_of(own.with_parameters(root=9), 4)
