@@ -7,7 +7,9 @@ changes nothing but time must leave the same bits.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 FAULTS_OF_PROGRAMS = ("delay", "slow", "jitter", "degrade", "traffic", "kill", "cut")
 COUNTS = (1, 3, 8, 17, 64)
 """Elements of a rank's buffer, or of each part of it: fewer than chunks, odd numbers, and more."""
+PLAIN_NETWORK = "switch-100g"
 _NEVER_WRITTEN = float("nan")
 
 
@@ -80,9 +83,11 @@ class ProgramDraw:
     faults: tuple[Fault, ...] = field(default=())
 
     @property
-    def without_faults(self) -> ProgramDraw:
-        """The same run, but nothing happens to it, and ranks begin in the usual order."""
-        return replace(self, seed=0, order=None, faults=())
+    def plain(self) -> ProgramDraw:
+        """The same programs where nothing happens, in the usual order, and steps wait for nothing."""
+        return ProgramDraw(
+            0, self.ranks, self.algorithm, self.collective, self.calls, self.count, _network(self), "ideal"
+        )
 
     @property
     def only_time(self) -> bool:
@@ -142,14 +147,25 @@ def judge_programs(seeds: Iterable[int], space: ProgramSpace) -> Batch:
     endings: Counter[str] = Counter()
     violated: list[Judged] = []
     refusals: dict[str, None] = {}
-    for seed in seeds:
-        judged = judge_program(draw_program(seed, space))
-        endings[judged.ended] += 1
-        if judged.refusal:
-            refusals.setdefault(judged.refusal)
-        if judged.violations:
-            violated.append(judged)
+    with _collecting_once():
+        for seed in seeds:
+            judged = judge_program(draw_program(seed, space))
+            endings[judged.ended] += 1
+            if judged.refusal:
+                refusals.setdefault(judged.refusal)
+            if judged.violations:
+                violated.append(judged)
     return Batch(endings, tuple(violated), tuple(refusals))
+
+
+@contextlib.contextmanager
+def _collecting_once() -> Iterator[None]:
+    """Leave garbage alone meanwhile: a run leaves little, and there is much to look through."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def judge_program(draw: ProgramDraw) -> Judged:
@@ -157,7 +173,7 @@ def judge_program(draw: ProgramDraw) -> Judged:
     from collectives import NotSupportedError
 
     try:
-        calm = _without_faults(draw.without_faults)
+        calm = _without_faults(draw.plain)
     except NotSupportedError:
         return Judged(draw, {}, "refused", "programs that some numbers of ranks do not allow")
     if calm.error:
@@ -167,11 +183,22 @@ def judge_program(draw: ProgramDraw) -> Judged:
 
 
 def conditions_of(draw: ProgramDraw) -> tuple[VirtualCondition, ...]:
-    """Return the faults of *draw* as conditions."""
-    time_ps = _without_faults(draw.without_faults).time_ps
+    """Return the faults of *draw* as conditions; they come at shares of the time of its plain programs."""
+    time_ps = _without_faults(draw.plain).time_ps
     return tuple(
         condition_of(fault, Calm(_topology(draw.network, draw.ranks), time_ps, 0)) for fault in draw.faults
     )
+
+
+def _network(draw: ProgramDraw) -> str:
+    """Return a network on which the programs of *draw* are the same: nodes may make others of them."""
+    return _first_alike(draw.algorithm, draw.collective, draw.network, draw.ranks)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _first_alike(name: str, collective: str, network: str, ranks: int) -> str:
+    own, plain = (_algorithm(name, collective, one, ranks) for one in (network, PLAIN_NETWORK))
+    return PLAIN_NETWORK if own == plain else network
 
 
 def _word(ended: Ended) -> str:
@@ -196,14 +223,14 @@ def _violations(draw: ProgramDraw, ended: Ended, calm: Ended) -> Iterator[tuple[
     ]
     if wrong:
         yield "same_results", f"ranks {wrong} hold something else than without faults"
-    floor_ps = _floor(draw.without_faults)
+    floor_ps = _floor(replace(draw.plain, network=draw.network))
     if not ended.error and not unfinished and ended.time_ps < floor_ps:
         yield "not_below_the_floor", f"{ended.time_ps} ps, with a floor of {floor_ps} ps"
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def _without_faults(calm: ProgramDraw) -> Ended:
-    """Return how a run without faults ends, held to the contract of its collective."""
+    """Return how plain programs end, held to the contract of their collective."""
     ended = carry_out_program(calm, ())
     if ended.error:
         return ended
@@ -386,7 +413,7 @@ class _Run:
 
         self.data: list[bytes | None] = [None] * draw.ranks
         self.ended_ps = [0] * draw.ranks
-        calm = draw.without_faults
+        calm = draw.plain
         self._program = _program(calm)
         self._given, self._chunking, self._scratch = _given(calm), *_layout(calm)
         self._draw = draw
