@@ -29,6 +29,8 @@ _TIMES = {"": SECOND, "s": SECOND, "ms": 10**9, "us": 10**6, "µs": 10**6, "μs"
 _BITS = {"b/s", "bps", "bit/s"}
 _BYTES = {"B/s", "Bps"}
 _TEXT = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµμ/]*)\s*")
+_LONGEST = 100
+"""Signs of a quantity that is read; what is longer is none that anybody writes."""
 _INT64_MAX = 2**63 - 1
 MAX_PS = 2**62
 """Times up to which arrays of 64 bits are trusted with sums of them."""
@@ -59,7 +61,7 @@ def parse_bandwidth(value: Quantity, what: str = "bandwidth") -> int:
     elif unit:
         raise _unreadable(value, what, 'a unit such as "Gbps" (bits) or "GB/s" (bytes)')
     if number < 1:
-        raise UnitError(f"{what}: {value!r} is not positive; expected at least one byte per second")
+        raise UnitError(f"{what}: {_spell(value)} is not positive; expected at least one byte per second")
     return _in_range(math.floor(number), value, what)
 
 
@@ -76,7 +78,7 @@ def parse_time(value: Quantity, what: str = "time") -> int:
     if unit not in _TIMES:
         raise _unreadable(value, what, "one of the units s, ms, us, ns, ps")
     if number < 0:
-        raise UnitError(f"{what}: {value!r} is negative; expected zero or more")
+        raise UnitError(f"{what}: {_spell(value)} is negative; expected zero or more")
     return _in_range(math.ceil(number * _TIMES[unit]), value, what)
 
 
@@ -95,9 +97,9 @@ def parse_size(value: Quantity, what: str = "size") -> int:
         raise _unreadable(value, what, "one of the units B, K, M, G, T (powers of 1024)")
     number *= _BINARY[match[1]]
     if number < 0:
-        raise UnitError(f"{what}: {value!r} is negative; expected zero or more")
+        raise UnitError(f"{what}: {_spell(value)} is negative; expected zero or more")
     if number.denominator != 1:
-        raise UnitError(f"{what}: {value!r} is not a whole number of bytes")
+        raise UnitError(f"{what}: {_spell(value)} is not a whole number of bytes")
     return _in_range(number.numerator, value, what)
 
 
@@ -117,7 +119,9 @@ def parse_rate(value: Quantity, what: str = "rate") -> int:
         raise _unreadable(value, what, expected)
     number *= _DECIMAL[match[1] or ""]
     if number < 1:
-        raise UnitError(f"{what}: {value!r} is not positive; expected at least one operation per second")
+        raise UnitError(
+            f"{what}: {_spell(value)} is not positive; expected at least one operation per second"
+        )
     return _in_range(math.floor(number), value, what)
 
 
@@ -128,7 +132,7 @@ def parse_count(value: object, what: str, least: int = 1) -> int:
         TopologyError: it is not a whole number of at least *least*; names *what*.
     """
     if not is_whole(value) or value < least:
-        raise TopologyError(f"{what}: expected a whole number of at least {least}, got {value!r}")
+        raise TopologyError(f"{what}: expected a whole number of at least {least}, got {_spell(value)}")
     return int(value)
 
 
@@ -197,7 +201,7 @@ def effective(bandwidth: int, efficiency: float) -> int:
 def _split(value: Quantity, what: str, expected: str) -> tuple[Fraction, str]:
     """Return the exact number in *value* and the unit behind it."""
     if isinstance(value, str):
-        if match := _TEXT.fullmatch(value):
+        if len(value) <= _LONGEST and (match := _TEXT.fullmatch(value)):
             return Fraction(match[1]), match[2]
     elif is_whole(value):
         return Fraction(int(value)), ""
@@ -208,12 +212,21 @@ def _split(value: Quantity, what: str, expected: str) -> tuple[Fraction, str]:
 
 def _in_range(result: int, value: Quantity, what: str) -> int:
     if result > _INT64_MAX:
-        raise UnitError(f"{what}: {value!r} is too large")
+        raise UnitError(f"{what}: {_spell(value)} is too large")
     return result
 
 
 def _unreadable(value: object, what: str, expected: str) -> UnitError:
-    return UnitError(f"{what}: cannot read {value!r}; expected {expected}")
+    return UnitError(f"{what}: cannot read {_spell(value)}; expected {expected}")
+
+
+def _spell(value: object) -> str:
+    """Return *value* as Python writes it, shortened where nobody would read it."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to write integers of more than 4300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= 2 * _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _scaled(value: int, units: list[tuple[int, str]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from os import PathLike
 from pathlib import Path
@@ -42,10 +43,10 @@ def read(
     try:
         return path.read_text("utf-8"), path.stem, name
     except (OSError, ValueError) as error:
-        if path.suffix == ".toml" or path.exists():
+        if path.suffix == ".toml" or os.path.exists(path):
             raise refusal(f"{name}: cannot read this {what} file: {error}") from error
         raise refusal(
-            f"unknown {what} {name!r}{nearest(name, known)}; "
+            f"unknown {what} {name[:100]!r}{nearest(name, known)}; "
             f"expected one of {', '.join(known)}, or the path of a .toml file"
         ) from None
 

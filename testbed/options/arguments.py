@@ -69,16 +69,16 @@ def parse_placement(text: str) -> Placement:
     places: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        if not is_number(first) or (dash and not is_number(last)):
             raise UsageError(
-                f"--placement {text}: expected packed, round_robin or a place for each rank, such as 0,8,1,9 "
-                "or 0-7,16-23"
+                f"--placement {_short(text)}: expected packed, round_robin or a place for each rank, such as "
+                "0,8,1,9 or 0-7,16-23"
             )
         low, high = int(first), int(last) if dash else int(first)
-        if high < low or high >= MAX_RANKS:
+        if high < low or high >= MAX_RANKS or len(places) + high - low >= MAX_RANKS:
             raise UsageError(
-                f"--placement {text}: expected places 0 to {MAX_RANKS - 1}, the smaller first, "
-                f"got {part.strip()}"
+                f"--placement {_short(text)}: expected at most {MAX_RANKS} places 0 to {MAX_RANKS - 1}, "
+                f"the smaller first, got {part.strip()}"
             )
         places.extend(range(low, high + 1))
     return tuple(places)
@@ -89,18 +89,27 @@ def _powers_of_two(low: int, high: int) -> list[int]:
     return sorted({low, high, *(power for power in powers if low <= power <= high)})
 
 
+def _short(text: str) -> str:
+    return text if len(text) <= 200 else f"{text[:100]}…"
+
+
+def is_number(text: str) -> bool:
+    """Return whether *text* is a whole number, of no more digits than one that can be meant has."""
+    return text.isdecimal() and len(text) <= 20
+
+
 def _parse_list(text: str, expand: Callable[[int, int], list[int]]) -> list[int]:
     ranks: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
+        if not is_number(first) or (dash and not is_number(last)):
             raise UsageError(
-                f"--ranks {text}: expected a number, a list or a range, such as 8, 2,4,8 or 2-64"
+                f"--ranks {_short(text)}: expected a number, a list or a range, such as 8, 2,4,8 or 2-64"
             )
         low, high = int(first), int(last) if dash else int(first)
         if low < 1 or high < low or high > MAX_RANKS:
             raise UsageError(
-                f"--ranks {text}: expected 1 to {MAX_RANKS}, the smaller first, got {part.strip()}"
+                f"--ranks {_short(text)}: expected 1 to {MAX_RANKS}, the smaller first, got {part.strip()}"
             )
         ranks.update(expand(low, high))
     return sorted(ranks)

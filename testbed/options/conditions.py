@@ -11,12 +11,13 @@ import typer
 
 from testbed.errors import UsageError
 from testbed.options.annotations import DegradeLink, FailLink, Jitter, Reroute
+from testbed.options.arguments import is_number
 
 if TYPE_CHECKING:
     from collectives.virtual.faults import DeadRank, MessageDelay
     from sim.scenario.conditions import Condition, LinkChange, LinkFailure, Straggler
 
-_STRAGGLER = re.compile(r"(\d+):(\d+(?:\.\d+)?)?(?:\+(.+))?", re.ASCII)
+_STRAGGLER = re.compile(r"(\d{1,20}):(\d{1,20}(?:\.\d{1,20})?)?(?:\+(.+))?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,12 @@ def parse_failure(text: str, reroute: bool) -> LinkFailure:
         raise UsageError(
             f"--fail-link {text}: expected LINK@TIME, such as 'rank 3 up@1ms' (--all-links lists the links)"
         )
-    return LinkFailure(int(link) if link.isdecimal() else link, time, reroute)
+    return LinkFailure(_link(link), time, reroute)
+
+
+def _link(text: str) -> int | str:
+    """Return the number of a link, or its name."""
+    return int(text) if is_number(text) else text
 
 
 def parse_change(text: str) -> LinkChange:
@@ -162,7 +168,7 @@ def parse_change(text: str) -> LinkChange:
         raise UsageError(
             f"--degrade-link {text}: factor: expected a number above 0, got {factor!r}"
         ) from None
-    return LinkChange(int(link) if link.isdecimal() else link, time, number)
+    return LinkChange(_link(link), time, number)
 
 
 def parse_death(text: str) -> DeadRank:
@@ -177,7 +183,7 @@ def parse_death(text: str) -> DeadRank:
     rank, at, when = (part.strip() for part in text.partition("@"))
     name, is_, number = (part.strip() for part in when.partition("="))
     by_iteration = name == "iteration" and is_
-    if not (rank.isdecimal() and at and when) or (by_iteration and not number.isdecimal()):
+    if not (is_number(rank) and at and when) or (by_iteration and not is_number(number)):
         raise UsageError(
             f"--kill-rank {text}: expected RANK@iteration=N or RANK@TIME, such as 3@iteration=5 or 3@10ms"
         )

@@ -12,7 +12,6 @@ on the rates and the wiring of a network that nobody has measured.
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from collectives.formats.json_document import parse_json, problems, read_bytes, spell
 from testbed.errors import UsageError
 from testbed.truth.calibration.application import applied
 from testbed.truth.calibration.quantities import STRICT, Estimate, LinkClass, LinkShares, SoftwareCosts
@@ -148,15 +148,15 @@ class Calibration:
         Raises:
             UsageError: it is none; names *source* and the field.
         """
+        if not isinstance(content, Mapping):
+            raise UsageError(f"{source}: expected a calibration, got {spell(content)}")
         fields = dict(content)
         if (schema := fields.pop("schema", None)) != SCHEMA:
             raise UsageError(f"{source}: schema: expected {SCHEMA}, got {schema!r}")
         try:
             return _CALIBRATION.validate_python(fields)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = ".".join(map(str, first["loc"]))
-            raise UsageError(f"{source}: {place}: {first['msg'].lower()}; got {first['input']!r}") from None
+            raise UsageError(f"{source}: {problems(error)}") from None
 
     @classmethod
     def read(cls, path: Path) -> Calibration:
@@ -166,11 +166,12 @@ class Calibration:
             UsageError: it holds none; names the file and the field.
             OSError: it cannot be read.
         """
-        form, load = ("TOML", tomllib.loads) if path.suffix == ".toml" else ("JSON", json.loads)
+        given = read_bytes(path, UsageError)
         try:
-            content = load(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise UsageError(f"{path}: no {form}: {error}") from None
+            toml = path.suffix == ".toml"
+            content = tomllib.loads(given.decode()) if toml else parse_json(given, str(path), UsageError)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"{path}: no TOML: {error}") from None
         found = content.get("calibration", content) if isinstance(content, dict) else None
         if found is None:
             raise UsageError(f"{path}: expected a calibration, written by testbed calibrate")

@@ -10,8 +10,8 @@ from pydantic import ConfigDict
 LinkClass: TypeAlias = Literal["inside_node", "between_nodes", "trunk"]
 """Of a link: between ranks of a node, between a node and its switch, between switches."""
 
-STRICT = ConfigDict(extra="forbid")
-"""No unknown fields where such a thing is read."""
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+"""No unknown fields and no numbers without bounds where such a thing is read."""
 
 _PS = 1e12
 MOST_REDUCTION = 1e12

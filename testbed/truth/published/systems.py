@@ -7,20 +7,24 @@ the set its collective, ranks, source and hardware.  Ours, with the sources of a
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from collectives.formats.json_document import parse_json, problems, read_bytes, spell
 from testbed.errors import UsageError
 from testbed.truth.published.measured_row import collective_named
 
 DATA = Path(__file__).parent / "data"
 NAMES = ("systems.json", "systems.toml", "systems.yaml", "systems.yml")
 _GBPS = 1e9 / 8
+_Count: TypeAlias = Annotated[int, Field(ge=1, le=2**20)]
+_Gbps: TypeAlias = Annotated[float, Field(ge=0, le=1e6)]
 
 
 @dataclass(frozen=True)
@@ -86,48 +90,71 @@ def read_systems(path: Path) -> Mapping[str, System]:
         raise UsageError(f"{path}: expected a table of systems by name, got {type(content).__name__}")
     found = {}
     for name, fields in content.items():
+        if not isinstance(fields, dict):
+            raise UsageError(f"{path}: {name}: expected a table of fields, got {spell(fields)}")
         collective = collective_named(str(fields.get("collective", "")))
         if collective is not None:
-            try:
-                found[name] = _system(name, collective, fields)
-            except (KeyError, TypeError, ValueError) as error:
-                raise UsageError(f"{path}: {name}: a field is missing or wrong: {error}") from None
+            found[name] = _system(path, str(name), collective, fields)
     return found
 
 
 def _content(path: Path) -> Any:
-    text = path.read_text(encoding="utf-8")
-    try:
-        if path.suffix == ".json":
-            return json.loads(text)
-        if path.suffix == ".toml":
-            return tomllib.loads(text)
-    except ValueError as error:
-        raise UsageError(f"{path}: {error}") from None
+    content = read_bytes(path, UsageError)
+    if path.suffix == ".json":
+        return parse_json(content, str(path), UsageError)
     import yaml
 
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        text = content.decode("utf-8")
+        return tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise UsageError(f"{path}: {error}") from None
 
 
-def _system(name: str, collective: str, fields: Mapping[str, Any]) -> System:
-    hardware = fields.get("hardware", {})
-    num_ranks, num_nodes = int(fields["ranks"]), int(hardware.get("nodes", 1))
-    if hardware.get("nics_per_node") == 0:
-        num_nodes = 1  # trays of one NVLink domain, joined by its switches: one node to a collective
-    if num_nodes < 1 or num_ranks % num_nodes:
-        raise ValueError(f"{num_ranks} ranks on {num_nodes} nodes")
+class _Hardware(BaseModel):
+    """What ``hardware`` says, as far as it is read."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    gpu: str = "unknown"
+    nic: str = "unknown"
+    nodes: _Count = 1
+    nics_per_node: Annotated[int, Field(ge=0, le=1000)] | None = None
+    intra_gbps_per_gpu: _Gbps | None = None
+    nic_gbps: _Gbps | None = None
+
+
+class _Fields(BaseModel):
+    """What a system says, as far as it is read."""
+
+    model_config = ConfigDict(strict=True)
+
+    ranks: _Count
+    source: str = ""
+    hardware: _Hardware = _Hardware()
+
+
+def _system(path: Path, name: str, collective: str, fields: Mapping[str, Any]) -> System:
+    try:
+        read = _Fields.model_validate(fields)
+    except ValidationError as error:
+        raise UsageError(f"{path}: {name}: {problems(error)}") from None
+    hardware = read.hardware
+    # Trays of one NVLink domain, joined by its switches, are one node to a collective.
+    num_nodes = 1 if hardware.nics_per_node == 0 else hardware.nodes
+    if read.ranks % num_nodes:
+        raise UsageError(
+            f"{path}: {name}: expected equally many ranks on each node, got {read.ranks} on {num_nodes}"
+        )
     return System(
         name=name,
         collective=collective,
         num_nodes=num_nodes,
-        num_ranks=num_ranks,
-        gpu=str(hardware.get("gpu", "unknown")),
-        nic=str(hardware.get("nic", "unknown")),
-        intra_bandwidth=float(hardware.get("intra_gbps_per_gpu") or 0) * _GBPS,
-        nic_bandwidth=float(hardware.get("nic_gbps") or 0) * _GBPS,
-        nics_per_node=int(hardware.get("nics_per_node") or 0),
-        source=str(fields.get("source", "")),
+        num_ranks=read.ranks,
+        gpu=hardware.gpu,
+        nic=hardware.nic,
+        intra_bandwidth=(hardware.intra_gbps_per_gpu or 0) * _GBPS,
+        nic_bandwidth=(hardware.nic_gbps or 0) * _GBPS,
+        nics_per_node=hardware.nics_per_node or 0,
+        source=read.source,
     )

@@ -18,12 +18,12 @@ or a file of systems beside it (`testbed.truth.published.systems`):
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from collectives.catalogue.measured_times import MAX_RANKS, TimesDocument
+from collectives.formats.json_document import parse_json, parse_json_document, read_bytes
 from testbed.errors import UsageError
 from testbed.truth.published.measured_row import KNOWN, MeasuredRow, collective_named
 from testbed.truth.published.nccl_log import is_log, read_log
@@ -39,6 +39,8 @@ _NAMES = {
     "ranks_per_node": ("ranks_per_node", "gpus_per_node"),
     "algorithm": ("algorithm",),
 }
+MAX_SECONDS = 1e6
+MAX_BYTES = 2**62
 _UNITS = {"time_us": 1e-6, "time_ms": 1e-3, "time_s": 1.0, "seconds": 1.0, "measured_seconds": 1.0}
 
 
@@ -66,14 +68,15 @@ def read_table(path: Path, said: Said | None = None) -> list[MeasuredRow]:
     """
     said = said or Said()
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bytes(path, UsageError).decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: expected text in UTF-8: {error}") from None
     if text.lstrip().startswith("{"):
-        return _bench(path, text, said)
+        return _checked(path, _bench(path, text, said))
     if is_log(text):
-        return read_log(text, path.stem, collective=said.collective, ranks=said.ranks, nodes=said.nodes)
-    return _csv(path, text, said)
+        rows = read_log(text, path.stem, collective=said.collective, ranks=said.ranks, nodes=said.nodes)
+        return _checked(path, rows)
+    return _checked(path, _csv(path, text, said))
 
 
 def _csv(path: Path, text: str, said: Said) -> list[MeasuredRow]:
@@ -167,29 +170,45 @@ def _row(
 
 def _bench(path: Path, text: str, said: Said) -> list[MeasuredRow]:
     """Return the rows of a document of `testbed bench --json`."""
-    try:
-        content: Any = json.loads(text)
-        ranks = int(content["ranks"])
-        nodes = said.nodes or 1
-        if content.get("transport") == "sim":
-            raise UsageError(f"{path}: its times are simulated; expected those of a real transport")
-        rows = [
-            MeasuredRow(
-                path.stem,
-                str(row["collective"]),
-                int(row["size_bytes"]),
-                nodes,
-                ranks,
-                float(row["time_us"]) * 1e-6,
-                str(row["algorithm"]),
-                number,
-            )
-            for number, row in enumerate(content["rows"], start=1)
-        ]
-    except (ValueError, KeyError, TypeError) as error:
+    content = parse_json(text.encode(), str(path), UsageError)
+    if isinstance(content, dict) and content.get("transport") == "sim":
+        raise UsageError(f"{path}: its times are simulated; expected those of a real transport")
+    what = "what testbed bench --json prints, with transport, ranks and rows"
+    document = parse_json_document(text.encode(), str(path), TimesDocument, UsageError, what)
+    nodes = said.nodes or 1
+    if document.ranks % nodes:
         raise UsageError(
-            f"{path}: expected what testbed bench --json prints, with transport, ranks and rows: {error!r}"
-        ) from None
-    if ranks % nodes:
-        raise UsageError(f"{path}: {ranks} ranks on {nodes} nodes; expected equally many on each: --nodes")
+            f"{path}: {document.ranks} ranks on {nodes} nodes; expected equally many on each: --nodes"
+        )
+    return [
+        MeasuredRow(
+            path.stem,
+            row.collective,
+            row.size_bytes,
+            nodes,
+            document.ranks,
+            row.time_us * 1e-6,
+            row.algorithm,
+            number,
+        )
+        for number, row in enumerate(document.rows, start=1)
+    ]
+
+
+def _checked(path: Path, rows: list[MeasuredRow]) -> list[MeasuredRow]:
+    """Return *rows*, each of which can be.
+
+    Raises:
+        UsageError: one cannot; names its line.
+    """
+    for row in rows:
+        bounds = (
+            ("time", row.seconds, "seconds above 0", 0 < row.seconds <= MAX_SECONDS),
+            ("size", row.nbytes, "bytes", 0 <= row.nbytes <= MAX_BYTES),
+            ("ranks", row.num_ranks, "ranks", 1 <= row.num_ranks <= MAX_RANKS),
+            ("nodes", row.num_nodes, "nodes, equally full", row.num_nodes <= row.num_ranks),
+        )
+        for what, got, expected, holds in bounds:
+            if not holds:
+                raise UsageError(f"{path}: line {row.line}: {what}: expected {expected}, got {got:.6g}")
     return rows

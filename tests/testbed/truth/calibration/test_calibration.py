@@ -57,7 +57,7 @@ def test_a_field_that_is_wrong_is_named(tmp_path):
     content = a_calibration().as_json()
     content["native"]["overhead"]["value"] = "fast"
 
-    with pytest.raises(UsageError, match=r"mine: native\.overhead\.value: .*got 'fast'"):
+    with pytest.raises(UsageError, match=r"mine: native, overhead, value: .*got 'fast'"):
         Calibration.from_json(content, "mine")
 
 
