@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; sys.version_info >= (3, 11) and print("$(python)")' 2>/dev/null)))
 
-.PHONY: help demo test test-all lint verify docs mutate test-torch test-gpu test-privileged clean
+.PHONY: help demo test test-all lint verify docs mutate test-torch test-faults test-gpu test-privileged clean
 
 help:
 	@echo 'make demo             prove, train, predict, show: results/demo'
@@ -17,6 +17,7 @@ help:
 	@echo 'make docs             write docs/algorithms.md, docs/schedules/ and docs/architecture.svg'
 	@echo 'make test-torch       the tests that torch has of torch.distributed, on our ranks: twenty minutes on two cores'
 	@echo 'make mutate           feed a hundred thousand mutated inputs to every loader and parser: INPUTS=… SEED=…'
+	@echo 'make test-faults      kill processes over Gloo and cut their cables (root) at random moments: 15 minutes'
 	@echo 'make test-gpu         the tests that need a CUDA device'
 	@echo 'make test-privileged  the tests that shape real networks (root, iproute2)'
 	@echo 'make clean            remove what make has made'
@@ -57,6 +58,9 @@ INPUTS ?= 100000
 SEED ?= 0
 mutate: $(STAMP)
 	$(BIN)/python -m tests.mutation --inputs $(INPUTS) --seed $(SEED)
+
+test-faults: $(STAMP)
+	$(BIN)/python -m tests.process_faults
 
 test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -m gpu

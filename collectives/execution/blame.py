@@ -8,10 +8,23 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from collectives.errors import CollectiveError, CollectiveTimeoutError, MismatchError
 from collectives.execution.call import Call, Lane
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Messages of the call that a rank was in, which are numbered from 1 for each pair of ranks.
+
+    Attributes:
+        sent: by receiver, how many it has sent.
+        awaited: by sender, the number of the first that it waits for.
+    """
+
+    sent: Mapping[int, int] = field(default_factory=dict)
+    awaited: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +35,22 @@ class Report:
         call: the call that it was in.
         doing: where in it it stood, in words.
         recent: the last calls that it has made, which may be later than ``call``.
+        messages: of that call, as far as the transport knows them.
     """
 
     call: Call
     doing: str
     recent: tuple[Call, ...] = ()
+    messages: Messages = Messages()
 
     def at(self, places: Sequence[int]) -> Report:
         """Return this report with the ranks of its calls numbered as *places* says, by rank."""
-        return replace(self, call=self.call.at(places), recent=tuple(call.at(places) for call in self.recent))
+        sent, awaited = (
+            {places[peer]: number for peer, number in of_peers.items()}
+            for of_peers in (self.messages.sent, self.messages.awaited)
+        )
+        recent = tuple(call.at(places) for call in self.recent)
+        return replace(self, call=self.call.at(places), recent=recent, messages=Messages(sent, awaited))
 
     def calls(self, lane: Lane = None) -> dict[int, Call]:
         """Return the calls in *lane* that are known of this rank, by sequence number."""
@@ -49,7 +69,11 @@ class Report:
         """Return the report that `to_json` wrote."""
         fields = json.loads(text)
         recent = tuple(Call.from_fields(call) for call in fields["recent"])
-        return Report(Call.from_fields(fields["call"]), fields["doing"], recent)
+        messages = {
+            name: {int(peer): number for peer, number in of_peers.items()}
+            for name, of_peers in fields["messages"].items()
+        }
+        return Report(Call.from_fields(fields["call"]), fields["doing"], recent, Messages(**messages))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +88,8 @@ def judge(reports: Mapping[int, Report | None], gone: Mapping[int, str] | None =
     """Return who is to blame, as far as the ranks' reports tell.
 
     Calls that differ are certain evidence, so the first of them comes first; then the ranks that
-    gave no report; then, if all did, those that stand at an earlier call than others.  A message
-    concerns only its two ranks.
+    gave no report; then, if all did, messages that were sent and have not arrived; then ranks that
+    stand at an earlier call than others.  A message concerns only its two ranks.
 
     Args:
         reports: of all ranks; ``None`` for a rank that gave none.
@@ -87,6 +111,9 @@ def judge(reports: Mapping[int, Report | None], gone: Mapping[int, str] | None =
         fates = dict.fromkeys(gone[rank] for rank in silent if gone.get(rank))
         why = f": {'; '.join(fates)}" if fates else _WHY
         return Verdict(CollectiveTimeoutError, f"{spell_ranks(silent)} did not take part{why}")
+    lost = _lost(given)
+    if lost:
+        return Verdict(CollectiveTimeoutError, _spell_lost(lost))
     behind = [_ranks_behind(lane, given) for lane in _in_order(waited_in)]
     if any(behind):
         return Verdict(CollectiveTimeoutError, "; ".join(filter(None, behind)))
@@ -115,6 +142,35 @@ def _ranks_behind(lane: Lane, reports: Mapping[int, Report]) -> str:
         return ""
     what = "" if lane is None else f" in {reports[latest].calls(lane)[reached[latest]]}"
     return f"{spell_ranks(behind)} did not take part{what}{_WHY}"
+
+
+def _lost(reports: Mapping[int, Report]) -> list[tuple[int, int]]:
+    """Return the pairs of ranks of which one has sent in a collective what the other still waits for."""
+    return [
+        (sender, receiver)
+        for receiver, report in reports.items()
+        for sender, number in report.messages.awaited.items()
+        if report.call.lane is None
+        and sender in reports
+        and _has_sent(reports[sender], receiver, number, report)
+    ]
+
+
+def _has_sent(sender: Report, receiver: int, number: int, waiting: Report) -> bool:
+    """Return whether *sender* has sent message *number* of the call that its *receiver* is *waiting* in."""
+    reached = sender.reached(None)
+    if sender.call.lane is None and reached == waiting.call.sequence:
+        return sender.messages.sent.get(receiver, 0) >= number
+    return reached > waiting.call.sequence
+
+
+def _spell_lost(pairs: Sequence[tuple[int, int]]) -> str:
+    """Return in words that messages between *pairs*, from the first to the second, were lost, and where."""
+    shown = ", ".join(f"from rank {sender} to rank {receiver}" for sender, receiver in pairs[:_MANY])
+    more = f" and {len(pairs) - _MANY} more" if len(pairs) > _MANY else ""
+    common = set.intersection(*(set(pair) for pair in pairs))
+    whose = f"the network of rank {min(common)}" if len(common) == 1 else "the network between them"
+    return f"messages were sent and did not arrive, {shown}{more}: look at {whose}"
 
 
 def diagnose(

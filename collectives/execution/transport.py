@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Protocol, TypeAlias
 
+from collectives.execution.blame import Messages
 from collectives.execution.call import Call
 from collectives.execution.clock import Clock
 from collectives.execution.work import Work
@@ -39,6 +40,9 @@ class Handle(Protocol):
 
     def doing(self) -> str:
         """Return what the step waits for, in words."""
+
+    def messages(self) -> Messages:
+        """Return which messages of the program have been sent, and which are awaited, if that is known."""
 
 
 class Poster(Protocol):

@@ -15,11 +15,14 @@ from __future__ import annotations
 import time
 import weakref
 import zlib
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
 
+from collectives.execution.blame import Messages
 from collectives.execution.call import Call
 from collectives.execution.execute import land
 from collectives.execution.transport import Execution
@@ -65,6 +68,7 @@ class GlooTransport:
         _QUEUES.add(self.queue)
         self.clock = self.queue.clock
         self.sends: dict[int, list[Sending]] = {}
+        self.traffic: defaultdict[int, _Traffic] = defaultdict(_Traffic)
         self._spare: list[torch.Tensor] = []
 
     def post(self, step: Step, buffer: Buffer, fingerprint: int) -> _GlooStep:
@@ -89,7 +93,10 @@ class GlooTransport:
 
     def drain(self, fingerprint: int) -> _Drain | None:
         """Return a handle on the sends that are left at the end."""
-        return _Drain(self, fingerprint) if fingerprint in self.sends else None
+        if fingerprint in self.sends:
+            return _Drain(self, fingerprint)
+        self.traffic.pop(fingerprint, None)
+        return None
 
     def start(self, execution: Execution, call: Call) -> ProgressWork:
         """Start *execution*; it progresses whenever this rank calls."""
@@ -128,6 +135,19 @@ class GlooTransport:
             self.sends[fingerprint] = kept
 
 
+@dataclass(frozen=True)
+class _Traffic:
+    """Messages of a program so far.
+
+    Attributes:
+        sent: how many, by receiver.
+        received: how many receives were posted, by sender.
+    """
+
+    sent: Counter[int] = field(default_factory=Counter)
+    received: Counter[int] = field(default_factory=Counter)
+
+
 class _GlooStep:
     """A step that has been posted; a `collectives.execution.transport.Handle`."""
 
@@ -139,7 +159,7 @@ class _GlooStep:
         self.incoming: dict[int, torch.Tensor] = {}
         self.receives: dict[int, Receiving] = {}
         self.staged: dict[int, torch.Tensor] = {}
-        tag = transport.tag(fingerprint)
+        tag, traffic = transport.tag(fingerprint), transport.traffic[fingerprint]
 
         read = [_span(buffer, operation) for operation in step if isinstance(operation, Send)]
         for position, operation in enumerate(step):
@@ -148,12 +168,14 @@ class _GlooStep:
             elif not isinstance(operation, Send):
                 into = self._place(position, operation, read)
                 self.receives[position] = Receiving(transport.group, into, operation.peer, tag)
+                traffic.received[operation.peer] += 1
 
         for operation in step:
             if isinstance(operation, Send):
                 data, span = buffer.view(operation).cpu(), _span(buffer, operation)
                 sending = sent(transport.group, data, operation.peer, tag, span)
                 transport.sends.setdefault(fingerprint, []).append(sending)
+                traffic.sent[operation.peer] += 1
 
     def done(self) -> bool:
         return self._all_arrived() and not any(
@@ -186,6 +208,12 @@ class _GlooStep:
         waiting = ", ".join(spell_operation(self.step[position]) for position in self.receives)
         return waiting or "its messages have not been taken"
 
+    def messages(self) -> Messages:
+        traffic = self.transport.traffic[self.fingerprint]
+        pending = Counter(receiving.peer for receiving in self.receives.values())
+        awaited = {peer: traffic.received[peer] - number + 1 for peer, number in pending.items()}
+        return Messages(dict(traffic.sent), awaited)
+
     def _place(self, position: int, operation: Operation, read: list[tuple[int, int]]) -> torch.Tensor:
         """Return where to receive: in place if nothing reads there."""
         target: torch.Tensor = self.buffer.view(operation)
@@ -215,9 +243,13 @@ class _Drain:
 
     def wait(self, timeout: float) -> None:
         self.transport.await_sends(self.fingerprint, None, time.monotonic() + timeout)
+        self.transport.traffic.pop(self.fingerprint, None)
 
     def doing(self) -> str:
         return "its last messages have not been taken"
+
+    def messages(self) -> Messages:
+        return Messages(dict(self.transport.traffic[self.fingerprint].sent))
 
 
 def _span(buffer: Buffer, operation: Operation) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from contextlib import nullcontext, suppress
 
 from collectives.errors import CollectiveError
-from collectives.execution.blame import Report, raise_again
+from collectives.execution.blame import Messages, Report, raise_again
 from collectives.execution.call import Call, Lane, RecentCalls
 from collectives.execution.clock import RealClock
 from collectives.execution.transport import Handle
@@ -254,7 +254,8 @@ class ProgressWork:
             move()
         except Exception as error:
             doing = f"step {self.step}" + (f": {self.handle.doing()}" if self.handle else "")
-            report = Report(self.call, doing, tuple(self.queue.recent))
+            messages = self.handle.messages() if self.handle else Messages()
+            report = Report(self.call, doing, tuple(self.queue.recent), messages)
             raise self.queue.fail(report, error) from error
 
     def _next(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from collectives.errors import CollectiveError
-from collectives.execution.blame import Report, diagnose, judge
+from collectives.execution.blame import Messages, Report, diagnose, judge
 from collectives.execution.call import Call
 from collectives.execution.execute import land
 from collectives.execution.matching import Matching
@@ -143,6 +143,10 @@ class _StepInFlight:
 
     def doing(self) -> str:
         return ", ".join(map(spell_operation, self._waiting()))
+
+    def messages(self) -> Messages:
+        """Return none: between threads no message is lost."""
+        return Messages()
 
 
 def _deliver(send: tuple[_StepInFlight, int], receive: tuple[_StepInFlight, int]) -> None:

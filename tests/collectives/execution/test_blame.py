@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from collectives import CollectiveTimeoutError, MismatchError, NotSupportedError
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.programs import ProgramLauncher
-from collectives.execution.blame import Report, diagnose, judge, spell_ranks
+from collectives.execution.blame import Messages, Report, diagnose, judge, spell_ranks
 from collectives.execution.call import NUM_RECENT, Call, RecentCalls
 from collectives.transports.threaded import run_threads
 
@@ -224,3 +224,49 @@ def test_what_cannot_be_reduced_is_refused_before_a_message_is_sent(
 
     with pytest.raises(NotSupportedError, match=message):
         run_threads(reduce, 1)
+
+
+def in_ring(rank: int, sequence: int = 3, *, sent: int, awaited: int | None) -> Report:
+    """Return the report of one of four ranks that has sent so much in a ring, and waits for so many."""
+    waits = {} if awaited is None else {(rank - 1) % 4: awaited}
+    messages = Messages({(rank + 1) % 4: sent}, waits)
+    return Report(replace(CALL, sequence=sequence), "step", (CALL,), messages)
+
+
+def test_a_rank_whose_messages_are_lost_both_ways_is_named() -> None:
+    reports = {
+        0: in_ring(0, sent=3, awaited=3),
+        1: in_ring(1, sent=3, awaited=None),
+        2: in_ring(2, sent=2, awaited=2),
+        3: in_ring(3, sent=2, awaited=2),
+    }
+
+    assert judge(reports).text == (
+        "messages were sent and did not arrive, from rank 1 to rank 2, from rank 2 to rank 3: look at the "
+        "network of rank 2"
+    )
+
+
+def test_who_waits_in_an_earlier_call_for_what_was_sent_in_it_is_not_to_blame() -> None:
+    gone_on = in_ring(1, sequence=4, sent=1, awaited=1)
+    reports = {
+        0: in_ring(0, sent=3, awaited=3),
+        1: gone_on,
+        2: in_ring(2, sent=3, awaited=3),
+        3: in_ring(3, sent=2, awaited=3),
+    }
+
+    assert "from rank 1 to rank 2, from rank 2 to rank 3: look at" in judge(reports).text
+
+
+def test_what_was_not_sent_is_not_lost() -> None:
+    reports = {rank: in_ring(rank, sent=rank, awaited=4) for rank in range(4)}
+
+    assert judge(reports).text == "every rank called it, yet its messages did not arrive"
+
+
+def test_messages_of_a_report_survive_its_way_and_are_renumbered() -> None:
+    given = in_ring(1, sent=3, awaited=2)
+
+    assert Report.from_json(given.to_json()) == given
+    assert given.at([10, 11, 12, 13]).messages == Messages({12: 3}, {10: 2})
