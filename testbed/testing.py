@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collectives.virtual.computation import ComputeModel
     from collectives.virtual.exploration.report import Parting
     from collectives.virtual.faults import VirtualCondition
+    from sim.cluster import Order
     from sim.errors import RankError
     from sim.topology import Topology
 
@@ -46,6 +47,14 @@ Orders: TypeAlias = Literal["all"] | None
 """Orders of events in which a program runs: every one that ranks can tell apart, or one."""
 
 
+class DependsOnTimeError(AssertionError):
+    """What ranks return differs between runs in which only time and order do; names the seed."""
+
+
+Seeds: TypeAlias = int | Sequence[int] | None
+"""How many seeds, from 0, or which."""
+
+
 class VirtualCluster:
     """Ranks on a network in virtual time, on which functions and scripts run.
 
@@ -57,6 +66,9 @@ class VirtualCluster:
         conditions: slow and dead ranks, late messages, links that change or fail.
         algorithm: of the collectives, where the code chooses none.
         faults: an older name of *conditions*.
+        seeds: how many times a function runs again, each time in an order of events and with faults that are
+            drawn from a seed: slow ranks, late messages, slow links.  None may change what it returns.  Or
+            the seeds themselves.
         orders: ``"all"``: a program runs in every order of events that any speed of ranks and messages could
             bring about and ranks can tell apart, once in each; so neither *compute* nor *conditions* can be
             given.  It must come to the same in all.  See `collectives.virtual.exploration`.
@@ -71,12 +83,16 @@ class VirtualCluster:
         conditions: Sequence[VirtualCondition] = (),
         algorithm: Choice = "ring",
         faults: Sequence[VirtualCondition] = (),
+        seeds: Seeds = None,
         orders: Orders = None,
     ) -> None:
         if orders not in (None, "all"):
             raise ValueError(f"orders: expected 'all' or None, got {orders!r}")
         if orders is not None and (compute is not None or conditions or faults):
             raise ValueError("orders='all': nothing takes time, so leave out compute= and conditions=")
+        if orders is not None and seeds is not None:
+            raise ValueError("seeds: every order holds those of all seeds; give one of seeds= and orders=")
+        self.seeds = _seeds(seeds)
         self.ranks = ranks
         self.network = network
         self.compute = compute
@@ -95,9 +111,9 @@ class VirtualCluster:
             SimulationError: messages were lost with a link, or the cluster cannot be as it is asked for.
             DependsOnOrderError: in another order of events it comes to something else.
             OrdersError: not all orders can be run; says why.
+            DependsOnTimeError: under a seed a rank returns something else.
         """
         __tracebackhide__ = True
-        from collectives.virtual import run
         from collectives.virtual.notices import Notices
         from sim.errors import RankError, SimulationError
 
@@ -110,15 +126,9 @@ class VirtualCluster:
         try:
             if self.orders is not None:
                 return self._in_every_order(called, argv)
-            outcome = run(
-                called,
-                self.ranks,
-                self.network,
-                compute=self._model(),
-                conditions=self.conditions,
-                algorithm=self.algorithm,
-                argv=argv,
-            )
+            outcome = self._once(called, argv, self.conditions, None)
+            for seed in self.seeds:
+                self._under(seed, called, argv, outcome)
         except RankError as error:
             failure = _of_rank(error)
         except SimulationError as error:
@@ -128,6 +138,45 @@ class VirtualCluster:
                 warnings.warn(text, MistakeWarning, stacklevel=2)
             return outcome
         raise failure
+
+    def _once(
+        self, called: Any, argv: Sequence[str], conditions: Sequence[VirtualCondition], order: Order | None
+    ) -> VirtualRun:
+        __tracebackhide__ = True
+        from collectives.virtual import run
+
+        return run(
+            called,
+            self.ranks,
+            self.network,
+            compute=self._model(),
+            conditions=conditions,
+            algorithm=self.algorithm,
+            order=order,
+            argv=argv,
+        )
+
+    def _under(self, seed: int, called: Any, argv: Sequence[str], calm: VirtualRun) -> None:
+        """Run once more under *seed*; whatever is wrong then names it.
+
+        Raises:
+            DependsOnTimeError: a rank returns something else than in the *calm* run.
+            RankError, SimulationError: as in any run.
+        """
+        __tracebackhide__ = True
+        from sim.errors import SimulationError
+        from testbed.fuzz.functions import draw_of_time, parted
+
+        conditions, order = draw_of_time(seed, calm, self.conditions, is_timed=self.compute is not None)
+        about = f"seed {seed}: conditions={list(conditions)}, order={order}"
+        try:
+            outcome = self._once(called, argv, conditions, order)
+        except SimulationError as error:
+            failed = error if error.__cause__ is None else error.__cause__
+            failed.add_note(f"under {about}; seeds=[{seed}] repeats it")
+            raise
+        if not argv and callable(called) and (wrong := parted(outcome.results, calm.results)):
+            raise DependsOnTimeError(f"{wrong}\nunder {about}; seeds=[{seed}] repeats it")
 
     def _in_every_order(self, called: Any, argv: Sequence[str]) -> VirtualRun:
         """Return the run in the first order, once it has come to the same in all others.
@@ -164,6 +213,7 @@ def on_ranks(
     conditions: Sequence[VirtualCondition] = (),
     algorithm: Choice = "ring",
     faults: Sequence[VirtualCondition] = (),
+    seeds: Seeds = None,
     orders: Orders = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that makes a test run as each of so many ranks; see `VirtualCluster`.
@@ -182,6 +232,7 @@ def on_ranks(
         compute=compute,
         conditions=(*conditions, *faults),
         algorithm=algorithm,
+        seeds=seeds,
         orders=orders,
     )
 
@@ -199,6 +250,18 @@ def on_ranks(
         return as_each_rank
 
     return decorate
+
+
+def _seeds(seeds: Seeds) -> tuple[int, ...]:
+    """Return the seeds that are meant.
+
+    Raises:
+        ValueError: a number below 0.
+    """
+    chosen = () if seeds is None else tuple(range(seeds) if isinstance(seeds, int) else seeds)
+    if (isinstance(seeds, int) and seeds < 0) or any(seed < 0 for seed in chosen):
+        raise ValueError(f"seeds: expected how many, or seeds from 0, got {seeds!r}")
+    return chosen
 
 
 def _failure_in(parting: Parting) -> BaseException:

@@ -90,6 +90,11 @@ class Draw:
         """Whether nothing but time and order is changed, so that results must stay."""
         return all(fault.only_time for fault in self.faults)
 
+    @property
+    def at_any_speed(self) -> bool:
+        """Whether messages take no time, so that any order may come up; not beside what is timed."""
+        return self.order is not None and not self.faults and self.compute == "none"
+
     def conditions(self, calm: Calm) -> tuple[VirtualCondition, ...]:
         """Return its faults as conditions, given the run without them."""
         return tuple(condition_of(fault, calm) for fault in self.faults)

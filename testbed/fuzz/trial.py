@@ -101,7 +101,7 @@ def _trial(draw: Draw, space: Space, conditions: Sequence[VirtualCondition]) -> 
                 algorithm=draw.algorithm,
                 transport_model=draw.transport_model,
                 conditions=conditions,
-                order=None if draw.order is None else RandomOrder(draw.order),
+                order=None if draw.order is None else RandomOrder(draw.order, draw.at_any_speed),
                 parameters=parameters,
                 looks_for_shared_state=False,
                 streams=lambda rank: (heard[rank], silence),
