@@ -46,7 +46,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, ValidationError
 
 from sim.errors import DeviceFileError
-from sim.files.fields import Bandwidth, Count, Efficiency, FieldError, Fields, Rate, Size, Time
+from sim.files.fields import Bandwidth, Count, Efficiency, FieldError, Fields, Rate, Size, Time, Words
 from sim.files.named import names_in, parse, read
 from sim.files.problems import fields_of, problems, spell_place, where
 from sim.files.toml_lines import Place, key_lines
@@ -106,8 +106,8 @@ class DeviceTable(Fields):
     """What a device file may say."""
 
     schema_version: Literal[1] = Field(alias="schema")
-    description: str = ""
-    source: str = ""
+    description: Words = ""
+    source: Words = ""
     memory_bandwidth: Bandwidth
     memory_efficiency: Efficiency = 1.0
     launch_overhead: Time = 0
@@ -117,7 +117,7 @@ class DeviceTable(Fields):
     host_overhead: Time = 0
     host_to_device: Bandwidth | None = None
     communication_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    attention_kernels: str = ""
+    attention_kernels: Words = ""
     float64: RateTable | None = None
     float32: RateTable | None = None
     tfloat32: RateTable | None = None

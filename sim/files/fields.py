@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from sim.units import parse_bandwidth, parse_rate, parse_size, parse_time
 
@@ -18,6 +18,12 @@ class Fields(BaseModel):
     """A table of a file: no unknown fields, and no silent conversions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def _printed(text: str) -> str:
+    if not all(sign.isprintable() or sign in "\n\t" for sign in text):
+        raise ValueError(f"expected text without control characters, got {text[:100]!a}")
+    return text
 
 
 class FieldError(ValueError):
@@ -56,6 +62,8 @@ def _schema(what: str) -> WithJsonSchema:
     return WithJsonSchema({"type": ["string", "number"], "description": _EXAMPLES[what]})
 
 
+Words: TypeAlias = Annotated[str, Field(max_length=10_000), AfterValidator(_printed)]
+"""Text that people read, perhaps on a terminal, of which no file shall have control."""
 Bandwidth: TypeAlias = Annotated[int, _read(parse_bandwidth), _schema("bandwidth")]
 """In bytes per second."""
 Time: TypeAlias = Annotated[int, _read(parse_time), _schema("time")]

@@ -12,7 +12,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-from sim.files.fields import Bandwidth, Count, Fields, Time
+from sim.files.fields import Bandwidth, Count, Fields, Time, Words
 from sim.measured import PROTOCOLS, Line, MeasuredCurve
 
 NumBytes: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
@@ -30,7 +30,7 @@ class LineTable(Fields):
 class MeasuredTable(Fields):
     """See `sim.measured` for what the fields mean."""
 
-    collective: str
+    collective: Words
     num_nodes: Count
     ranks_per_node: Count
     line_ll: LineTable | None = Field(default=None, alias="LL")
@@ -38,10 +38,10 @@ class MeasuredTable(Fields):
     line_simple: LineTable = Field(alias="Simple")
     sizes: list[NumBytes] = Field(min_length=1)
     factors: list[Factor] = Field(default=[])
-    systems: list[str] = Field(default=[])
+    systems: list[Words] = Field(default=[])
     spread: Spread = 0.0
     spread_large: Spread = 0.0
-    source: str = ""
+    source: Words = ""
 
     def curve(self) -> MeasuredCurve:
         """Return what the table says.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from os import PathLike
 from pathlib import Path
@@ -11,6 +12,13 @@ from typing import Any
 from sim.files.fields import nearest
 from sim.files.problems import one_line
 
+MAX_BYTES = 64 * 2**20
+"""The largest file that is read."""
+MAX_KEYS = 64
+"""The most keys in a row, with dots between; to read as many takes time by their square."""
+
+_KEY = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
+_DOTTED = re.compile(rf"(?<![\w-])(?:{_KEY}[ \t]*+\.[ \t]*+){{{MAX_KEYS}}}")
 _SIM = Path(__file__).resolve().parents[1]
 """Not found by its name, which a script's own ``sim.py`` may have while its ranks run."""
 
@@ -41,7 +49,11 @@ def read(
         return file.read_text("utf-8"), name, f"{'preset' if folder == 'presets' else what} {name}"
     path = Path(name_or_path)
     try:
-        return path.read_text("utf-8"), path.stem, name
+        with path.open("rb") as opened:
+            content = opened.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise ValueError(f"expected at most {MAX_BYTES} bytes, got more")
+        return content.decode("utf-8").replace("\r\n", "\n"), path.stem, name
     except (OSError, ValueError) as error:
         if path.suffix == ".toml" or os.path.exists(path):
             raise refusal(f"{name}: cannot read this {what} file: {error}") from error
@@ -57,6 +69,8 @@ def parse(text: str, file: str, refusal: type[Exception]) -> dict[str, Any]:
     Raises:
         Exception: *refusal*, if it is none.
     """
+    if _DOTTED.search(text):
+        raise refusal(f"{file}: expected at most {MAX_KEYS} keys with dots between, got more")
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from sim.files.fields import Bandwidth, Count, Efficiency, Fields, SharingTable, Time, parts, quantity
+from sim.files.fields import Bandwidth, Count, Efficiency, Fields, SharingTable, Time, Words, parts, quantity
 from sim.files.graph_tables import (
     LinkClassTable,
     LinkTable,
@@ -43,8 +43,8 @@ class Common(Fields):
     """What networks of all kinds have in common."""
 
     schema_version: Literal[1] = Field(alias="schema")
-    description: str = ""
-    source: str = ""
+    description: Words = ""
+    source: Words = ""
     in_network_reduction: bool = False
     hardware: HardwareTable | None = None
     measured: list[MeasuredTable] = Field(default=[])

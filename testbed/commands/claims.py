@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from collectives.formats.whole_file import write_whole
 from testbed.errors import reporting_errors
@@ -62,8 +63,8 @@ def claims(
         return
     console = stdout_console()
     for row in rows:
-        console.print(f"[bold]{row['id']}[/bold]  {row['claim']}")
-        console.print(f"    [bold]{row['verdict']}[/bold]")
+        console.print(Text.assemble((row["id"], "bold"), f"  {row['claim']}"))
+        console.print(f"    {row['verdict']}", style="bold")
         cases = [
             (", ".join(case["where"].values()), case["says"], "yes" if case["holds"] else "no")
             for case in row["cases"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from testbed.commands.verify import LEGEND as PROOF_LEGEND
 from testbed.commands.verify import MODEL as PROOF_MODEL
@@ -95,13 +96,13 @@ def demo(
 
 
 def _heading(console: Console, title: str, what: str) -> None:
-    console.print(f"[bold]{title}[/bold]  {what}\n")
+    console.print(Text.assemble((title, "bold"), f"  {what}\n"))
 
 
 def _check_lines(console: Console, checks: list[Check]) -> None:
     for check in checks:
-        mark = "[green]✓[/green]" if check.holds else "[red]✗ FAILED[/red]"
-        console.print(f"{mark} {check.claim}: {check.found}")
+        mark = ("✓", "green") if check.holds else ("✗ FAILED", "red")
+        console.print(Text.assemble(mark, f" {check.claim}: {check.found}"))
     console.print()
 
 

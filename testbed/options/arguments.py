@@ -77,8 +77,8 @@ def parse_placement(text: str) -> Placement:
         low, high = int(first), int(last) if dash else int(first)
         if high < low or high >= MAX_RANKS or len(places) + high - low >= MAX_RANKS:
             raise UsageError(
-                f"--placement {_short(text)}: expected at most {MAX_RANKS} places 0 to {MAX_RANKS - 1}, "
-                f"the smaller first, got {part.strip()}"
+                f"--placement {_short(text)}: expected places 0 to {MAX_RANKS - 1}, the smaller first "
+                f"and {MAX_RANKS} at most, got {part.strip()}"
             )
         places.extend(range(low, high + 1))
     return tuple(places)

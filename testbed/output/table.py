@@ -15,6 +15,10 @@ from typing import Any, Protocol
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+_LITERAL: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+"""What is printed is shown as it is: names in files and of files may hold brackets and colons."""
 
 MIN_WIDTH = 100
 """Columns when nobody says how wide the output is, so that a pasted table is not folded."""
@@ -29,18 +33,18 @@ class Advance(Protocol):
 
 def stdout_console(*, quiet: bool = False) -> Console:
     """Return a console on stdout, plain and wide enough when stdout is no terminal."""
-    console = _Console(highlight=False, quiet=quiet)
+    console = _Console(**_LITERAL, quiet=quiet)
     if console.is_terminal:
         return console
-    return _Console(highlight=False, quiet=quiet, width=max(console.width, MIN_WIDTH))
+    return _Console(**_LITERAL, quiet=quiet, width=max(console.width, MIN_WIDTH))
 
 
 def stderr_console() -> Console:
     """Return a console on stderr, for what goes beside the output of somebody else's script."""
-    console = Console(stderr=True, highlight=False)
+    console = Console(stderr=True, **_LITERAL)
     if console.is_terminal:
         return console
-    return Console(stderr=True, highlight=False, width=max(console.width, MIN_WIDTH))
+    return Console(stderr=True, **_LITERAL, width=max(console.width, MIN_WIDTH))
 
 
 class _Console(Console):
@@ -51,7 +55,11 @@ class _Console(Console):
 
 
 def table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, text_columns: int = 1, title: str | None = None
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str | Text]],
+    *,
+    text_columns: int = 1,
+    title: str | None = None,
 ) -> Table:
     """Return a table of *rows*; the first *text_columns* are text, the others are figures."""
     result = Table(
@@ -67,14 +75,14 @@ def table(
     for number, column in enumerate(columns):
         text = number < text_columns
         result.add_column(
-            column,
+            Text(column),
             justify="left" if text else "right",
             no_wrap=not text,
             overflow="fold" if text else "ellipsis",
         )
 
     for row in rows:
-        result.add_row(*row)
+        result.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
 
     return result
 
@@ -96,10 +104,10 @@ def progress(total: int | None = None, *, show: bool = True) -> Iterator[Advance
     shares = () if total is None else (BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
     bar = Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         *shares,
         TimeElapsedColumn(),
-        console=Console(stderr=True),
+        console=Console(stderr=True, **_LITERAL),
         transient=True,
     )
     task = bar.add_task("", total=total)

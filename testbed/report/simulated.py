@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from testbed.output.table import counted, percent, seconds, spell_size, table
 from testbed.report.plots.network_layers import spell_names
@@ -73,8 +73,8 @@ def comparison(results: Sequence[Simulated]) -> Table:
         first = number == 0 or results[number - 1].run.nbytes != run.nbytes
         cells = [
             *([spell_size(run.nbytes) if first else ""] if several_sizes else []),
-            escape(own.name),
-            escape("" if bottleneck is None else bottleneck.name),
+            own.name,
+            "" if bottleneck is None else bottleneck.name,
             "–" if bottleneck is None else percent(bottleneck.utilisation),
             seconds(run.seconds),
             "–" if own.above_floor is None else f"{own.above_floor:.2f}",
@@ -82,7 +82,7 @@ def comparison(results: Sequence[Simulated]) -> Table:
             f"{run.busbw / 1e9:.2f}",
             run.engine,
         ]
-        rows.append([f"[bold]{cell}[/bold]" if best and cell else cell for cell in cells])
+        rows.append([Text(cell, "bold") if best and cell else cell for cell in cells])
 
     heads = (
         "algorithm\n", "bottleneck\n", "used\n", "time\n", "time /\nfloor", "algbw\n(GB/s)", "busbw\n(GB/s)",
@@ -143,7 +143,7 @@ def link_cells(alike: Sequence[LinkUse]) -> list[str]:
     """Return the cells of links that are alike: names, number, bar, use, saturation, bytes, bandwidth."""
     use, full = alike[0], alike[0].saturated_seconds
     return [
-        escape(_names(alike)),
+        _names(alike),
         "" if len(alike) == 1 else f"×{len(alike)}",
         _bar(use.utilisation),
         percent(use.utilisation),

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from testbed.bench.measure import Row
 from testbed.output.table import spell_size, table
@@ -82,15 +82,15 @@ def time_tables(rows: Sequence[Row], width: int) -> Iterator[Table]:
     abreast = -(-len(columns) // num_tables)
 
     for first in range(0, len(columns), abreast):
-        shown = [[escape(name) for name in lead], *columns[first : first + abreast]]
+        shown = [lead, *columns[first : first + abreast]]
         heads, *lines = zip(*shown, strict=True)
         yield table(heads, [[_look(cell, line[0]) for cell in line] for line in lines])
 
 
-def _look(cell: str, name: str) -> str:
+def _look(cell: str, name: str) -> str | Text:
     if cell.startswith(FASTEST):
-        return f"[bold]{cell}[/bold]"
-    return f"[dim]{cell}[/dim]" if name == "floor" else cell
+        return Text(cell, "bold")
+    return Text(cell, "dim") if name == "floor" else cell
 
 
 def winners(rows: Sequence[Row]) -> dict[int, tuple[str, ...]]:
@@ -127,6 +127,6 @@ def fastest_table(rows: Sequence[Row]) -> Table:
         )
         for first, last, names in fastest_ranges(rows)
     ]
-    result = table(("sizes", "fastest"), [[size, escape(names)] for size, names in lines], text_columns=2)
+    result = table(("sizes", "fastest"), [[size, names] for size, names in lines], text_columns=2)
     result.columns[-1].no_wrap = False
     return result

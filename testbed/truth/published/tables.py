@@ -18,12 +18,13 @@ or a file of systems beside it (`testbed.truth.published.systems`):
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from collectives.catalogue.measured_times import MAX_RANKS, TimesDocument
-from collectives.formats.json_document import parse_json, parse_json_document, read_bytes
+from collectives.formats.json_document import parse_json, parse_json_document, read_bytes, spell
 from testbed.errors import UsageError
 from testbed.truth.published.measured_row import KNOWN, MeasuredRow, collective_named
 from testbed.truth.published.nccl_log import is_log, read_log
@@ -142,7 +143,10 @@ def _row(
         try:
             values[what] = float(text)
         except ValueError:
-            raise UsageError(f"{where}: {what}: expected a number, got {text!r}") from None
+            raise UsageError(f"{where}: {what}: expected a number, got {spell(text)}") from None
+        if not math.isfinite(values[what]) or (what != "time" and not values[what].is_integer()):
+            kind = "finite" if what == "time" else "whole"
+            raise UsageError(f"{where}: {what}: expected a {kind} number, got {spell(text)}")
     num_ranks, num_nodes = int(values["ranks"]), int(values["nodes"])
     if (
         values["time"] <= 0

@@ -88,7 +88,7 @@ def test_bad_usage_is_one_message_and_ends_with_2(arguments: list[str], message:
     [
         ("--network", 'schema = 1\nkind = "switch"\nbandwith = "1Gbps"\nlatency = "1us"\n', "bandwith"),
         ("--network", 'schema = 1\nkind = "switch"\nbandwidth = "-1Gbps"\nlatency = "1us"\n', "bandwidth"),
-        ("--profile", "{}", "name: Field required"),
+        ("--profile", "{}", "name: this field is missing"),
     ],
 )
 def test_a_file_with_a_wrong_field_is_named_with_the_field(

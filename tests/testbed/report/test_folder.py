@@ -16,7 +16,7 @@ from rich.console import Console
 
 from testbed.errors import UsageError
 from testbed.output.folder import SCHEMA, ResultFolder, check_writable, document
-from testbed.output.table import progress, seconds, table
+from testbed.output.table import progress, seconds, stdout_console, table
 from testbed.report.plots.scaling_plot import plot_scaling
 from testbed.report.scaling import scaling_tables
 from testbed.studies.predict import Point
@@ -173,3 +173,10 @@ def test_a_file_that_cannot_be_written_is_refused_up_front(tmp_path: Path) -> No
         check_writable(tmp_path)
     with pytest.raises(UsageError, match="there is no folder"):
         check_writable(tmp_path / "absent" / "a.png")
+
+
+def test_what_is_printed_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    stdout_console().print("[/red] :smile:", table(("[b]name", "figure"), [("[/b]:x:", "1")]))
+
+    shown = capsys.readouterr().out
+    assert all(text in shown for text in ("[/red] :smile:", "[b]name", "[/b]:x:"))

@@ -93,6 +93,13 @@ def test_a_document_of_bench_is_a_table(tmp_path):
             "line 2: size_bytes: .*number, got '1K'",
         ),
         ("collective,ranks,size_bytes,time_us\nall_sum,8,1,3\n", "line 2: collective: .*got 'all_sum'"),
+        (
+            "collective,ranks,size_bytes,time_us\nall_reduce,8.5,1,3\n",
+            "line 2: ranks: .*whole number, got '8.5'",
+        ),
+        ("collective,ranks,size_bytes,time_us\nall_reduce,8,1,nan\n", "line 2: time: .*finite number"),
+        ("collective,ranks,size_bytes,time_us\nall_reduce,8,1,1e99\n", "line 2: time: .*got 1e.93"),
+        ('{"transport": "gloo", "ranks": -2, "rows": []}', "ranks: .*greater than or equal to 1"),
         ("collective,ranks,nodes,size_bytes,time_us\nall_reduce,9,2,1,3\n", "9 ranks on 2 nodes"),
         ("size_bytes,time_us\n", "expected rows below the names"),
         ('{"transport": "sim", "ranks": 2, "rows": []}', "its times are simulated"),
