@@ -81,6 +81,7 @@ class Turn:
         self._is_ready = True
         self._baton = threading.Lock()
         self._baton.acquire()
+        self._ending = threading.Lock()
 
     @property
     def is_unwound(self) -> bool:
@@ -111,16 +112,35 @@ class Turn:
         """Thread: run *body* from its first turn to its last."""
         self._baton.acquire()
         try:
-            if not self._scheduler.is_unwinding:
-                self._scheduler._enter(self)
-                body()
-        except RankUnwound:
-            pass
-        except BaseException as error:
-            self.error = error
-        finally:
+            try:
+                if not self._scheduler.is_unwinding:
+                    self._scheduler._enter(self)
+                    body()
+            except RankUnwound:
+                pass
+            except BaseException as error:
+                self.error = error
+            with self._ending:
+                self.is_over = True
+        except RankUnwound:  # stopped once more, on its way out
             self.is_over = True
+        finally:
             self._scheduler._hand_back()
+
+    def _stop(self, thread: threading.Thread) -> None:
+        """Raise `RankUnwound` in the thread where it computes, until it has ended or five seconds are over.
+
+        Never on its last way, which is through Python's own code: that holds locks which every thread needs.
+        """
+        assert thread.ident is not None
+        give_up = time.monotonic() + _JOIN_SECONDS
+        while thread.is_alive() and time.monotonic() < give_up:
+            with self._ending:
+                if not self.is_over:
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                        ctypes.c_ulong(thread.ident), ctypes.py_object(RankUnwound)
+                    )
+            thread.join(_AGAIN_SECONDS)
 
 
 class Scheduler:
@@ -298,15 +318,4 @@ class Scheduler:
             if turn._baton.locked():
                 turn._baton.release()
             thread.join(_INTERRUPT_SECONDS if turn is interrupted else _JOIN_SECONDS)
-            _stop(thread)
-
-
-def _stop(thread: threading.Thread) -> None:
-    """Raise `RankUnwound` in a thread that computes, until it has ended or five seconds are over."""
-    assert thread.ident is not None
-    give_up = time.monotonic() + _JOIN_SECONDS
-    while thread.is_alive() and time.monotonic() < give_up:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread.ident), ctypes.py_object(RankUnwound)
-        )
-        thread.join(_AGAIN_SECONDS)
+            turn._stop(thread)

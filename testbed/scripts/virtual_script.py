@@ -1,22 +1,19 @@
-"""Scripts on rank threads for the command line: their output, their failures, and Ctrl-C."""
+"""Scripts on rank threads for the command line: their output and their failures."""
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import threading
-import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from testbed.errors import INTERRUPTED, UsageError
+from testbed.errors import UsageError
 from testbed.options.arguments import parse_compute_model
 from testbed.scripts.rank_output import RankOutput
 from testbed.scripts.script import ScriptError, check_script, print_traceback
+from testbed.scripts.stopping import stopped_at_once
 from testbed.scripts.virtual_status import StatusLine
 
 if TYPE_CHECKING:
@@ -25,8 +22,6 @@ if TYPE_CHECKING:
     from collectives.virtual.faults import VirtualCondition
     from sim import Topology, Trace
     from sim.errors import RankError
-
-_GRACE_SECONDS = 1.0
 
 
 class DeviceMemoryError(ScriptError):
@@ -87,7 +82,7 @@ def run_script(
     if status is not None:
         status.show(0, 0)
     try:
-        with closing(output), _stopped_at_once():
+        with closing(output), stopped_at_once():
             return run(
                 Module(script) if module else script,
                 network=topology,
@@ -128,34 +123,3 @@ def _failure(error: RankError, script: str, output: RankOutput) -> BaseException
             f"{where}: {report.memory.text}; --memory-limit off goes on all the same", report
         )
     return ScriptError(f"{where}: {type(cause).__name__}: {cause}", 1)
-
-
-@contextmanager
-def _stopped_at_once() -> Iterator[None]:
-    """Let Ctrl-C end this process soon, even where a rank does not return to the interpreter."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    waiting, interrupted = os.pipe()
-    over = False
-
-    def leave() -> None:  # takes no lock, as whoever is interrupted may hold it
-        os.read(waiting, 1)
-        time.sleep(_GRACE_SECONDS)
-        if not over:
-            os.write(2, b"testbed: interrupted\n")
-            os._exit(INTERRUPTED)
-
-    def interrupt(number: int, frame: Any) -> None:
-        os.write(interrupted, b"!")
-        raise KeyboardInterrupt
-
-    threading.Thread(target=leave, daemon=True).start()
-    before = signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-        over = True
-        os.write(interrupted, b".")

@@ -10,7 +10,7 @@ import traceback
 
 import pytest
 
-from sim.cluster import RankUnwound
+from sim.cluster import RankUnwound, scheduler
 from sim.errors import DeadlockError, RankError
 from tests.sim.cluster.clusters import after, make_cluster, rank_threads, this_rank
 
@@ -111,6 +111,32 @@ def test_an_interrupt_that_does_not_wake_the_engine_stops_a_rank_that_computes()
         make_cluster(2).run(work)
 
     assert time.monotonic() - began < PROMPTLY
+    assert not rank_threads()
+
+
+def test_a_thread_that_is_on_its_last_way_is_not_stopped_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "_AGAIN_SECONDS", 0.02)
+    stopped_at_the_end: list[BaseException] = []
+
+    class SlowToEnd(threading.Thread):
+        def run(self) -> None:
+            super().run()
+            try:
+                for _ in range(20):
+                    time.sleep(0.01)
+            except BaseException as error:
+                stopped_at_the_end.append(error)
+
+    monkeypatch.setattr(threading, "Thread", SlowToEnd)
+
+    def work(rank: int) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        spin()
+
+    with pytest.raises(KeyboardInterrupt):
+        make_cluster(1).run(work)
+
+    assert not stopped_at_the_end
     assert not rank_threads()
 
 
