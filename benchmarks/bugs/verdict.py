@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.bugs.pairs import Pair
 
 _LISTED = re.compile(r"^\s*rank \d+: ")
-_RANKS = re.compile(r"\branks? (\d+(?:-\d+)?(?:(?:, (?:and )?| and )\d+(?:-\d+)?)*)")
+_RANKS = re.compile(r"\branks? (\d+(?:-\d+)?(?:(?:, (?:and )?| and )\d+(?:-\d+)?)*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Verdict:
     Attributes:
         hit: it complains of the wrong half.
         false_alarm: it complains of the right half.
-        names_rank: it names the ranks at fault, and no others with them; None where none is.
+        names_rank: it names ranks at fault, and no others with them; None where none is.
         names_line: it names the line at fault; None where none is.
         ending: how the wrong half ended, in a word.
         says: the first line of what it says of the wrong half.
@@ -56,7 +56,7 @@ class Verdict:
         return cls(
             hit=wrong.complains,
             false_alarm=right.complains,
-            names_rank=pair.ranks_to_name in ranks_named(wrong.text) if pair.ranks_to_name else None,
+            names_rank=_names_one_of(pair.ranks_to_name, wrong.text) if pair.ranks_to_name else None,
             names_line=named if lines else None,
             ending=wrong.ending,
             says=next((line.strip() for line in wrong.text.splitlines() if line.strip()), ""),
@@ -65,6 +65,10 @@ class Verdict:
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON types."""
         return asdict(self)
+
+
+def _names_one_of(ranks: frozenset[int], text: str) -> bool:
+    return any(named <= ranks for named in ranks_named(text))
 
 
 def ranks_named(text: str) -> set[frozenset[int]]:

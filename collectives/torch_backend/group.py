@@ -32,7 +32,7 @@ from collectives.torch_backend.members import GroupMembers
 from collectives.torch_backend.monitored_barrier import MonitoredBarrier
 from collectives.torch_backend.names import NamedProcessGroup
 from collectives.torch_backend.own_messages import OwnMessages
-from collectives.torch_backend.rows import Pair, check_alike, copy_rows, joined
+from collectives.torch_backend.rows import Pair, check_alike, check_number, copy_rows, joined
 from collectives.torch_backend.sparse import sparse_all_reduce
 from collectives.torch_backend.uncompiled import uncompiled
 from collectives.torch_backend.work import CollectiveWork, timeout_of
@@ -132,6 +132,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         """
         (tensor,) = _as_list(inputs)
         (parts,) = outputs if isinstance(outputs[0], (list, tuple)) else (outputs,)
+        check_number(parts, self.size())
         if uneven.are_alike(parts):
             return self._gather(tensor, parts)
         check_alike(self.rank(), tensor, [parts[self.rank()]])
@@ -143,6 +144,8 @@ class TestbedProcessGroup(NamedProcessGroup):
         """Gather one tensor of each rank, all of one size, into as many tensors on the root."""
         (tensor,) = _as_list(inputs)
         parts = outputs[0] if self.rank() == opts.rootRank else ()
+        if self.rank() == opts.rootRank:
+            check_number(parts, self.size())
         plain, rows = self._given(tensor), [(part, self._wanted(part)) for part in parts]
         check_alike(self.rank(), tensor, parts)
         gathered = plain.new_empty(self.size(), tensor.numel())
@@ -155,6 +158,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         (output,) = _as_list(outputs)
         plain, given = self._wanted(output), None
         if self.rank() == opts.rootRank:
+            check_number(inputs[0], self.size())
             given = self._together(output, inputs[0])
         work = self.communicator(output.device).scatter(plain, given, opts.rootRank, async_op=True)
         return self._work([work], [(output, plain)])
@@ -163,6 +167,7 @@ class TestbedProcessGroup(NamedProcessGroup):
         """Reduce a list of tensors, one for each rank; each rank gets its own."""
         (output,) = _as_list(outputs)
         (parts,) = inputs if isinstance(inputs[0], (list, tuple)) else (inputs,)
+        check_number(parts, self.size())
         if uneven.are_alike(parts):
             return self._reduce_scatter(output, self._together(output, parts), opts)
         check_alike(self.rank(), output, [parts[self.rank()]])

@@ -29,6 +29,19 @@ def check_alike(rank: int, tensor: torch.Tensor, parts: Sequence[torch.Tensor]) 
             )
 
 
+def check_number(parts: Sequence[torch.Tensor], world_size: int) -> None:
+    """Refuse *parts* that are not one for each rank of the group.
+
+    Raises:
+        ValueError: they are more, or fewer.
+    """
+    if len(parts) != world_size:
+        raise ValueError(
+            f"a list of {len(parts)} tensors for {world_size} ranks: the list must have one for each rank of "
+            "the group"
+        )
+
+
 def joined(plains: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return all elements of *plains* in one flat tensor; on ``meta`` if one of them is there."""
     flat = [plain.data.reshape(-1) for plain in plains]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from sim.cluster import Surroundings
 
 
@@ -11,6 +13,7 @@ class Notices:
     def __init__(self) -> None:
         self._about: dict[str, dict[str, None]] = {}
         self._mistakes: dict[str, None] = {}
+        self._sources: list[Callable[[], Iterable[str]]] = []
 
     @staticmethod
     def of(cluster: Surroundings) -> Notices:
@@ -29,12 +32,20 @@ class Notices:
         self.add(text)
         self._mistakes.setdefault(text)
 
+    def add_source(self, mistakes: Callable[[], Iterable[str]]) -> None:
+        """Ask *mistakes* what the user does wrong, whenever someone wants to know."""
+        self._sources.append(mistakes)
+
     @property
     def mistakes(self) -> tuple[str, ...]:
         """Those of what the user does wrong."""
-        return tuple(self._mistakes)
+        return tuple(dict.fromkeys([*self._mistakes, *self._from_sources()]))
 
     @property
     def texts(self) -> tuple[str, ...]:
         """All of them."""
-        return tuple(f"{text}: {', '.join(items)}" if items else text for text, items in self._about.items())
+        given = [f"{text}: {', '.join(items)}" if items else text for text, items in self._about.items()]
+        return tuple(dict.fromkeys([*given, *self._from_sources()]))
+
+    def _from_sources(self) -> list[str]:
+        return [text for mistakes in self._sources for text in mistakes()]

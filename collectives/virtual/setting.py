@@ -20,7 +20,7 @@ from collectives.virtual.computation.on_streams import lists_of_tensors
 from collectives.virtual.computation.passes import passes_followed
 from collectives.virtual.computation.roofline import is_charged
 from collectives.virtual.devices.mapping import Devices
-from collectives.virtual.diagnosis.sampler_checks import SamplerChecks
+from collectives.virtual.diagnosis.checks import mistakes_noticed
 from collectives.virtual.diagnosis.verdict import Diagnosis
 from collectives.virtual.faults import Faults, VirtualCondition
 from collectives.virtual.folding.attempts import Attempt
@@ -187,7 +187,7 @@ class Setting:
             regions_of_torch(_is_rank),
             branches_of_torch(_is_rank),
             parameters_compared(lambda: is_charged() and CudaDevices.here() is None),
-            SamplerChecks().watching(),
+            mistakes_noticed(cluster),
             memories.followed(is_gpu),
             self._recorded(iterations),
         ):

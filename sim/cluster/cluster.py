@@ -33,7 +33,7 @@ from sim.cluster.order import Choices, Order
 from sim.cluster.rank_thread import RankThread, current_rank_thread
 from sim.cluster.scheduler import RankContext, Scheduler
 from sim.cluster.surroundings import ProcessFailures
-from sim.errors import DeadlockError, LinkFailedError, RankError, SimulationError, WaitTimeoutError
+from sim.errors import DeadlockError, RankError, SimulationError, WaitTimeoutError
 from sim.scenario import Scenario
 from sim.scenario.conditions import Condition
 from sim.topology import Topology
@@ -196,7 +196,7 @@ class Cluster:
         """Run the ranks until all have finished, and what they have started until nothing is left."""
         try:
             raised = self._scheduler.run()
-        except LinkFailedError as error:
+        except Exception as error:  # such as a link that failed, or sizes that do not fit each other
             error.add_note("\n".join(self._states(self._ranks)))
             raise
 

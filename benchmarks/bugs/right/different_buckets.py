@@ -5,6 +5,6 @@ import torch.distributed as dist
 
 dist.init_process_group("gloo")
 net = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(4)))
-model = torch.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=1)
-for _ in range(2):  # buckets are divided anew after the first
-    model(torch.ones(1, 512)).sum().backward()
+cap = 1
+model = torch.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=cap, find_unused_parameters=True)
+model(torch.ones(1, 512)).sum().backward()

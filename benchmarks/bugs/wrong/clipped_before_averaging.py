@@ -1,7 +1,7 @@
 """Mistake: each rank clips its own gradient before it is averaged.
 
 Class: gradient of another batch
-To name: no rank; no line
+To name: no rank; optimizer.step()
 Check: same
 """
 

@@ -1,7 +1,7 @@
 """Mistake: what dist.reduce has left is used on all ranks, but only its destination has the sum.
 
 Class: call ordering
-To name: rank 0; dist.barrier()
+To name: ranks 0, 2; dist.barrier()
 """
 
 import torch

@@ -16,5 +16,5 @@ for step in range(4):
     model(torch.ones(2, 2)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-    loss = torch.tensor(float(step * dist.get_rank()))
+    loss = torch.tensor(9.0 - step * dist.get_rank())
     scheduler.step(loss)

@@ -1,7 +1,7 @@
 """Mistake: the learning rate grows with the number of ranks, though the whole batch does not.
 
 Class: gradient of another batch
-To name: no rank; no line
+To name: no rank; optimizer.step()
 Check: same
 """
 

@@ -1,7 +1,7 @@
 """Mistake: the mean of the ranks' means is taken, though their batches are not of one size.
 
 Class: gradient of another batch
-To name: no rank; no line
+To name: no rank; optimizer.step()
 Check: same
 """
 

@@ -1,7 +1,7 @@
 """Mistake: of two stages of a pipeline each waits for the other's part before it sends its own.
 
 Class: call ordering
-To name: ranks 0, 1; dist.recv(gradients, src=1)
+To name: every rank; dist.recv(gradients, src=1)
 Ranks: 2
 """
 

@@ -1,7 +1,7 @@
 """Mistake: what a rank sends to another in an all-to-all is not what that expects of it.
 
 Class: parameter matching
-To name: rank 1; dist.all_to_all_single(received, sent, expected, given)
+To name: ranks 0, 1; dist.all_to_all_single(received, sent, expected, given)
 Ranks: 2
 """
 

@@ -1,7 +1,7 @@
 """Mistake: gradients are added up and not averaged, so the step grows with the number of ranks.
 
 Class: gradient of another batch
-To name: no rank; no line
+To name: no rank; optimizer.step()
 Ranks: 4
 Check: same
 """

@@ -50,6 +50,16 @@ def place_of(rank_thread: RankThread) -> str:
     return spell_frame(frames[0])
 
 
+def is_under_rank_condition(frame: FrameType | None) -> bool:
+    """Return whether a line of the user's that leads to *frame* is under a condition on ranks."""
+    return any(_conditions_at(one.f_code.co_filename, one.f_lineno) for one in users_frames(frame))
+
+
+@cache
+def _conditions_at(path: str, line: int) -> tuple[str, ...]:
+    return tuple(_conditions_around(path, line))
+
+
 def current_place() -> str:
     """Return the line of the user's code that has led here, such as ``train.py:12``, or nothing."""
     frame = next(users_frames(sys._getframe()), None)

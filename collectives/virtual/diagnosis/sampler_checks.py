@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch.utils.data import DistributedSampler
+from torch.utils.data import DistributedSampler, Subset
 
 from collectives.execution.blame import spell_ranks
 from collectives.virtual.diagnosis.places import current_place
@@ -25,6 +25,8 @@ from collectives.virtual.notices import Notices
 from sim.cluster import RankThread, current_rank_thread
 
 _c10d: Any = torch.distributed.distributed_c10d
+_NUM_SHOWN = 3
+"""How many places of a subset are shown of those of which it consists."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class _Pass:
         rank: of the run.
         share: which share of the data it took, the sampler's rank.
         place: where in the user's code.
-        indices: of the samples, in order.
+        indices: of the samples, in order; of a subset, in the whole.
         settings: of the sampler, which all ranks should have alike.
     """
 
@@ -99,14 +101,18 @@ class SamplerChecks:
         self._num_passes[rank, number] += 1
 
         length = len(sampler.dataset)  # type: ignore[arg-type]
-        settings = {
+        chosen = getattr(sampler.dataset, "indices", None) if isinstance(sampler.dataset, Subset) else None
+        settings: dict[str, Any] = {
             "seed": sampler.seed,
             "epoch": sampler.epoch,
             "shuffle": sampler.shuffle,
             "number of samples": length,
             "num_replicas": sampler.num_replicas,
         }
-        own = _Pass(rank, sampler.rank, current_place(), indices, settings)
+        if chosen is not None:
+            settings["subset"] = f"[{', '.join(map(str, chosen[:_NUM_SHOWN]))}, …]"
+            taken = tuple(int(chosen[index]) for index in indices)
+        own = _Pass(rank, sampler.rank, current_place(), indices if chosen is None else taken, settings)
         passes = self._passes[key]
         passes.append(own)
 
@@ -117,10 +123,12 @@ class SamplerChecks:
                 Notices.of(rank_thread.cluster).add_mistake(text)
             del self._passes[key]
 
-        return self._consumed(rank_thread, sampler.shuffle, number, own)
+        return self._consumed(rank_thread, sampler.shuffle, number, own, indices)
 
-    def _consumed(self, rank_thread: RankThread, shuffle: bool, number: int, own: _Pass) -> Iterator[int]:
-        yield from own.indices
+    def _consumed(
+        self, rank_thread: RankThread, shuffle: bool, number: int, own: _Pass, indices: tuple[int, ...]
+    ) -> Iterator[int]:
+        yield from indices
         before = self._finished.get((own.rank, number))
         self._finished[own.rank, number] = own.indices
         if shuffle and len(own.indices) > 1 and before == own.indices and self._first(("epoch", number)):

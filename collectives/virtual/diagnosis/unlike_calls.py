@@ -1,0 +1,123 @@
+"""Unlike calls: collectives that match for torch, and that ranks call for different things.
+
+Torch matches calls by their order, size and type.  Two calls of one size that a rank makes in the opposite
+order exchange their values in silence, and so does a matrix that a rank holds transposed.  Here the lines
+from which ranks call are compared, and the shapes.  Lines under a condition on ranks are left alone, as
+ranks may well call one collective from different lines; so are shapes of fewer than two dimensions, as a
+tensor may well be flat on a rank.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from collectives.execution.blame import spell_ranks
+from collectives.torch_backend.group import TestbedProcessGroup
+from collectives.torch_backend.work import CollectiveWork
+from collectives.virtual.diagnosis.places import current_place, is_under_rank_condition
+from collectives.virtual.diagnosis.watched_calls import WatchedCall
+from sim.cluster import RankThread
+
+_COMPARED = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce")
+_WITHOUT_ROOT = _COMPARED[:4]
+_MAX_PENDING = 64
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A call as one rank makes it: its operation, its line, and the shape of what it passes."""
+
+    operation: str
+    place: str
+    shape: tuple[int, ...]
+    is_conditional: bool
+
+
+class UnlikeCalls:
+    """Compares the calls of the user between the ranks of each group of one run; a `CallCheck`."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[Hashable, int]] = Counter()
+        self._pending: defaultdict[Hashable, dict[int, dict[int, _Seen]]] = defaultdict(dict)
+        self._last: dict[Hashable, dict[int, _Seen]] = {}
+        self._found: dict[str, None] = {}
+
+    def mistakes(self) -> Iterator[str]:
+        """Yield what was found."""
+        yield from self._found
+
+    def begins(self, rank_thread: RankThread, group: TestbedProcessGroup, operation: str) -> None:
+        """Do nothing: what is compared is known when it has been made."""
+
+    def began(self, call: WatchedCall) -> None:
+        """Compare *call* with those of the other ranks, once all have made it."""
+        tensors = call.wanted or call.given
+        if not call.is_users or call.operation not in _COMPARED or not tensors:
+            return
+        key = getattr(call.group.members, "key", None)
+        rank = call.rank_thread.rank
+        number = self._counts[key, rank]
+        self._counts[key, rank] += 1
+        pending = self._pending[key]
+        seen = pending.setdefault(number, {})
+        place = current_place()
+        shape = tuple(size for size in tensors[0].shape if size > 1)
+        seen[rank] = _Seen(call.operation, place, shape, is_under_rank_condition(call.caller))
+        if len(seen) == call.group.size():
+            del pending[number]
+            self._compare(self._last.get(key, {}), seen)
+            self._last[key] = seen
+        elif len(pending) > _MAX_PENDING:
+            del pending[min(pending)]
+
+    def ended(self, rank_thread: RankThread, work: CollectiveWork) -> None:
+        """Do nothing: what is compared is known from the beginning."""
+
+    def joined(self, rank_thread: RankThread, parts: Sequence[CollectiveWork], whole: CollectiveWork) -> None:
+        """Do nothing: what is compared is known from the beginning."""
+
+    def _compare(self, before: dict[int, _Seen], now: dict[int, _Seen]) -> None:
+        operations = {one.operation for one in now.values()}
+        if len(operations) > 1:
+            return
+        self._compare_shapes(now)
+        if operations <= set(_WITHOUT_ROOT) and before.keys() == now.keys():
+            self._compare_order(before, now)
+
+    def _compare_shapes(self, now: dict[int, _Seen]) -> None:
+        ranks: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+        for rank, one in now.items():
+            ranks[one.shape].append(rank)
+        if len(ranks) < 2 or min(map(len, ranks)) < 2 or len({math.prod(shape) for shape in ranks}) > 1:
+            return
+        usual, *others = sorted(ranks, key=lambda shape: -len(ranks[shape]))
+        for shape in others:
+            one = now[ranks[shape][0]]
+            self._found.setdefault(
+                f"{one.place}: {spell_ranks(ranks[shape])} passes {one.operation} a tensor of shape "
+                f"{_spell(shape)}, {spell_ranks(ranks[usual])} of shape {_spell(usual)}; as many elements, "
+                "so what is meant for one place goes to another"
+            )
+
+    def _compare_order(self, before: dict[int, _Seen], now: dict[int, _Seen]) -> None:
+        """Find ranks that come from line A to line B where others come from B to A."""
+        ways: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
+        for rank in now:
+            first, second = before[rank], now[rank]
+            if not (first.is_conditional or second.is_conditional or first.operation != second.operation):
+                ways[first.place, second.place].append(rank)
+        for way, ranks in ways.items():
+            others = ways.get((way[1], way[0]), [])
+            if way[0] != way[1] and others and (len(ranks), -min(ranks)) < (len(others), -min(others)):
+                self._found.setdefault(
+                    f"{way[0]}: {spell_ranks(ranks)} calls {now[ranks[0]].operation} here and then at "
+                    f"{way[1]}, {spell_ranks(others)} in the opposite order; calls are matched by their "
+                    "order, so each gets what is meant for the other"
+                )
+
+
+def _spell(shape: Sequence[int]) -> str:
+    return " × ".join(map(str, shape))

@@ -1,0 +1,80 @@
+"""Wasted reductions: gradients that DDP averages several times for one step of the optimizer.
+
+Of several backward passes before a step only the last needs to reduce: DDP's ``no_sync`` holds the others
+back.  A bucket that more than one backward pass has reduced, in two iterations that follow each other, is
+noticed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from collectives.execution.blame import spell_ranks
+from collectives.torch_backend.group import TestbedProcessGroup
+from collectives.torch_backend.work import CollectiveWork
+from collectives.virtual.diagnosis.places import current_place
+from collectives.virtual.diagnosis.watched_calls import WatchedCall
+from sim.cluster import RankThread
+
+_IN_A_ROW = 2
+
+
+@dataclass
+class _Bucket:
+    """A bucket of a rank: how many backward passes have reduced it since the last step, and before it."""
+
+    passes: int = 0
+    place: str = ""
+    times: int = 0
+    in_a_row: int = 0
+
+
+class WastedReductions:
+    """Counts how often each bucket is reduced between two steps of the optimizer; a `CallCheck`."""
+
+    def __init__(self) -> None:
+        self._buckets: defaultdict[int, dict[tuple[int, int], _Bucket]] = defaultdict(dict)
+        self._found: defaultdict[str, set[int]] = defaultdict(set)
+
+    def mistakes(self) -> Iterator[str]:
+        """Yield what was found, with the ranks that did it."""
+        for text, ranks in self._found.items():
+            place, _, rest = text.partition(": ")
+            yield f"{place}: {spell_ranks(ranks)}: {rest}"
+
+    def begins(self, rank_thread: RankThread, group: TestbedProcessGroup, operation: str) -> None:
+        """Do nothing: a reduction counts when it has been called."""
+
+    def began(self, call: WatchedCall) -> None:
+        """Count *call*, if it reduces a bucket in a backward pass."""
+        if call.operation != "all_reduce" or not call.is_of_backward or len(call.wanted) != 1:
+            return
+        (tensor,) = call.wanted
+        if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+            return
+        key = tensor.data_ptr(), tensor.numel()
+        bucket = self._buckets[call.rank_thread.rank].setdefault(key, _Bucket())
+        bucket.passes += 1
+        bucket.place = current_place()
+
+    def ended(self, rank_thread: RankThread, work: CollectiveWork) -> None:
+        """Do nothing: a reduction counts when it begins."""
+
+    def joined(self, rank_thread: RankThread, parts: Sequence[CollectiveWork], whole: CollectiveWork) -> None:
+        """Do nothing: a reduction counts when it begins."""
+
+    def stepped(self, rank_thread: RankThread, finished: int) -> None:
+        """Note that a rank's optimizer has stepped."""
+        for bucket in self._buckets[rank_thread.rank].values():
+            times = bucket.passes
+            bucket.in_a_row = bucket.in_a_row + 1 if times > 1 and times == bucket.times else int(times > 1)
+            bucket.times, bucket.passes = times, 0
+            if bucket.in_a_row >= _IN_A_ROW:
+                self._found[
+                    f"{bucket.place}: DDP averages gradients {times} times for each step of the optimizer; "
+                    "put all backward passes but the last into no_sync()"
+                ].add(rank_thread.rank)

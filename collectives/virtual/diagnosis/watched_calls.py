@@ -1,0 +1,209 @@
+"""Watched calls: what ranks call of their process groups, with which tensors, from which line, and how long.
+
+The checks of this room that look at calls are told of each when it begins, when its work is over, and which
+works torch has put together into one.  A call that torch makes itself, such as those of its DDP, counts as
+torch's and not as the user's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+
+import collectives
+from collectives.torch_backend.group import TestbedProcessGroup
+from collectives.torch_backend.work import CollectiveWork
+from collectives.virtual.diagnosis.places import is_users
+from collectives.virtual.isolation.patching import Replacement, replaced
+from sim.cluster import RankThread, current_rank_thread
+
+_GIVEN_SECOND = (
+    "allgather",
+    "gather",
+    "scatter",
+    "reduce_scatter",
+    "reduce_scatter_single",
+    "_reduce_scatter_base",
+    "all_to_all_single",
+    "alltoall_base",
+    "alltoall",
+    "all_gather_single",
+    "_allgather_base",
+)
+"""Methods of a process group whose first argument is written, and whose second is read."""
+_IN_PLACE = ("allreduce", "allreduce_coalesced", "recv", "recv_anysource")
+_ROOTED = ("broadcast", "reduce")
+
+_BETWEEN = (
+    f"{Path(collectives.__file__).parent}/",
+    f"{Path(torch.__file__).parent}/distributed/distributed_c10d.py",
+    f"{Path(torch.__file__).parent}/distributed/c10d_logger.py",
+    f"{Path(torch.__file__).parent}/overrides.py",
+    contextlib.__file__,
+)
+"""Code between whoever calls a collective and the process group."""
+_AUTOGRAD = f"{Path(torch.__file__).parent}/autograd/graph.py"
+
+
+@dataclass(frozen=True, eq=False)
+class WatchedCall:
+    """A call of a rank.
+
+    Attributes:
+        rank_thread: of the rank.
+        group: whose call it is.
+        operation: its name, as torch's users know it.
+        given: the tensors that are read.
+        wanted: those that are written.
+        work: what it has returned.
+        caller: the frame that calls it, of the user, of torch or of a package; a check keeps none.
+    """
+
+    rank_thread: RankThread
+    group: TestbedProcessGroup
+    operation: str
+    given: Sequence[torch.Tensor]
+    wanted: Sequence[torch.Tensor]
+    work: CollectiveWork
+    caller: FrameType
+
+    @property
+    def is_users(self) -> bool:
+        """Whether the user's own code calls it."""
+        return is_users(self.caller.f_code.co_filename)
+
+    @property
+    def is_of_backward(self) -> bool:
+        """Whether the autograd engine calls it, as for the reducer of torch's DDP."""
+        return self.caller.f_code.co_filename == _AUTOGRAD
+
+
+class CallCheck(Protocol):
+    """Looks at calls of ranks, in their threads."""
+
+    def begins(self, rank_thread: RankThread, group: TestbedProcessGroup, operation: str) -> None:
+        """Note that a rank is about to make a call."""
+
+    def began(self, call: WatchedCall) -> None:
+        """Note that *call* has been made."""
+
+    def ended(self, rank_thread: RankThread, work: CollectiveWork) -> None:
+        """Note that a rank has waited for *work*, or has found it complete."""
+
+    def joined(self, rank_thread: RankThread, parts: Sequence[CollectiveWork], whole: CollectiveWork) -> None:
+        """Note that *whole* stands for *parts* from now on."""
+
+
+@contextlib.contextmanager
+def calls_watched(checks: Sequence[CallCheck]) -> Iterator[None]:
+    """Tell *checks* of the calls of all rank threads while the body runs."""
+    inside: set[int] = set()
+    replacements: list[Replacement] = []
+    for name in (*_GIVEN_SECOND, *_IN_PLACE, *_ROOTED, "send", "barrier"):
+        original = getattr(TestbedProcessGroup, name)
+        replacements.append((TestbedProcessGroup, name, _watched(name, original, checks, inside)))
+    wait, end_coalescing = CollectiveWork.wait, TestbedProcessGroup._end_coalescing
+
+    def watched_wait(self: CollectiveWork, timeout: Any = None) -> bool:
+        try:
+            return wait(self, timeout)
+        finally:
+            rank_thread = current_rank_thread()
+            if rank_thread is not None:
+                for check in checks:
+                    check.ended(rank_thread, self)
+
+    def watched_end(self: TestbedProcessGroup, device: torch.device) -> CollectiveWork:
+        parts = self._coalesced
+        whole = end_coalescing(self, device)
+        rank_thread = current_rank_thread()
+        if rank_thread is not None:
+            for check in checks:
+                check.joined(rank_thread, parts, whole)
+        return whole
+
+    replacements += [
+        (CollectiveWork, "wait", watched_wait),
+        (TestbedProcessGroup, "_end_coalescing", watched_end),
+    ]
+    with replaced(replacements):
+        yield
+
+
+def _watched(
+    name: str, original: Callable[..., CollectiveWork], checks: Sequence[CallCheck], inside: set[int]
+) -> Callable[..., CollectiveWork]:
+    """Return the method *original* of a process group, watched; *inside* has the ranks that are in one."""
+
+    def watched(group: TestbedProcessGroup, *args: Any, **kwargs: Any) -> CollectiveWork:
+        rank_thread = current_rank_thread()
+        if rank_thread is None or rank_thread.rank in inside:
+            return original(group, *args, **kwargs)
+        inside.add(rank_thread.rank)
+        operation = _PLAIN_NAMES.get(name, name)
+        for check in checks:
+            check.begins(rank_thread, group, operation)
+        try:
+            work = original(group, *args, **kwargs)
+        finally:
+            inside.discard(rank_thread.rank)
+        caller = _caller(sys._getframe(1))
+        if caller is not None:
+            given, wanted = _tensors_of(name, group, args)
+            call = WatchedCall(rank_thread, group, operation, given, wanted, work, caller)
+            for check in checks:
+                check.began(call)
+        return work
+
+    return watched
+
+
+_PLAIN_NAMES = {
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce",
+    "allgather": "all_gather",
+    "all_gather_single": "all_gather",
+    "_allgather_base": "all_gather",
+    "reduce_scatter_single": "reduce_scatter",
+    "_reduce_scatter_base": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "all_to_all_single": "all_to_all",
+    "alltoall_base": "all_to_all",
+    "recv_anysource": "recv",
+}
+
+
+def _tensors_of(
+    name: str, group: TestbedProcessGroup, args: Sequence[Any]
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Return the tensors that a call reads, and those that it writes."""
+    if name in _GIVEN_SECOND:
+        return list(_flat(args[1])), list(_flat(args[0]))
+    tensors = list(_flat(args[0] if args else ()))
+    if name in _ROOTED:
+        opts = args[1] if len(args) > 1 else 0
+        is_root = group.rank() == (opts if isinstance(opts, int) else getattr(opts, "rootRank", 0))
+        return (tensors, []) if is_root == (name == "broadcast") else ([], tensors)
+    return ([], tensors) if name in _IN_PLACE else (tensors, [])
+
+
+def _flat(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _flat(item)
+
+
+def _caller(frame: FrameType | None) -> FrameType | None:
+    """Return the frame that calls a collective, outwards from *frame*."""
+    while frame is not None and frame.f_code.co_filename.startswith(_BETWEEN):
+        frame = frame.f_back
+    return frame

@@ -1,0 +1,190 @@
+"""Mistakes that stop nothing: what is noticed of buffers, calls, groups, files and data, and what is not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from collectives.virtual import run
+from tests.collectives.virtual.clusters import switch
+
+
+def mistakes(work: Callable[[int], Any], ranks: int = 2) -> str:
+    def on_rank(rank: int) -> None:
+        dist.init_process_group()
+        work(rank)
+
+    return "\n".join(run(on_rank, network=switch(ranks)).report.mistakes)
+
+
+def reduce_in_flight(use: Callable[[torch.Tensor], Any]) -> Callable[[int], None]:
+    """Return a function of the rank that does something to a buffer that is being reduced."""
+
+    def work(rank: int) -> None:
+        buffer = torch.ones(4)
+        reduced = dist.all_reduce(buffer, async_op=True)
+        use(buffer)
+        reduced.wait()
+
+    return work
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda own: own * 2,
+        lambda own: own[:2].sum(),
+        lambda own: own.tolist(),
+        lambda own: torch.cat([own, own]),
+    ],
+)
+def test_a_buffer_that_is_read_in_flight_is_noticed_with_both_lines(use: Callable[[Any], Any]) -> None:
+    said = mistakes(reduce_in_flight(use))
+
+    assert re.search(
+        r"py:\d+: ranks 0, 1: reads what all_reduce of test_checks\.py:\d+ has yet to put there", said
+    )
+
+
+@pytest.mark.parametrize(
+    "use", [lambda own: own.zero_(), lambda own: own[2:].mul_(2), lambda own: own.add_(1)]
+)
+def test_a_buffer_that_is_changed_in_flight_is_noticed(use: Callable[[Any], Any]) -> None:
+    said = mistakes(reduce_in_flight(use))
+
+    assert re.search(r"py:\d+: ranks 0, 1: changes a buffer that all_reduce of test_checks\.py:\d+ has", said)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda own: own.shape,
+        lambda own: own.view(2, 2),
+        lambda own: own.numel(),
+        torch.empty_like,
+        lambda own: torch.ones(4) * 2,
+    ],
+)
+def test_views_sizes_and_other_tensors_are_no_use_of_a_buffer(use: Callable[[Any], Any]) -> None:
+    assert mistakes(reduce_in_flight(use)) == ""
+
+
+def test_what_is_sent_may_be_read_and_what_is_waited_for_may_be_used() -> None:
+    def work(rank: int) -> None:
+        mine, theirs = torch.ones(4), torch.empty(4)
+        calls = [dist.P2POp(dist.isend, mine, 1 - rank), dist.P2POp(dist.irecv, theirs, 1 - rank)]
+        works = dist.batch_isend_irecv(calls)
+        mine.sum()
+        for one in works:
+            one.wait()
+        theirs.add_(mine)
+
+    assert mistakes(work) == ""
+
+
+def test_a_hook_of_ddp_that_reduces_by_itself_is_left_in_peace() -> None:
+    def hook(state, bucket):  # type: ignore[no-untyped-def]
+        future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+        return future.then(lambda done: done.value()[0].div_(2))
+
+    def work(rank: int) -> None:
+        model = DistributedDataParallel(torch.nn.Linear(4, 4))
+        model.register_comm_hook(None, hook)
+        for _ in range(2):
+            model(torch.ones(2, 4)).sum().backward()
+
+    assert mistakes(work) == ""
+
+
+def test_modes_of_the_script_stay_as_they_are_around_a_flight() -> None:
+    def work(rank: int) -> None:
+        with torch.device("meta"):
+            reduced = dist.all_reduce(torch.ones(4, device="cpu"), async_op=True)
+            assert torch.ones(1).is_meta
+        assert not torch.ones(1).is_meta
+        reduced.wait()
+        assert torch._C._len_torch_function_stack() == before[rank]
+
+    before = {}
+
+    def counted(rank: int) -> None:
+        before[rank] = torch._C._len_torch_function_stack()
+        work(rank)
+
+    assert mistakes(counted) == ""
+
+
+@pytest.mark.parametrize("is_local", [False, True])
+def test_groups_in_another_order_are_noticed_but_for_those_of_a_name_of_their_own(is_local: bool) -> None:
+    def work(rank: int) -> None:
+        for members in ([0, 1], [2, 3])[:: 1 if rank < 2 else -1]:
+            if not is_local or rank in members:
+                dist.new_group(members, use_local_synchronization=is_local)
+
+    said = mistakes(work, 4)
+
+    assert ("as group number 0 make ranks 0, 1 one of ranks 0, 1 (" in said) is not is_local
+
+
+def test_calls_from_different_lines_under_a_condition_on_ranks_are_left_in_peace() -> None:
+    def work(rank: int) -> None:
+        for source in range(2):
+            if rank == source:
+                dist.all_reduce(torch.ones(2, 3))
+            else:
+                dist.all_reduce(torch.zeros(2, 3))
+
+    assert mistakes(work) == ""
+
+
+def test_a_file_is_noticed_that_all_ranks_write_and_one_that_is_read_too_early(tmp_path: Path) -> None:
+    def work(rank: int) -> None:
+        with open(tmp_path / "all.txt", "w") as file:
+            file.write("x")
+        if rank == 0:
+            torch.save(torch.ones(2), tmp_path / "early.pt")
+            torch.save(torch.ones(2), tmp_path / "late.pt")
+        else:
+            torch.load(tmp_path / "early.pt")
+        dist.barrier()
+        torch.load(tmp_path / "late.pt")
+
+    said = mistakes(work)
+
+    assert "ranks 0, 1 write the same file, all.txt" in said
+    assert "rank 1 may read early.pt before rank 0 has written it" in said
+    assert "late.pt" not in said
+
+
+@pytest.mark.parametrize("is_divided", [False, True])
+def test_ranks_that_train_on_the_same_batches_are_noticed(is_divided: bool) -> None:
+    def work(rank: int) -> None:
+        share = torch.arange(8.0)[rank::2] if is_divided else torch.arange(8.0)
+        model = DistributedDataParallel(torch.nn.Linear(1, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for batch in torch.utils.data.DataLoader(share.reshape(-1, 1), batch_size=2):
+            model(batch).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    assert ("ranks 0, 1 train on the same batches" in mistakes(work)) is not is_divided
+
+
+def test_two_models_that_step_in_turn_waste_nothing() -> None:
+    def work(rank: int) -> None:
+        models = [DistributedDataParallel(torch.nn.Linear(2, 2)) for _ in range(2)]
+        optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+        for _ in range(3):
+            for model, optimizer in zip(models, optimizers, strict=True):
+                model(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+
+    assert mistakes(work) == ""
