@@ -14,7 +14,7 @@ help:
 	@echo 'make test-all         the same, then at all other points: fifteen minutes'
 	@echo 'make lint             ruff, mypy --strict, the layers'
 	@echo 'make verify           prove every shipped algorithm for 2 to 64 ranks, and for some up to 1024'
-	@echo 'make docs             write docs/algorithms.md, docs/schedules/ and docs/architecture.svg'
+	@echo 'make docs             write docs/algorithms.md, docs/schedules/, docs/architecture.svg and schemas'
 	@echo 'make test-torch       the tests that torch has of torch.distributed, on our ranks: twenty minutes on two cores'
 	@echo 'make mutate           feed a hundred thousand mutated inputs to every loader and parser: INPUTS=… SEED=…'
 	@echo 'make test-faults      kill processes over Gloo and cut their cables (root) at random moments: 15 minutes'
@@ -50,6 +50,7 @@ verify: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m docs.tools.algorithm_docs
 	$(BIN)/python -m docs.tools.architecture
+	$(BIN)/python -m docs.tools.schemas
 
 test-torch: $(STAMP)
 	$(BIN)/python -m tests.torch_suite

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from collectives.formats.json_document import parse_json, read_bytes
 from collectives.formats.whole_file import write_whole
 from testbed.commands.verify import choose
 from testbed.errors import UsageError, reporting_errors
@@ -30,7 +31,6 @@ Examples:
 """
 
 MAX_RANKS = 256
-MAX_TABLE_BYTES = 64 << 20
 
 
 class Format(StrEnum):
@@ -177,12 +177,7 @@ def _read_table(path: Path) -> dict[str, Any]:
     """
     if not path.is_file():
         raise UsageError(f"{path}: no such file; expected what testbed bench --save writes")
-    if path.stat().st_size > MAX_TABLE_BYTES:
-        raise UsageError(f"{path}: {path.stat().st_size} bytes; at most {MAX_TABLE_BYTES} are read")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: not JSON: {error}") from None
+    content = parse_json(read_bytes(path, UsageError), str(path), UsageError)
     if isinstance(content, dict):
         ranks = content.get("ranks")
         if isinstance(content.get("rows"), list) and type(ranks) is int and ranks > 0:

@@ -211,7 +211,7 @@ TARGETS = (
     Target("sizes", _of_words(LISTS), read_sizes, weight=8),
     Target("placement", _of_words(PLACES), read_placement, weight=4),
     Target("condition", _of_words(CONDITIONS), read_condition, weight=8),
-    Target("compute", _of_words(COMPUTE), read_compute),
+    Target("compute", _of_words(COMPUTE), read_compute, weight=2),
     Target("strategy", _of_words(tuple(STRATEGIES)), read_strategy, weight=4),
-    Target("algorithm", _of_words(ALGORITHM_NAMES), read_algorithm),
+    Target("algorithm", _of_words(ALGORITHM_NAMES), read_algorithm, weight=3),
 )

@@ -290,13 +290,13 @@ def _toml(value: Any, random: Random) -> bytes:
 
 
 TARGETS = (
-    Target("network", _of_values(lambda: _shipped("presets"), _toml), read_network_file),
-    Target("device", _of_values(lambda: _shipped("devices"), _toml), read_device_file),
-    Target("profile", _of_values(lambda: [PROFILE], as_json), read_profile),
-    Target("measured_times", _of_values(lambda: [TABLE], as_json), read_measured_times),
-    Target("measurements", _of_texts([CSV, LOG]), read_measurements),
-    Target("bench_document", _of_values(lambda: [TABLE], as_json), read_measurements),
-    Target("systems", _of_values(_systems, as_json), read_systems_file),
-    Target("calibration", _of_values(lambda: [CALIBRATION], as_json), read_calibration),
-    Target("msccl", _of_texts([fused_ring(3), fused_ring(2)]), read_msccl),
+    Target("network", _of_values(lambda: _shipped("presets"), _toml), read_network_file, weight=6),
+    Target("device", _of_values(lambda: _shipped("devices"), _toml), read_device_file, weight=6),
+    Target("profile", _of_values(lambda: [PROFILE], as_json), read_profile, weight=6),
+    Target("measured_times", _of_values(lambda: [TABLE], as_json), read_measured_times, weight=6),
+    Target("measurements", _of_texts([CSV, LOG]), read_measurements, weight=6),
+    Target("bench_document", _of_values(lambda: [TABLE], as_json), read_measurements, weight=6),
+    Target("systems", _of_values(_systems, as_json), read_systems_file, weight=6),
+    Target("calibration", _of_values(lambda: [CALIBRATION], as_json), read_calibration, weight=6),
+    Target("msccl", _of_texts([fused_ring(3), fused_ring(2)]), read_msccl, weight=6),
 )

@@ -70,7 +70,7 @@ def _replaced(value: Any, random: Random) -> Any:
     if change < 0.03:
         return _nested(value, random.choice((10, 60, 150)), random)
     if isinstance(value, bool) or value is None or change < 0.15:
-        return random.choice((*_OTHERS, *NUMBERS[:4], *WORDS[:12]))
+        return copy.deepcopy(random.choice((*_OTHERS, *NUMBERS[:4], *WORDS[:12])))
     if isinstance(value, int | float):
         if not abs(value) < 1e100:
             return random.choice(NUMBERS)
@@ -78,7 +78,7 @@ def _replaced(value: Any, random: Random) -> Any:
         return random.choice(near) if change < 0.5 else random.choice(NUMBERS)
     if isinstance(value, str):
         return mutated_word(value, random) if change < 0.7 else random.choice(WORDS)
-    return random.choice((*_OTHERS, *NUMBERS, *WORDS))
+    return copy.deepcopy(random.choice((*_OTHERS, *NUMBERS, *WORDS)))
 
 
 def _nested(value: Any, depth: int, random: Random) -> Any:

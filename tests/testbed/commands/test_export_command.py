@@ -145,7 +145,7 @@ def test_what_cannot_be_exported_is_said(arguments: list[str], message: str) -> 
         ({"rows": [{"algorithm": "ring", "size_bytes": True}]}, "row 0: expected size_bytes"),
         (
             {"rows": [{"algorithm": "ring", "size_bytes": 1, "time_us": float("nan")}]},
-            "row 0: expected time_us, a time in microseconds; got nan",
+            "not a JSON file: expected finite numbers, got NaN",
         ),
         (
             {"rows": [{"algorithm": "swing", "size_bytes": 1, "time_us": 1}]},
@@ -169,7 +169,7 @@ def test_a_table_that_is_no_json_is_said(tmp_path: Path) -> None:
     result = run("export", str(path), "--format", "nccl-tuner")
 
     assert result.exit_code == 2
-    assert f"{path}: not JSON" in result.stderr
+    assert f"{path}: not a JSON file" in result.stderr
 
 
 def test_a_wrong_program_is_a_failed_check(tmp_path: Path) -> None:
