@@ -41,6 +41,7 @@ Examples:
   testbed run --ranks 8 --straggler 3:2 --trace slow.json train.py
   testbed run --ranks 8 --kill-rank 3@iteration=5 train.py
   testbed run --ranks 4 --check replicas train.py
+  testbed run --ranks 3 --orders all train.py
   testbed run --processes 4 train.py
 """
 
@@ -201,6 +202,22 @@ def run(
         run_processes(script, arguments or [], processes, module=module, algorithm=algorithm)
         return
 
+    if checks.orders is not None:
+        _refuse_options_of_timed_runs(cluster, held, gpu, software, outputs, checks, own)
+        from testbed.scripts.every_order import run_in_every_order
+
+        topology = cluster.topology()
+        run_in_every_order(
+            script,
+            arguments or [],
+            topology,
+            cluster.choice(topology),
+            module=module,
+            limit=checks.max_orders,
+            as_json=as_json,
+        )
+        return
+
     outputs.check()
     topology = cluster.topology()
     if topology.num_ranks > MAX_THREADS and not gpu.folds:
@@ -288,6 +305,7 @@ def _refuse_options_of_virtual_runs(
         "--clock": cluster.clock is not ClockName.VIRTUAL,
         "--own": own is not None,
         "--check": checks.check,
+        "--orders": checks.orders,
         "a fault, a straggler or jitter": conditions,
         **gpu.given,
         "what software costs": software.is_given,
@@ -295,6 +313,36 @@ def _refuse_options_of_virtual_runs(
     for option, value in given.items():
         if value:
             raise UsageError(f"--processes runs for real, where {option} means nothing: leave it out")
+
+
+def _refuse_options_of_timed_runs(
+    cluster: ClusterOptions,
+    conditions: Sequence[VirtualCondition],
+    gpu: GpuOptions,
+    software: SoftwareOptions,
+    outputs: OutputOptions,
+    checks: CheckOptions,
+    own: str | None,
+) -> None:
+    """Refuse, beside ``--orders``, what takes time, and what is told of one run.
+
+    Raises:
+        UsageError: one of those was given.
+    """
+    given = {
+        "--trace": outputs.trace,
+        "--timeline": outputs.timeline,
+        "--compute": cluster.compute != "none",
+        "--clock": cluster.clock is not ClockName.VIRTUAL,
+        "--own": own is not None,
+        "--check": checks.check,
+        "a fault, a straggler or jitter": conditions,
+        **gpu.given,
+        "what software costs": software.is_given,
+    }
+    for option, value in given.items():
+        if value:
+            raise UsageError(f"--orders runs at no time, where {option} means nothing: leave it out")
 
 
 def _draw(recorded: Trace, report: VirtualReport, script: str, path: Path) -> None:

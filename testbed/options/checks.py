@@ -19,6 +19,12 @@ class CheckName(StrEnum):
     REPLICAS = "replicas"
 
 
+class OrdersName(StrEnum):
+    """In which orders of events a script runs."""
+
+    ALL = "all"
+
+
 @dataclass(frozen=True)
 class CheckOptions:
     """Options for checks of values, which need data and a thread for each rank."""
@@ -30,6 +36,18 @@ class CheckOptions:
             "they part, the step, the parameter and the ranks are named, and the exit code is 1."
         ),
     ] = None
+
+    orders: Annotated[
+        OrdersName | None,
+        typer.Option(
+            help="all: run in every order of events that ranks can tell apart, whatever the speed of ranks "
+            "and messages; where it fails in one, or prints or trains something else, both orders are shown, "
+            "and the exit code is 1."
+        ),
+    ] = None
+    max_orders: Annotated[int, typer.Option(min=1, max=10_000_000, help="Give up beyond so many orders.")] = (
+        10_000
+    )
 
     def record(self) -> ParameterRecord | None:
         """Return what records the parameters of a run, if a check needs them."""
