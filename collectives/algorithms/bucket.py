@@ -9,7 +9,6 @@ from fractions import Fraction
 from collectives.algorithms.ring import ring_all_gather, ring_reduce_scatter
 from collectives.algorithms.shared.embedding import Group, embed, side_by_side
 from collectives.algorithms.shared.torus import most_square, parse_sides
-from collectives.errors import NotSupportedError
 from collectives.program import Cost, Step, algorithm
 
 
@@ -20,8 +19,6 @@ def _sides(world_size: int, shape: str) -> tuple[int, ...]:
 
 
 def _num_chunks(world_size: int, *, colors: int) -> int:
-    if colors < 1:
-        raise NotSupportedError(f"bucket: colors must be at least 1, got {colors}")
     return colors * world_size
 
 
@@ -32,7 +29,7 @@ def _cost(world_size: int, *, shape: str) -> Cost:
     )
 
 
-@algorithm(array_form=True, num_chunks=_num_chunks, cost=_cost)
+@algorithm(array_form=True, num_chunks=_num_chunks, cost=_cost, ranges={"colors": range(1, 65)})
 def bucket(rank: int, world_size: int, *, shape: str = "", colors: int = 1) -> Iterator[Step]:
     """Yield this rank's steps of a bucket all-reduce on a torus.
 

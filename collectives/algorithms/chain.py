@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
+from collectives.algorithms.shared.segments import SEGMENTS
 from collectives.program import Cost, Recv, RecvReduce, Send, Step, algorithm
 
 
@@ -25,7 +26,14 @@ def _segments(world_size: int, *, segments: int) -> int:
     return segments
 
 
-@algorithm(name="chain", collective="broadcast", num_chunks=_segments, array_form=True, cost=_one_way_cost)
+@algorithm(
+    name="chain",
+    collective="broadcast",
+    num_chunks=_segments,
+    array_form=True,
+    cost=_one_way_cost,
+    ranges=SEGMENTS,
+)
 def chain_broadcast(rank: int, world_size: int, *, root: int = 0, segments: int = 4) -> Iterator[Step]:
     """Yield this rank's steps of a pipelined broadcast along a chain that starts at *root*.
 
@@ -41,7 +49,14 @@ def chain_broadcast(rank: int, world_size: int, *, root: int = 0, segments: int 
         yield _away_from_root(rank, place, world_size, step - place, segments)
 
 
-@algorithm(name="chain", collective="reduce", num_chunks=_segments, array_form=True, cost=_one_way_cost)
+@algorithm(
+    name="chain",
+    collective="reduce",
+    num_chunks=_segments,
+    array_form=True,
+    cost=_one_way_cost,
+    ranges=SEGMENTS,
+)
 def chain_reduce(rank: int, world_size: int, *, root: int = 0, segments: int = 4) -> Iterator[Step]:
     """Yield this rank's steps of a pipelined reduce along a chain that ends at *root*.
 
@@ -55,7 +70,13 @@ def chain_reduce(rank: int, world_size: int, *, root: int = 0, segments: int = 4
         yield _towards_root(rank, place, world_size, step - (world_size - 1 - place), segments)
 
 
-@algorithm(name="chain", num_chunks=_segments, array_form=True, cost=_all_reduce_cost)
+@algorithm(
+    name="chain",
+    num_chunks=_segments,
+    array_form=True,
+    cost=_all_reduce_cost,
+    ranges=SEGMENTS,
+)
 def chain(rank: int, world_size: int, *, segments: int = 4) -> Iterator[Step]:
     """Yield this rank's steps of an all-reduce along a chain: reduce to rank 0, broadcast back.
 

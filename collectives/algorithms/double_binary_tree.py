@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from collectives.algorithms.shared.segments import SEGMENTS
 from collectives.program import Cost, Recv, RecvReduce, Send, Step, algorithm
 
 
@@ -120,7 +121,12 @@ def _chunks(world_size: int, *, segments: int) -> int:
 
 
 @algorithm(
-    collective="broadcast", name="double_binary_tree", num_chunks=_chunks, array_form=True, cost=_rooted_cost
+    collective="broadcast",
+    name="double_binary_tree",
+    num_chunks=_chunks,
+    array_form=True,
+    cost=_rooted_cost,
+    ranges=SEGMENTS,
 )
 def double_binary_tree_broadcast(
     rank: int, world_size: int, *, root: int = 0, segments: int = 4
@@ -144,7 +150,12 @@ def double_binary_tree_broadcast(
 
 
 @algorithm(
-    collective="reduce", name="double_binary_tree", num_chunks=_chunks, array_form=True, cost=_rooted_cost
+    collective="reduce",
+    name="double_binary_tree",
+    num_chunks=_chunks,
+    array_form=True,
+    cost=_rooted_cost,
+    ranges=SEGMENTS,
 )
 def double_binary_tree_reduce(
     rank: int, world_size: int, *, root: int = 0, segments: int = 4
@@ -168,7 +179,7 @@ def double_binary_tree_reduce(
         )
 
 
-@algorithm(num_chunks=_chunks, array_form=True, cost=_all_reduce_cost)
+@algorithm(num_chunks=_chunks, array_form=True, cost=_all_reduce_cost, ranges=SEGMENTS)
 def double_binary_tree(rank: int, world_size: int, *, segments: int = 4) -> Iterator[Step]:
     """Yield this rank's steps of a pipelined all-reduce: up both trees, and down again.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from collectives.algorithms.shared.power_of_two import (
     Fold,
@@ -19,6 +19,7 @@ from collectives.algorithms.shared.power_of_two import (
 from collectives.program import Copy, Cost, Recv, RecvReduce, Send, Step, algorithm
 
 Order: TypeAlias = Literal["far", "near"]
+ORDERS = {"order": get_args(Order)}
 
 
 def _core(world_size: int) -> int:
@@ -43,7 +44,7 @@ def all_gather_cost(world_size: int) -> Cost:
     return Cost(doublings + 2 * folds, Fraction(sent_by_rank_1, world_size))
 
 
-@algorithm(num_chunks=_core, array_form=True, cost=_all_reduce_cost)
+@algorithm(num_chunks=_core, array_form=True, cost=_all_reduce_cost, ranges=ORDERS)
 def halving_doubling(rank: int, world_size: int, *, order: Order = "far") -> Iterator[Step]:
     """Yield this rank's steps of Rabenseifner's all-reduce.
 
@@ -61,7 +62,13 @@ def halving_doubling(rank: int, world_size: int, *, order: Order = "far") -> Ite
     yield from folded(partial(_halve_and_double, order=order), rank, world_size, _core(world_size))
 
 
-@algorithm(name="halving_doubling", collective="reduce_scatter", array_form=True, cost=_reduce_scatter_cost)
+@algorithm(
+    name="halving_doubling",
+    collective="reduce_scatter",
+    array_form=True,
+    cost=_reduce_scatter_cost,
+    ranges=ORDERS,
+)
 def halving_doubling_reduce_scatter(rank: int, world_size: int, *, order: Order = "far") -> Iterator[Step]:
     """Yield this rank's steps of a recursive-halving reduce-scatter.
 
@@ -85,7 +92,9 @@ def halving_doubling_reduce_scatter(rank: int, world_size: int, *, order: Order 
     yield (Copy(_position(rank, world_size, order), rank),)
 
 
-@algorithm(name="halving_doubling", collective="all_gather", array_form=True, cost=all_gather_cost)
+@algorithm(
+    name="halving_doubling", collective="all_gather", array_form=True, cost=all_gather_cost, ranges=ORDERS
+)
 def halving_doubling_all_gather(rank: int, world_size: int, *, order: Order = "far") -> Iterator[Step]:
     """Yield this rank's steps of a recursive-doubling all-gather.
 

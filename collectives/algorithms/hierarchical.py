@@ -125,7 +125,13 @@ def _sent(part: Algorithm, world_size: int) -> list[Fraction]:
     return [Fraction(chunks, part.num_chunks(world_size)) for chunks in chunks_sent]
 
 
-@algorithm(array_form=True, num_chunks=_num_chunks, scratch_chunks=_num_scratch_chunks, cost=_cost)
+@algorithm(
+    array_form=True,
+    num_chunks=_num_chunks,
+    scratch_chunks=_num_scratch_chunks,
+    cost=_cost,
+    ranges={"ranks_per_node": range(1, (1 << 20) + 1)},
+)
 def hierarchical(
     rank: int, world_size: int, *, ranks_per_node: int = 8, inner: Halves = RING, outer: Algorithm = ring
 ) -> Iterator[Step]:

@@ -63,6 +63,8 @@ class Evidence:
 
 def is_shipped(algorithm: Algorithm) -> bool:
     """Return whether *algorithm* is one of ours, made of nothing else."""
+    if algorithm.parameters.get("shift"):  # halves that are of use to others: no collective by themselves
+        return False
     original = original_of(algorithm.program)
     if original is not None and not is_shipped(original):
         return False

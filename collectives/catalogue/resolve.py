@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import inspect
 from collections.abc import Collection
@@ -12,6 +11,7 @@ from typing import Any
 from collectives.algorithms import ALGORITHMS, NATIVE_ALGORITHMS
 from collectives.algorithms.shared.halves import Halves
 from collectives.catalogue.user_files import load_program
+from collectives.catalogue.values import read_value
 from collectives.errors import UnknownAlgorithmError
 from collectives.program import Algorithm, Program
 from collectives.program.channels import CHANNEL_PARAMETERS, in_channels
@@ -131,7 +131,7 @@ def _unknown(name: str, purpose: str, names: Collection[str]) -> UnknownAlgorith
 
 
 def _bind(algorithm: Algorithm, parameters: str, text: str) -> Algorithm:
-    """Bind ``key=value,…``; values are Python literals, anything else is a string.
+    """Bind ``key=value,…``; values are read by `collectives.catalogue.values.read_value`.
 
     A parameter whose default is an algorithm, or the two `Halves` of one, takes the name of another.
     Every algorithm has the parameter ``channels`` (see `collectives.program.channels`).
@@ -158,7 +158,4 @@ def _value(text: str, default: Any) -> Any:
         return resolve_algorithm(text, default.collective)
     if isinstance(default, Halves):
         return Halves(resolve_algorithm(text, "reduce_scatter"), resolve_algorithm(text, "all_gather"))
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
+    return read_value(text)

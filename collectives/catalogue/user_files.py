@@ -15,7 +15,7 @@ from typing import Any
 
 from collectives.catalogue import bounds
 from collectives.catalogue.bounds import OutOfBoundsError, within
-from collectives.errors import AlgorithmFileError
+from collectives.errors import AlgorithmFileError, CollectiveError, ProgramError
 from collectives.program import Algorithm, Program
 from collectives.program.program import iterator_of
 
@@ -86,9 +86,9 @@ def _bounded_algorithm(algorithm: Algorithm) -> Algorithm:
     return replace(
         algorithm,
         program=_bounded(algorithm.program),
-        chunks_for=_bounded_function(algorithm.chunks_for),
-        scratch_for=_bounded_function(algorithm.scratch_for),
-        declared_cost=None if cost is None else _bounded_function(cost),
+        chunks_for=_bounded_function(algorithm.chunks_for, algorithm.name, "num_chunks"),
+        scratch_for=_bounded_function(algorithm.scratch_for, algorithm.name, "scratch_chunks"),
+        declared_cost=None if cost is None else _bounded_function(cost, algorithm.name, "cost"),
     )
 
 
@@ -111,9 +111,16 @@ def _bounded(program: Program) -> Program:
 
 
 @lru_cache(maxsize=64)
-def _bounded_function(function: Callable[..., Any]) -> Callable[..., Any]:
+def _bounded_function(function: Callable[..., Any], name: str, what: str) -> Callable[..., Any]:
+    """Return *function*, which says *what* of the algorithm *name*, within bounds."""
+
     @wraps(function, updated=())
     def bounded(*args: Any, **parameters: Any) -> Any:
-        return within(bounds.STEP_SECONDS, function, *args, **parameters)
+        try:
+            return within(bounds.STEP_SECONDS, function, *args, **parameters)
+        except CollectiveError:
+            raise
+        except Exception as error:
+            raise ProgramError(f"{name}: {what} raised {type(error).__name__}: {error}") from error
 
     return bounded

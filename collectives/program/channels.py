@@ -63,6 +63,7 @@ def _copied(inner: ProgramKey) -> Algorithm:
         chunks_for=_taking(algorithm, partial(_num_chunks, algorithm)),
         scratch_for=_taking(algorithm, partial(_num_scratch_chunks, algorithm)),
         declared_cost=None,
+        ranges={**algorithm.ranges, "channels": range(1, MAX_CHANNELS + 1)},
     )
 
 

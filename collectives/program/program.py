@@ -41,7 +41,9 @@ from fractions import Fraction
 from functools import lru_cache
 from operator import index
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeGuard
+
+import numpy as np
 
 from collectives.errors import NotExactError, NotSupportedError, ProgramError
 from collectives.program.rank_array import RankArray
@@ -139,6 +141,8 @@ class Algorithm:
         array_form: the program may be called once with ``rank = arange(world_size)``.
         declared_cost: cost as a function of the same kind, if the author states one; None where not.
         parameters: keyword-only arguments of the program that are bound.
+        ranges: the values that parameters may have, where the author says: a range of whole numbers, or
+            words.  A ``root`` is a rank, whatever is said.
     """
 
     name: str
@@ -149,6 +153,7 @@ class Algorithm:
     array_form: bool = False
     declared_cost: Callable[..., Cost | None] | None = None
     parameters: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    ranges: Mapping[str, range | tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
     def __call__(self, rank: int, world_size: int, **parameters: Any) -> Iterator[Step]:
         """Yield the steps as the program does, so that programs can be built of others."""
@@ -172,6 +177,7 @@ class Algorithm:
     def _until_the_end(self, rank: Any, world_size: int, read: Callable[[Any], Step]) -> Iterator[Step]:
         """Yield what *read* makes of each step; what the author's code raises is a fault of the program."""
         number = 0
+        self._check_root(world_size)
         try:
             program = iterator_of(self(rank, world_size))
             while (step := next(program, _END)) is not _END:
@@ -189,16 +195,23 @@ class Algorithm:
             raise self._fault(world_size, f"{who}, step {number}: the program", error) from error
 
     def _count(self, function: Callable[..., int], what: str, world_size: int) -> int:
+        self._check_root(world_size)
+        number = function(world_size, **self._arguments_of(function))
         try:
-            return index(function(world_size, **self._arguments_of(function)))
-        except (NotExactError, NotSupportedError, ProgramError):
-            raise
-        except Exception as error:
-            raise self._fault(world_size, what, error) from error
+            return index(number)
+        except TypeError:
+            raise ProgramError(
+                f"{self}, {self.collective}, world size {world_size}: {what} is {number!r}; expected a number"
+            ) from None
 
     def _fault(self, world_size: int, who: str, error: Exception) -> ProgramError:
         said = f"{who} raised {type(error).__name__}: {error}"
         return ProgramError(f"{self}, {self.collective}, world size {world_size}: {said}")
+
+    def _check_root(self, world_size: int) -> None:
+        root = self.parameters.get("root", 0)
+        if not _is_whole(root) or not 0 <= root < world_size:
+            raise NotSupportedError(f"{self}: root must be a rank from 0 to {world_size - 1}, got {root!r}")
 
     def num_chunks(self, world_size: int) -> int:
         """Return into how many equal parts the program divides the buffer."""
@@ -219,13 +232,27 @@ class Algorithm:
 
         Raises:
             TypeError: the program has no such parameter; the message lists those it has.
+            NotSupportedError: a value is outside the range that the author declares; the message says it.
         """
         accepted = self.parameter_names()
         for name in parameters:
             if name not in accepted:
                 has = ", ".join(accepted) or "none"
                 raise TypeError(f"algorithm {self.name} has no parameter {name!r}; it has: {has}")
+            self._check_range(name, parameters[name])
         return replace(self, parameters=MappingProxyType({**self.parameters, **parameters}))
+
+    def _check_range(self, name: str, value: Any) -> None:
+        allowed = self.ranges.get(name)
+        if allowed is None or value == _keywords_of(self.program)[name]:
+            return
+        if isinstance(allowed, range):
+            expected = f"from {allowed[0]} to {allowed[-1]}"
+            holds = _is_whole(value) and value in allowed
+        else:
+            expected, holds = f"one of {', '.join(allowed)}", value in allowed
+        if not holds:
+            raise NotSupportedError(f"{self.name}: {name} must be {expected}, got {value!r}")
 
     def _arguments_of(self, function: Callable[..., Any]) -> dict[str, Any]:
         """Return the parameters, bound or by default, that *function* names as keywords."""
@@ -256,12 +283,14 @@ def algorithm(
     scratch_chunks: int | Callable[..., int] = 0,
     array_form: bool = False,
     cost: Callable[..., Cost | None] | None = None,
+    ranges: Mapping[str, range | tuple[str, ...]] | None = None,
 ) -> Callable[[Program], Algorithm]:
     """Declare, beside a program, what has to be known to run it (see `Algorithm`).
 
     ``num_chunks`` is a number, or a function of the world size; by default the world size.  It,
     ``scratch_chunks`` and ``cost`` may also depend on parameters of the program, which they name as
-    keyword-only: ``num_chunks=lambda world_size, *, segments: segments``.
+    keyword-only: ``num_chunks=lambda world_size, *, segments: segments``.  *ranges* are what values of
+    parameters are refused outside of: ``{"segments": range(1, 4097), "order": ("far", "near")}``.
     """
 
     def function(number: int | Callable[..., int]) -> Callable[..., int]:
@@ -276,6 +305,7 @@ def algorithm(
             scratch_for=function(scratch_chunks),
             array_form=array_form,
             declared_cost=cost,
+            ranges=MappingProxyType(dict(ranges or {})),
         )
 
     return declare
@@ -310,6 +340,10 @@ def iterator_of(steps: Any) -> Iterator[Any]:
         raise TypeError(
             f"a program is a generator of steps, which it yields; this one returned {type(steps).__name__}"
         ) from None
+
+
+def _is_whole(value: object) -> TypeGuard[int]:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _plain_step(step: Any) -> Step:

@@ -82,7 +82,7 @@ def assign_buckets(
 
 
 def _limit(name: str, cap_mb: float) -> int:
-    if not (math.isfinite(cap_mb) and cap_mb * MIB >= 1):
+    if not 1 <= cap_mb * MIB < math.inf:
         raise BucketingError(f"{name} must be a positive number of MiB, got {cap_mb!r}")
     return int(cap_mb * MIB)
 

@@ -21,15 +21,15 @@ from testbed.bench.benchmark import (
     spell,
 )
 from testbed.bench.candidates import NATIVE, Refusal, choose_candidates
-from testbed.bench.measure import ITEM_SIZES, Row, count_of
+from testbed.bench.measure import ITEM_SIZES, Row, count_of, size_of
 from testbed.bench.measured_run import measure_processes, measure_threads
 from testbed.errors import CheckError, UsageError, reporting_errors
 from testbed.options import evidence
-from testbed.options.arguments import parse_ranks, parse_sizes
+from testbed.options.arguments import MAX_COUNT, parse_ranks, parse_sizes
 from testbed.options.software import TransportModel, TransportModelName
 from testbed.output.figure import check_plot
 from testbed.output.folder import check_writable, document
-from testbed.output.table import counted, print_json, progress, stdout_console
+from testbed.output.table import counted, print_json, progress, spell_size, stdout_console
 from testbed.report.times import LEGEND, fastest_table, nccl_table, time_tables
 from testbed.scripts.launch import RankExitError, launch
 from testbed.truth.comparison import with_simulation
@@ -82,7 +82,7 @@ def bench(
         str,
         typer.Option(metavar="LIST", help="4K-64M (times --factor), or a list: 4K,1M; K, M, G are 2^10, …"),
     ] = "4K-64M",
-    factor: Annotated[int, typer.Option(metavar="N", help="Step of a range of sizes.")] = 2,
+    factor: Annotated[int, typer.Option(metavar="N", max=MAX_COUNT, help="Step of a range of sizes.")] = 2,
     dtype: Annotated[str, typer.Option(metavar="TYPE", help=f"One of {', '.join(ITEM_SIZES)}.")] = "float32",
     network: Annotated[
         str | None,
@@ -100,8 +100,10 @@ def bench(
         bool,
         typer.Option("--payload", help="sim: carry real tensors too, and check them (takes memory for all)."),
     ] = False,
-    iterations: Annotated[int, typer.Option(metavar="N", min=1, help="Timed calls of each size.")] = 20,
-    warmup: Annotated[int, typer.Option(metavar="N", min=0, help="Calls before them.")] = 5,
+    iterations: Annotated[
+        int, typer.Option(metavar="N", min=1, max=MAX_COUNT, help="Timed calls of each size.")
+    ] = 20,
+    warmup: Annotated[int, typer.Option(metavar="N", min=0, max=MAX_COUNT, help="Calls before them.")] = 5,
     timeout: Annotated[
         float, typer.Option(metavar="SECONDS", help="How long a collective may wait for its peers.")
     ] = 60.0,
@@ -159,6 +161,8 @@ def bench(
     counts = tuple(
         dict.fromkeys(count_of(size, dtype, collective, num_ranks) for size in parse_sizes(sizes, factor))
     )
+    if payload or transport is not TransportName.SIM:
+        _check_memory(collective, dtype, max(counts), num_ranks, joined)
     if plot is not None:
         check_plot(plot)
     if save is not None:
@@ -216,6 +220,22 @@ def _ranks_per_node(topology: Topology | None, num_ranks: int, joined: bool) -> 
     if topology is not None:
         return topology.ranks_per_node
     return int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks)) if joined else num_ranks
+
+
+def _check_memory(collective: str, dtype: str, count: int, num_ranks: int, joined: bool) -> None:
+    """Refuse a payload that the ranks of this machine cannot hold: each has a buffer, and a copy of it.
+
+    Raises:
+        UsageError: it is larger than the memory of the machine.
+    """
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks)) if joined else num_ranks
+    nbytes = size_of(count, dtype, collective, num_ranks)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if 2 * here * nbytes > memory:
+        raise UsageError(
+            f"--sizes: {spell_size(nbytes)} with a copy of it on each of {here} ranks does not fit into the "
+            f"{spell_size(memory)} of this machine"
+        )
 
 
 def _launch(num_ranks: int, port: int | None) -> None:

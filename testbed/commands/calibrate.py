@@ -9,6 +9,7 @@ import typer
 
 from collectives.formats.whole_file import write_whole
 from testbed.errors import UsageError, reporting_errors
+from testbed.options.arguments import MAX_RANKS
 from testbed.output.folder import check_writable, document
 from testbed.output.table import percent, print_json, progress, stdout_console, table
 from testbed.report.calibration import calibrate_network
@@ -65,10 +66,13 @@ def calibrate(
     ] = None,
     ranks: Annotated[
         int | None,
-        typer.Option(min=1, help="Ranks to measure, 4 by default; with --from: where it does not say."),
+        typer.Option(
+            min=1, max=MAX_RANKS, help="Ranks to measure, 4 by default; with --from: where it does not say."
+        ),
     ] = None,
     nodes: Annotated[
-        int | None, typer.Option(min=1, help="On how many nodes, where the table does not say.")
+        int | None,
+        typer.Option(min=1, max=MAX_RANKS, help="On how many nodes, where the table does not say."),
     ] = None,
     device: Annotated[
         bool,
@@ -79,7 +83,8 @@ def calibrate(
         typer.Option(metavar="LIST", help="With --device: float32,bfloat16,float16,float64,tfloat32."),
     ] = None,
     threads: Annotated[
-        int, typer.Option(min=1, help="With --device: threads of the processor that a kernel may use.")
+        int,
+        typer.Option(min=1, max=1024, help="With --device: threads of the processor that a kernel may use."),
     ] = 1,
     seconds: Annotated[
         float | None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import INTERRUPTED, UsageError, reporting_errors
+from testbed.options.arguments import MAX_COUNT
 from testbed.output.folder import check_writable, document
 from testbed.output.table import print_json, seconds, spell_size, stdout_console
 from testbed.scripts.observed_script import observe_script
@@ -38,9 +39,12 @@ def profile(
         Path | None, typer.Option(metavar="FILE", help="The profile; by default SCRIPT-profile.json here.")
     ] = None,
     iterations: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Backward passes to record; then the script is ended.")
+        int,
+        typer.Option(
+            metavar="N", min=1, max=MAX_COUNT, help="Backward passes to record; then the script is ended."
+        ),
     ] = 9,
-    warmup: Annotated[int, typer.Option(metavar="N", min=0, help="Passes before them.")] = 2,
+    warmup: Annotated[int, typer.Option(metavar="N", min=0, max=MAX_COUNT, help="Passes before them.")] = 2,
     module: Annotated[
         str | None, typer.Option(metavar="NAME", help="Which module, where the script trains several.")
     ] = None,

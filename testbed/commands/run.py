@@ -180,7 +180,10 @@ def run(
     processes: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help="Run for real: N processes here, our algorithms over Gloo or NCCL."
+            min=1,
+            max=1024,
+            metavar="N",
+            help="Run for real: N processes here, our algorithms over Gloo or NCCL.",
         ),
     ] = None,
     as_json: Annotated[

@@ -12,7 +12,7 @@ import typer
 from testbed.commands.network import default_ranks
 from testbed.errors import UsageError, reporting_errors
 from testbed.options.annotations import DegradeLink, FailLink, Jitter, Reroute, TraceFile
-from testbed.options.arguments import MAX_RANKS, parse_placement, parse_sizes
+from testbed.options.arguments import MAX_COUNT, MAX_RANKS, parse_placement, parse_sizes
 from testbed.options.conditions import parse_conditions
 from testbed.options.software import (
     ArrivalOverhead,
@@ -86,7 +86,7 @@ def simulate(
             metavar="SIZES", help="Buffer sizes: 64M, a list 4K,1M, or a range 4K-1G (times --factor)."
         ),
     ] = "64M",
-    factor: Annotated[int, typer.Option(metavar="N", help="Step of a range of sizes.")] = 2,
+    factor: Annotated[int, typer.Option(metavar="N", max=MAX_COUNT, help="Step of a range of sizes.")] = 2,
     collective: Annotated[str, typer.Option(metavar="NAME", help="Collective to simulate.")] = "all_reduce",
     placement: Annotated[
         str,
@@ -113,7 +113,7 @@ def simulate(
     reduction_bandwidth: ReductionBandwidth = None,
     transport_model: TransportModel = TransportModelName.IDEAL,
     jitter: Jitter = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the jitter.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**63, help="Seed of the jitter.")] = 0,
     straggler: Annotated[
         list[str] | None,
         typer.Option(metavar="RANK:FACTOR", help="A slow place: 3:2, or late: 3:+1ms. May be repeated."),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError, reporting_errors
+from testbed.options.arguments import MAX_RANKS
 from testbed.options.groups import grouped
 from testbed.options.software import StepModelOptions
 from testbed.output.folder import document
@@ -35,7 +36,7 @@ def tune(
     network: Annotated[
         str, typer.Option(metavar="NAME|FILE", help="Network: a preset or a file.")
     ] = "switch-100g",
-    ranks: Annotated[int, typer.Option(metavar="N", min=1, help="World size.")] = 64,
+    ranks: Annotated[int, typer.Option(metavar="N", min=1, max=MAX_RANKS, help="World size.")] = 64,
     algorithm: Annotated[
         str,
         typer.Option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.errors import UsageError, reporting_errors
+from testbed.options.arguments import MAX_RANKS
 from testbed.output.folder import check_writable, document
 from testbed.output.table import print_json, progress, stdout_console
 
@@ -67,10 +68,12 @@ def validate(
         str | None, typer.Option(metavar="NAME", help="--table: what was measured, where it does not say.")
     ] = None,
     ranks: Annotated[
-        int | None, typer.Option(min=1, help="--table: on how many ranks, where it does not say.")
+        int | None,
+        typer.Option(min=1, max=MAX_RANKS, help="--table: on how many ranks, where it does not say."),
     ] = None,
     nodes: Annotated[
-        int | None, typer.Option(min=1, help="--table: on how many nodes, where it does not say.")
+        int | None,
+        typer.Option(min=1, max=MAX_RANKS, help="--table: on how many nodes, where it does not say."),
     ] = None,
     device: Annotated[
         str | None,
@@ -79,7 +82,7 @@ def validate(
         ),
     ] = None,
     threads: Annotated[
-        int, typer.Option(min=1, help="--device: threads of the processor that the file is of.")
+        int, typer.Option(min=1, max=1024, help="--device: threads of the processor that the file is of.")
     ] = 1,
     training: Annotated[
         bool,

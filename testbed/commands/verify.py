@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from testbed.errors import UsageError, reporting_errors
-from testbed.options.arguments import parse_ranks
+from testbed.options.arguments import MAX_COUNT, parse_ranks
 from testbed.output.folder import document
 from testbed.output.table import Advance, print_json, progress, stdout_console, table
 
@@ -86,6 +86,7 @@ def verify(
         int | None,
         typer.Option(
             min=1,
+            max=MAX_COUNT,
             metavar="N",
             help="Leave out proofs that would go through more than about N operations, and say which; "
             "by default none. 250000 take a second or two.",

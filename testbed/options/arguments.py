@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from sim.topology.placement import Placement
 
 MAX_RANKS = 1 << 20
+MAX_LENGTH = 4000
+"""Characters of a list of sizes."""
+
+MAX_BYTES = 1 << 50
+"""Of a buffer: a pebibyte, with which times still fit into the figures that follow from them."""
+
+MAX_COUNT = 10**9
+"""Of what is counted on the command line: iterations, seeds and the like."""
 
 
 def parse_ranks(text: str) -> list[int]:
@@ -40,13 +48,15 @@ def parse_sizes(text: str, factor: int = 2, option: str = "--sizes") -> list[int
     if factor < 2:
         raise UsageError(f"--factor must be at least 2, got {factor}")
     sizes: list[int] = []
+    if len(text) > MAX_LENGTH:
+        raise UsageError(f"{option} {_short(text)}: expected at most {MAX_LENGTH} characters")
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        size = parse_size(first, what=option)
+        size = _bounded(parse_size(first, what=option), option)
         if not dash:
             sizes.append(size)
             continue
-        end = parse_size(last, what=option)
+        end = _bounded(parse_size(last, what=option), option)
         if not 0 < size <= end:
             raise UsageError(f"{option} {part}: a range goes from a size above 0 to one that is no smaller")
         while size <= end:
@@ -82,6 +92,12 @@ def parse_placement(text: str) -> Placement:
             )
         places.extend(range(low, high + 1))
     return tuple(places)
+
+
+def _bounded(size: int, option: str) -> int:
+    if size > MAX_BYTES:
+        raise UsageError(f"{option}: expected at most {MAX_BYTES >> 40} TiB, got {size} B")
+    return size
 
 
 def _powers_of_two(low: int, high: int) -> list[int]:

@@ -25,7 +25,9 @@ class ConditionOptions:
     """Options for slow ranks, and for links that change or fail."""
 
     jitter: Jitter = None
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of jitter and message delays.")] = 0
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, max=2**63, help="Seed of jitter and message delays.")
+    ] = 0
     straggler: Annotated[
         list[str] | None,
         typer.Option(metavar="RANK:FACTOR", help="A slow rank: 3:2, or late: 3:+1ms. May be repeated."),

@@ -73,7 +73,7 @@ def comparison(results: Sequence[Simulated]) -> Table:
         first = number == 0 or results[number - 1].run.nbytes != run.nbytes
         cells = [
             *([spell_size(run.nbytes) if first else ""] if several_sizes else []),
-            own.name,
+            _with_choice(own),
             "" if bottleneck is None else bottleneck.name,
             "–" if bottleneck is None else percent(bottleneck.utilisation),
             seconds(run.seconds),
@@ -91,6 +91,12 @@ def comparison(results: Sequence[Simulated]) -> Table:
     lead = ("size\n",) if several_sizes else ()
 
     return table((*lead, *heads), rows, text_columns=2 + len(lead))
+
+
+def _with_choice(own: Simulated) -> str:
+    """Return how the algorithm is called, of ``auto`` with what was chosen."""
+    is_choice = own.name.partition(":")[0] == "auto" and own.run.algorithm != own.name
+    return f"auto: {own.run.algorithm}" if is_choice else own.name
 
 
 def carried_on(results: Sequence[Simulated]) -> Iterator[str]:

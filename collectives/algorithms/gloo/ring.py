@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from collectives.errors import NotSupportedError
 from collectives.program import Cost, Operation, Recv, RecvReduce, Send, Step, algorithm
 
 IN_FLIGHT = 2
+SEGMENTS = {"segments": range(IN_FLIGHT, (1 << 20) + 1)}
 """Segments that a rank has under way at once."""
 
 
@@ -34,7 +34,7 @@ def _all_gather_cost(world_size: int) -> Cost:
     return Cost(world_size - 1, Fraction(world_size - 1, world_size))
 
 
-@algorithm(name="gloo_ring", num_chunks=_num_chunks, array_form=True, cost=_all_reduce_cost)
+@algorithm(name="gloo_ring", num_chunks=_num_chunks, array_form=True, cost=_all_reduce_cost, ranges=SEGMENTS)
 def gloo_ring(rank: int, world_size: int, *, segments: int = IN_FLIGHT) -> Iterator[Step]:
     """Yield this rank's steps of Gloo's ring all-reduce.
 
@@ -59,6 +59,7 @@ def gloo_ring(rank: int, world_size: int, *, segments: int = IN_FLIGHT) -> Itera
     num_chunks=_num_chunks,
     array_form=True,
     cost=_all_reduce_cost,
+    ranges=SEGMENTS,
 )
 def gloo_ring_reduce_scatter(rank: int, world_size: int, *, segments: int = IN_FLIGHT) -> Iterator[Step]:
     """Yield this rank's steps of torch's reduce-scatter over Gloo: an all-reduce of the whole buffer.
@@ -96,7 +97,7 @@ def gloo_ring_all_gather(rank: int, world_size: int) -> Iterator[Step]:
         yield tuple(halves)
 
 
-@algorithm(name="gloo_ring", collective="reduce", num_chunks=_num_chunks, array_form=True)
+@algorithm(name="gloo_ring", collective="reduce", num_chunks=_num_chunks, array_form=True, ranges=SEGMENTS)
 def gloo_ring_reduce(
     rank: int, world_size: int, *, root: int = 0, segments: int = IN_FLIGHT
 ) -> Iterator[Step]:
@@ -129,8 +130,6 @@ def gloo_ring_reduce(
 
 def _reduce_scatter(rank: int, world_size: int, segments: int) -> Iterator[Step]:
     """Yield steps after which each rank has reduced the chunk of its own number."""
-    if segments < IN_FLIGHT:
-        raise NotSupportedError(f"gloo_ring: segments must be at least {IN_FLIGHT}, got {segments}")
     for step in _pairs((world_size - 1) * segments):
         yield _passed_on(rank, world_size, segments, step, first_chunk=rank + 1, receive=RecvReduce)
 

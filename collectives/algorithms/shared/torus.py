@@ -6,6 +6,8 @@ import math
 
 from collectives.errors import NotSupportedError
 
+_MAX_DIGITS = 9
+
 
 def most_square(world_size: int) -> tuple[int, int]:
     """Return the sides of the torus of two dimensions in which they differ least."""
@@ -21,7 +23,7 @@ def parse_sides(shape: str, world_size: int, default: str, what: str) -> tuple[i
             does without a shape, the *default*.
     """
     parts = str(shape).split("x")
-    sides = tuple(int(part) for part in parts if part.isdecimal())
+    sides = tuple(int(part) for part in parts if part.isdecimal() and len(part) <= _MAX_DIGITS)
     if len(sides) != len(parts) or math.prod(sides) != world_size:
         short, long = most_square(world_size)
         raise NotSupportedError(

@@ -53,5 +53,5 @@ def test_other_shapes_are_refused_with_one_that_fits(shape: str) -> None:
 
 
 def test_no_colors_are_refused() -> None:
-    with pytest.raises(NotSupportedError, match="colors must be at least 1, got 0"):
+    with pytest.raises(NotSupportedError, match="colors must be from 1 to 64, got 0"):
         verify("bucket:colors=0", 16)

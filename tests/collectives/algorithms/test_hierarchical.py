@@ -162,7 +162,7 @@ def test_names_of_parts_in_python_are_refused_with_what_takes_them(names: dict[s
 
 
 def test_nodes_of_no_ranks_are_refused() -> None:
-    with pytest.raises(NotSupportedError, match="ranks_per_node must be at least 1, got 0"):
+    with pytest.raises(NotSupportedError, match="ranks_per_node must be from 1 to 1048576, got 0"):
         verify("hierarchical:ranks_per_node=0", 8)
 
 

@@ -124,3 +124,21 @@ def test_a_callable_whose_parameters_nobody_knows_is_refused(tmp_path: Path) -> 
 
     with pytest.raises(AlgorithmFileError, match="no function of Python's"):
         resolve_algorithm(f"{path}:f")
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        ("lambda p: 1 / 0", "num_chunks raised ZeroDivisionError"),
+        ("lambda p: 0.5", "is 0.5; expected a number"),
+    ],
+)
+def test_a_number_of_chunks_that_cannot_be_is_refused(tmp_path: Path, number: str, said: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(
+        f"from collectives import algorithm\n@algorithm(num_chunks={number})\n"
+        "def f(rank, world_size):\n    yield ()\n"
+    )
+
+    with pytest.raises(ProgramError, match=said):
+        verify(f"{path}:f", 2)

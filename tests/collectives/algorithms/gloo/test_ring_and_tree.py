@@ -67,7 +67,7 @@ def test_all_are_proved_with_any_number_of_segments_and_any_root(native, world_s
 
 
 def test_fewer_than_two_segments_are_refused():
-    with pytest.raises(NotSupportedError, match="segments must be at least 2, got 1"):
+    with pytest.raises(NotSupportedError, match="segments must be from 2 to 1048576, got 1"):
         verify(resolve_algorithm("gloo_ring:segments=1"), 4)
 
 
