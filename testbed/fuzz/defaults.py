@@ -6,10 +6,9 @@ import functools
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from testbed.fuzz.draw import Draw
+from testbed.fuzz.draw import STRATEGIES, Draw
 
 
 @contextmanager
@@ -40,7 +39,10 @@ def _defaults(kind: Any, given: Mapping[str, Any]) -> Iterator[None]:
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         named = signature.bind_partial(self, *args, **kwargs).arguments
-        original(self, *args, **{**{name: own for name, own in given.items() if name not in named}, **kwargs})
+        own = {name: value for name, value in given.items() if name not in named}
+        if named.get("strategy", STRATEGIES[0]) not in STRATEGIES:
+            own.pop("gradient_as_bucket_view", None)  # such strategies keep gradients where they like
+        original(self, *args, **own, **kwargs)
 
     if not given:
         yield

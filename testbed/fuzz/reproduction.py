@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +62,10 @@ def _short(text: str) -> str:
 
 def _arguments(draw: Any) -> list[str]:
     """Return the arguments that make *draw*, but for those at their defaults."""
-    return [
-        f"{own.name}={getattr(draw, own.name)!r},"
-        for own in fields(draw)
-        if own.default is MISSING or getattr(draw, own.name) != own.default
-    ]
+    given = {own.name: getattr(draw, own.name) for own in fields(draw) if own.name != "faults"}
+    default = {own.name: own.default for own in fields(draw)}
+    arguments = [f"{name}={value!r}," for name, value in given.items() if value != default[name]]
+    return [*arguments, "faults=(", *(f"    {fault!r}," for fault in draw.faults), ")"]
 
 
 def _wrapped(parts: Sequence[str]) -> list[str]:

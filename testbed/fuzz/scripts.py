@@ -10,7 +10,7 @@ from testbed.fuzz.campaign import Batch, Judged
 from testbed.fuzz.draw import Draw, Space, draw
 from testbed.fuzz.faults import Calm
 from testbed.fuzz.oracles import ORACLES, Case
-from testbed.fuzz.trial import Trial, carry_out, clusters_left, topology_of
+from testbed.fuzz.trial import Trial, carry_out, models_left, topology_of
 
 
 def judge(chosen: Draw, space: Space) -> Judged:
@@ -53,7 +53,7 @@ def judge_seeds(seeds: Iterable[int], space: Space) -> Batch:
             refusals.setdefault(judged.refusal)
         if judged.violations:
             violated.append(judged)
-    for seed in clusters_left():
-        kept = {"no_memory_kept": "its cluster is still in memory when the run is over"}
+    for seed in models_left():
+        kept = {"no_memory_kept": "a model of it is still in memory when the run is over"}
         violated.append(Judged(draw(seed, space), kept, "finished"))
     return Batch(endings, tuple(violated), tuple(refusals))

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import io
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
-from weakref import ReferenceType, WeakKeyDictionary, ref
+from weakref import ReferenceType, ref
 
+from testbed.errors import UsageError
 from testbed.fuzz.defaults import ddp_defaults
 from testbed.fuzz.draw import Draw, Space
 from testbed.fuzz.faults import Calm
 from testbed.fuzz.values import digest, tensors_of, without_times
 
 if TYPE_CHECKING:
+    import torch
+
     from collectives.virtual import VirtualRun
     from collectives.virtual.faults import VirtualCondition
     from collectives.virtual.parameters.record import ParameterRecord
-    from sim.cluster import Cluster
     from sim.topology import Topology
 
 PATIENCE_SECONDS = 120.0
@@ -63,8 +66,8 @@ class Trial:
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the script itself has declined to run, by ``sys.exit``."""
-        return self.cause == "SystemExit"
+        """Whether the script itself has declined to run, by ``sys.exit``, or our DDP what was drawn for it."""
+        return self.cause in ("SystemExit", "NotSupportedError")
 
 
 def topology_of(draw: Draw) -> Topology:
@@ -75,18 +78,21 @@ def topology_of(draw: Draw) -> Topology:
 
 
 def carry_out(draw: Draw, space: Space, calm: Calm | None = None) -> Trial:
-    """Return how the run of *draw* ends; *calm*: what the run without its faults takes."""
-    conditions = () if calm is None else draw.conditions(calm)
-    return _trial(draw, space, conditions)
+    """Return how the run of *draw* ends; *calm*: what the run without its faults takes.
 
-
-def _trial(draw: Draw, space: Space, conditions: Sequence[VirtualCondition]) -> Trial:
+    Raises:
+        UsageError: the script, or the module, cannot be read.
+    """
     from collectives.virtual import Module, run
     from collectives.virtual.parameters.record import ParameterRecord
     from sim.cluster import RandomOrder
     from sim.errors import RankError, SimulationError
     from testbed.options.arguments import parse_compute_model
 
+    importlib.import_module(
+        "torch._dynamo"
+    )  # by the first optimizer, in a run, it would keep what that replaces
+    conditions: Sequence[VirtualCondition] = () if calm is None else draw.conditions(calm)
     heard = [io.StringIO() for _ in range(draw.ranks)]
     silence = io.StringIO()
     threads_before = set(threading.enumerate())
@@ -111,11 +117,17 @@ def _trial(draw: Draw, space: Space, conditions: Sequence[VirtualCondition]) -> 
         ended = Trial("RankError", _spell(error), type(cause).__name__, error.rank)
     except SimulationError as error:
         ended = Trial(type(error).__name__, _spell(error))
+    except SyntaxError as error:
+        raise UsageError(f"{space.script} cannot be read as Python: {error}") from None
+    except ModuleNotFoundError as error:
+        raise UsageError(str(error)) from None
     except OutOfPatience:
         ended = Trial("Hang", f"still runs after {PATIENCE_SECONDS:.0f} s of real time")
     else:
         ended = _of_outcome(outcome, heard, parameters)
-        _note(outcome.cluster, draw.seed)
+        if calm is not None:
+            _models.extend((ref(model), draw.seed) for model in _models_of(outcome))
+        _forget(outcome)
     threads = _threads_left(threads_before)
     return replace(ended, leftover=(*ended.leftover, *threads)) if threads else ended
 
@@ -142,6 +154,24 @@ def _of_outcome(outcome: VirtualRun, heard: Sequence[io.StringIO], parameters: P
     )
 
 
+def _models_of(outcome: VirtualRun) -> list[torch.nn.Module]:
+    """Return the models in the globals of the scripts."""
+    from torch.nn import Module
+
+    left = [own for namespace in outcome.results for own in (namespace or {}).values()]
+    return [own for own in left if isinstance(own, Module)]
+
+
+def _forget(outcome: VirtualRun) -> None:
+    """Empty the globals of the scripts: where a loss is left in them, its graph may hold what holds them.
+
+    Python cannot see through the graph of autograd, so it would keep them for ever. FSDP2 leaves such one.
+    """
+    for namespace in outcome.results:
+        if namespace is not None:
+            namespace.clear()
+
+
 def _unfinished(outcome: VirtualRun) -> Iterator[str]:
     """Yield in words which messages and collectives were begun and never ended."""
     from collectives.program import Send
@@ -158,29 +188,18 @@ def _unfinished(outcome: VirtualRun) -> Iterator[str]:
             yield f"rank {rank}: {execution.call}, begun and not ended"
 
 
-def clusters_left() -> list[int]:
-    """Return the seeds of runs that are over, and whose clusters are still in memory; each once.
+def models_left() -> list[int]:
+    """Return the seeds of runs that are over, and of which models are still in memory; each once.
 
-    The first cluster of a process does not count: torch keeps what it was first called with.
+    The cluster itself is not asked for: caches of torch keep process groups, which know it.
     """
     gc.collect()
-    left = [seed for cluster, seed in _clusters.items() if cluster is not _first()]
-    _clusters.clear()
-    return sorted(left)
+    left = sorted({seed for model, seed in _models if model() is not None})
+    _models.clear()
+    return left
 
 
-_clusters: WeakKeyDictionary[Cluster, int] = WeakKeyDictionary()
-_firsts: list[ReferenceType[Cluster]] = []
-
-
-def _first() -> Cluster | None:
-    return _firsts[0]() if _firsts else None
-
-
-def _note(cluster: Cluster, seed: int) -> None:
-    _clusters[cluster] = seed
-    if not _firsts:
-        _firsts.append(ref(cluster))
+_models: list[tuple[ReferenceType[torch.nn.Module], int]] = []
 
 
 def _threads_left(before: set[threading.Thread]) -> tuple[str, ...]:

@@ -1,0 +1,1 @@
+"""Scripts that `python -m benchmarks.fuzzing` tries beside the examples."""
