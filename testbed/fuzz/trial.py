@@ -66,7 +66,7 @@ class Trial:
 
     @property
     def is_refusal(self) -> bool:
-        """Whether the script itself has declined to run, by ``sys.exit``, or our DDP what was drawn for it."""
+        """Whether the script has declined to run, by ``sys.exit``, or our DDP what was drawn for it."""
         return self.cause in ("SystemExit", "NotSupportedError")
 
 
