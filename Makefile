@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; sys.version_info >= (3, 11) and print("$(python)")' 2>/dev/null)))
 
-.PHONY: help demo test test-all lint verify docs mutate test-torch test-faults test-gpu test-privileged clean
+.PHONY: help demo test test-all lint verify fuzz docs mutate test-torch test-faults test-gpu test-privileged clean
 
 help:
 	@echo 'make demo             prove, train, predict, show: results/demo'
@@ -14,6 +14,7 @@ help:
 	@echo 'make test-all         the same, then at all other points: fifteen minutes'
 	@echo 'make lint             ruff, mypy --strict, the layers'
 	@echo 'make verify           prove every shipped algorithm for 2 to 64 ranks, and for some up to 1024'
+	@echo 'make fuzz             a million runs of programs, a thousand of scripts, from seeds: an hour on two cores'
 	@echo 'make docs             write docs/algorithms.md, docs/schedules/, docs/architecture.svg and schemas'
 	@echo 'make test-torch       the tests that torch has of torch.distributed, on our ranks: twenty minutes on two cores'
 	@echo 'make mutate           feed a hundred thousand mutated inputs to every loader and parser: INPUTS=… SEED=…'
@@ -46,6 +47,10 @@ lint: $(STAMP)
 
 verify: $(STAMP)
 	$(BIN)/testbed verify --ranks 2-64,127,256,509,1000,1024 --budget 250000
+
+fuzz: $(STAMP)
+	$(BIN)/testbed fuzz all --seeds 1000000
+	$(BIN)/python -m benchmarks.fuzzing --runs 1000
 
 docs: $(STAMP)
 	$(BIN)/python -m docs.tools.algorithm_docs

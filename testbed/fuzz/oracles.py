@@ -91,9 +91,9 @@ def culprit_is_named(case: Case) -> str:
 
 def nothing_left(case: Case) -> str:
     """A run leaves nothing behind that the same run without faults does not."""
-    more = [text for text in case.trial.leftover if text not in case.calm.leftover]
+    left, before = case.trial.leftover, case.calm.leftover
     dead = any(fault.kind == "kill" for fault in case.draw.faults)
-    return "" if case.trial.error or dead or not more else f"left behind: {'; '.join(more)}"
+    return "" if case.trial.error or dead or len(left) <= len(before) else f"left behind: {'; '.join(left)}"
 
 
 def no_link_above_capacity(case: Case) -> str:

@@ -65,7 +65,9 @@ def _arguments(draw: Any) -> list[str]:
     given = {own.name: getattr(draw, own.name) for own in fields(draw) if own.name != "faults"}
     default = {own.name: own.default for own in fields(draw)}
     arguments = [f"{name}={value!r}," for name, value in given.items() if value != default[name]]
-    return [*arguments, "faults=(", *(f"    {fault!r}," for fault in draw.faults), ")"]
+    if draw.faults:
+        arguments.append(f"faults=({' '.join(f'{fault!r},' for fault in draw.faults)}),")
+    return arguments
 
 
 def _wrapped(parts: Sequence[str]) -> list[str]:

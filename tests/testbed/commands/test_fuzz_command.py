@@ -1,0 +1,72 @@
+"""Tests of ``testbed fuzz``, as users call it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from testbed.cli import app
+
+FIRST_COME = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+if dist.get_rank():
+    dist.send(torch.tensor([float(dist.get_rank())]), 0)
+else:
+    value = torch.zeros(1)
+    print([dist.recv(value) for _ in range(2)])
+"""
+
+
+def fuzz(*arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, ["fuzz", *arguments])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_a_violation_ends_with_1_and_its_seed_repeats_it(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(FIRST_COME)
+    wanted = (str(script), "--ranks", "3", "--workers", "1", "--faults", "none", "--json")
+
+    code, printed, _ = fuzz(*wanted, "--seeds", "9")
+    found = json.loads(printed)
+    seeds = [violation["draw"]["seed"] for violation in found["violations"]]
+    code_again, printed, _ = fuzz(*wanted, "--seed", str(seeds[0]))
+
+    assert (code, code_again) == (1, 1)
+    assert found["runs"] == 9
+    assert json.loads(printed)["violations"] == found["violations"][:1]
+    assert f"def test_seed_{seeds[0]}" in found["smallest"]["test"]
+
+
+def test_programs_are_counted_by_how_they_end() -> None:
+    code, printed, _ = fuzz("ring,tree", "--seeds", "30", "--workers", "1")
+
+    assert code == 0
+    assert "30 runs of ring,tree" in printed
+    assert printed.endswith("0 violations\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing.py"], "nothing.py: there is no such script"),
+        (["rings"], "unknown algorithm 'rings'"),
+        (["ring", "--faults", "rain"], "--faults rain: expected none, or some of delay, slow"),
+        (["ring", "--faults", "hook"], "--faults hook: expected none, or some of delay, slow"),
+        (["ring", "--ranks", "1"], "--ranks 1: expected 2 to 1024"),
+        (["ring", "--algorithm", "tree"], "--algorithm is for scripts"),
+        (["ring", "--time-limit", "soon"], "--time-limit"),
+        (["ring", "--", "--epochs", "1"], "programs take no arguments"),
+    ],
+)
+def test_what_cannot_be_fuzzed_is_refused(arguments: list[str], said: str) -> None:
+    code, _, complaint = fuzz(*arguments)
+
+    assert code == 2
+    assert said in complaint

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import os
+from itertools import count
+
+import pytest
+
+from testbed.errors import LaunchError
+from testbed.tasks import results
+
+
+def in_process(item: int) -> tuple[int, int]:
+    if item == 99:
+        raise ValueError("no 99")
+    return item, os.getpid()
+
+
+def test_one_worker_is_this_process_and_takes_items_as_it_goes() -> None:
+    taken = results(in_process, count(), workers=1)
+
+    assert [next(taken) for _ in range(3)] == [(item, os.getpid()) for item in range(3)]
+
+
+@pytest.mark.distributed
+def test_processes_share_the_items_and_hand_errors_on() -> None:
+    found = dict(results(in_process, range(20), workers=2))
+
+    assert sorted(found) == list(range(20))
+    assert os.getpid() not in found.values()
+    with pytest.raises(ValueError, match="no 99"):
+        list(results(in_process, [99], workers=2))
+
+
+@pytest.mark.distributed
+def test_a_scheduler_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("testbed.tasks._CONNECT_SECONDS", 1)
+
+    with pytest.raises(LaunchError, match="no Dask scheduler answers there"):
+        list(results(in_process, [1], scheduler="tcp://127.0.0.1:1"))
