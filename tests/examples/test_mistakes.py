@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 MISTAKES = ROOT / "examples" / "mistakes"
 SHOWN: dict[str, str] = dict(
     re.findall(
-        r"^```console\n\$ testbed run --ranks 4 examples/mistakes/(\w+)\.py\n(.*?)\n```",
+        r"^```console\n\$ testbed run --ranks \d(?: --orders all)? examples/mistakes/(\w+)\.py\n(.*?)\n```",
         (ROOT / "docs" / "diagnoses.md").read_text(),
         re.DOTALL | re.MULTILINE,
     )
@@ -95,12 +95,22 @@ ERRORS = {
 }
 
 
+RACES = {
+    "any_source_by_luck": [
+        "the order of events matters: what rank 0 prints depends on it",
+        "  rank 0 at any_source_by_luck.py:17 takes the message of rank 1",
+        "  rank 0 at any_source_by_luck.py:17 takes the message of rank 2",
+    ],
+}
+
+
 @cache
 def printed(name: str) -> str:
     """Return what is printed of a mistake; of its report, the notes alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
-        result = CliRunner().invoke(app, ["run", "--ranks", "4", f"examples/mistakes/{name}.py"])
+        given = ["--ranks", "3", "--orders", "all"] if name in RACES else ["--ranks", "4"]
+        result = CliRunner().invoke(app, ["run", *given, f"examples/mistakes/{name}.py"])
     if name in NOTICES:
         assert result.exit_code == 0, result.stderr
         return " ".join(result.stderr[result.stderr.index("Note:") :].split())
@@ -109,7 +119,11 @@ def printed(name: str) -> str:
 
 
 def test_every_mistake_has_its_test_and_its_place_in_the_document() -> None:
-    assert {path.stem for path in MISTAKES.glob("*.py")} == {*DEADLOCKS, *NOTICES, *ERRORS} == SHOWN.keys()
+    assert (
+        {path.stem for path in MISTAKES.glob("*.py")}
+        == {*DEADLOCKS, *NOTICES, *ERRORS, *RACES}
+        == SHOWN.keys()
+    )
 
 
 @pytest.mark.parametrize("name", [*DEADLOCKS, *ERRORS])
@@ -117,6 +131,11 @@ def test_a_mistake_that_would_hang_or_fail_is_told_with_ranks_calls_and_lines(na
     words = DEADLOCKS.get(name) or [ERRORS[name]]
 
     assert [own for own in words if own not in printed(name)] == []
+
+
+@pytest.mark.parametrize("name", RACES)
+def test_a_mistake_that_one_order_of_events_hides_is_told_with_two(name: str) -> None:
+    assert [own for own in RACES[name] if own not in printed(name)] == []
 
 
 @pytest.mark.parametrize("name", NOTICES)

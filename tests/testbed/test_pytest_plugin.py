@@ -22,7 +22,7 @@ OPTIONS = ["-p", "no:cacheprovider", *([] if INSTALLED else ["-p", "testbed.pyte
 GUIDE = "\n".join(
     re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "testing.md").read_text(), re.DOTALL | re.MULTILINE)
 )
-NUM_IN_GUIDE = 8  # of parametrized tests each
+NUM_IN_GUIDE = 10  # of parametrized tests each
 
 TESTS = """
     import pytest
