@@ -164,8 +164,13 @@ class _Checked:
         self.__module__ = algorithm.program.__module__
 
     def __call__(self, rank: Any, world_size: int, **parameters: Any) -> Iterator[Step]:
-        """Yield the steps, or raise `ProgramError` at the first operation that cannot be."""
+        """Yield the steps, or raise `ProgramError` at the first operation that cannot be.
+
+        A root that a call chooses is one that nobody has proved yet.
+        """
         bound = self.algorithm.with_parameters(**parameters)
+        if "root" in parameters:
+            evidence_of(bound, world_size)
         num_chunks = bound.num_chunks(world_size) + bound.num_scratch_chunks(world_size)
         for number, step in enumerate(self.algorithm.program(rank, world_size, **parameters)):
             for operation in as_step(step):

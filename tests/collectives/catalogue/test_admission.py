@@ -114,6 +114,19 @@ def test_an_array_form_is_checked_as_well() -> None:
         list(checked.steps_over_ranks(4))
 
 
+def test_a_program_that_is_wrong_for_one_root_alone_is_found_when_a_call_has_it() -> None:
+    tree = resolve_algorithm("tree", "broadcast")
+
+    @algorithm(collective="broadcast", num_chunks=1)
+    def own(rank: int, world_size: int, *, root: int = 0) -> Iterator[Any]:
+        yield from tree(rank, world_size, root=0 if root == 2 else root)
+
+    checked = admitted(own, 4)
+    assert list(checked.with_parameters(root=1).steps(0, 4))
+    with pytest.raises(ProgramError, match="each exactly once"):
+        list(checked.with_parameters(root=2).steps(0, 4))
+
+
 def test_a_root_that_is_no_rank_is_refused() -> None:
     @algorithm(collective="broadcast", num_chunks=1)
     def own(rank: int, world_size: int, *, root: int = 0) -> Iterator[Any]:
