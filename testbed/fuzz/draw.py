@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from testbed.fuzz.faults import FAULTS, Calm, Fault, condition_of, draw_fault
+from testbed.options.arguments import computes_on_gpu
 
 if TYPE_CHECKING:
     from collectives.virtual.faults import VirtualCondition
@@ -115,13 +116,17 @@ def draw(seed: int, space: Space) -> Draw:
     ranks = random.choice(space.ranks)
     network, algorithm = random.choice(space.networks), random.choice(space.algorithms)
     transport_model = _mostly(random, space.transport_models)
+    compute = _mostly(random, space.computes)
+    if computes_on_gpu(compute):  # collectives go on by themselves there, on streams
+        algorithm = "ring" if algorithm == "native" else algorithm
+        transport_model = "nccl" if transport_model == "gloo" else transport_model
     chosen = Draw(
         seed,
         ranks,
         network,
         algorithm,
         "gloo" if algorithm == "native" else transport_model,  # known for Gloo alone
-        _mostly(random, space.computes),
+        compute,
         bucket_cap_mb=random.choice((None, *BUCKET_CAPS)),
         bucket_views=random.random() < 0.3,
         strategy=random.choice((None, *STRATEGIES)),

@@ -79,9 +79,11 @@ def no_error_of_the_insides(case: Case) -> str:
 
 
 def culprit_is_named(case: Case) -> str:
-    """A deadlock after a rank was killed says which one was."""
+    """A deadlock that a death alone can have caused says which rank was killed."""
     trial = case.trial
     if trial.error != "DeadlockError":
+        return ""
+    if any(not fault.only_time and fault.kind != "kill" for fault in case.draw.faults):
         return ""
     killed = [fault.rank for fault in case.draw.faults if fault.kind == "kill"]
     if killed and all(f"rank {rank}: was killed" not in trial.message for rank in killed):

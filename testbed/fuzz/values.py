@@ -81,9 +81,12 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
 def _add_tensor(state: Any, tensor: torch.Tensor) -> None:
     import torch
 
+    from collectives.virtual.gpu.values import value_of
+
     local = getattr(tensor, "to_local", None)  # of a DTensor
-    tensor = (local() if local is not None else tensor).detach()
+    tensor = (tensor if local is None else local()).detach()
     state.update(f"{tensor.dtype} {tuple(tensor.shape)};".encode())
-    if tensor.device.type == "meta" or tensor.layout is not torch.strided:
-        return
-    state.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    value = None if tensor.device.type == "meta" else value_of(tensor)  # of a GPU that is not there
+    if value is not None and value.layout is torch.strided:
+        flat = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        state.update(flat.view(torch.uint8).numpy().tobytes())
