@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from benchmarks.bugs.pairs import Pair
+from benchmarks.bugs.pairs import ROOT, Pair
 
 _LISTED = re.compile(r"^\s*rank \d+: ")
 _RANKS = re.compile(r"\branks? (\d+(?:-\d+)?(?:(?:, (?:and )?| and )\d+(?:-\d+)?)*)", re.IGNORECASE)
@@ -59,12 +59,16 @@ class Verdict:
             names_rank=_names_one_of(pair.ranks_to_name, wrong.text) if pair.ranks_to_name else None,
             names_line=named if lines else None,
             ending=wrong.ending,
-            says=next((line.strip() for line in wrong.text.splitlines() if line.strip()), ""),
+            says=_first_line(wrong.text).replace(f"{ROOT}/", ""),
         )
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON types."""
         return asdict(self)
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
 
 
 def _names_one_of(ranks: frozenset[int], text: str) -> bool:

@@ -12,7 +12,6 @@ from typer.main import get_command
 
 from benchmarks.bugs.pairs import Pair
 from benchmarks.bugs.verdict import Said, Verdict
-from collectives.virtual.exploration import ClusterOrders
 from testbed.cli import app
 
 ERROR = "testbed: error: "
@@ -26,8 +25,6 @@ def verdict_of_testbed(pair: Pair) -> Verdict:
 
 def said_by_testbed(pair: Pair, script: Path) -> Said:
     """Return what ``testbed`` says of one half of *pair*."""
-    if pair.check == "orders":
-        return _said_of_orders(pair, script)
     exit_code, printed, errors = _run(command(pair, script))
     if exit_code == 0:
         mistakes = json.loads(printed).get("mistakes", [])
@@ -41,16 +38,8 @@ def command(pair: Pair, script: Path) -> list[str]:
     """Return the arguments of ``testbed`` that run a half of *pair*."""
     if pair.check == "same":
         return ["same", "--json", "--ranks", "1,2,4", str(script)]
-    check = ["--check", "replicas"] if pair.check == "replicas" else []
+    check = {"replicas": ["--check", "replicas"], "orders": ["--orders", "all"]}.get(pair.check, [])
     return ["run", "--json", "--ranks", str(pair.num_ranks), *check, str(script)]
-
-
-def _said_of_orders(pair: Pair, script: Path) -> Said:
-    """Return what the exploration of all orders of events says of one half of *pair*."""
-    parting = ClusterOrders(pair.num_ranks).explore(str(script)).parting
-    if parting is None:
-        return Said(False, "", "ends")
-    return Said(True, "\n".join([f"{parting.what} depends on the order of events", *parting.lines()]), "ends")
 
 
 def _run(arguments: list[str]) -> tuple[int, str, str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.bugs.page import PAGE, TITLES, page, read_results
 from benchmarks.bugs.pairs import CLASSES, Pair, all_pairs, read_pair
 from benchmarks.bugs.verdict import Said, Verdict, ranks_named
 from benchmarks.bugs.virtual import verdict_of_testbed
@@ -38,6 +39,15 @@ def test_the_wrong_script_is_found_and_the_right_one_left_in_peace(pair: Pair) -
     assert not verdict.false_alarm
     assert verdict.names_rank is not False
     assert verdict.names_line is not False
+
+
+def test_the_page_says_what_the_kept_verdicts_say_of_all_pairs() -> None:
+    kept = read_results()
+    names = {pair.name for pair in PAIRS}
+
+    assert list(kept) == list(TITLES)
+    assert all(own.keys() == names for own in kept.values())
+    assert page(kept) == PAGE.read_text(encoding="utf-8")
 
 
 def test_ranks_are_named_by_who_names_them_together_and_not_by_a_list_of_all() -> None:

@@ -10,3 +10,4 @@ if dist.get_rank() == 0:
     print(total)
 else:
     dist.reduce(total, dst=0)
+dist.barrier()

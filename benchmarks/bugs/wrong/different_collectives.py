@@ -14,3 +14,4 @@ if dist.get_rank() == 0:
     print(total)
 else:
     dist.all_reduce(total)
+dist.barrier()

@@ -204,6 +204,11 @@ def _overlap(one: torch.Tensor, two: torch.Tensor) -> bool:
     return first[0] < second[1] and second[0] < first[1]
 
 
+def _is_within(one: torch.Tensor, two: torch.Tensor) -> bool:
+    inner, outer = _bytes_of(one), _bytes_of(two)
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
 def _bytes_of(tensor: torch.Tensor) -> tuple[int, int]:
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
@@ -212,7 +217,14 @@ def _bytes_of(tensor: torch.Tensor) -> tuple[int, int]:
 def _reads(name: str, tensors: Sequence[torch.Tensor], result: Any, flight: _Flight) -> bool:
     """Return whether the function *name* has read what *flight* will write."""
     wanted = [tensor for tensor, is_wanted in flight.buffers if is_wanted]
-    touched = [one for one in tensors if _is_followed(one) and any(_overlap(one, two) for two in wanted)]
+    given = [tensor for tensor, is_wanted in flight.buffers if not is_wanted]
+    touched = [
+        one
+        for one in tensors
+        if _is_followed(one)
+        and any(_overlap(one, two) for two in wanted)
+        and not any(_is_within(one, two) for two in given)  # a gather in place leaves a rank's own part
+    ]
     if not touched or name in _MAKE_ALIKE:
         return False
     made = [one for one in _tensors(result) if _is_followed(one)]

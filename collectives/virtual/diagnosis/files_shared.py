@@ -35,6 +35,8 @@ from sim.cluster import RankThread, current_rank_thread
 
 _serialization: Any = torch.serialization
 _ON_THE_WAY = (pathlib.__file__, _serialization.__file__)
+_MAX_BROUGHT = 4096
+"""Of how many calls it is kept what they bring; of older ones ranks have long taken it."""
 _NO_FILES = ("/dev/", "/proc/")
 
 Clock = dict[int, int]
@@ -173,6 +175,8 @@ class FilesShared:
         rank_thread = current_rank_thread()
         if rank_thread is not None and self._written:
             _merge(self._brought.setdefault(key, {}), self._clocks[rank_thread.rank])
+            if len(self._brought) > _MAX_BROUGHT:
+                del self._brought[next(iter(self._brought))]
 
     def _learn(self, key: Hashable) -> None:
         rank_thread = current_rank_thread()
