@@ -31,7 +31,13 @@ from collectives.proof import estimate_work, prove
 BUDGET = 250_000
 """Operations up to which a proof is affordable: about a second or two."""
 
-_SHIPPED = frozenset(own.program for own in (*ALGORITHMS, *NATIVE_ALGORITHMS))
+
+def _essence(algorithm: Algorithm) -> tuple[Any, ...]:
+    """Return what a proof depends on, besides parameters."""
+    return algorithm.program, algorithm.collective, algorithm.chunks_for, algorithm.scratch_for
+
+
+_SHIPPED = frozenset(map(_essence, (*ALGORITHMS, *NATIVE_ALGORITHMS)))
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ def is_shipped(algorithm: Algorithm) -> bool:
     original = original_of(algorithm.program)
     if original is not None and not is_shipped(original):
         return False
-    if original is None and not _is_shipped_program(algorithm.program):
+    if original is None and not _is_shipped_itself(algorithm):
         return False
     return all(is_shipped(part) for value in algorithm.parameters.values() for part in parts_of(value))
 
@@ -96,10 +102,10 @@ def admitted(algorithm: Algorithm, world_size: int) -> Algorithm:
     return replace(algorithm, program=_checked(ProgramKey.of(algorithm)))
 
 
-def _is_shipped_program(program: Program) -> bool:
+def _is_shipped_itself(algorithm: Algorithm) -> bool:
     try:
-        return program in _SHIPPED
-    except TypeError:  # a callable that cannot be hashed
+        return _essence(algorithm) in _SHIPPED
+    except TypeError:  # something callable that cannot be hashed
         return False
 
 

@@ -12,7 +12,8 @@ While its code runs on a thread,
 A watchdog thread looks every `TICK_SECONDS` and raises `_OutOfBounds` on the thread whose code is over its
 bounds (``PyThreadState_SetAsyncExc``, as CPython's documentation has it), again and again until it ends: that
 stops any loop of Python code.  A main thread that is inside C code, such as ``time.sleep``, gets a SIGINT
-besides.  C code that never comes back to the interpreter and catches no signal is not stopped.
+besides.  C code that keeps the interpreter's lock, such as a regular expression, is not stopped: the watchdog
+cannot run.
 """
 
 from __future__ import annotations

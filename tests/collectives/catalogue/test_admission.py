@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -37,6 +38,8 @@ def test_what_is_made_of_others_is_not_shipped() -> None:
     foreign = Algorithm("copied", copied_ring)
 
     assert not is_shipped(foreign)
+    assert not is_shipped(replace(RING, collective="reduce"))
+    assert not is_shipped(replace(RING, chunks_for=lambda world_size: 1))
     assert not is_shipped(in_channels(foreign, 2))
     assert not is_shipped(resolve_algorithm("hierarchical").with_parameters(outer=foreign))
 
