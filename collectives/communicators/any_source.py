@@ -55,6 +55,7 @@ class ReceiveWork:
         """Return whether the message is in place, after advancing what can be advanced."""
         if self.source is None:
             self.queue.poll()
+            self.queue.look(self)
             self.queue.settle(self.tag)
         return self.source is not None
 
@@ -106,6 +107,13 @@ class AnySource:
         claims = self._claims[work.tag]
         self._wait_any([claims[source].work for source in work.sources], timeout)
         self.settle(work.tag)
+
+    def look(self, work: ReceiveWork) -> None:
+        """Let what may have come for *work* be seen."""
+        claims = self._claims[work.tag]
+        for source in work.sources:
+            if source in claims:
+                claims[source].work.is_completed()
 
     def settle(self, tag: int) -> None:
         """Hand out the messages that have come to those who want them, in the order of their calls."""

@@ -62,7 +62,11 @@ class VirtualStore(Store):
         self._catch_up()
         for key in keys:
             self._touch(key, Touch.READ)
-        return all(key in self._world.values for key in keys)
+        absent = next((key for key in keys if key not in self._world.values), None)
+        if absent is not None:
+            event = self._world.awaited.setdefault(absent, self._rank_thread.cluster.env.event())
+            self._rank_thread.look_again(event, partial("key {!r} of the store".format, absent))
+        return absent is None
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
         """Return when all *keys* are set.

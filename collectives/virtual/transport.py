@@ -221,6 +221,8 @@ class SimulatedWork:
         """Return whether the result is in place at this rank's local time."""
         is_done = self.rank_thread.poll(self.done)
         _look_at(self.call, self.port)
+        if not is_done:
+            self.rank_thread.look_again(self.done, partial(describe, self.call, self.port))
         return is_done
 
     def interrupt(self, handler: Callable[[], None]) -> None:
@@ -257,6 +259,8 @@ class CalledWork:
         """Advance what can be advanced; return whether the result is in place at this rank's local time."""
         self._progress.poll(observing=True)
         _look_at(self.call, self.port)
+        if not self.execution.is_over:
+            self._progress.rank_thread.look_again(self.done, partial(describe, self.call, self.port))
         return self.execution.is_over
 
 

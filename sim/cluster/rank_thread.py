@@ -23,6 +23,8 @@ from sim.units import format_time
 
 T = TypeVar("T")
 
+_PATIENCE = 10_000
+"""Looks in vain at one time, before a rank that looks is taken to wait."""
 _AFTER_ALL_ELSE = EventPriority(99)  # also after the network's, which settles late in an instant
 
 
@@ -69,6 +71,7 @@ class RankThread:
         self._slowness = slowness
         self._dies_ps: int | None = None
         self._interrupts: list[tuple[simpy.Event, Callable[[], None]]] = []
+        self._looks = (0, 0)  # how many there were in vain, at which time
 
     @property
     def has_finished(self) -> bool:
@@ -208,6 +211,20 @@ class RankThread:
             env.schedule(reached, _AFTER_ALL_ELSE, self._turn.now_ps - env.now)
             self._block(lambda: "the engine to reach its local time")
         return event.processed
+
+    def look_again(self, event: simpy.Event, describe: Callable[[], str]) -> None:
+        """Note that the rank has looked whether *event* has fired, and will look again: it has not.
+
+        Looking takes no time, so who does nothing else would look for ever.  After many looks at one time the
+        rank waits until the next thing happens in the cluster, or for *event* where nothing else will.
+        """
+        at_ps, times = self._looks
+        self._looks = self._turn.now_ps, times + 1 if at_ps == self._turn.now_ps else 1
+        if self._looks[1] > _PATIENCE and not event.processed:
+            env = self.cluster.env
+            next_ps = env.peek()
+            pause = event if next_ps == math.inf else env.timeout(next_ps - env.now)
+            self.wait(pause, describe)
 
     def check_thread(self) -> None:
         """Go no further where this rank cannot act: it is over, or this is another thread.

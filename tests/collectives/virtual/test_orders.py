@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from collectives.virtual import run
 from sim.cluster import RandomOrder
+from sim.errors import DeadlockError
 from tests.collectives.virtual.clusters import rank_thread, switch
 
 SEEDS = [RandomOrder(seed) for seed in range(12)]
@@ -64,3 +65,49 @@ def test_training_gives_the_same_numbers_at_the_same_times_in_every_order(transp
     for order in SEEDS[:3]:
         ordered = run(train, network=switch(3), transport_model=transport_model, order=order)
         assert (ordered.results, ordered.times_ps) == (plain.results, plain.times_ps)
+
+
+def asked_for_ever(rank: int, what: str) -> bool:
+    """Do nothing but ask whether something has come, which takes no time."""
+    dist.init_process_group()
+    if what == "all_reduce":
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+    elif rank == 0:
+        work = dist.irecv(torch.ones(1))
+    else:
+        dist.send(torch.ones(1), 0)
+        return True
+    while not work.is_completed():
+        pass
+    return True
+
+
+def store_of_rank() -> Any:
+    return dist.distributed_c10d._get_default_store()
+
+
+@pytest.mark.parametrize("transport_model", ["ideal", "gloo"])
+@pytest.mark.parametrize("what", ["all_reduce", "any source"])
+def test_who_only_asks_whether_something_has_come_waits_for_it(
+    what: str, transport_model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sim.cluster.rank_thread._PATIENCE", 20)
+
+    outcome = run(lambda rank: asked_for_ever(rank, what), network=switch(2), transport_model=transport_model)
+
+    assert outcome.results == [True, True]
+    assert max(outcome.times_ps) > 0
+
+
+def test_who_asks_for_what_never_comes_is_in_a_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sim.cluster.rank_thread._PATIENCE", 20)
+
+    def work(rank: int) -> None:
+        dist.init_process_group()
+        while rank == 0 and not store_of_rank().check(["never"]):
+            pass
+
+    with pytest.raises(
+        DeadlockError, match="rank 0: waits since 0 ps for key 'default_pg/0//never' of the store"
+    ):
+        run(work, network=switch(2))
