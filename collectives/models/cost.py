@@ -91,8 +91,14 @@ class Cheapest:
     def select(self, collective: str, nbytes: int) -> Algorithm:
         """Return the algorithm whose estimate for *nbytes* bytes is least; the first of equals."""
         costs = self.costs(collective)
+        if not costs:
+            raise NotSupportedError(
+                f"auto: no algorithm for {collective} has a cost on {self.topology.name} that can be "
+                "reckoned; name one"
+            )
         least = min(cost.seconds(nbytes) for cost, _ in costs)
-        return next(chosen for cost, chosen in costs if cost.seconds(nbytes) <= least * _NO_BETTER)
+        bound = max(least, least * _NO_BETTER)  # a cost of nothing may come out a little below 0
+        return next(chosen for cost, chosen in costs if cost.seconds(nbytes) <= bound)
 
     def costs(self, collective: str) -> list[tuple[LinearCost, Algorithm]]:
         """Return the shipped algorithms for *collective* that run on these ranks, with their costs.

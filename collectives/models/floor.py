@@ -33,11 +33,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.errors import CollectiveError
+from collectives.errors import CollectiveError, NotSupportedError
 from sim.topology import Topology
 from sim.topology.routing import Cut
 from sim.topology.routing.paths import ShortestPaths
-from sim.units import SECOND, Int64Array
+from sim.units import MAX_PS, SECOND, Int64Array
 
 
 class BelowFloorError(CollectiveError):
@@ -85,11 +85,20 @@ def check_floor(time_ps: int, floor: int, what: str) -> None:
 
     Raises:
         BelowFloorError: it does; no network can be that fast.
+        NotSupportedError: it does, as it is longer than what is reckoned exactly.
     """
     if time_ps < floor:
+        if floor >= MAX_PS:
+            raise NotSupportedError(f"{what}: {TOO_LONG}")
         raise BelowFloorError(
             f"{what}: {time_ps} ps is predicted, but {floor} ps are needed; please report this"
         )
+
+
+TOO_LONG = (
+    f"it would take more than {MAX_PS} ps (53 days), beyond which times are not exact; expected a faster "
+    "network, shorter latencies or fewer bytes"
+)
 
 
 class _Group(NamedTuple):

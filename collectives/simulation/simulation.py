@@ -22,6 +22,7 @@ import simpy
 from collectives.catalogue.verification import verify
 from collectives.errors import NotExactError, NotSupportedError, ProgramError
 from collectives.execution.transport_model import TransportModel
+from collectives.models.floor import TOO_LONG
 from collectives.models.nccl.constants import NcclProtocol
 from collectives.models.nccl.protocol import with_protocol
 from collectives.program import Algorithm, Program
@@ -213,16 +214,20 @@ def with_engine(engine: Engine, attempt: Callable[[EngineName], T]) -> tuple[T, 
 
     Raises:
         NotExactError: *makespan* was asked for, and cannot give the exact time.
+        NotSupportedError: a time does not fit into 64 bits.
         ValueError: there is no such engine.
     """
-    if engine == "auto":
+    if engine not in ("auto", "makespan", "events", "ranks"):
+        raise ValueError(f"engine must be 'auto', 'makespan', 'events' or 'ranks', got {engine!r}")
+    try:
+        if engine != "auto":
+            return attempt(engine), engine
         try:
             return attempt("makespan"), "makespan"
         except NotExactError:
             return attempt("events"), "events"
-    if engine not in ("makespan", "events", "ranks"):
-        raise ValueError(f"engine must be 'auto', 'makespan', 'events' or 'ranks', got {engine!r}")
-    return attempt(engine), engine
+    except OverflowError:
+        raise NotSupportedError(f"engine {engine}: {TOO_LONG}") from None
 
 
 def network_for(

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from sim.units import parse_bandwidth, parse_rate, parse_size, parse_time
+from sim.units import SECOND, parse_bandwidth, parse_rate, parse_size, parse_time
 
 
 class Fields(BaseModel):
@@ -66,8 +66,8 @@ Words: TypeAlias = Annotated[str, Field(max_length=10_000), AfterValidator(_prin
 """Text that people read, perhaps on a terminal, of which no file shall have control."""
 Bandwidth: TypeAlias = Annotated[int, _read(parse_bandwidth), _schema("bandwidth")]
 """In bytes per second."""
-Time: TypeAlias = Annotated[int, _read(parse_time), _schema("time")]
-"""In picoseconds."""
+Time: TypeAlias = Annotated[int, _read(parse_time), Field(le=86_400 * SECOND), _schema("time")]
+"""In picoseconds, at most a day: sums of some of them fit into 64 bits."""
 Rate: TypeAlias = Annotated[int, _read(parse_rate), _schema("rate")]
 """In operations per second."""
 Size: TypeAlias = Annotated[int, _read(parse_size), Field(ge=1), _schema("size")]

@@ -45,6 +45,9 @@ from sim.units import MAX_PS, Int64Array
 
 Watch: TypeAlias = Callable[["Pattern | SiblingPattern", Sizes, int], None]
 
+_SEVERAL = 64
+"""Latencies of the longest way, and some more, that must fit into a time together."""
+
 
 class Makespan:
     """Collectives of one communicator in virtual time; links remember until when they are busy.
@@ -70,6 +73,7 @@ class Makespan:
         self.rank_overhead = rank_overhead or RankOverhead()
         self.transport_model = transport_model
         self.attention = attention
+        _check_latencies(topology)
         self._busy_until = np.zeros(topology.num_links + 1, dtype=np.int64)  # the last stands for no link
         self._num_run = 0
 
@@ -253,6 +257,11 @@ class _RowTimes:
         if self._some is not None:
             self._some.leave(self._busy_until)
             self._some = None
+
+
+def _check_latencies(topology: Topology) -> None:
+    """Refuse latencies of which a few do not fit into 64 bits, so that no sum of them wraps around."""
+    _check_fits(_SEVERAL * int(topology.link_latency.max(initial=0)))
 
 
 def _check_fits(latest_ps: int) -> None:
