@@ -96,7 +96,7 @@ def test_output_of_another_rank(script: Path) -> None:
     assert run(script, "import os; print(os.environ['RANK'])", "--output", "3").stdout == "3\n"
     result = run(script, "", "--output", "4")
     assert result.exit_code == 2
-    assert "--output 4: expected all, or a rank from 0 to 3" in result.stderr
+    assert "--output 4: expected all, none, or a rank from 0 to 3" in result.stderr
 
 
 def test_a_line_without_end_does_not_grow_for_ever() -> None:
