@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.bench.candidates import split_names
 from testbed.errors import UsageError, reporting_errors
 from testbed.options.arguments import parse_ranks
 from testbed.options.groups import grouped
@@ -103,8 +104,10 @@ class DrawOptions:
         for option, given in (("--algorithm", self.algorithm), ("--compute", self.compute)):
             if given:
                 raise UsageError(f"{option} is for scripts; {what} names programs")
-        own = ALGORITHMS if what == "all" else _programs(what, resolve_for_every_collective)
-        names = tuple((str(algorithm), algorithm.collective) for algorithm in own)
+        if what == "all":
+            names = tuple((str(algorithm), algorithm.collective) for algorithm in ALGORITHMS)
+        else:
+            names = _programs(what, resolve_for_every_collective)
         networks = {"networks": tuple(self.network)} if self.network else {}
         return ProgramSpace(names, self._ranks("2-6", 2), faults=self._faults(FAULTS_OF_PROGRAMS), **networks)
 
@@ -249,6 +252,15 @@ def _names(text: str) -> tuple[str, ...]:
     return () if text == "none" else tuple(name.strip() for name in text.split(","))
 
 
-def _programs(what: str, resolve: Callable[[str], Iterable[Algorithm]]) -> list[Algorithm]:
-    """Return the programs that *what* lists: names, each for every collective, or files."""
-    return [algorithm for name in what.split(",") for algorithm in resolve(name.strip())]
+def _programs(what: str, resolve: Callable[[str], Iterable[Algorithm]]) -> tuple[tuple[str, str], ...]:
+    """Return the programs that *what* lists, as they are found again, and what each carries out.
+
+    A name stands for every collective that it ships for; a file for one.
+    """
+    from collectives.catalogue.resolve import names_a_file
+
+    return tuple(
+        (text if names_a_file(text) else str(own), own.collective)
+        for text in split_names(what, "the argument")
+        for own in resolve(text)
+    )

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from collectives.catalogue.resolve import resolve_for_every_collective
 from testbed.cli import app
+from testbed.commands.fuzz import _programs
 
 FIRST_COME = """
 import torch
@@ -70,3 +72,14 @@ def test_what_cannot_be_fuzzed_is_refused(arguments: list[str], said: str) -> No
 
     assert code == 2
     assert said in complaint
+
+
+def test_a_program_in_a_file_is_found_again_by_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("def own(rank, world_size):\n    yield ()\n")
+
+    found = _programs(f"{path}:own,chain:segments=2", resolve_for_every_collective)
+
+    assert found[0] == (f"{path}:own", "all_reduce")
+    assert {collective for _, collective in found[1:]} == {"all_reduce", "broadcast", "reduce"}
+    assert {name for name, _ in found[1:]} == {"chain:segments=2"}
