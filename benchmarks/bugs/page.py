@@ -46,6 +46,10 @@ error, be it a time-out's. A *false alarm* is that it says so of the right one. 
 names ranks at fault and no others with them; of torch that is also the rank that fails first, which
 torchrun tells. It *names the line* if that is in what it says, as in a traceback. Where all ranks are at
 fault there is no rank to name.
+
+The pairs were written first, and those who wrote them then wrote checks for what was missed: `testbed run`
+with `--check replicas` had found 69 of the first 100. So the table says that nothing of this list is missed,
+and not which share of all mistakes is found.
 """
 
 _ON_DETAIL = """\

@@ -1,14 +1,14 @@
 """Mistake: a rank divides its gradients into smaller buckets than the others.
 
 Class: parameter matching
-To name: rank 1; model(torch.ones(1, 512)).sum().backward()
+To name: rank 1; model(torch.ones(1, 16)).sum().backward()
 """
 
 import torch
 import torch.distributed as dist
 
 dist.init_process_group("gloo")
-net = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(4)))
-cap = 1 if dist.get_rank() == 1 else 25
+net = torch.nn.Sequential(*(torch.nn.Linear(16, 16) for _ in range(4)))
+cap = 0.001 if dist.get_rank() == 1 else 25
 model = torch.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=cap, find_unused_parameters=True)
-model(torch.ones(1, 512)).sum().backward()
+model(torch.ones(1, 16)).sum().backward()

@@ -188,3 +188,66 @@ def test_two_models_that_step_in_turn_waste_nothing() -> None:
                 optimizer.zero_grad()
 
     assert mistakes(work) == ""
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of torch, for names that scripts still use
+def test_what_right_scripts_do_with_calls_in_flight_is_left_in_peace() -> None:
+    def overlapped_by_hooks(rank: int) -> None:
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
+        optimizer = torch.optim.Adam(model.parameters())
+        works: list[Any] = []
+        for parameter in model.parameters():
+            parameter.register_post_accumulate_grad_hook(
+                lambda own: works.append(dist.all_reduce(own.grad, async_op=True))
+            )
+        for _ in range(2):
+            model(torch.ones(2, 4)).sum().backward()
+            while works:
+                works.pop().wait()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    def gathered_in_place(rank: int) -> None:
+        whole = torch.zeros(8)
+        own = whole[rank * 4 : rank * 4 + 4]
+        work = dist.all_gather_into_tensor(whole, own, async_op=True)
+        own.sum()
+        work.wait()
+        whole.sum()
+
+    def ring_with_two_buffers(rank: int) -> None:
+        held, coming = torch.ones(4), torch.empty(4)
+        for _ in range(3):
+            calls = [dist.P2POp(dist.isend, held, 1 - rank), dist.P2POp(dist.irecv, coming, 1 - rank)]
+            works = dist.batch_isend_irecv(calls)
+            held.sum()
+            for work in works:
+                work.wait()
+            held, coming = coming, held
+
+    def polled_and_by_future(rank: int) -> None:
+        total = torch.ones(4)
+        work = dist.all_reduce(total, async_op=True)
+        while not work.is_completed():
+            pass
+        total.mul_(2)
+        future = dist.all_reduce(torch.ones(3), async_op=True).get_future()
+        future.then(lambda done: done.value()[0] / 2).wait()
+
+    def several_in_one(rank: int) -> None:
+        tensors = torch.ones(2), torch.ones(3)
+        with dist._coalescing_manager(async_ops=True) as manager:
+            for tensor in tensors:
+                dist.all_reduce(tensor)
+        manager.wait()
+        sum(tensor.sum() for tensor in tensors)
+
+    parts = (
+        overlapped_by_hooks,
+        gathered_in_place,
+        ring_with_two_buffers,
+        polled_and_by_future,
+        several_in_one,
+    )
+
+    assert mistakes(lambda rank: [part(rank) for part in parts]) == ""
