@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 from collectives.catalogue.resolve import resolve_for_every_collective
 from testbed.cli import app
 from testbed.commands.fuzz import _programs
+from testbed.fuzz.draw import Draw, Space
+from testbed.fuzz.scripts import judge
 
 FIRST_COME = """
 import torch
@@ -33,17 +35,17 @@ def fuzz(*arguments: str) -> tuple[int, str, str]:
 def test_a_violation_ends_with_1_and_its_seed_repeats_it(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(FIRST_COME)
-    wanted = (str(script), "--ranks", "3", "--workers", "1", "--faults", "none", "--json")
 
-    code, printed, _ = fuzz(*wanted, "--seeds", "9")
+    code, printed, _ = fuzz(
+        str(script), "--ranks", "3", "--workers", "1", "--faults", "none", "--json", "--seeds", "9"
+    )
     found = json.loads(printed)
-    seeds = [violation["draw"]["seed"] for violation in found["violations"]]
-    code_again, printed, _ = fuzz(*wanted, "--seed", str(seeds[0]))
+    (violation,) = found["violations"]
+    again = judge(Draw.from_json(violation["draw"]), Space(str(script), ranks=(3,), faults=()))
 
-    assert (code, code_again) == (1, 1)
-    assert found["runs"] == 9
-    assert json.loads(printed)["violations"] == found["violations"][:1]
-    assert f"def test_seed_{seeds[0]}" in found["smallest"]["test"]
+    assert (code, found["runs"]) == (1, 9)
+    assert json.loads(json.dumps(again.to_json())) == violation
+    assert f"def test_seed_{violation['draw']['seed']}" in found["smallest"]["test"]
 
 
 def test_programs_are_counted_by_how_they_end() -> None:
