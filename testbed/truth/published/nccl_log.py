@@ -22,6 +22,7 @@ _RANK = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+
 _HEAD = re.compile(r"#\s+(size\s+count\s+.*\btime\b.*)$")
 _ROW = re.compile(r"(?:^|[:>\]])\s*(\d+(?:\s+[-+.\w/]+){4,})\s*$")
 _MICRO = 1e-6
+_MOST_DIGITS = 20
 
 
 @dataclass
@@ -74,7 +75,7 @@ def _rows(
         if _START.search(line):
             table.hosts, table.columns = {}, []
         if rank := _RANK.search(line):
-            table.hosts[int(rank[1])] = rank[2]
+            table.hosts[_whole(rank[1], system, number)] = rank[2]
         if head := _HEAD.search(line):
             table.columns = head[1].split()
         if not table.columns or line.lstrip().startswith("#") or not (found := _ROW.search(line)):
@@ -104,12 +105,18 @@ def _rows(
         yield MeasuredRow(
             system,
             what,
-            int(cells[0]),
+            _whole(cells[0], system, number),
             num_nodes,
             num_ranks,
             _seconds(cells, time, system, number),
             line=number,
         )
+
+
+def _whole(text: str, system: str, line: int) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise UsageError(f"{system}, line {line}: expected a size or rank, got {len(text)} digits")
+    return int(text)
 
 
 def _seconds(cells: list[str], column: int, system: str, line: int) -> float:
