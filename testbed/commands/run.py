@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from testbed.errors import CheckError, UsageError, reporting_errors
-from testbed.options.annotations import TraceFile
-from testbed.options.arguments import computes_on_gpu, parse_algorithm
+from testbed.options.arguments import computes_on_gpu
 from testbed.options.checks import CheckOptions, checked
+from testbed.options.cluster import ClusterOptions, OutputOptions
 from testbed.options.conditions import ConditionOptions, FaultOptions
 from testbed.options.gpu import GpuOptions
 from testbed.options.groups import grouped
 from testbed.options.software import SoftwareOptions
-from testbed.output.figure import check_plot
-from testbed.output.folder import check_writable, document
+from testbed.output.folder import document
 from testbed.output.table import print_json, stderr_console
 from testbed.report.plots.streams_plot import is_of_streams, plot_streams
 from testbed.report.plots.timeline_plot import plot_timeline, timeline_title
 
 if TYPE_CHECKING:
     from collectives.catalogue.admission import Evidence
-    from collectives.catalogue.selectors import Choice
     from collectives.virtual import VirtualReport
-    from collectives.virtual.faults import VirtualCondition
     from collectives.virtual.parameters.replicas import ReplicaCheck
-    from sim import Topology, Trace
+    from sim import Trace
 
 EXAMPLES = """\b
 Examples:
@@ -45,110 +40,8 @@ Examples:
   testbed run --processes 4 train.py
 """
 
-DEFAULT_NETWORK = "switch-100g"
-DEFAULT_RANKS = 8
-MAX_RANKS = 1 << 17
 MAX_THREADS = 4096
 """Ranks are threads, but for those that are folded."""
-
-
-class ClockName(StrEnum):
-    """The time that a script reads."""
-
-    VIRTUAL = "virtual"
-    REAL = "real"
-
-
-@dataclass(frozen=True)
-class ClusterOptions:
-    """Options for the cluster on which the script runs."""
-
-    ranks: Annotated[
-        int | None,
-        typer.Option(min=1, max=MAX_RANKS, help="By default as many as the network's file says, or 8."),
-    ] = None
-    network: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FILE", help=f"A preset (testbed network) or a network file.  [{DEFAULT_NETWORK}]"
-        ),
-    ] = None
-    compute: Annotated[
-        str,
-        typer.Option(
-            metavar="MODEL",
-            help="How computation takes time: a device (h100, FILE.toml), profile:FILE.json, measured, "
-            "measured:0.1 (processor time times 0.1). By default only what the script charges takes time.",
-        ),
-    ] = "none"
-    algorithm: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="All-reduce algorithm, one for each collective (all_reduce=ring,all_gather=bruck), auto, "
-            "nccl: what NCCL would choose, or native: what Gloo runs. By default ring; where a GPU computes "
-            "nccl if the network names its hardware, else auto.",
-            show_default=False,
-        ),
-    ] = None
-
-    clock: Annotated[
-        ClockName,
-        typer.Option(
-            help="Time that the script reads by time.time and its kin: virtual, or real: the machine's."
-        ),
-    ] = ClockName.VIRTUAL
-
-    def choice(self, topology: Topology) -> Choice:
-        """Return the algorithm that is asked for, or else that of what computes on *topology*."""
-        if self.algorithm is not None:
-            return parse_algorithm(self.algorithm)
-        if not computes_on_gpu(self.compute):
-            return "ring"
-        return "auto" if topology.hardware is None else "nccl"
-
-    def topology(self) -> Topology:
-        """Return the network, with so many ranks.
-
-        Raises:
-            NetworkFileError: there is no such network.
-            TopologyError: it cannot have so many ranks.
-        """
-        from sim import load_network
-
-        description = load_network(self.network or DEFAULT_NETWORK)
-        default = DEFAULT_RANKS if description.num_ranks is None else None
-        return description.topology(self.ranks or default)
-
-
-@dataclass(frozen=True)
-class OutputOptions:
-    """Options for what is shown and written, beside the report."""
-
-    output: Annotated[
-        str,
-        typer.Option(
-            metavar="RANK|all|none", help="Which rank's output is shown; all: each line with its rank."
-        ),
-    ] = "0"
-    trace: TraceFile = None
-    timeline: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Draw the last iteration: what each rank computed, when it waited."
-        ),
-    ] = None
-
-    def check(self) -> None:
-        """Check, before any work is done, that what was asked for can be written.
-
-        Raises:
-            UsageError: it cannot.
-        """
-        if self.trace is not None:
-            check_writable(self.trace)
-        if self.timeline is not None:
-            check_plot(self.timeline)
 
 
 @reporting_errors
@@ -197,8 +90,18 @@ def run(
     before SCRIPT; all that follows it is the script's.
     """
     held = (*conditions.parse(), *faults.parse(conditions.seed))
+    of_one_timed_run = {
+        **outputs.given,
+        **cluster.given,
+        "--own": own is not None,
+        "--check": checks.check,
+        "a fault, a straggler or jitter": held,
+        **gpu.given,
+        "what software costs": software.is_given,
+    }
     if processes is not None:
-        _refuse_options_of_virtual_runs(cluster, held, gpu, software, outputs, checks, as_json, own)
+        virtual = {"--ranks": cluster.ranks, "--network": cluster.network, "--orders": checks.orders}
+        _refuse({**virtual, "--json": as_json, **of_one_timed_run}, "--processes runs for real")
         from testbed.scripts.script_processes import run_processes
 
         algorithm = cluster.algorithm or "ring"
@@ -206,7 +109,7 @@ def run(
         return
 
     if checks.orders is not None:
-        _refuse_options_of_timed_runs(cluster, held, gpu, software, outputs, checks, own)
+        _refuse(of_one_timed_run, "--orders runs at no time")
         from testbed.scripts.every_order import run_in_every_order
 
         topology = cluster.topology()
@@ -283,69 +186,15 @@ def _names(text: str | None) -> tuple[str, ...]:
     return () if text is None else tuple(name.strip() for name in text.split(","))
 
 
-def _refuse_options_of_virtual_runs(
-    cluster: ClusterOptions,
-    conditions: Sequence[VirtualCondition],
-    gpu: GpuOptions,
-    software: SoftwareOptions,
-    outputs: OutputOptions,
-    checks: CheckOptions,
-    as_json: bool,
-    own: str | None,
-) -> None:
-    """Refuse, beside ``--processes``, what only a virtual run knows.
+def _refuse(given: Mapping[str, object], why: str) -> None:
+    """Refuse options that mean nothing in such a run.
 
     Raises:
         UsageError: one of those was given.
     """
-    given = {
-        "--ranks": cluster.ranks,
-        "--network": cluster.network,
-        "--trace": outputs.trace,
-        "--json": as_json,
-        "--timeline": outputs.timeline,
-        "--compute": cluster.compute != "none",
-        "--clock": cluster.clock is not ClockName.VIRTUAL,
-        "--own": own is not None,
-        "--check": checks.check,
-        "--orders": checks.orders,
-        "a fault, a straggler or jitter": conditions,
-        **gpu.given,
-        "what software costs": software.is_given,
-    }
     for option, value in given.items():
         if value:
-            raise UsageError(f"--processes runs for real, where {option} means nothing: leave it out")
-
-
-def _refuse_options_of_timed_runs(
-    cluster: ClusterOptions,
-    conditions: Sequence[VirtualCondition],
-    gpu: GpuOptions,
-    software: SoftwareOptions,
-    outputs: OutputOptions,
-    checks: CheckOptions,
-    own: str | None,
-) -> None:
-    """Refuse, beside ``--orders``, what takes time, and what is told of one run.
-
-    Raises:
-        UsageError: one of those was given.
-    """
-    given = {
-        "--trace": outputs.trace,
-        "--timeline": outputs.timeline,
-        "--compute": cluster.compute != "none",
-        "--clock": cluster.clock is not ClockName.VIRTUAL,
-        "--own": own is not None,
-        "--check": checks.check,
-        "a fault, a straggler or jitter": conditions,
-        **gpu.given,
-        "what software costs": software.is_given,
-    }
-    for option, value in given.items():
-        if value:
-            raise UsageError(f"--orders runs at no time, where {option} means nothing: leave it out")
+            raise UsageError(f"{why}, where {option} means nothing: leave it out")
 
 
 def _draw(recorded: Trace, report: VirtualReport, script: str, path: Path) -> None:

@@ -1,0 +1,132 @@
+"""Options for the cluster on which a script runs, and for what is shown and written of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from testbed.options.annotations import TraceFile
+from testbed.options.arguments import computes_on_gpu, parse_algorithm
+from testbed.output.figure import check_plot
+from testbed.output.folder import check_writable
+
+if TYPE_CHECKING:
+    from collectives.catalogue.selectors import Choice
+    from sim import Topology
+
+DEFAULT_NETWORK = "switch-100g"
+DEFAULT_RANKS = 8
+MAX_RANKS = 1 << 17
+
+
+class ClockName(StrEnum):
+    """The time that a script reads."""
+
+    VIRTUAL = "virtual"
+    REAL = "real"
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Options for the cluster on which the script runs."""
+
+    ranks: Annotated[
+        int | None,
+        typer.Option(min=1, max=MAX_RANKS, help="By default as many as the network's file says, or 8."),
+    ] = None
+    network: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE", help=f"A preset (testbed network) or a network file.  [{DEFAULT_NETWORK}]"
+        ),
+    ] = None
+    compute: Annotated[
+        str,
+        typer.Option(
+            metavar="MODEL",
+            help="How computation takes time: a device (h100, FILE.toml), profile:FILE.json, measured, "
+            "measured:0.1 (processor time times 0.1). By default only what the script charges takes time.",
+        ),
+    ] = "none"
+    algorithm: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="All-reduce algorithm, one for each collective (all_reduce=ring,all_gather=bruck), auto, "
+            "nccl: what NCCL would choose, or native: what Gloo runs. By default ring; where a GPU computes "
+            "nccl if the network names its hardware, else auto.",
+            show_default=False,
+        ),
+    ] = None
+
+    clock: Annotated[
+        ClockName,
+        typer.Option(
+            help="Time that the script reads by time.time and its kin: virtual, or real: the machine's."
+        ),
+    ] = ClockName.VIRTUAL
+
+    @property
+    def given(self) -> dict[str, bool]:
+        """Which of those were given that say what takes how long, by their names."""
+        return {"--compute": self.compute != "none", "--clock": self.clock is not ClockName.VIRTUAL}
+
+    def choice(self, topology: Topology) -> Choice:
+        """Return the algorithm that is asked for, or else that of what computes on *topology*."""
+        if self.algorithm is not None:
+            return parse_algorithm(self.algorithm)
+        if not computes_on_gpu(self.compute):
+            return "ring"
+        return "auto" if topology.hardware is None else "nccl"
+
+    def topology(self) -> Topology:
+        """Return the network, with so many ranks.
+
+        Raises:
+            NetworkFileError: there is no such network.
+            TopologyError: it cannot have so many ranks.
+        """
+        from sim import load_network
+
+        description = load_network(self.network or DEFAULT_NETWORK)
+        default = DEFAULT_RANKS if description.num_ranks is None else None
+        return description.topology(self.ranks or default)
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """Options for what is shown and written, beside the report."""
+
+    output: Annotated[
+        str,
+        typer.Option(
+            metavar="RANK|all|none", help="Which rank's output is shown; all: each line with its rank."
+        ),
+    ] = "0"
+    trace: TraceFile = None
+    timeline: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Draw the last iteration: what each rank computed, when it waited."
+        ),
+    ] = None
+
+    @property
+    def given(self) -> dict[str, bool]:
+        """Which files were asked for, by the names of their options."""
+        return {"--trace": self.trace is not None, "--timeline": self.timeline is not None}
+
+    def check(self) -> None:
+        """Check, before any work is done, that what was asked for can be written.
+
+        Raises:
+            UsageError: it cannot.
+        """
+        if self.trace is not None:
+            check_writable(self.trace)
+        if self.timeline is not None:
+            check_plot(self.timeline)
