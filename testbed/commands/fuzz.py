@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collectives import Algorithm
     from testbed.fuzz.campaign import Tally
     from testbed.fuzz.draw import Space
-    from testbed.fuzz.programs import ProgramSpace
+    from testbed.fuzz.program_draw import ProgramSpace
     from testbed.fuzz.subjects import Shrunk, Subject
 
 EXAMPLES = """\b
@@ -99,7 +99,7 @@ class DrawOptions:
         """
         from collectives.algorithms import ALGORITHMS
         from collectives.catalogue.resolve import resolve_for_every_collective
-        from testbed.fuzz.programs import FAULTS_OF_PROGRAMS, ProgramSpace
+        from testbed.fuzz.program_draw import FAULTS_OF_PROGRAMS, ProgramSpace
 
         for option, given in (("--algorithm", self.algorithm), ("--compute", self.compute)):
             if given:

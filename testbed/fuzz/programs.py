@@ -11,135 +11,17 @@ import contextlib
 import functools
 import gc
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from random import Random
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from testbed.fuzz.campaign import Batch, Judged
-from testbed.fuzz.faults import Calm, Fault, condition_of, draw_fault
+from testbed.fuzz.faults import Calm, condition_of
+from testbed.fuzz.program_draw import ProgramDraw, ProgramSpace, draw_program, topology
+from testbed.fuzz.program_trial import Ended, carry_out_program, floor_of, is_right
 
 if TYPE_CHECKING:
-    from collectives import Algorithm
-    from collectives.program import Step
-    from collectives.program.chunking import Chunking
     from collectives.virtual.faults import VirtualCondition
-    from sim.topology import Topology
-
-FAULTS_OF_PROGRAMS = ("delay", "slow", "jitter", "degrade", "traffic", "kill", "cut")
-COUNTS = (1, 3, 8, 17, 64)
-"""Elements of a rank's buffer, or of each part of it: fewer than chunks, odd numbers, and more."""
-PLAIN_NETWORK = "switch-100g"
-_NEVER_WRITTEN = float("nan")
-
-
-@dataclass(frozen=True)
-class ProgramSpace:
-    """What runs of programs are drawn from.
-
-    Attributes:
-        algorithms: each with its collective.
-        ranks: numbers of ranks.
-        networks: names of presets, or files.
-        transport_models: how steps are completed.
-        faults: kinds of faults.
-    """
-
-    algorithms: tuple[tuple[str, str], ...]
-    ranks: tuple[int, ...] = (2, 3, 4, 5, 6)
-    networks: tuple[str, ...] = ("switch-100g", "dgx-h100")
-    transport_models: tuple[str, ...] = ("ideal", "gloo", "nccl")
-    faults: tuple[str, ...] = FAULTS_OF_PROGRAMS
-
-
-@dataclass(frozen=True)
-class ProgramDraw:
-    """A run of one or two collectives.
-
-    Attributes:
-        seed: from which it was drawn.
-        ranks: how many.
-        algorithm: its name, or ``FILE.py:FUNCTION``.
-        collective: what it carries out.
-        calls: how many times, one after the other on each rank.
-        count: elements of the buffer, or of each of its equal parts.
-        network: a preset, or a file.
-        transport_model: how steps are completed.
-        order: seed of the order in which ranks begin; None: the least first.
-        faults: what happens to it.
-    """
-
-    seed: int
-    ranks: int
-    algorithm: str
-    collective: str
-    calls: int
-    count: int
-    network: str
-    transport_model: str
-    order: int | None = None
-    faults: tuple[Fault, ...] = field(default=())
-
-    @property
-    def plain(self) -> ProgramDraw:
-        """The same programs where nothing happens, in the usual order, and steps wait for nothing."""
-        return ProgramDraw(
-            0, self.ranks, self.algorithm, self.collective, self.calls, self.count, _network(self), "ideal"
-        )
-
-    @property
-    def only_time(self) -> bool:
-        """Whether nothing but time and order is changed, so that results must stay."""
-        return all(fault.only_time for fault in self.faults)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON types."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> ProgramDraw:
-        """Return what `to_json` was made of."""
-        return cls(**{**fields, "faults": tuple(Fault(**fault) for fault in fields["faults"])})
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a run of programs ended.
-
-    Attributes:
-        error: what ended it; empty where nothing did.
-        data: of each rank that came to its end, its buffer; None of one that did not.
-        time_ps: when the last rank ended, in picoseconds.
-    """
-
-    error: str
-    data: tuple[bytes | None, ...]
-    time_ps: int
-
-
-def draw_program(seed: int, space: ProgramSpace) -> ProgramDraw:
-    """Return the run that *seed* means in *space*; the same for ever."""
-    random = Random(seed)
-    ranks = random.choice(space.ranks)
-    algorithm, collective = random.choice(space.algorithms)
-    drawn = ProgramDraw(
-        seed,
-        ranks,
-        algorithm,
-        collective,
-        random.choice((1, 1, 1, 2)),
-        random.choice(COUNTS),
-        random.choice(space.networks),
-        random.choice(space.transport_models),
-        random.randrange(1 << 16) if random.random() < 0.7 else None,
-    )
-    if not space.faults:
-        return drawn
-    number = min(random.choice((0, 1, 1, 1, 2, 3)), len(space.faults))
-    kinds = random.sample(space.faults, number)
-    return replace(drawn, faults=tuple(draw_fault(kind, ranks, random) for kind in kinds))
 
 
 def judge_programs(seeds: Iterable[int], space: ProgramSpace) -> Batch:
@@ -186,19 +68,8 @@ def conditions_of(draw: ProgramDraw) -> tuple[VirtualCondition, ...]:
     """Return the faults of *draw* as conditions; they come at shares of the time of its plain programs."""
     time_ps = _without_faults(draw.plain).time_ps
     return tuple(
-        condition_of(fault, Calm(_topology(draw.network, draw.ranks), time_ps, 0)) for fault in draw.faults
+        condition_of(fault, Calm(topology(draw.network, draw.ranks), time_ps, 0)) for fault in draw.faults
     )
-
-
-def _network(draw: ProgramDraw) -> str:
-    """Return a network on which the programs of *draw* are the same: nodes may make others of them."""
-    return _first_alike(draw.algorithm, draw.collective, draw.network, draw.ranks)
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _first_alike(name: str, collective: str, network: str, ranks: int) -> str:
-    own, plain = (_algorithm(name, collective, one, ranks) for one in (network, PLAIN_NETWORK))
-    return PLAIN_NETWORK if own == plain else network
 
 
 def _word(ended: Ended) -> str:
@@ -223,7 +94,7 @@ def _violations(draw: ProgramDraw, ended: Ended, calm: Ended) -> Iterator[tuple[
     ]
     if wrong:
         yield "same_results", f"ranks {wrong} hold something else than without faults"
-    floor_ps = _floor(replace(draw.plain, network=draw.network))
+    floor_ps = floor_of(replace(draw.plain, network=draw.network))
     if not ended.error and not unfinished and ended.time_ps < floor_ps:
         yield "not_below_the_floor", f"{ended.time_ps} ps, with a floor of {floor_ps} ps"
 
@@ -236,209 +107,5 @@ def _without_faults(calm: ProgramDraw) -> Ended:
         return ended
     if None in ended.data:
         return replace(ended, error=f"deadlock: {[own is not None for own in ended.data]} have finished")
-    wrong = [rank for rank in range(calm.ranks) if not _is_right(calm, rank, ended.data[rank])]
+    wrong = [rank for rank in range(calm.ranks) if not is_right(calm, rank, ended.data[rank])]
     return replace(ended, error=f"wrong result on ranks {wrong}") if wrong else ended
-
-
-@functools.lru_cache(maxsize=256)
-def _topology(network: str, ranks: int) -> Topology:
-    from sim import load_network
-
-    return load_network(network).topology(ranks)
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _algorithm(name: str, collective: str, network: str, ranks: int) -> Algorithm:
-    from collectives import resolve_algorithm
-    from collectives.program.placement import on_nodes
-
-    topology = _topology(network, ranks)
-    return on_nodes(resolve_algorithm(name, collective), topology.ranks_per_node, tuple(range(ranks)))
-
-
-def _algorithm_of(draw: ProgramDraw) -> Algorithm:
-    return _algorithm(draw.algorithm, draw.collective, draw.network, draw.ranks)
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def _floor(draw: ProgramDraw) -> int:
-    from collectives.models.floor import floor_ps
-
-    topology = _topology(draw.network, draw.ranks)
-    return floor_ps(draw.collective, _num_elements(draw) * 4, topology, _root(draw))
-
-
-def _root(draw: ProgramDraw) -> int:
-    root = _algorithm_of(draw).parameters.get("root", 0)
-    assert isinstance(root, int)
-    return root
-
-
-def _num_elements(draw: ProgramDraw) -> int:
-    from collectives.program.contracts import CONTRACTS
-
-    return draw.count * CONTRACTS[draw.collective].num_parts(draw.ranks)
-
-
-@functools.lru_cache(maxsize=256)
-def _numbers(ranks: int, elements: int) -> Any:
-    """Return the numbers that ranks contribute, float32 of shape (ranks, elements)."""
-    generator = np.random.Generator(np.random.SFC64([ranks, elements]))
-    numbers = generator.standard_normal((ranks, elements)) * 10.0 ** generator.integers(-3, 4, (ranks, 1))
-    return numbers.astype(np.float32)
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _layout(draw: ProgramDraw) -> tuple[Chunking, int]:
-    """Return how the buffer is divided, and how many elements the scratch chunks have."""
-    from collectives.program.chunking import Chunking
-
-    algorithm = _algorithm_of(draw)
-    chunking = Chunking.of(algorithm, draw.ranks, _num_elements(draw), 4)
-    start, stop = chunking.span(chunking.num_chunks, algorithm.num_scratch_chunks(draw.ranks))
-    return chunking, stop - start
-
-
-class _Program:
-    """The steps of every rank, made once; as much of an `Algorithm` as is needed to execute it."""
-
-    def __init__(self, algorithm: Algorithm, ranks: int) -> None:
-        self._steps = [tuple(algorithm.steps(rank, ranks)) for rank in range(ranks)]
-
-    def steps(self, rank: int, world_size: int) -> tuple[Step, ...]:
-        """Return the steps of *rank*."""
-        return self._steps[rank]
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _program(draw: ProgramDraw) -> Any:
-    return _Program(_algorithm_of(draw), draw.ranks)
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _given(draw: ProgramDraw) -> tuple[Any, ...]:
-    """Return what each rank's buffer holds at first, as its collective says: NaN where that is nothing."""
-    from collectives.program.contracts import CONTRACTS, Place
-
-    elements, (chunking, _) = _num_elements(draw), _layout(draw)
-    before, numbers = CONTRACTS[draw.collective].before, _numbers(draw.ranks, elements)
-    given = np.full((draw.ranks, elements), _NEVER_WRITTEN, dtype=np.float32)
-    for rank in range(draw.ranks):
-        for chunk in range(chunking.num_chunks):
-            if before(Place(rank, chunk, draw.ranks, chunking.num_chunks, _root(draw))) is not None:
-                start, stop = chunking.span(chunk)
-                given[rank, start:stop] = numbers[rank, start:stop]
-    return tuple(given)
-
-
-def _is_right(draw: ProgramDraw, rank: int, held: bytes | None) -> bool:
-    """Return whether *rank* holds what its collective demands, up to rounding; once or again and again."""
-    from collectives.program.contracts import CONTRACTS, Place
-
-    if draw.calls > 1:
-        return True  # the second starts from what the first has left; judged beside the single one
-    assert held is not None
-    elements, (chunking, _) = _num_elements(draw), _layout(draw)
-    after, numbers = CONTRACTS[draw.collective].after, _numbers(draw.ranks, elements).astype(np.float64)
-    data = np.frombuffer(held, dtype=np.float32)
-    for chunk in range(chunking.num_chunks):
-        part = after(Place(rank, chunk, draw.ranks, chunking.num_chunks, _root(draw)))
-        if part is None:
-            continue
-        start, stop = chunking.span(chunk)
-        first = chunking.span(part.chunk)[0]
-        summed = [other for other in range(draw.ranks) if part.ranks >> other & 1]
-        wanted = numbers[summed, first : first + stop - start].sum(axis=0)
-        scale = np.abs(numbers[summed, first : first + stop - start]).sum(axis=0)
-        if not np.all(np.abs(data[start:stop] - wanted) <= 1e-5 * scale):
-            return False
-    return True
-
-
-def carry_out_program(draw: ProgramDraw, conditions: Sequence[VirtualCondition]) -> Ended:
-    """Return how the run of *draw* ends under *conditions*."""
-    import simpy
-
-    from collectives.execution.transport_model import transport_model
-    from collectives.simulation.engines.meeting_point import MeetingPoint
-    from collectives.virtual.faults import Faults
-    from sim.errors import LinkFailedError
-    from sim.scenario import Scenario
-    from sim.scenario.rank_overhead import RankOverhead
-
-    topology = _topology(draw.network, draw.ranks)
-    faults = Faults.of(conditions, topology)
-    scenario = Scenario.of(topology, faults.conditions)
-    env = simpy.Environment(initial_time=0)
-    network = scenario.network(env)
-    overhead = scenario.rank_overhead(RankOverhead(), range(draw.ranks))
-    meeting_point = MeetingPoint(
-        network,
-        rank_overhead=overhead,
-        delay_ps=faults.delay_ps,
-        transport_model=transport_model(draw.transport_model),
-    )
-    run = _Run(draw, meeting_point, overhead)
-    for death in faults.deaths:
-        assert death.at_ps is not None
-        env.timeout(death.at_ps).callbacks.append(functools.partial(_kill, meeting_point, death.rank))
-    order = list(range(draw.ranks))
-    if draw.order is not None:
-        Random(draw.order).shuffle(order)
-    for rank in order:
-        env.process(run.of(rank, scenario.delays_ps.get(rank, 0)))
-    error = ""
-    try:
-        env.run()
-    except LinkFailedError as failure:
-        error = f"LinkFailedError: {failure}"
-    return Ended(error, tuple(run.data), max(run.ended_ps))
-
-
-def _kill(meeting_point: Any, rank: int, _: Any) -> None:
-    meeting_point.remove(rank)
-
-
-class _Run:
-    """The ranks of one run, each a process of the engine.
-
-    Args:
-        draw: what they do.
-        meeting_point: where they meet.
-        overhead: of the ranks.
-    """
-
-    def __init__(self, draw: ProgramDraw, meeting_point: Any, overhead: Any) -> None:
-        from sim.scenario.step_overheads import StepOverheads
-
-        self.data: list[bytes | None] = [None] * draw.ranks
-        self.ended_ps = [0] * draw.ranks
-        calm = draw.plain
-        self._program = _program(calm)
-        self._given, self._chunking, self._scratch = _given(calm), *_layout(calm)
-        self._draw = draw
-        self._meeting_point = meeting_point
-        quiet = not overhead
-        self._overheads = [
-            None if quiet else StepOverheads(overhead, draw.ranks, call) for call in range(draw.calls)
-        ]
-
-    def of(self, rank: int, late_ps: int) -> Generator[Any, Any, None]:
-        """Yield what *rank* waits for, from its first step to its last."""
-        from collectives.execution.execute import execute
-        from collectives.program.chunking import Buffer
-        from collectives.simulation.engines.simulated_port import SimulatedPort
-
-        env, draw = self._meeting_point.network.env, self._draw
-        if late_ps:
-            yield env.timeout(late_ps)
-        data = self._given[rank].copy()
-        port = SimulatedPort(self._meeting_point, rank)
-        for call, overheads in enumerate(self._overheads):
-            port.begin(draw.algorithm, overheads)
-            scratch = np.empty(self._scratch, dtype=np.float32) if self._scratch else None
-            buffer = Buffer(self._chunking, data, scratch)
-            yield from execute(self._program, buffer, port, call)
-        if rank not in self._meeting_point.dead:
-            self.data[rank] = data.tobytes()
-        self.ended_ps[rank] = int(env.now)

@@ -9,7 +9,7 @@ from typing import Any
 
 from testbed.fuzz.campaign import Judged
 from testbed.fuzz.draw import Draw, Space
-from testbed.fuzz.programs import ProgramDraw
+from testbed.fuzz.program_draw import ProgramDraw
 
 MOST_LINES = 20
 _WIDTH = 100
@@ -31,7 +31,9 @@ def script_test(judged: Judged, space: Space, conditions: Iterable[object]) -> s
 
 def program_test(judged: Judged, conditions: Iterable[object]) -> str:
     """Return a test that repeats *judged*, a run of programs; *conditions*: what its faults are there."""
-    imported = "from testbed.fuzz.programs import ProgramDraw, judge_program\n"
+    imported = (
+        "from testbed.fuzz.program_draw import ProgramDraw\nfrom testbed.fuzz.programs import judge_program\n"
+    )
     return _test(judged, conditions, "", imported, "judge_program(draw)")
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from testbed.fuzz.campaign import Judged
 from testbed.fuzz.draw import Draw, Space
 from testbed.fuzz.faults import Fault
-from testbed.fuzz.programs import ProgramDraw
+from testbed.fuzz.program_draw import ProgramDraw
 
 D = TypeVar("D", Draw, ProgramDraw)
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from testbed.fuzz import programs, scripts
 from testbed.fuzz.campaign import Batch, Judged
 from testbed.fuzz.draw import Space
-from testbed.fuzz.programs import ProgramSpace
+from testbed.fuzz.program_draw import ProgramSpace
 from testbed.fuzz.reproduction import program_test, script_test
 from testbed.fuzz.shrinking import shrink, smaller_programs, smaller_runs
 

@@ -4,7 +4,8 @@ import pytest
 
 from collectives.algorithms import ALGORITHMS
 from testbed.fuzz.campaign import Tally, explore
-from testbed.fuzz.programs import ProgramDraw, ProgramSpace, draw_program, judge_programs
+from testbed.fuzz.program_draw import ProgramDraw, ProgramSpace, draw_program
+from testbed.fuzz.programs import judge_programs
 from testbed.fuzz.subjects import Programs
 
 SHIPPED = ProgramSpace(tuple((algorithm.name, algorithm.collective) for algorithm in ALGORITHMS))

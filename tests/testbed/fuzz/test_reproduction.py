@@ -7,7 +7,8 @@ import pytest
 from testbed.fuzz.campaign import Judged
 from testbed.fuzz.draw import Draw, Space
 from testbed.fuzz.faults import Fault
-from testbed.fuzz.programs import ProgramSpace, draw_program, judge_program
+from testbed.fuzz.program_draw import ProgramSpace, draw_program
+from testbed.fuzz.programs import judge_program
 from testbed.fuzz.reproduction import MOST_LINES
 from testbed.fuzz.scripts import judge
 from testbed.fuzz.subjects import Programs, Scripts, Shrunk
