@@ -10,6 +10,16 @@ import pytest
 import collectives.errors
 import ddp.errors
 
+SHARED = {
+    "collectives",
+    "collectives.errors",
+    "collectives.formats",
+    "collectives.formats.json_document",
+    "collectives.formats.whole_file",
+    "collectives.lazy_names",
+}
+"""What both packages have: their errors, and how files are read and written."""
+
 
 @pytest.mark.parametrize(
     "module",
@@ -29,11 +39,7 @@ def test_the_core_imports_neither_torch_nor_the_simulator(module: str) -> None:
 
     loaded = answer.stdout.split()
     assert {"torch", "numpy", "simpy", "sim"}.isdisjoint(loaded)
-    assert {name for name in loaded if name.startswith("collectives")} <= {
-        "collectives",
-        "collectives.errors",
-        "collectives.lazy_names",
-    }
+    assert {name for name in loaded if name.startswith("collectives")} <= SHARED
 
 
 def test_the_simulated_driver_imports_no_torch() -> None:
