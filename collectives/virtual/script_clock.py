@@ -87,22 +87,17 @@ class _Clock:
         return told_ns
 
     def let_pass(self, duration_ps: int, name: str) -> None:
-        """Let *duration_ps* pass on the rank."""
-        let_pass(self.rank_thread, duration_ps, name)
+        """Let *duration_ps* pass on the rank; on a GPU it is work of the host."""
+        gpu = current_gpu()
+        if gpu is not None:
+            gpu.host_work(name, duration_ps)
+            return
+        self.rank_thread.charge_ps(duration_ps)
+        self.rank_thread.poll(self.rank_thread.cluster.env.event())  # the others have come to this time
 
     def _now_ps(self) -> int:
         gpu: Gpu | None = current_gpu()
         return self.rank_thread.now_ps() if gpu is None else gpu.now_ps()
-
-
-def let_pass(rank_thread: RankThread, duration_ps: int, name: str) -> None:
-    """Let *duration_ps* pass on the rank that runs; on a GPU it is work of the host."""
-    gpu = current_gpu()
-    if gpu is not None:
-        gpu.host_work(name, duration_ps)
-        return
-    rank_thread.charge_ps(duration_ps)
-    rank_thread.poll(rank_thread.cluster.env.event())  # the others have come to this time
 
 
 def clock_of_script(clock: ScriptClock, stands_still: bool = False) -> AbstractContextManager[None]:

@@ -37,7 +37,6 @@ from collectives.virtual.memory.memories import Memories, MemoryLimit
 from collectives.virtual.memory.out_of_memory import is_out_of_memory
 from collectives.virtual.notices import Notices
 from collectives.virtual.parameters.record import ParameterRecord
-from collectives.virtual.polling import polls_take_time
 from collectives.virtual.report import VirtualReport
 from collectives.virtual.script_clock import ScriptClock, clock_of_script
 from collectives.virtual.streams.cpu_streams import streams_of_torch
@@ -185,7 +184,6 @@ class Setting:
             streams_of_torch(is_gpu),
             lists_of_tensors(is_gpu),
             clock_of_script(self.clock, self.stands_still),
-            polls_take_time(),
             regions_of_torch(_is_rank),
             branches_of_torch(_is_rank),
             parameters_compared(lambda: is_charged() and CudaDevices.here() is None),

@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 _PATIENCE = 10_000
 """Looks in vain at one time, before a rank that looks is taken to wait."""
+_MORE_LOOKS = 100
+"""Looks before it waits again."""
 _AFTER_ALL_ELSE = EventPriority(99)  # also after the network's, which settles late in an instant
 
 
@@ -216,7 +218,8 @@ class RankThread:
         """Note that the rank has looked whether *event* has fired, and will look again: it has not.
 
         Looking takes no time, so who does nothing else would look for ever.  After many looks at one time the
-        rank waits until the next thing happens in the cluster, or for *event* where nothing else will.
+        rank waits until the next thing happens in the cluster, or for *event* where nothing else will; then
+        sooner, until it does something that takes time.
         """
         at_ps, times = self._looks
         self._looks = self._turn.now_ps, times + 1 if at_ps == self._turn.now_ps else 1
@@ -225,6 +228,7 @@ class RankThread:
             next_ps = env.peek()
             pause = event if next_ps == math.inf else env.timeout(next_ps - env.now)
             self.wait(pause, describe)
+            self._looks = self._turn.now_ps, _PATIENCE - _MORE_LOOKS  # it has done nothing else
 
     def check_thread(self) -> None:
         """Go no further where this rank cannot act: it is over, or this is another thread.
