@@ -23,38 +23,42 @@ SCRIPT = """
 import os, sys
 import torch, torch.distributed as dist
 sys.path.insert(0, {folder!r})
-from test_loopback import addresses_of_this_process
+from test_loopback import listening_sockets
 
 for _ in range(2):  # a group that is made again meets again
     dist.init_process_group("gloo")
     dist.all_reduce(torch.ones(1))
     if dist.get_rank() == 0:
-        print("listening on", *sorted(addresses_of_this_process()))
+        print("listening on", *sorted(set(listening_sockets().values())))
     dist.barrier()
     dist.destroy_process_group()
 """
 
 
-def addresses_of_this_process() -> set[str]:
-    """Return the addresses on which sockets of this process listen, as the kernel writes them."""
+def listening_sockets() -> dict[str, str]:
+    """Return the sockets of this process that listen, with their addresses as the kernel writes them."""
     links = {link.readlink().name for link in Path("/proc/self/fd").iterdir() if link.is_symlink()}
     rows = [
         line.split()
         for name in ("tcp", "tcp6")
         for line in Path(f"/proc/self/net/{name}").read_text().splitlines()[1:]
     ]
-    return {row[1].partition(":")[0] for row in rows if row[3] == LISTENING and f"socket:[{row[9]}]" in links}
+    listening = [row for row in rows if row[3] == LISTENING and f"socket:[{row[9]}]" in links]
+    return {row[9]: row[1].partition(":")[0] for row in listening}
 
 
 def test_a_store_at_the_loopback_listens_there_alone_and_is_shared() -> None:
     url = f"tcp://127.0.0.1:{free_port()}?rank=0&world_size=1"
+
+    before = listening_sockets()
 
     with listening_on_loopback():
         store, _, _ = next(dist.rendezvous(url))
         again, _, _ = next(dist.rendezvous(url))
     store.set("key", "value")
 
-    assert addresses_of_this_process() == {LOOPBACK}
+    made = listening_sockets().items() - before.items()
+    assert {address for _, address in made} == {LOOPBACK}
     assert again.get("key") == b"value"
 
 
