@@ -46,6 +46,8 @@ from sim.hardware import Device
 _current = threading.local()
 
 _QUERY_PS = 10**6
+_PATIENCE = 10_000
+"""How often a host asks for one event in a row before it is taken to wait for it."""
 """The host's time for a query, where launches take none."""
 
 
@@ -82,6 +84,8 @@ class Gpu:
         self._num_streams = 1
         self._num_events = 0
         self._num_marks = 0
+        self._times_asked = 0
+        self._issued_when_asked = -1
         self._deferred: Callable[[], None] | None = None
 
         cluster, rank = rank_thread.cluster, rank_thread.rank
@@ -229,9 +233,16 @@ class Gpu:
     def has_happened(self, event: int) -> bool:
         """Return whether *event* has happened at the host's time; asking takes the time of a launch.
 
-        So a host that asks again and again comes to the end of what it asks for.
+        So a host that asks again and again comes to the end of what it asks for.  One that has done nothing
+        else for `_PATIENCE` times waits for it, and is in a deadlock if it never comes.
         """
+        issued = len(self.score)
+        self._times_asked = self._times_asked + 1 if issued == self._issued_when_asked else 1
+        if self._times_asked > _PATIENCE:
+            self._issue(HostWait(event, "what it asks for"))
+            self._tell_of_wait()
         self.host_work("query", self.device.host_overhead_ps or _QUERY_PS)
+        self._issued_when_asked = len(self.score)
         now_ps = self.now_ps()
         if self._own.time_of(event) is None:
             self._reach(now_ps)
