@@ -70,7 +70,7 @@ def test_a_script_takes_as_long_folded_as_with_a_thread_for_each_rank(script: Tr
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(training_scripts((2, 4, 8)))
 def test_many_scripts_take_as_long_without_data_as_with_data(script: TrainingScript) -> None:
     check_without_data(script)

@@ -191,7 +191,9 @@ def test_two_models_that_step_in_turn_waste_nothing() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # of torch, for names that scripts still use
-def test_what_right_scripts_do_with_calls_in_flight_is_left_in_peace() -> None:
+def test_what_right_scripts_do_with_calls_in_flight_is_left_in_peace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sim.cluster.rank_thread._PATIENCE", 20)
+
     def overlapped_by_hooks(rank: int) -> None:
         model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
         optimizer = torch.optim.Adam(model.parameters())
