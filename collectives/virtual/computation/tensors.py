@@ -1,4 +1,4 @@
-"""Tensors among the arguments of an operation: which there are, and how many bytes they hold."""
+"""Tensors in nested values, such as arguments of an operation: which there are, and what bytes they hold."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import torch
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """Yield *value* if it is a tensor, or the tensors in the lists that it is made of."""
+    """Yield *value* if it is a tensor, or the tensors in the lists and dictionaries that it is made of."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
         for part in value:
+            yield from tensors_in(part)
+    elif isinstance(value, dict):
+        for part in value.values():
             yield from tensors_in(part)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from torch.overrides import TorchFunctionMode, _pop_mode, _push_mode
 from collectives.execution.blame import spell_ranks
 from collectives.torch_backend.group import TestbedProcessGroup
 from collectives.torch_backend.work import CollectiveWork
+from collectives.virtual.computation.tensors import tensors_in
 from collectives.virtual.diagnosis.places import current_place
 from collectives.virtual.diagnosis.watched_calls import WatchedCall
 from sim.cluster import RankThread, current_rank_thread
@@ -181,7 +182,7 @@ class _LookingMode(TorchFunctionMode):
         result = func(*args, **kwargs) if kwargs else func(*args)
         name = getattr(func, "__name__", "")
         if name not in ("__get__", "__set__"):
-            self._check.done(name, list(_tensors((args, kwargs or {}))), result)
+            self._check.done(name, list(tensors_in((args, kwargs or {}))), result)
         return result
 
 
@@ -227,24 +228,13 @@ def _reads(name: str, tensors: Sequence[torch.Tensor], result: Any, flight: _Fli
     ]
     if not touched or name in _MAKE_ALIKE:
         return False
-    made = [one for one in _tensors(result) if _is_followed(one)]
+    made = [one for one in tensors_in(result) if _is_followed(one)]
     if not made:
         return name in _LOOK or name in ("backward", *_STEPS)
     return not all(any(_overlap(one, two) for two in touched) for one in made)
 
 
 _STEPS = ("_foreach_add_", "_foreach_mul_", "_foreach_div_", "_foreach_norm", "_fused_sgd_", "_fused_adam_")
-
-
-def _tensors(value: Any) -> Iterable[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
 
 
 def _changed(flight: _Flight) -> str:

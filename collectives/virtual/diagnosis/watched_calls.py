@@ -20,6 +20,7 @@ import torch
 import collectives
 from collectives.torch_backend.group import TestbedProcessGroup
 from collectives.torch_backend.work import CollectiveWork
+from collectives.virtual.computation.tensors import tensors_in
 from collectives.virtual.diagnosis.places import is_users
 from collectives.virtual.isolation.patching import Replacement, replaced
 from sim.cluster import RankThread, current_rank_thread
@@ -185,21 +186,13 @@ def _tensors_of(
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Return the tensors that a call reads, and those that it writes."""
     if name in _GIVEN_SECOND:
-        return list(_flat(args[1])), list(_flat(args[0]))
-    tensors = list(_flat(args[0] if args else ()))
+        return list(tensors_in(args[1])), list(tensors_in(args[0]))
+    tensors = list(tensors_in(args[0] if args else ()))
     if name in _ROOTED:
         opts = args[1] if len(args) > 1 else 0
         is_root = group.rank() == (opts if isinstance(opts, int) else getattr(opts, "rootRank", 0))
         return (tensors, []) if is_root == (name == "broadcast") else ([], tensors)
     return ([], tensors) if name in _IN_PLACE else (tensors, [])
-
-
-def _flat(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _flat(item)
 
 
 def _caller(frame: FrameType | None) -> FrameType | None:

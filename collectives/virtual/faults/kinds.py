@@ -68,9 +68,7 @@ class MessageDelay:
     mean_ps: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mean_ps", parse_time(self.mean, "delay of messages"))
-        if self.seed < 0:
-            raise ConditionError(f"{self}: seed: expected a number from 0, got {self.seed}")
+        _settle_random_time(self, "delay of messages")
 
 
 @dataclass(frozen=True)
@@ -89,9 +87,7 @@ class SlowStore:
     mean_ps: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mean_ps", parse_time(self.mean, "time of a slow store"))
-        if self.seed < 0:
-            raise ConditionError(f"{self}: seed: expected a number from 0, got {self.seed}")
+        _settle_random_time(self, "time of a slow store")
 
 
 @dataclass(frozen=True)
@@ -172,6 +168,13 @@ RankFault: TypeAlias = FailingCode | AbortedGroup | CrossedGroups | ClockJump
 
 VirtualCondition: TypeAlias = Condition | DeadRank | MessageDelay | SlowStore | RankFault
 """Condition of a virtual cluster: one of its network and ranks, or a fault."""
+
+
+def _settle_random_time(fault: MessageDelay | SlowStore, what: str) -> None:
+    """Set the mean of *fault*, called *what* in an error, in picoseconds, and check its seed."""
+    object.__setattr__(fault, "mean_ps", parse_time(fault.mean, what))
+    if fault.seed < 0:
+        raise ConditionError(f"{fault}: seed: expected a number from 0, got {fault.seed}")
 
 
 def _check_iteration(fault: object, iteration: object) -> None:

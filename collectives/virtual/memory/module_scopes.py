@@ -7,12 +7,13 @@ two modules count for the later one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-from torch import Tensor, nn
+from torch import nn
+
+from collectives.virtual.computation.tensors import tensors_in
 
 _WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
 
@@ -68,7 +69,7 @@ class ModuleScopes:
     def leave(self, output: Any) -> None:
         """Note that the innermost module has run, with this *output*."""
         name = self._running.pop()
-        for tensor in _tensors(output):
+        for tensor in tensors_in(output):
             if tensor.requires_grad:
                 tensor.register_hook(lambda grad: self._arrive(name))
                 break
@@ -90,14 +91,3 @@ def is_backward() -> bool:
 def _clean(name: str) -> str:
     parts = name.split(".")
     return ".".join(part for part in parts if part not in _WRAPPERS)
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for inner in value.values():
-            yield from _tensors(inner)
-    elif isinstance(value, (list, tuple)):
-        for inner in value:
-            yield from _tensors(inner)

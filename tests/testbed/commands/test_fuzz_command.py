@@ -13,18 +13,7 @@ from testbed.cli import app
 from testbed.commands.fuzz import _programs
 from testbed.fuzz.draw import Draw, Space
 from testbed.fuzz.scripts import judge
-
-FIRST_COME = """
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-if dist.get_rank():
-    dist.send(torch.tensor([float(dist.get_rank())]), 0)
-else:
-    value = torch.zeros(1)
-    print([dist.recv(value) for _ in range(2)])
-"""
+from tests.testbed.fuzz.first_come import FIRST_COME
 
 
 def fuzz(*arguments: str) -> tuple[int, str, str]:

@@ -12,18 +12,7 @@ from testbed.fuzz.programs import judge_program
 from testbed.fuzz.reproduction import MOST_LINES
 from testbed.fuzz.scripts import judge
 from testbed.fuzz.subjects import Programs, Scripts, Shrunk
-
-FIRST_COME = """
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-if dist.get_rank():
-    dist.send(torch.tensor([float(dist.get_rank())]), 0)
-else:
-    value = torch.zeros(1)
-    print([dist.recv(value) for _ in range(dist.get_world_size() - 1)])
-"""
+from tests.testbed.fuzz.first_come import FIRST_COME
 
 TOO_EARLY = """
 from collectives import Recv, Send

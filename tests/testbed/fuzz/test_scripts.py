@@ -7,6 +7,7 @@ import pytest
 from testbed.fuzz.draw import Draw, Space
 from testbed.fuzz.faults import FAULTS, Fault
 from testbed.fuzz.scripts import judge
+from tests.testbed.fuzz.first_come import FIRST_COME
 
 SUM = """
 import torch
@@ -17,18 +18,6 @@ total = torch.tensor([1.0 + dist.get_rank()])
 for _ in range(3):
     dist.all_reduce(total)
 print(total)
-"""
-
-FIRST_COME = """
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-if dist.get_rank():
-    dist.send(torch.tensor([float(dist.get_rank())]), 0)
-else:
-    value = torch.zeros(1)
-    print([dist.recv(value) for _ in range(2)])
 """
 
 
