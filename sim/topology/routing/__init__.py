@@ -11,6 +11,7 @@ on arrays of them, so each formula stands here once, and routes of thousands of 
                                        FatTreeRouting     the k-ary fat tree
                                        GraphRouting       any graph: shortest paths
                                        DetourRouting      any of these, without some links
+                                       UnsharedRouting    any of these, for each rank its own
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from sim.topology.routing.nodes import NodesRouting
 from sim.topology.routing.protocol import Cut, Ranks, Routing, Wiring
 from sim.topology.routing.switch import SwitchRouting
 from sim.topology.routing.torus import TorusRouting
+from sim.topology.routing.unshared import UnsharedRouting
 
 __all__ = [
     "Cut",
@@ -36,5 +38,6 @@ __all__ = [
     "Routing",
     "SwitchRouting",
     "TorusRouting",
+    "UnsharedRouting",
     "Wiring",
 ]

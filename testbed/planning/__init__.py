@@ -1,0 +1,1 @@
+"""Planning of clusters: questions, their points, and the answers."""

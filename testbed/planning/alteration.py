@@ -1,0 +1,151 @@
+"""Alteration of a point: more of a resource, or nothing of what costs time.
+
+    bandwidth   links of some groups carry more; of all links, also channels and measured rates say so
+    latency     links are quicker or slower, and measured collectives with them; not NCCL's own constants
+    compute     a rank computes faster or slower
+    unshared    each rank sends over its own copies of the links, without sharing tables
+    without     terms of `ddp.simulation.losses` are not counted
+
+Algorithms stay what they are where whoever alters a point names the one that ran without the alteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from collectives.errors import NotSupportedError
+from testbed.planning.resources import ALL_LINKS, link_groups
+
+if TYPE_CHECKING:
+    from ddp import Profile
+    from sim.hardware import Channels, Hardware
+    from sim.measured import MeasuredCurve
+    from sim.topology import Topology
+    from sim.units import Int64Array
+
+UNLIMITED = Fraction(10**6)
+"""How many times as much an unlimited link carries: what takes a second otherwise takes a microsecond."""
+
+_MOST = 2**62  # bytes/s, which 64 bits hold
+_MOST_LINKS = 2**23
+_CHANNELS = ("one_node", "several_nodes", "nvls_one_node", "nvls_several_nodes", "collnet")
+
+
+@dataclass(frozen=True)
+class Alteration:
+    """What is otherwise than in the point itself; by default nothing.
+
+    Attributes:
+        bandwidth: how many times as much the links of a group carry (see `testbed.planning.resources`).
+        latency: how many times as long links are in latency.
+        compute: how many times as long a rank computes.
+        unshared: whether no rank's messages meet those of another on a link.
+        without: names of losses that are not counted.
+    """
+
+    bandwidth: tuple[tuple[str, Fraction], ...] = ()
+    latency: Fraction = Fraction(1)
+    compute: Fraction = Fraction(1)
+    unshared: bool = False
+    without: tuple[str, ...] = ()
+
+    def of_topology(self, topology: Topology) -> Topology:
+        """Return *topology* as it is then.
+
+        Raises:
+            NotSupportedError: it has no such group of links, or too many links would be needed.
+        """
+        for group, factor in self.bandwidth:
+            topology = _with_bandwidth(topology, group, factor)
+        if self.latency != 1:
+            topology = _with_latency(topology, self.latency)
+        return _unshared(topology) if self.unshared else topology
+
+    def of_profile(self, profile: Profile) -> Profile:
+        """Return *profile* as a rank computes it then."""
+        return profile if self.compute == 1 else profile.slowed(self.compute)
+
+    def of_losses(self, terms: Sequence[str]) -> tuple[str, ...]:
+        """Return which of the losses *terms*, each with its parameters, are counted then."""
+        return tuple(term for term in terms if term.partition(":")[0] not in self.without)
+
+
+AS_IT_IS = Alteration()
+"""Nothing is otherwise."""
+
+
+def _with_bandwidth(topology: Topology, group: str, factor: Fraction) -> Topology:
+    if group == ALL_LINKS:
+        return replace(
+            topology,
+            link_bandwidth=_scaled(topology.link_bandwidth, factor),
+            hardware=None if topology.hardware is None else _with_channels(topology.hardware, factor),
+            measured=tuple(_with_rates(curve, factor) for curve in topology.measured),
+        )
+    groups = link_groups(topology)
+    if group not in groups:
+        raise NotSupportedError(f"{topology.name} has no links {group}; it has {', '.join(groups)}")
+    bandwidth = topology.link_bandwidth.copy()
+    bandwidth[groups[group]] = _scaled(bandwidth[groups[group]], factor)
+    return replace(topology, link_bandwidth=bandwidth)
+
+
+def _with_latency(topology: Topology, factor: Fraction) -> Topology:
+    measured = tuple(
+        replace(
+            curve,
+            lines=tuple(replace(line, latency_ps=round(line.latency_ps * factor)) for line in curve.lines),
+        )
+        for curve in topology.measured
+    )
+    latency = topology.link_latency * factor.numerator // factor.denominator
+    return replace(topology, link_latency=latency, measured=measured)
+
+
+def _unshared(topology: Topology) -> Topology:
+    import numpy as np
+
+    from sim.topology.routing import UnsharedRouting
+
+    ranks = topology.num_ranks
+    if ranks * topology.num_links > _MOST_LINKS:
+        raise NotSupportedError(
+            f"contention on {topology.name}: {ranks} copies of {topology.num_links} links are more than "
+            f"{_MOST_LINKS}"
+        )
+    return replace(
+        topology,
+        link_bandwidth=np.tile(topology.link_bandwidth, ranks),
+        link_latency=np.tile(topology.link_latency, ranks),
+        routing=UnsharedRouting(topology.routing, topology.num_links, ranks),
+        sharing=None,
+    )
+
+
+def _with_rates(curve: MeasuredCurve, factor: Fraction) -> MeasuredCurve:
+    lines = tuple(replace(line, bandwidth=_rate(line.bandwidth, factor)) for line in curve.lines)
+    return replace(curve, lines=lines)
+
+
+def _with_channels(hardware: Hardware, factor: Fraction) -> Hardware:
+    def more(channels: Channels | None) -> Channels | None:
+        if channels is None:
+            return None
+        rates = (_rate(own, factor) for own in (channels.intra_bandwidth, channels.inter_bandwidth))
+        return type(channels)(channels.count, *rates)
+
+    changes = {name: more(getattr(hardware, name)) for name in _CHANNELS}
+    return replace(hardware, **changes)  # type: ignore[arg-type]  # fields by name
+
+
+def _scaled(bandwidths: Int64Array, factor: Fraction) -> Int64Array:
+    import numpy as np
+
+    return np.array([_rate(own, factor) for own in bandwidths.tolist()], dtype=np.int64)
+
+
+def _rate(bandwidth: int, factor: Fraction) -> int:
+    return min(bandwidth * factor.numerator // factor.denominator, _MOST)

@@ -1,0 +1,78 @@
+"""Alterations change what they name and nothing else."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from collectives import simulate
+from collectives.errors import NotSupportedError
+from ddp.profiles import load_profile
+from sim import load_network
+from testbed.planning.alteration import AS_IT_IS, UNLIMITED, Alteration
+from testbed.planning.resources import ALL_LINKS, link_groups
+
+TOPOLOGY = load_network("dgx-h100").topology(16)
+
+
+def test_nothing_altered_is_the_same_network_and_the_same_work() -> None:
+    profile = load_profile("resnet50")
+
+    assert AS_IT_IS.of_topology(TOPOLOGY).digest() == TOPOLOGY.digest()
+    assert AS_IT_IS.of_profile(profile) == profile
+    assert AS_IT_IS.of_losses(("late", "input:time=1ms")) == ("late", "input:time=1ms")
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "ethernet-100g"])
+def test_the_groups_of_links_are_all_links_once(name: str) -> None:
+    topology = load_network(name).topology(16)
+
+    links = np.concatenate(list(link_groups(topology).values()))
+
+    assert sorted(links.tolist()) == list(range(topology.num_links))
+
+
+def test_more_of_one_bandwidth_leaves_the_other_links_alone() -> None:
+    own = link_groups(TOPOLOGY)["nic_bandwidth"]
+    faster = Alteration(bandwidth=(("nic_bandwidth", Fraction(11, 10)),)).of_topology(TOPOLOGY)
+
+    changed = np.flatnonzero(faster.link_bandwidth != TOPOLOGY.link_bandwidth)
+
+    assert changed.tolist() == own.tolist()
+    assert (faster.link_bandwidth[own] == TOPOLOGY.link_bandwidth[own] * 11 // 10).all()
+    assert (faster.link_latency == TOPOLOGY.link_latency).all()
+
+
+@pytest.mark.parametrize("model", ["links", "nccl", "measured"])
+def test_without_limits_of_bandwidth_a_gibibyte_takes_little_more_than_nothing(model) -> None:
+    unlimited = Alteration(bandwidth=((ALL_LINKS, UNLIMITED),)).of_topology(TOPOLOGY)
+    algorithm = "ring" if model == "links" else "auto"
+
+    much, little = (
+        simulate(algorithm, nbytes=size, topology=unlimited, model=model).seconds for size in (2**30, 2**26)
+    )
+
+    assert much < 2 * little < 0.01
+
+
+def test_only_ranks_that_share_cards_gain_when_nothing_is_shared() -> None:
+    alone = Alteration(unshared=True)
+
+    gains = {}
+    for name in ("aws-p4d", "dgx-h100"):  # four cards for eight ranks, and eight
+        topology = load_network(name).topology(16)
+        usual, unshared = (
+            simulate("hierarchical", nbytes=2**28, topology=own).time_ps
+            for own in (topology, alone.of_topology(topology))
+        )
+        gains[name] = usual / unshared
+
+    assert gains["aws-p4d"] > 1.2
+    assert gains["dgx-h100"] == 1
+
+
+def test_a_group_that_is_not_there_is_refused_with_those_that_are() -> None:
+    with pytest.raises(NotSupportedError, match="it has nic_bandwidth, intra_bandwidth"):
+        Alteration(bandwidth=(("uplink_bandwidth", Fraction(2)),)).of_topology(TOPOLOGY)
