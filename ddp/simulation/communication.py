@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any, Protocol
 
 import simpy
@@ -149,6 +149,54 @@ class _ProgramQueue:
         return self.queue.submit(self.select(collective, nbytes), nbytes)
 
 
+@dataclass(frozen=True)
+class EachSizeOnce:
+    """Collectives by programs, of which each size is simulated once, alone on an idle network.
+
+    They follow one another: each takes that long from when the one before it is done on every rank.  That is
+    what a queue of them takes where all ranks are done together; else the ranks that are done first could
+    begin the next one sooner.
+    """
+
+    base: ByPrograms
+    in_switches: bool = False
+
+    @classmethod
+    def of(cls, communication: Communication) -> Communication:
+        """Return *communication* with each size simulated once; closed forms as they are.
+
+        Raises:
+            NotSupportedError: what a collective takes depends on when it begins.
+        """
+        if not isinstance(communication, ByPrograms):
+            return communication
+        on_call = communication.model.transport.progress == "calls"
+        if communication.scenario.conditions or on_call:
+            raise NotSupportedError(
+                "each_size_once: what a collective takes depends on when it begins, under conditions and "
+                "where collectives go on when their rank calls; leave it out"
+            )
+        return cls(communication)
+
+    def queue(
+        self, env: simpy.Environment, engine: EngineName, itemsize: int, attention: Attention | None = None
+    ) -> StepQueue:
+        """Return a queue in which a collective takes what it takes alone."""
+
+        @cache
+        def time_ps(collective: str, nbytes: int) -> int:
+            idle = simpy.Environment(initial_time=0)
+            alone = self.base.queue(idle, engine, itemsize)
+            span: CallSpan = run_until(idle, alone.launch(collective, nbytes))
+            return span.end_ps - span.start_ps
+
+        return _FormulaQueue(env, time_ps)
+
+    def alone_ps(self, nbytes: int, engine: EngineName, itemsize: int) -> int:
+        """Return what an all-reduce takes that has the network for itself."""
+        return self.base.alone_ps(nbytes, engine, itemsize)
+
+
 class CalledStepQueue:
     """Collectives of a step that go on when their ranks call; buckets may be in flight together."""
 
@@ -189,7 +237,7 @@ class ByFormula:
         self, env: simpy.Environment, engine: EngineName, itemsize: int, attention: Attention | None = None
     ) -> StepQueue:
         """Return a queue in which a collective takes what the formula says."""
-        return _FormulaQueue(env, lru_cache(maxsize=None)(self.time_ps))
+        return _FormulaQueue(env, cache(self.time_ps))
 
     def alone_ps(self, nbytes: int, engine: EngineName, itemsize: int) -> int:
         """Return what an all-reduce takes."""

@@ -38,7 +38,7 @@ from ddp.reduction.strategies.fsdp import Fsdp
 from ddp.reduction.strategies.plan import Layout, LinearCost, PassTiming, calibration_sizes
 from ddp.reduction.strategies.strategy import Barrier
 from ddp.reduction.timings import BucketRun
-from ddp.simulation.communication import Communication, communication_on, name_of
+from ddp.simulation.communication import Communication, EachSizeOnce, communication_on, name_of
 from ddp.simulation.losses import losses_on
 from ddp.simulation.progress import on_calls
 from ddp.simulation.replay import Replay, needs
@@ -73,6 +73,7 @@ def simulate_step(
     transport_model: str | TransportModel = "ideal",
     losses: str | Sequence[str] = (),
     device: str | Device | None = None,
+    each_size_once: bool = False,
 ) -> StepRun:
     """Predict one data-parallel training step on all ranks of *topology*.
 
@@ -100,6 +101,9 @@ def simulate_step(
             (see `ddp.simulation.losses`).
         device: on which a rank computes, for *losses*: a name, a file or a `sim.Device`; by default what the
             network's hardware says.
+        each_size_once: simulate buckets of one size once, alone on an idle network, and let each take that
+            long (see `ddp.simulation.communication.EachSizeOnce`): many times as fast, and the same where all
+            ranks are done with a bucket together.
 
     Raises:
         NotSupportedError: a rank is slow, so that one reducer cannot stand for all; or the model does not
@@ -146,6 +150,8 @@ def simulate_step(
             "or run a script with collectives.virtual.run"
         )
     communication = communication_on(scenario, algorithm, counted)
+    if each_size_once:
+        communication = EachSizeOnce.of(communication)
     if on_call and isinstance(overlap, Fsdp):
         raise NotSupportedError(
             f"simulate_step: fsdp is simulated with collectives that go on by themselves, and with "

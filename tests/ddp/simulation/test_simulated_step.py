@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.errors import UnknownAlgorithmError
+from collectives.errors import NotSupportedError, UnknownAlgorithmError
 from collectives.program import RecvReduce, Send, Step
 from collectives.simulation import simulate
 from ddp import Profile, load_profile, simulate_step
 from ddp.errors import BucketingError, UnknownStrategyError
 from ddp.profiles import Gradient
 from ddp.reduction.bucketing import MIB
+from sim.scenario.conditions import Straggler
 from sim.topology import Topology
 
 MS = 10**9
@@ -201,3 +202,20 @@ def test_arguments_that_are_wrong_are_refused_by_name() -> None:
         simulate_step(profile, topology=SWITCH_64, strategy="waitfree")
     with pytest.raises(BucketingError, match="bucket_cap_mb"):
         simulate_step(profile, topology=SWITCH_64, bucket_cap_mb=-1)
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.sampled_from(["ring", "recursive_doubling", "direct"]))
+def test_each_size_once_is_the_same_where_all_ranks_are_done_together(buckets, milliseconds, algorithm):
+    profile = Profile.uniform(buckets, 4 * MIB, milliseconds / 1000)
+    options = {"topology": switch(4), "bucket_cap_mb": 8, "algorithm": algorithm}
+
+    once = simulate_step(profile, **options, each_size_once=True)
+
+    assert once.time_ps == simulate_step(profile, **options).time_ps
+
+
+def test_each_size_once_is_refused_where_collectives_depend_on_when_they_begin():
+    late = {"conditions": [Straggler(1, delay="1ms")], "each_size_once": True}
+
+    with pytest.raises(NotSupportedError, match="each_size_once"):
+        simulate_step(Profile.uniform(1, MIB, 0.001), topology=switch(4), **late)
