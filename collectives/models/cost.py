@@ -199,7 +199,7 @@ def linear_cost(
 
     latency_ps, busy, reduced, num_messages = 0, 0.0, 0, 0
     crowd: _Crowd | None = None
-    for row, pattern in patterned_rows(algorithm, num_ranks):
+    for row, pattern in patterned_rows(algorithm, num_ranks, MAX_MESSAGES):
         sizes = pattern.nbytes(row, in_chunks)
         is_repeated = crowd is not None and crowd.pattern is pattern and isinstance(sizes, MostlyEqual)
         num_messages += len(row) if is_repeated else len(pattern.source)

@@ -286,17 +286,33 @@ class Pattern:
         return sizes[:-1]
 
 
-def patterned_rows(algorithm: Algorithm, num_ranks: int) -> Iterator[tuple[Step, Pattern]]:
+def patterned_rows(
+    algorithm: Algorithm, num_ranks: int, most_messages: int | None = None
+) -> Iterator[tuple[Step, Pattern]]:
     """Yield each row with its pattern: the same object for as long as rows have it.
 
+    Args:
+        algorithm: whose rows.
+        num_ranks: number of ranks.
+        most_messages: that a row may have; None: any number.
+
     Raises:
-        NotExactError: see `rows_of` and `Pattern`.
+        NotExactError: see `rows_of` and `Pattern`; or a row has more messages.
     """
     pattern: Pattern | None = None
     for row in rows_of(algorithm, num_ranks):
         if pattern is None or not pattern.fits(row):
+            if most_messages is not None and _num_sends(row, num_ranks) > most_messages:
+                raise NotExactError(
+                    f"{algorithm} sends more than {most_messages} messages among {num_ranks} ranks"
+                )
             pattern = Pattern(row, num_ranks)
         yield row, pattern
+
+
+def _num_sends(row: Step, num_ranks: int) -> int:
+    sends = (operation for operation in row if isinstance(operation, Send))
+    return sum(int(np.count_nonzero(over_ranks(operation.when, num_ranks))) for operation in sends)
 
 
 def reduced_nbytes(row: Step, num_ranks: int, chunking: Chunking) -> Int64Array:

@@ -36,6 +36,7 @@ NCCL_NAMES = {
     NVLS: "NVLS",
     "auto": None,
     "native": None,
+    "nccl": None,
 }
 """NCCL's algorithm for each of our names; none: whatever it would choose."""
 
@@ -98,7 +99,7 @@ def as_measured(job: Job, scenario: Scenario) -> Run:
     _refuse_conditions(scenario, 'model="measured"')
     if not job.rank_overhead().is_free:
         raise NotSupportedError('model="measured" has the software in it; leave out overhead and reduction')
-    if job.algorithm not in ("auto", "native"):
+    if job.algorithm not in ("auto", "native", "nccl"):
         raise NotSupportedError(
             f'model="measured" is of the library\'s own algorithm, not of {job.algorithm}; '
             "take native or auto"

@@ -5,7 +5,7 @@ that takes is then a matter of the network's links, of all other traffic, and of
 
     NCCL                 here
     Ring                 ``ring``, for broadcast and reduce ``chain``
-    Tree                 ``double_binary_tree``, in segments of 512 KiB, at most 32 of them
+    Tree                 ``double_binary_tree``, in segments as long as NCCL's chunks, at most 32 of them
     its channels         as many, but no more than enter and leave nodes by different ranks
     all-to-all, gather,  ``direct``: NCCL has messages from rank to rank for these
     scatter
@@ -19,12 +19,12 @@ different numbers of ranks, it is the cheapest (`collectives.models.cost`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from collectives.catalogue.resolve import resolve_algorithm
 from collectives.catalogue.selectors import DEFAULTS, Selector
 from collectives.errors import NotSupportedError
-from collectives.models.nccl.constants import NcclAlgorithm
+from collectives.models.nccl.constants import NcclAlgorithm, NcclProtocol
 from collectives.models.nccl.model import Prediction, predict_on
 from collectives.models.nccl.terms import COLLECTIVES
 from collectives.program import Algorithm
@@ -34,8 +34,9 @@ from sim.topology import Topology
 
 _DIRECT = ("all_to_all", "gather", "scatter")
 
-_SEGMENT_NBYTES = 1 << 19
-"""Of a channel's buffer of 4 MiB, in 8 steps (``DEFAULT_BUFFSIZE``, ``NCCL_STEPS``, src/include/device.h)."""
+_CHUNK_NBYTES: Mapping[NcclProtocol, int] = {"LL": 1 << 15, "LL128": 576_000, "Simple": 1 << 19}
+"""Of data in a step of a channel's buffer, which has 8 (``NCCL_STEPS``): half of 512 KiB with LL, 15/16 of
+4.9 MB with LL128, 4 MiB with Simple (``DEFAULT_LL_BUFFSIZE`` and so on, ``src/init.cc``)."""
 
 _MAX_SEGMENTS = 32
 
@@ -78,7 +79,7 @@ class ChosenByNccl:
             return self._otherwise.select(collective, nbytes)
         best = min((one for one in expected if one is not None), key=lambda one: one.seconds)
         if best.algorithm == "Tree":
-            segments = nbytes // (2 * self._num_channels() * _SEGMENT_NBYTES)
+            segments = nbytes // (2 * self._num_channels() * self._chunk_nbytes(nbytes, best.protocol))
             power_of_two = 1 << max(0, segments.bit_length() - 1)
             return self._program(
                 collective, f"double_binary_tree:segments={min(power_of_two, _MAX_SEGMENTS)}"
@@ -92,6 +93,22 @@ class ChosenByNccl:
         if kind not in COLLECTIVES[collective]:
             return None
         return predict_on(self._topology, self._hosts, collective, nbytes, kind)
+
+    def _chunk_nbytes(self, nbytes: int, protocol: NcclProtocol) -> int:
+        """Return how many bytes a tree sends on at once.
+
+        Source: NVIDIA/nccl 2.30, ``src/enqueue.cc``, ``calcCollChunking``.
+        """
+        chunk = _CHUNK_NBYTES[protocol]
+        if protocol != "LL128":
+            return chunk
+        per_node = members_per_node(self._hosts, self._topology.ranks_per_node)
+        num_nodes = len({host // self._topology.ranks_per_node for host in self._hosts})
+        steps = num_nodes.bit_length() + 0.1 * per_node
+        for factor, least in ((64, 1 << 17), (16, 1 << 15)):
+            while nbytes // (self._num_channels() * chunk) < steps * factor / per_node and chunk > least:
+                chunk //= 2
+        return chunk
 
     def _program(self, collective: str, name: str, in_one_channel: bool = False) -> Algorithm:
         if (collective, name, in_one_channel) not in self._known:

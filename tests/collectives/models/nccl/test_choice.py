@@ -6,7 +6,7 @@ from collectives.catalogue.selectors import check_choice
 from collectives.errors import NotSupportedError
 from collectives.models.cost import selector_on
 from collectives.models.nccl.model import predict_on
-from collectives.simulation import simulate
+from collectives.simulation import default_algorithm, simulate
 from sim import Topology
 
 LAYER = 1_711_308_800
@@ -35,6 +35,27 @@ def test_nccl_takes_of_rings_and_trees_what_its_model_expects_to_be_faster():
             predict_on(topology, range(64), "all_reduce", nbytes, kind).seconds for kind in ("Ring", "Tree")
         )
         assert chosen.select("all_reduce", nbytes).name == ("ring" if ring <= tree else "double_binary_tree")
+
+
+def test_a_tree_sends_on_what_nccl_puts_into_a_step_of_its_buffer():
+    topology = Topology.from_file("dgx-h100", 256)
+    chosen = selector_on(topology, "nccl")
+    protocols = [
+        predict_on(topology, range(256), "all_reduce", n, "Tree").protocol for n in (2**16, 25 << 20)
+    ]
+
+    low_latency, longer = (chosen.select("all_reduce", n).parameters["segments"] for n in (2**16, 25 << 20))
+
+    assert protocols == ["LL", "LL128"]
+    assert low_latency == 1  # 64 KiB are a quarter of a chunk of 32 KiB for each of 16 trees
+    assert longer == 16  # 25 MiB are 22 chunks of 72,000 B (576,000 B, halved three times) for each
+
+
+def test_the_default_is_nccls_choice_where_gpus_are_named_and_auto_elsewhere():
+    gpus, unknown = Topology.from_file("dgx-h100", 16), Topology.from_file("switch-100g", 16)
+
+    assert default_algorithm(gpus) == "nccl"
+    assert default_algorithm(unknown) == "auto"
 
 
 def test_nccl_is_refused_where_the_hardware_is_unknown_and_is_auto_where_its_model_does_not_apply():
