@@ -20,6 +20,7 @@ from testbed.commands import (
     export,
     fuzz,
     network,
+    plan,
     profile,
     run,
     same,
@@ -46,6 +47,7 @@ app.command(epilog=show.EXAMPLES)(show.show)
 app.command(epilog=export.EXAMPLES)(export.export)
 app.command(epilog=bench.EXAMPLES)(bench.bench)
 app.command(epilog=scale.EXAMPLES)(scale.scale)
+app.command(epilog=plan.EXAMPLES)(plan.plan)
 app.command(epilog=run.EXAMPLES, context_settings={"allow_interspersed_args": False})(run.run)
 app.command(epilog=same.EXAMPLES)(same.same)
 app.command(epilog=fuzz.EXAMPLES)(fuzz.fuzz)

@@ -11,7 +11,7 @@ end.  It is below 1 even on a link that is never idle while data moves, as laten
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from itertools import groupby
@@ -21,9 +21,10 @@ from typing import Any, overload
 import numpy as np
 
 from collectives.errors import NotExactError
-from collectives.program import Send
+from collectives.program import Send, Step
 from collectives.program.chunking import Chunking
-from collectives.program.rows import MostlyEqual, of_each, patterned_rows
+from collectives.program.repeated_rows import kept_rows, repeated_rows
+from collectives.program.rows import MostlyEqual, Pattern, of_each
 from collectives.simulation.job import PlannedJob
 from sim.topology import Topology
 from sim.units import SECOND, Int64Array, to_seconds
@@ -169,24 +170,33 @@ class _Counter:
 
 def _by_rows(planned: PlannedJob, chunking: Chunking) -> Traffic:
     counter = _Counter(planned)
-    rows = patterned_rows(planned.algorithm, len(planned.hosts))
-    for pattern, alike in groupby(rows, key=itemgetter(1)):
+    for pattern, alike in groupby(_counted_rows(planned, chunking), key=itemgetter(1)):
         nbytes = np.zeros(len(pattern.source), dtype=np.int64)
-        for row, _ in alike:
+        for row, _, count in alike:
             sizes = pattern.nbytes(row, chunking)
             if isinstance(sizes, MostlyEqual):
-                nbytes += sizes.common
+                nbytes += count * sizes.common
                 others = sizes.others.values()
-                counter.num_messages += (len(nbytes) - len(others)) * (sizes.common > 0)
-                counter.num_messages += sum(size > 0 for size in others)
+                counter.num_messages += count * (len(nbytes) - len(others)) * (sizes.common > 0)
+                counter.num_messages += count * sum(size > 0 for size in others)
                 for message, size in sizes.others.items():
-                    nbytes[message] += size - sizes.common
+                    nbytes[message] += count * (size - sizes.common)
             else:
                 each = of_each(sizes, len(nbytes))
-                nbytes += each
-                counter.num_messages += int(np.count_nonzero(each))
+                nbytes += count * each
+                counter.num_messages += count * int(np.count_nonzero(each))
         counter.add(pattern.source, pattern.destination, nbytes)
     return counter.traffic()
+
+
+def _counted_rows(planned: PlannedJob, chunking: Chunking) -> Iterator[tuple[Step, Pattern, int]]:
+    """Yield rows with their patterns, and how many rows on end each stands for."""
+    algorithm, num_ranks = planned.algorithm, len(planned.hosts)
+    alike = repeated_rows(algorithm, num_ranks)
+    if alike is not None and all(own.has_same_sizes(chunking) for own in alike):
+        yield from ((own.row, own.pattern, own.count) for own in alike)
+    else:
+        yield from ((row, pattern, 1) for row, pattern in kept_rows(algorithm, num_ranks))
 
 
 def _rank_by_rank(planned: PlannedJob, chunking: Chunking) -> Traffic:

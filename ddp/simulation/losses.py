@@ -13,7 +13,7 @@
 
 The constants are those of `sim.files.loss_table`, with their sources; launches takes NCCL's own (``baseLat``
 in ``src/graph/tuning.cc``), and the memory's bandwidth is that of the device.  A term that does not apply is
-refused with the reason; ``all`` takes those that do.
+refused with the reason; ``all`` takes those that do, ``all`` and ``-rate`` those but for one.
 
 Assumed: contention is the same for every kernel; the ranks' deviations are independent, normal, and last a
 step or longer; an optimizer of a sharded strategy updates its part at the end, as all of it.
@@ -235,8 +235,8 @@ def losses_on(
     """Return what a step of *profile* in *scenario* loses by the terms that *model* names.
 
     Args:
-        model: the terms, such as ``late`` or ``input:time=80ms``, where ``all`` is those that apply; and what
-            is counted of the communication otherwise.
+        model: the terms, such as ``late`` or ``input:time=80ms``, where ``all`` is those that apply and
+            ``-late`` is left out; and what is counted of the communication otherwise.
         scenario: the network, and what holds on it.
         profile: what a rank computes.
         algorithm: of all-reduce.
@@ -247,13 +247,14 @@ def losses_on(
         NotSupportedError: a term that was named does not apply; says why.
         DeviceFileError: there is no such device.
     """
-    wanted = dict(_parsed(name) for name in model.losses)
+    left_out = {_parsed(name[1:])[0] for name in model.losses if name.startswith("-")}
+    wanted = dict(_parsed(name) for name in model.losses if not name.startswith("-"))
     if not wanted:
         return NO_LOSSES
     own = load_device(model.device) if isinstance(model.device, str) else model.device
     losses = NO_LOSSES
     for name, term in TERMS.items():
-        if name not in wanted and ALL not in wanted:
+        if name in left_out or (name not in wanted and ALL not in wanted):
             continue
         parameters = wanted.get(name, {})
         setting = Setting(scenario, profile, model, own, algorithm, frozenset(collectives), parameters)

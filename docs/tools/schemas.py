@@ -14,6 +14,7 @@ from collectives.formats.whole_file import write_whole
 from ddp.profiles import Profile
 from sim.files.device_file import DeviceTable
 from sim.files.schema import json_schema
+from testbed.planning import question
 
 DOCS = Path(__file__).parents[1]
 
@@ -25,6 +26,7 @@ def schemas() -> dict[str, dict[str, Any]]:
         "device": {"title": "Device", **DeviceTable.model_json_schema(by_alias=True)},
         "profile": Profile.model_json_schema(by_alias=True),
         "measured_times": TimesDocument.model_json_schema(by_alias=True),
+        "question": question.json_schema(),
     }
 
 

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from os import PathLike
 
 from sim.files import network_file
 from sim.files.network_file import NetworkFile, preset_names
+from sim.files.overrides import overridable, overridden
 from sim.files.schema import AnyNetwork
 from sim.topology.topology import Topology, checked, described
 
@@ -55,6 +57,27 @@ class NetworkDescription:
     def num_ranks(self) -> int | None:
         """The number of ranks that the file states, or None: any number."""
         return self.fields.size
+
+    @property
+    def overridable(self) -> tuple[str, ...]:
+        """The fields that `overridden` knows."""
+        return overridable(self.file)
+
+    def overridden(self, values: Mapping[str, str | int | float]) -> NetworkDescription:
+        """Return the network with other *values* of some fields, as they are written in files.
+
+        What was measured on it as it is, is left out.
+
+        Raises:
+            NetworkFileError: there is no such field, it cannot have that value, or no network can be made
+                with it.
+        """
+        return NetworkDescription(checked(overridden(self.file, values)))
+
+    def without_measurements(self) -> NetworkDescription:
+        """Return the network without its tables of measured collectives."""
+        fields = self.file.fields.model_copy(update={"measured": []})
+        return NetworkDescription(replace(self.file, fields=fields))
 
     def topology(self, num_ranks: int | None = None) -> Topology:
         """Return the network for *num_ranks* ranks; they fill nodes in order, the last perhaps partly.

@@ -1,0 +1,222 @@
+"""Options of plans: the common question without a file, and where its points are worked out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from testbed.errors import UsageError
+from testbed.options.arguments import MAX_RANKS, parse_ranks, parse_sizes
+
+
+class TimingName(StrEnum):
+    """By what communication is timed."""
+
+    AUTO = "auto"
+    LINKS = "links"
+    VENDOR = "vendor"
+
+
+class TransportName(StrEnum):
+    """How a transport completes a step."""
+
+    IDEAL = "ideal"
+    NCCL = "nccl"
+    GLOO = "gloo"
+
+
+@dataclass(frozen=True)
+class QuestionOptions:
+    """Options for a question without a file; each that may be repeated, or has a list, is an axis."""
+
+    profile: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME|FILE", help="A model: a profile that ships or a file; may be repeated."),
+    ] = None
+    collective: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A collective by itself; may be repeated.")
+    ] = None
+    nbytes: Annotated[
+        str | None, typer.Option(metavar="SIZES", help="Of collectives: 64M, a list 4K,1M, or a range 4K-1G.")
+    ] = None
+    network: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME|FILE", help="A preset (testbed network) or a file; may be repeated."),
+    ] = None
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE,…",
+            help="Another value of a field of the networks, such as nic_bandwidth=100Gbps,400Gbps, or "
+            "nodes=8,32; may be repeated.",
+        ),
+    ] = None
+    ranks: Annotated[str | None, typer.Option(metavar="LIST", help="World sizes: 64,256 or 2-8.")] = None
+    strong: Annotated[
+        bool,
+        typer.Option(
+            "--strong", help="Keep the batch that the fewest ranks have together, besides weak scaling."
+        ),
+    ] = False
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Overlap strategy; may be repeated. By default wait_free."),
+    ] = None
+    bucket_cap_mb: Annotated[
+        list[float] | None, typer.Option(metavar="MB", help="Size of a bucket, in MiB; may be repeated.")
+    ] = None
+    algorithm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Of collectives; may be repeated. By default what NCCL would run, where every network says "
+            "what hardware it is and is left as it is, else the cheapest on its links.",
+        ),
+    ] = None
+    timing: Annotated[
+        TimingName | None,
+        typer.Option(
+            help="links: messages share links; vendor: as measured of NCCL, or as it expects; auto: vendor "
+            "where it speaks of every network."
+        ),
+    ] = None
+    transport_model: Annotated[
+        TransportName | None, typer.Option(help="How steps of programs are completed; by default nccl.")
+    ] = None
+    device: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="On which ranks compute, where a network does not say."),
+    ] = None
+    tokens_per_rank: Annotated[
+        float | None, typer.Option(metavar="N", help="Tokens of a step on one rank, of every model.")
+    ] = None
+    train_tokens: Annotated[
+        float | None, typer.Option(metavar="N", help="Tokens of the whole training, for its time and cost.")
+    ] = None
+    price_per_gpu_hour: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NETWORK=]PRICE",
+            help="What a rank costs an hour, on one network or on all; may be repeated.",
+        ),
+    ] = None
+
+    def check_against(self, file: Path) -> None:
+        """Check that none is given beside a question in *file*.
+
+        Raises:
+            UsageError: one is.
+        """
+        for name, value in vars(self).items():
+            if value not in (None, False):
+                option = name.rstrip("_").replace("_", "-")
+                raise UsageError(f"{file} is the whole question: write into it what --{option} says")
+
+    def content(self) -> dict[str, Any]:
+        """Return the question as a file would say it.
+
+        Raises:
+            UsageError: an option cannot be read.
+        """
+        content: dict[str, Any] = {
+            "profile": [self._model(name) for name in self.profile or ()],
+            "collective": [self._of_itself(name) for name in self.collective or ()],
+            "network": self._networks(),
+            "set": _settings(self.set_ or ()),
+            "scaling": ["weak", "strong"] if self.strong else ["weak"],
+        }
+        plain = {
+            "ranks": None if self.ranks is None else parse_ranks(self.ranks),
+            "strategies": self.strategy,
+            "bucket_caps_mb": self.bucket_cap_mb,
+            "algorithms": self.algorithm,
+            "timing": self.timing and self.timing.value,
+            "transport": self.transport_model and self.transport_model.value,
+            "device": self.device,
+            "train_tokens": self.train_tokens,
+        }
+        return content | {name: value for name, value in plain.items() if value is not None}
+
+    def _model(self, name: str) -> dict[str, Any]:
+        tokens = self.tokens_per_rank
+        return {"name": name} if tokens is None else {"name": name, "tokens_per_rank": tokens}
+
+    def _of_itself(self, name: str) -> dict[str, Any]:
+        sizes = parse_sizes(self.nbytes or "64M", 2, "--nbytes")
+        own: dict[str, Any] = {"name": name, "sizes": sizes}
+        return own if self.algorithm is None else own | {"algorithms": self.algorithm}
+
+    def _networks(self) -> list[dict[str, Any]]:
+        if not self.network:
+            raise UsageError("no network is named: give one with --network NAME|FILE, or a QUESTION.toml")
+        prices: dict[str, float] = {}
+        for text in self.price_per_gpu_hour or ():
+            where, _, number = text.rpartition("=")
+            try:
+                prices[where] = float(number)
+            except ValueError:
+                raise UsageError(
+                    f"--price-per-gpu-hour {text}: expected a number, or NETWORK=NUMBER"
+                ) from None
+        unknown = [name for name in prices if name and name not in self.network]
+        if unknown:
+            raise UsageError(
+                f"--price-per-gpu-hour {unknown[0]}=…: no such --network; expected one of "
+                f"{', '.join(self.network)}"
+            )
+        tables = []
+        for name in self.network:
+            own: dict[str, Any] = {"name": name}
+            if (price := prices.get(name, prices.get(""))) is not None:
+                own["price_per_gpu_hour"] = price
+            tables.append(own)
+        return tables
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """Options for where the points of a sweep are worked out, and what is known already."""
+
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, max=MAX_RANKS, metavar="N", help="Processes here; by default one for each core."),
+    ] = None
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS", help="A Dask scheduler whose workers do it, such as tcp://10.0.0.1:8786."
+        ),
+    ] = None
+    cache: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR|none",
+            help="Where rows are kept that are known; by default in the user's cache folder.",
+        ),
+    ] = None
+
+    def folder(self, default: Path) -> Path | None:
+        """Return the folder of the cache, by default *default*; None: nothing is kept."""
+        if self.cache is None:
+            return default
+        return None if self.cache == "none" else Path(self.cache)
+
+
+def _settings(texts: list[str] | tuple[()]) -> dict[str, list[str]]:
+    """Return fields with their values, as ``FIELD=VALUE,VALUE`` has them."""
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        name, separator, values = text.partition("=")
+        if not separator or not name.strip() or not all(value.strip() for value in values.split(",")):
+            raise UsageError(
+                f"--set {text}: expected FIELD=VALUE, or several values, as in nic_bandwidth=100Gbps,400Gbps"
+            )
+        if name.strip() in found:
+            raise UsageError(f"--set {name.strip()} is given twice; give its values in one, with commas")
+        found[name.strip()] = [value.strip() for value in values.split(",")]
+    return found

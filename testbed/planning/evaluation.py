@@ -1,0 +1,182 @@
+"""Evaluation of points in virtual time: a training step by the reducer that trains, a collective, a script.
+
+    timing = links    programs on links; the default algorithm is the cheapest (``auto``)
+    timing = vendor   the default is what NCCL runs: by measurements of such a network, where its file has
+                      them of every collective in use, else by what NCCL expects of itself
+
+A step counts what a real one loses besides (`ddp.simulation.losses`).  Messages on links are those of the
+programs that would run; the fullest link is that of the largest collective of a step, alone on the network.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from collectives.errors import CollectiveError, NotSupportedError
+from testbed.planning.alteration import AS_IT_IS, Alteration
+from testbed.planning.points import Point, Settings, description_of
+from testbed.planning.question import DEFAULT
+from testbed.planning.row import Row
+
+if TYPE_CHECKING:
+    from sim.topology import Topology
+
+NO_RATE = "-rate"
+"""Of losses: collectives are timed by their messages, not by what was measured or is expected of NCCL."""
+
+
+def evaluate(point: Point, altered: Alteration = AS_IT_IS) -> Row:
+    """Return what *point* comes to, with something *altered*.
+
+    What does not apply to it, such as an algorithm that refuses so many ranks, is the row's problem.
+
+    Raises:
+        NetworkFileError, ProfileError, UnknownAlgorithmError, UnknownStrategyError: an input that is wrong
+            wherever it stands.
+    """
+    topology = _topology(point.network, point.overrides, point.ranks, point.timing)
+    topology = altered.of_topology(topology)
+    try:
+        if point.kind == "collective":
+            return _collective(point, topology)
+        if point.kind == "script":
+            from testbed.planning.scripts import evaluate_script
+
+            return evaluate_script(point, topology)
+        return _step(point, topology, altered)
+    except NotSupportedError as error:
+        return Row(point, problem=str(error), topology=topology.digest())
+
+
+def algorithm_of(point: Point) -> str:
+    """Return the algorithm of *point* as the simulation knows it."""
+    return "auto" if point.algorithm == DEFAULT else point.algorithm
+
+
+def _step(point: Point, topology: Topology, altered: Alteration) -> Row:
+    from ddp import simulate_step
+    from ddp.profiles import load_profile
+
+    share = Fraction(point.fewest, point.ranks) if point.fewest else Fraction(1)
+    profile = altered.of_profile(load_profile(point.model).slowed(share))
+    losses = altered.of_losses(point.losses)
+    if point.timing == "links" and "all" in losses:
+        losses = (*losses, NO_RATE)
+    run = simulate_step(
+        profile,
+        topology=topology,
+        strategy=point.strategy,
+        bucket_cap_mb=point.bucket_cap_mb,
+        algorithm=algorithm_of(point),
+        transport_model=point.transport,
+        losses=losses,
+        device=point.device,
+    )
+    largest = max((bucket.nbytes for bucket in run.buckets), default=0)
+    chosen, resolved = _chosen(point, topology, "all_reduce", largest, run.model)
+    link = _fullest(topology, resolved, largest) if point.ranks > 1 else None
+    alone = run.efficiency * run.seconds
+    return Row(
+        point,
+        seconds=run.seconds,
+        compute_seconds=alone,
+        efficiency=alone / run.seconds if run.seconds else None,
+        algorithm=chosen,
+        resolved=resolved if run.model == "links" else DEFAULT,
+        bottleneck=None if link is None else link[0],
+        bottleneck_utilisation=None if link is None else link[1],
+        method="simulated" if run.model == "links" else "closed form",
+        timed_by=run.model,
+        losses=run.losses,
+        topology=topology.digest(),
+    )
+
+
+def _collective(point: Point, topology: Topology) -> Row:
+    from collectives import simulate
+
+    vendor = point.timing == "vendor" and point.algorithm == DEFAULT
+    run = simulate(
+        algorithm_of(point),
+        nbytes=point.nbytes,
+        topology=topology,
+        collective=point.model,
+        transport_model="ideal" if vendor else point.transport,
+        model=_model_of(topology, point) if vendor else "links",
+    )
+    chosen, resolved = _chosen(point, topology, point.model, point.nbytes, run.model, run.algorithm)
+    busiest = run.links.bottleneck if run.engine != "closed form" else None
+    return Row(
+        point,
+        seconds=run.seconds,
+        efficiency=run.floor_seconds / run.seconds if run.seconds else None,
+        algorithm=chosen,
+        resolved=resolved if run.model == "links" else DEFAULT,
+        bottleneck=None if busiest is None else busiest.name,
+        bottleneck_utilisation=None if busiest is None else busiest.utilisation,
+        method="simulated" if run.model == "links" else "closed form",
+        timed_by=run.model,
+        topology=topology.digest(),
+    )
+
+
+def _model_of(topology: Topology, point: Point) -> Any:
+    """Return the closed form of a collective that the vendor runs: measured where its file has it."""
+    from collectives import simulate
+
+    if topology.measured:
+        try:
+            simulate("auto", nbytes=point.nbytes, topology=topology, collective=point.model, model="measured")
+        except NotSupportedError:
+            return "nccl"
+        return "measured"
+    return "nccl"
+
+
+def _chosen(
+    point: Point, topology: Topology, collective: str, nbytes: int, model: str, ran: str = ""
+) -> tuple[str, str]:
+    """Return what has run for people, and the name under which it runs again on links."""
+    if point.ranks == 1:
+        return "none", DEFAULT
+    name = algorithm_of(point)
+    if model == "links" and ran:
+        return ran, ran
+    resolved = name if name != "auto" else _cheapest(topology, collective, nbytes)
+    if model == "links":
+        return resolved, resolved
+    from collectives.models.nccl.model import predict_on
+
+    try:
+        expected = predict_on(topology, range(topology.num_ranks), collective, nbytes)
+    except CollectiveError:
+        return "NCCL's", resolved
+    return f"NCCL {expected.algorithm}/{expected.protocol}", resolved
+
+
+def _cheapest(topology: Topology, collective: str, nbytes: int) -> str:
+    from collectives.models.cost import selector_on
+
+    return str(selector_on(topology, "auto").select(collective, nbytes))
+
+
+@lru_cache(maxsize=1024)
+def _fullest(topology: Topology, algorithm: str, nbytes: int) -> tuple[str, float] | None:
+    """Return the fullest link of an all-reduce, and how full it is; a topology is compared by identity."""
+    from collectives import simulate
+
+    try:
+        link = simulate(algorithm, nbytes=nbytes, topology=topology).links.bottleneck
+    except NotSupportedError:
+        return None
+    return None if link is None else (link.name, link.utilisation)
+
+
+@lru_cache(maxsize=64)
+def _topology(network: str, overrides: Settings, ranks: int, timing: str) -> Topology:
+    description = description_of(network, overrides)
+    if timing == "links":
+        description = description.without_measurements()
+    return description.topology(ranks)

@@ -1,0 +1,291 @@
+"""Points of a question: one model on one network by one number of ranks, with everything else settled."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal
+
+from testbed.errors import UsageError
+from testbed.planning.question import Question, ScriptTable, Value, Values
+
+if TYPE_CHECKING:
+    from sim.topology.description import NetworkDescription
+
+Kind = Literal["step", "collective", "script"]
+Settings = tuple[tuple[str, Value], ...]
+NODES = "nodes"
+"""What ``set`` may say of any network whose nodes have several ranks, besides its fields."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """What one row answers: inputs alone, all of them plain values.
+
+    Attributes:
+        kind: a training ``step`` by a profile, a ``collective`` or a ``script``.
+        model: a profile, a collective or a script.
+        network: a preset or a file.
+        label: of the network, for people.
+        overrides: fields of the network that have another value.
+        ranks: world size.
+        fewest: the ranks whose batch all have together, with strong scaling; 0 with weak.
+        strategy: of overlap, of a step.
+        bucket_cap_mb: of a step.
+        algorithm: ``default`` or a name.
+        nbytes: of a collective, as nccl-tests counts it.
+        arguments: of a script.
+        layout: the axes of a script, by name.
+        compute: what a script's ranks compute on.
+        timing: ``links``, by messages on links; or ``vendor``, by what was measured of NCCL on such a network
+            or by what NCCL itself expects.
+        transport: how steps of programs are completed.
+        losses: what a step loses besides.
+        device: on which a rank computes; None: as the network's hardware says.
+        tokens_per_rank: in a step.
+        price_per_gpu_hour: of one rank; None: not known.
+    """
+
+    kind: Kind
+    model: str
+    network: str
+    label: str
+    ranks: int
+    overrides: Settings = ()
+    fewest: int = 0
+    strategy: str = ""
+    bucket_cap_mb: float = 0.0
+    algorithm: str = "default"
+    nbytes: int = 0
+    arguments: tuple[str, ...] = ()
+    layout: Settings = ()
+    compute: str = ""
+    timing: str = "links"
+    transport: str = "nccl"
+    losses: tuple[str, ...] = ()
+    device: str | None = None
+    tokens_per_rank: float | None = None
+    price_per_gpu_hour: float | None = None
+
+    @property
+    def scaling(self) -> str:
+        """``weak`` or ``strong``."""
+        return "strong" if self.fewest else "weak"
+
+    @property
+    def tokens_per_step(self) -> float | None:
+        """Tokens of a step on all ranks; None where nobody says."""
+        if self.tokens_per_rank is None:
+            return None
+        return self.tokens_per_rank * (self.fewest or self.ranks)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the inputs as JSON types, those that this kind of point has."""
+        own: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        own |= {"overrides": dict(self.overrides), "layout": dict(self.layout), "scaling": self.scaling}
+        own["arguments"] = list(self.arguments)
+        for name in _FOREIGN[self.kind]:
+            del own[name]
+        del own["fewest"], own["losses"]
+        return own
+
+
+_FOREIGN: Mapping[Kind, tuple[str, ...]] = {
+    "step": ("nbytes", "arguments", "layout", "compute"),
+    "collective": ("strategy", "bucket_cap_mb", "arguments", "layout", "compute", "device", "scaling"),
+    "script": ("strategy", "bucket_cap_mb", "nbytes", "device", "scaling"),
+}
+"""Inputs that a kind of point does not have."""
+
+
+def description_of(network: str, overrides: Settings = ()) -> NetworkDescription:
+    """Return the network of that name or file, with *overrides*."""
+    with suppress(OSError):
+        return _described(network, overrides, os.stat(network).st_mtime_ns)
+    return _described(network, overrides, 0)
+
+
+@lru_cache(maxsize=256)
+def _described(network: str, overrides: Settings, changed_ns: int) -> NetworkDescription:
+    """Return the same; read again when its file has changed."""
+    from sim import load_network
+
+    description = load_network(network)
+    return description.overridden(dict(overrides)) if overrides else description
+
+
+@dataclass(frozen=True)
+class _Design:
+    """A network of a question, with one value of each axis."""
+
+    network: str
+    label: str
+    overrides: Settings
+    num_nodes: int | None
+    price: float | None
+
+    def ranks(self, asked: Sequence[int] | None) -> list[int]:
+        """Return the world sizes of its points."""
+        description = description_of(self.network, self.overrides)
+        if self.num_nodes is not None:
+            return [self.num_nodes * getattr(description.fields, "ranks_per_node", 1)]
+        if description.num_ranks is not None:
+            wrong = [number for number in asked or () if number != description.num_ranks]
+            if wrong:
+                raise UsageError(
+                    f"{self.network} has {description.num_ranks} ranks, as its file says, not {wrong[0]}; "
+                    "leave ranks out, or take num_ranks out of the file"
+                )
+            return [description.num_ranks]
+        if not asked:
+            raise UsageError(
+                f"{self.network} is a network of any size: say with ranks (--ranks 64,256) or nodes "
+                "(--set nodes=32) how many"
+            )
+        return list(asked)
+
+
+def points_of(asked: Question) -> list[Point]:
+    """Return the points of a question, in the order models, networks, ranks, scaling, and so on.
+
+    Raises:
+        UsageError, NetworkFileError: a network, an override or a name that cannot be.
+    """
+    designs = list(_designs(asked))
+    timing = _timing(asked, designs)
+    points: list[Point] = []
+    for model in (*_steps(asked), *_scripts(asked), *_collectives(asked)):
+        for design in designs:
+            sizes = design.ranks(asked.ranks)
+            scalings = asked.scaling if model.kind == "step" else ["weak"]
+            for ranks, scaling in product(sizes, scalings):
+                points.append(
+                    replace(
+                        model,
+                        network=design.network,
+                        label=design.label,
+                        overrides=design.overrides,
+                        ranks=ranks,
+                        fewest=min(sizes) if scaling == "strong" else 0,
+                        timing=timing,
+                        price_per_gpu_hour=design.price,
+                    )
+                )
+    return points
+
+
+def _timing(asked: Question, designs: Sequence[_Design]) -> str:
+    """Return the model of all points: the vendor's only where it speaks of every network, as it is."""
+
+    def known(design: _Design) -> bool:
+        hardware = description_of(design.network, design.overrides).fields.hardware
+        return not design.overrides and hardware is not None and hardware.several_nodes is not None
+
+    if asked.timing != "auto":
+        return asked.timing
+    return "vendor" if asked.transport == "nccl" and all(map(known, designs)) else "links"
+
+
+def _designs(asked: Question) -> Iterator[_Design]:
+    for table in asked.networks:
+        axes = {**asked.set_, **table.set_}
+        names = list(axes)
+        for values in product(*(_listed(axes[name]) for name in names)):
+            settings = dict(zip(names, values, strict=True))
+            nodes = settings.pop(NODES, None)
+            varied = {name: value for name, value in zip(names, values, strict=True) if name != NODES}
+            own = table.label or table.name
+            label = " ".join([own, *(f"{name}={value}" for name, value in varied.items())])
+            yield _Design(
+                table.name,
+                label,
+                tuple(sorted(settings.items())),
+                None if nodes is None else _count(nodes),
+                table.price_per_gpu_hour,
+            )
+
+
+def _count(value: Value) -> int:
+    text = str(value)
+    if not text.isdecimal() or not 1 <= int(text) <= 2**20:
+        raise UsageError(f"set {NODES}={text[:40]}: expected a number from 1 to {2**20}")
+    return int(text)
+
+
+def _listed(values: Values) -> list[Value]:
+    return values if isinstance(values, list) else [values]
+
+
+def _steps(asked: Question) -> Iterator[Point]:
+    axes = product(asked.profiles, asked.strategies, asked.bucket_caps_mb, asked.algorithms)
+    for profile, strategy, cap, algorithm in axes:
+        yield Point(
+            "step",
+            profile.name,
+            "",
+            "",
+            0,
+            strategy=strategy,
+            bucket_cap_mb=cap,
+            algorithm=algorithm,
+            transport=asked.transport,
+            losses=("all",),
+            device=asked.device,
+            tokens_per_rank=profile.tokens_per_rank,
+        )
+
+
+def _collectives(asked: Question) -> Iterator[Point]:
+    for table in asked.collectives:
+        for algorithm, nbytes in product(table.algorithms, table.sizes):
+            yield Point(
+                "collective",
+                table.name.replace("-", "_"),
+                "",
+                "",
+                0,
+                algorithm=algorithm,
+                nbytes=nbytes,
+                transport=asked.transport,
+            )
+
+
+def _scripts(asked: Question) -> Iterator[Point]:
+    for table in asked.scripts:
+        for values in product(*table.axes.values()):
+            layout = dict(zip(table.axes, values, strict=True))
+            arguments = _filled_in(table, layout)
+            for algorithm in asked.algorithms:
+                yield Point(
+                    "script",
+                    table.file,
+                    "",
+                    "",
+                    0,
+                    algorithm=algorithm,
+                    arguments=tuple(shlex.split(arguments)),
+                    layout=tuple(layout.items()),
+                    compute=table.compute,
+                    transport=asked.transport,
+                    tokens_per_rank=table.tokens_per_rank,
+                )
+
+
+def _filled_in(table: ScriptTable, layout: Mapping[str, Value]) -> str:
+    """Return the arguments of a script, with the values of *layout* where its axes are named."""
+
+    def value(named: re.Match[str]) -> str:
+        if named[1] not in layout:
+            raise UsageError(
+                f"script {table.file}: arguments: {named[0]} is none of its axes, "
+                f"{', '.join(layout) or 'of which it has none'}"
+            )
+        return str(layout[named[1]])
+
+    return re.sub(r"\{(\w+)\}", value, table.arguments)

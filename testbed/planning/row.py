@@ -1,0 +1,89 @@
+"""Row of a plan: what was found of one point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from testbed.output.folder import Method
+from testbed.planning.points import Point
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a point comes to.
+
+    Attributes:
+        point: the inputs.
+        seconds: of a step, a steady iteration or a collective.
+        compute_seconds: what the step takes on one rank alone, by the same terms; None for collectives.
+        efficiency: of a step: compute over step, which is 1 in perfect scaling; of a collective: the floor
+            over its time; None where it is not known.
+        algorithm: of the all-reduce of the largest bucket, or of the collective: what has run.
+        resolved: name under which the same runs again; ``default`` where a closed form has chosen.
+        bottleneck: the fullest link while that runs; None where nothing is sent.
+        bottleneck_utilisation: how full it is, from 0 to 1.
+        method: how the figures were got.
+        timed_by: what communication is timed by: ``links``, ``measured`` or ``nccl``.
+        losses: terms that were counted besides.
+        memory_bytes: at the peak, of the rank with most; None where it is not known.
+        topology: digest of the network.
+        problem: why there is no figure; empty where there are.
+    """
+
+    point: Point
+    seconds: float | None = None
+    compute_seconds: float | None = None
+    efficiency: float | None = None
+    algorithm: str = ""
+    resolved: str = "default"
+    bottleneck: str | None = None
+    bottleneck_utilisation: float | None = None
+    method: Method = "simulated"
+    timed_by: str = "links"
+    losses: tuple[str, ...] = ()
+    memory_bytes: int | None = None
+    topology: str = ""
+    problem: str = ""
+
+    @property
+    def settled(self) -> Point:
+        """The point with what ran named, so that an alteration changes nothing else."""
+        return replace(self.point, algorithm=self.resolved, losses=self.losses)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Of all ranks; None where nobody says how many tokens a step has."""
+        tokens = self.point.tokens_per_step
+        return tokens / self.seconds if tokens is not None and self.seconds else None
+
+    @property
+    def cost(self) -> float | None:
+        """Of one step, in the currency of the price; None without a price."""
+        price = self.point.price_per_gpu_hour
+        if price is None or self.seconds is None:
+            return None
+        return price * self.point.ranks * self.seconds / 3600
+
+    def as_json(self) -> dict[str, Any]:
+        """Return inputs and figures as JSON types, in one object."""
+        inputs = self.point.as_json()
+        inputs["algorithm_asked"] = inputs.pop("algorithm")
+        figures = {"tokens_per_second": self.tokens_per_second, "cost": self.cost}
+        return {**inputs, **self.kept(), **figures}
+
+    def kept(self) -> dict[str, Any]:
+        """Return the figures alone, as JSON types, for a cache."""
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "point"}
+        return {**own, "losses": list(self.losses)}
+
+    @classmethod
+    def again(cls, point: Point, kept: Mapping[str, Any]) -> Row:
+        """Return the row of *point* with the figures that `kept` has returned.
+
+        Raises:
+            TypeError: there is one too many or too few.
+        """
+        own = dict(kept)
+        return cls(point, **{**own, "losses": tuple(own["losses"])})

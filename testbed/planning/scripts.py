@@ -1,0 +1,85 @@
+"""Scripts as points: a run without data in virtual time, and what its steady iteration takes."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any
+
+from testbed.errors import UsageError
+from testbed.options.arguments import computes_on_gpu, parse_compute_model
+from testbed.planning.points import Point
+from testbed.planning.question import DEFAULT
+from testbed.planning.row import Row
+
+if TYPE_CHECKING:
+    from collectives.virtual import VirtualReport
+    from sim.topology import Topology
+
+
+def evaluate_script(point: Point, topology: Topology) -> Row:
+    """Return what an iteration of a script takes on *topology*, with its peak of memory.
+
+    What the script prints is dropped.  Where it fails, or runs out of the device's memory, that is the row's
+    problem.
+
+    Raises:
+        UsageError: there is no such script, or it cannot be read as Python.
+    """
+    from collectives.virtual import run
+    from sim.errors import RankError, SimulationError
+    from testbed.scripts.script import check_script
+
+    check_script(point.model, is_module=False)
+    silence = io.StringIO()
+    try:
+        report = run(
+            point.model,
+            network=topology,
+            argv=point.arguments,
+            compute=parse_compute_model(point.compute),
+            algorithm=_algorithm(point, topology),
+            transport_model=point.transport,
+            fake=computes_on_gpu(point.compute),
+            looks_for_shared_state=False,
+            streams=lambda rank: (silence, silence),
+        ).report
+    except RankError as error:
+        memory = getattr(getattr(error, "report", None), "memory", None)
+        said = memory.text if memory is not None and not memory.fits else _spell(error)
+        return Row(point, problem=said, topology=topology.digest())
+    except SimulationError as error:
+        return Row(point, problem=str(error).partition("\n")[0], topology=topology.digest())
+    except (SyntaxError, ModuleNotFoundError) as error:
+        raise UsageError(f"{point.model}: {error}") from None
+    return _row(point, topology, report)
+
+
+def _row(point: Point, topology: Topology, report: VirtualReport) -> Row:
+    steady = report.steady()
+    if steady is None:
+        what = "the script finished no second iteration: give it at least two steps of its optimizer"
+        return Row(point, problem=what, topology=topology.digest())
+    link = report.links.bottleneck
+    used = report.memory
+    return Row(
+        point,
+        seconds=steady.seconds,
+        compute_seconds=steady.compute_seconds,
+        efficiency=steady.compute_seconds / steady.seconds if steady.seconds else None,
+        algorithm=report.algorithm,
+        bottleneck=None if link is None else link.name,
+        bottleneck_utilisation=None if link is None else link.utilisation,
+        memory_bytes=None if used is None else used.peak_bytes,
+        topology=topology.digest(),
+    )
+
+
+def _algorithm(point: Point, topology: Topology) -> Any:
+    if point.algorithm != DEFAULT:
+        return point.algorithm
+    return "nccl" if point.timing == "vendor" and topology.hardware is not None else "auto"
+
+
+def _spell(error: BaseException) -> str:
+    cause = error.__cause__
+    return f"{error}" if cause is None else f"{type(cause).__name__}: {cause}".partition("\n")[0]
