@@ -11,7 +11,7 @@ import simpy
 
 from collectives.catalogue.native import native_over
 from collectives.catalogue.resolve import resolve_algorithm
-from collectives.catalogue.selectors import NATIVE
+from collectives.catalogue.selectors import NATIVE, Selector
 from collectives.errors import NotExactError, NotSupportedError
 from collectives.models.cost import selector_on
 from collectives.program import Algorithm
@@ -30,7 +30,8 @@ from ddp.reduction.strategies.plan import ALL_REDUCE
 from ddp.simulation.step_model import StepModel
 from sim.scenario import Scenario
 
-Choice = str | Callable[..., Any] | Algorithm
+Choice = str | Callable[..., Any] | Algorithm | Selector
+"""An algorithm, its name, or what chooses one by size."""
 
 
 class StepQueue(Protocol):
@@ -80,7 +81,11 @@ def communication_on(scenario: Scenario, algorithm: Choice, model: StepModel) ->
 
     if algorithm == NATIVE:
         return ByPrograms(scenario, native_over(model.transport, scenario.base.num_ranks).select, model)
-    selector = selector_on(scenario.base, algorithm, None, rank_overhead)
+    selector = (
+        algorithm
+        if isinstance(algorithm, Selector)
+        else selector_on(scenario.base, algorithm, None, rank_overhead)
+    )
 
     def select(collective: str, nbytes: int) -> Algorithm:
         selected = selector.select(collective, nbytes)
@@ -271,4 +276,6 @@ class _FormulaQueue:
 
 def name_of(algorithm: Choice) -> str:
     """Return how *algorithm* is called in reports."""
+    if isinstance(algorithm, Selector):
+        return type(algorithm).__name__.lower()
     return algorithm if isinstance(algorithm, str) else str(resolve_algorithm(algorithm))

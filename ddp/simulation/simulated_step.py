@@ -14,10 +14,9 @@ down, and the optimizer costs nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import simpy
 
@@ -26,7 +25,6 @@ from collectives.execution.transport_model import TransportModel
 from collectives.models.floor import check_floor, floor_ps
 from collectives.models.nccl.constants import NcclProtocol
 from collectives.models.nccl.protocol import with_protocol
-from collectives.program import Algorithm
 from collectives.simulation import Engine, with_engine
 from collectives.simulation.closed_forms import Model
 from collectives.simulation.engines.attention import Attention
@@ -38,7 +36,7 @@ from ddp.reduction.strategies.fsdp import Fsdp
 from ddp.reduction.strategies.plan import Layout, LinearCost, PassTiming, calibration_sizes
 from ddp.reduction.strategies.strategy import Barrier
 from ddp.reduction.timings import BucketRun
-from ddp.simulation.communication import Communication, EachSizeOnce, communication_on, name_of
+from ddp.simulation.communication import Choice, Communication, EachSizeOnce, communication_on, name_of
 from ddp.simulation.losses import losses_on
 from ddp.simulation.progress import on_calls
 from ddp.simulation.replay import Replay, needs
@@ -62,7 +60,7 @@ def simulate_step(
     strategy: str | Strategy = "wait_free",
     bucket_cap_mb: float | None = 25,
     bucket_cap_mb_list: Sequence[float] | None = None,
-    algorithm: str | Callable[..., Any] | Algorithm = "ring",
+    algorithm: Choice = "ring",
     engine: Engine = "auto",
     conditions: Sequence[Condition] = (),
     overhead: Quantity = 0,
@@ -84,7 +82,7 @@ def simulate_step(
         bucket_cap_mb: see `ddp.reduction.bucketing.bucket_limits`; None is torch's default.
         bucket_cap_mb_list: of the first bucket, the second and so on; wins over *bucket_cap_mb*.
         algorithm: of all-reduce; a name, a program, ``FILE.py:FUNCTION``, ``auto`` for each bucket's size,
-            or ``native`` for what the vendor runs (see `collectives.catalogue.native`).
+            ``native`` for what the vendor runs (see `collectives.catalogue.native`), or a `Selector`.
         engine: see `collectives.simulation.simulation.simulate`.
         conditions: under which the cluster works (see `sim.scenario`).  A late rank begins its step, and
             all that is in it, so much later.

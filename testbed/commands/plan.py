@@ -10,7 +10,7 @@ import typer
 from testbed.errors import reporting_errors
 from testbed.options.groups import grouped
 from testbed.options.planning import QuestionOptions, SweepOptions
-from testbed.output.folder import document
+from testbed.output.folder import check_writable, document
 from testbed.output.table import print_json, progress, stdout_console
 
 EXAMPLES = """\b
@@ -31,6 +31,17 @@ def plan(
     *,
     asked: QuestionOptions,
     sweeps: SweepOptions,
+    explain: Annotated[
+        bool | None,
+        typer.Option(
+            "--explain/--no-explain",
+            help="Whether to find out what designs lose to what, and what would help, by further "
+            "predictions; by default of all but scripts.",
+        ),
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write the rows as CSV, too.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Answer a question about a cluster: time, cost and what limits each design.
@@ -39,42 +50,53 @@ def plan(
     is worked out, on all cores or a cluster's, and only what is not known already. A question is a file, or
     options for the common case.
     """
-    from testbed.planning.cache import Cache, default_folder
-    from testbed.planning.plan import Plan
-    from testbed.planning.points import points_of
+    from testbed.planning import plan as answered
     from testbed.planning.question import question_of, read_question
-    from testbed.planning.sweep import as_they_are, sweep
 
     if question is None:
         wanted = question_of(asked.content(), "plan")
     else:
         asked.check_against(question)
         wanted = read_question(question)
-    points = points_of(wanted)
-    with Cache(sweeps.folder(default_folder())) as cache, progress(len(points)) as advance:
-        rows = sweep(
-            as_they_are(points),
-            cache=cache,
-            advance=advance,
-            workers=sweeps.workers,
-            scheduler=sweeps.scheduler,
-        )
-    found = Plan(wanted, tuple(rows))
+    if csv is not None:
+        check_writable(csv)
+    found = answered(
+        wanted,
+        explain=explain,
+        workers=sweeps.workers,
+        scheduler=sweeps.scheduler,
+        cache=sweeps.cache,
+        watch=progress,
+    )
+    if csv is not None:
+        from collectives.formats.whole_file import write_whole
+        from testbed.report.planning import csv_text
+
+        write_whole(csv, csv_text(found.rows))
     if as_json:
         print_json(
             document(
-                method=sorted({row.method for row in rows}),
+                method=sorted({row.method for row in found.rows}),
                 model=found.model,
                 topologies=found.topologies,
                 question=wanted.in_words(),
-                rows=[row.as_json() for row in rows],
+                answer=found.sentences,
+                rows=[row.as_json() for row in found.rows],
+                answers=[own.as_json() for own in found.answers],
             )
         )
         return
-    from testbed.report.planning import rows_table
+    from testbed.report import planning as report
 
     console = stdout_console()
     console.print(wanted.in_words(), style="bold", markup=False)
     console.print()
-    console.print(rows_table(rows))
-    console.print(f"\n{found.model}.", style="dim", markup=False)
+    for shown in report.shown(found.answers):
+        console.print(shown)
+    for line in report.problem_lines(found.rows):
+        console.print(line, markup=False)
+    console.print()
+    for line in (*report.legend(found.answers), *report.unknown_lines(found.answers), f"{found.model}."):
+        console.print(line, style="dim", markup=False)
+    if csv is not None:
+        console.print(f"Rows: {csv}", markup=False)

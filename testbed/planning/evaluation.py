@@ -5,7 +5,8 @@
                       them of every collective in use, else by what NCCL expects of itself
 
 A step counts what a real one loses besides (`ddp.simulation.losses`).  Messages on links are those of the
-programs that would run; the fullest link is that of the largest collective of a step, alone on the network.
+programs that would run.  Unless they go over gloo, buckets of one size are simulated once, alone on the
+network (`ddp.simulation.communication.EachSizeOnce`); the fullest link is that of the largest, alone too.
 """
 
 from __future__ import annotations
@@ -37,15 +38,16 @@ def evaluate(point: Point, altered: Alteration = AS_IT_IS) -> Row:
             wherever it stands.
     """
     topology = _topology(point.network, point.overrides, point.ranks, point.timing)
-    topology = altered.of_topology(topology)
+    usual = topology
     try:
+        topology = altered.of_topology(usual)
         if point.kind == "collective":
             return _collective(point, topology)
         if point.kind == "script":
             from testbed.planning.scripts import evaluate_script
 
             return evaluate_script(point, topology)
-        return _step(point, topology, altered)
+        return _step(point, usual, topology, altered)
     except NotSupportedError as error:
         return Row(point, problem=str(error), topology=topology.digest())
 
@@ -55,7 +57,9 @@ def algorithm_of(point: Point) -> str:
     return "auto" if point.algorithm == DEFAULT else point.algorithm
 
 
-def _step(point: Point, topology: Topology, altered: Alteration) -> Row:
+def _step(point: Point, usual: Topology, topology: Topology, altered: Alteration) -> Row:
+    """Return a step on *topology*, with the algorithms that are chosen on the *usual* one."""
+    from collectives.models.cost import selector_on
     from ddp import simulate_step
     from ddp.profiles import load_profile
 
@@ -64,19 +68,23 @@ def _step(point: Point, topology: Topology, altered: Alteration) -> Row:
     losses = altered.of_losses(point.losses)
     if point.timing == "links" and "all" in losses:
         losses = (*losses, NO_RATE)
+    algorithm: Any = algorithm_of(point)
+    if topology is not usual and point.timing == "links":
+        algorithm = selector_on(usual, algorithm)
     run = simulate_step(
         profile,
         topology=topology,
         strategy=point.strategy,
         bucket_cap_mb=point.bucket_cap_mb,
-        algorithm=algorithm_of(point),
+        algorithm=algorithm,
         transport_model=point.transport,
         losses=losses,
         device=point.device,
+        each_size_once=point.transport != "gloo",
     )
     largest = max((bucket.nbytes for bucket in run.buckets), default=0)
-    chosen, resolved = _chosen(point, topology, "all_reduce", largest, run.model)
-    link = _fullest(topology, resolved, largest) if point.ranks > 1 else None
+    chosen, resolved = _chosen(point, usual, "all_reduce", largest, run.model)
+    link = _fullest(topology, resolved, largest) if point.ranks > 1 and topology is usual else None
     alone = run.efficiency * run.seconds
     return Row(
         point,

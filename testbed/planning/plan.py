@@ -1,23 +1,31 @@
-"""Plan: the rows of a question, from Python.
+"""Plan: the rows of a question and the answers, from Python.
 
 from testbed.planning import plan
 
-rows = plan("question.toml").to_dataframe()
+found = plan("question.toml")
+print(found.sentences)
+table = found.to_dataframe()
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import UsageError
 from testbed.output.table import Advance
+from testbed.planning.answers.answer import Answer, answers, more_cases
+from testbed.planning.answers.causes import Case
+from testbed.planning.answers.sentence import sentence
 from testbed.planning.cache import Cache, default_folder
-from testbed.planning.points import points_of
+from testbed.planning.points import Point, Settings, description_of, points_of
 from testbed.planning.question import Question, question_of, read_question
+from testbed.planning.resources import link_groups
 from testbed.planning.row import Row
 from testbed.planning.sweep import as_they_are, sweep
 
@@ -44,10 +52,17 @@ class Plan:
     Attributes:
         question: what was asked.
         rows: in the order models, networks, ranks.
+        answers: what they say of each piece of work, see `testbed.planning.answers`.
     """
 
     question: Question
     rows: tuple[Row, ...]
+    answers: tuple[Answer, ...]
+
+    @property
+    def sentences(self) -> list[str]:
+        """The answers, in a sentence or two for each piece of work."""
+        return [sentence(own) for own in self.answers]
 
     @property
     def model(self) -> str:
@@ -78,19 +93,22 @@ class Plan:
 def plan(
     question: Question | Mapping[str, Any] | str | PathLike[str],
     *,
+    explain: bool | None = None,
     workers: int | None = None,
     scheduler: str | None = None,
     cache: str | PathLike[str] | None = None,
-    advance: Advance | None = None,
+    watch: Callable[[int], AbstractContextManager[Advance]] | None = None,
 ) -> Plan:
     """Return what a question comes to.
 
     Args:
         question: a `Question`, its fields as in a file, or the path of a file.
+        explain: whether to look into what designs lose to what, and what would help, which takes further
+            predictions; None: of all but scripts.
         workers: processes of this machine; None: one for each core, if there is enough to do.
         scheduler: address of a Dask scheduler whose workers are taken instead.
-        cache: folder of the rows that are known; None: the user's own.
-        advance: is told of every row.
+        cache: folder of the rows that are known; None: the user's own; ``"none"``: none.
+        watch: of a number of rows, returns a context that is told of each.
 
     Raises:
         UsageError, NetworkFileError, ProfileError: the question, or a file that it names, is wrong.
@@ -100,11 +118,34 @@ def plan(
         question = question_of(dict(question), "question")
     elif not isinstance(question, Question):
         question = read_question(Path(question))
-    items = as_they_are(points_of(question))
-    with Cache(default_folder() if cache is None else Path(cache)) as kept:
-        rows = sweep(items, cache=kept, advance=advance or _silent, workers=workers, scheduler=scheduler)
-    return Plan(question, tuple(rows))
+    folder = default_folder() if cache is None else None if cache == "none" else Path(cache)
+    with Cache(folder) as kept:
+
+        def rows_of(items: Sequence[Case]) -> list[Row]:
+            with (watch or _unwatched)(len(items)) as advance:
+                return sweep(items, cache=kept, advance=advance, workers=workers, scheduler=scheduler)
+
+        rows = rows_of(as_they_are(points_of(question)))
+        more = [] if explain is False else more_cases(rows, _groups, scripts=bool(explain))
+        found = dict(zip(more, rows_of(more), strict=True)) if more else None
+    return Plan(question, tuple(rows), tuple(answers(rows, found, _groups, question.train_tokens)))
 
 
-def _silent(description: str, completed: int | None = None) -> None:
+def _groups(point: Point) -> tuple[str, ...]:
+    """Return the groups of links of the network of *point*."""
+    return _groups_of(point.network, point.overrides, point.ranks)
+
+
+@lru_cache(maxsize=256)
+def _groups_of(network: str, overrides: Settings, ranks: int) -> tuple[str, ...]:
+    return tuple(link_groups(description_of(network, overrides).topology(ranks)))
+
+
+@contextmanager
+def _unwatched(number: int) -> Iterator[Advance]:
     """Nobody watches."""
+
+    def silent(description: str, completed: int | None = None) -> None:
+        pass
+
+    yield silent

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -193,6 +194,7 @@ def _timing(asked: Question, designs: Sequence[_Design]) -> str:
 
 
 def _designs(asked: Question) -> Iterator[_Design]:
+    called = Counter(description_of(table.name).name for table in asked.networks)
     for table in asked.networks:
         axes = {**asked.set_, **table.set_}
         names = list(axes)
@@ -200,7 +202,8 @@ def _designs(asked: Question) -> Iterator[_Design]:
             settings = dict(zip(names, values, strict=True))
             nodes = settings.pop(NODES, None)
             varied = {name: value for name, value in zip(names, values, strict=True) if name != NODES}
-            own = table.label or table.name
+            short = description_of(table.name).name
+            own = table.label or (short if called[short] == 1 else table.name)
             label = " ".join([own, *(f"{name}={value}" for name, value in varied.items())])
             yield _Design(
                 table.name,

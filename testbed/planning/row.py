@@ -49,8 +49,12 @@ class Row:
 
     @property
     def settled(self) -> Point:
-        """The point with what ran named, so that an alteration changes nothing else."""
-        return replace(self.point, algorithm=self.resolved, losses=self.losses)
+        """The point with what was counted named, so that an alteration changes nothing else.
+
+        Of a step `evaluate` keeps the algorithms, one for each size, that were chosen without it.
+        """
+        algorithm = self.point.algorithm if self.point.kind == "step" else self.resolved
+        return replace(self.point, algorithm=algorithm, losses=self.losses)
 
     @property
     def tokens_per_second(self) -> float | None:

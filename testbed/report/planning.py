@@ -1,35 +1,282 @@
-"""Plans as tables."""
+"""Answers of a plan on a terminal: designs side by side, what they lose, what would help, and as CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from testbed.output.table import percent, seconds, spell_size, table
+from testbed.output.table import counted, percent, seconds, spell_size, table
+from testbed.planning.answers.answer import MAX_WORKS
+from testbed.planning.answers.figures import input_of, seconds_of, work_of
+from testbed.planning.answers.sentence import sentence
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from testbed.planning.answers.answer import Answer
+    from testbed.planning.answers.causes import Cause, Losses
+    from testbed.planning.answers.crossings import BreakEven, Crossing
+    from testbed.planning.answers.gains import Gain
+    from testbed.planning.answers.target import Target
     from testbed.planning.row import Row
 
+MAX_ROWS = 40
+"""Rows that a table has; of more, those of the front are shown."""
+MAX_LINES = 8
+"""Crossings and prices that are shown of a piece of work."""
 
-def rows_table(rows: Sequence[Row]) -> Table:
-    """Return the table of a plan's rows."""
-    columns = ["model", "network", "algorithm", "ranks", "time", "efficiency", "bottleneck"]
-    return table(columns, [_cells(row) for row in rows], text_columns=3)
+LEGEND = (
+    "step: of one iteration; efficiency: the step of one rank alone over it; front: no other design takes "
+    "less time (time), costs less (cost) for the same work, or is better in both (•)."
+)
+CAUSES = (
+    "lost: of the step, beyond that of one rank alone; to each cause what its removal saves, one after the "
+    "other from left to right, with the same algorithm, so that they add up to what is lost."
+)
+GAINS = (
+    "saves: of the step's time, with 10 % more of that resource (latency: a tenth shorter) and nothing else "
+    "changed."
+)
+
+TITLES = {"label": "network", "bucket_cap_mb": "bucket cap (MiB)"}
+"""How inputs are headed that are not headed by their names."""
+
+_DAY, _HOUR = 86_400.0, 3600.0
 
 
-def _cells(row: Row) -> list[str]:
-    point = row.point
-    model = f"{point.model} {spell_size(point.nbytes)}" if point.nbytes else point.model
-    start = [" ".join([model, *point.arguments]), point.label]
-    if row.seconds is None:
-        return [*start, row.problem, str(point.ranks), "–", "–", "–"]
+def shown(answers: Sequence[Answer]) -> Iterator[str | Table]:
+    """Yield what is printed of *answers*: sentences first; of many pieces of work a line for each."""
+    if len(answers) > MAX_WORKS:
+        yield works_table(answers)
+        return
+    for answer in answers:
+        yield sentence(answer)
+    for answer in answers:
+        yield ""
+        yield rows_table(answer)
+        if len(answer.rows) > MAX_ROWS:
+            rest = len(answer.rows) - len(answer.front)
+            yield f"Shown is the front; {counted(rest, 'other row')} in --json and --csv."
+        if answer.explained:
+            yield ""
+            yield losses_table(answer)
+            yield ""
+            yield gains_table(answer)
+        if lines := [*crossing_lines(answer.crossings), *break_even_lines(answer)]:
+            yield ""
+            yield from lines
+
+
+def problem_lines(rows: Sequence[Row]) -> list[str]:
+    """Return which points have no figures, and why, a line for each reason."""
+    why: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.problem:
+            why.setdefault(row.problem, []).append(row)
     return [
-        *start,
-        row.algorithm,
-        str(point.ranks),
-        seconds(row.seconds),
-        "–" if row.efficiency is None else percent(row.efficiency),
-        row.bottleneck or "–",
+        f"Not possible, {counted(len(own), 'point')} such as {work_of(own[0])} on {own[0].point.label} with "
+        f"{counted(own[0].point.ranks, 'rank')}: {reason}"
+        for reason, own in why.items()
     ]
+
+
+def works_table(answers: Sequence[Answer]) -> Table:
+    """Return the fastest design of each of many pieces of work; of very many the first."""
+    lines = []
+    for answer in answers[:MAX_ROWS]:
+        best = answer.fastest
+        figures = [seconds(seconds_of(best)), "–" if best.efficiency is None else percent(best.efficiency)]
+        lines.append(
+            [answer.work, answer.label(best), _short(best.algorithm), best.bottleneck or "–", *figures]
+        )
+    columns = ("", "fastest", "algorithm", "bottleneck", "time", "efficiency")
+    return table(columns, lines, text_columns=4)
+
+
+def rows_table(answer: Answer) -> Table:
+    """Return the rows of *answer*, or of many those of its front, a line for each."""
+    front = {id(row) for row in answer.front}
+    target = {id(row): own for row, own in zip(answer.rows, answer.targets, strict=True)}
+    rows = answer.rows if len(answer.rows) <= MAX_ROWS else answer.front
+    names = [*answer.names] or ["label", "ranks"]
+    algorithms = [] if "algorithm" in names else ["algorithm"]
+    figures: dict[str, Callable[[Row], str]] = {
+        "tokens/s": lambda row: _tokens(row.tokens_per_second),
+        "memory": lambda row: spell_size(row.memory_bytes) if row.memory_bytes else "",
+        "all tokens": lambda row: _long(target[id(row)]),
+        "cost": lambda row: _cost(row, target[id(row)]),
+    }
+    optional = {title: figure for title, figure in figures.items() if any(map(figure, rows))}
+    lines = [
+        [
+            *(input_of(row, name) for name in names),
+            *(_short(row.algorithm) for _ in algorithms),
+            row.bottleneck or "–",
+            seconds(seconds_of(row)),
+            "–" if row.efficiency is None else percent(row.efficiency),
+            *(figure(row) or "–" for figure in optional.values()),
+            _mark(answer, row) if id(row) in front else "",
+        ]
+        for row in rows
+    ]
+    columns = [
+        *(TITLES.get(name, name) for name in names),
+        *algorithms,
+        "bottleneck",
+        "step" if answer.rows[0].point.kind != "collective" else "time",
+        "efficiency",
+        *optional,
+        "front",
+    ]
+    return table(columns, lines, text_columns=len(names) + len(algorithms) + 1, title=answer.work)
+
+
+def losses_table(answer: Answer) -> Table:
+    """Return what the rows that were looked into lose, a column for each cause."""
+    causes = list(dict.fromkeys(cause.name for own in answer.explained for cause in own.losses.causes))
+    lines = []
+    for own in answer.explained:
+        of = {cause.name: cause for cause in own.losses.causes}
+        lost = own.losses
+        whole = "–" if lost.lost_seconds is None else percent(lost.lost_seconds / lost.seconds)
+        lines.append([answer.label(own.row), whole, *(_share(lost, of.get(name)) for name in causes)])
+    columns = ["", "in all", *(name.replace(" ", "\n") for name in causes)]
+    return table(columns, lines, text_columns=1, title="Lost, of the step's time")
+
+
+def gains_table(answer: Answer) -> Table:
+    """Return what 10 % more of each resource would save the rows that were looked into."""
+    resources = list(dict.fromkeys(gain.resource for own in answer.explained for gain in own.gains))
+    lines = [
+        [
+            answer.label(own.row),
+            *(_part({gain.resource: gain for gain in own.gains}.get(name)) for name in resources),
+        ]
+        for own in answer.explained
+    ]
+    title = "Saved by 10 % more of a resource"
+    return table(["", *resources], lines, text_columns=1, title=title)
+
+
+def crossing_lines(crossings: Sequence[Crossing]) -> list[str]:
+    """Return where designs overtake each other, in words; of many the first."""
+    lines = [
+        f"In {own.figure}, {own.overtakes} overtakes {own.ahead} between {own.last} and {own.first} ranks."
+        for own in crossings
+    ]
+    return [*lines[:MAX_LINES], *_and_more(len(lines), "crossing")]
+
+
+def break_even_lines(answer: Answer) -> list[str]:
+    """Return at which price designs cost as much as the fastest of as many ranks, in words."""
+    lines = [_break_even(own) for own in answer.break_evens]
+    return [*lines[:MAX_LINES], *_and_more(len(lines), "price")]
+
+
+def legend(answers: Sequence[Answer]) -> list[str]:
+    """Return what the columns mean."""
+    if len(answers) > MAX_WORKS:
+        return [f"{counted(len(answers), 'piece')} of work; all rows are in --json and --csv."]
+    explained = any(own.explained for own in answers)
+    return [LEGEND, *([CAUSES, GAINS] if explained else [])]
+
+
+def unknown_lines(answers: Sequence[Answer]) -> list[str]:
+    """Return what is not known, and why, a line for each reason."""
+    why: dict[str, dict[str, None]] = {}
+    for answer in answers:
+        for own in answer.explained:
+            for name, reason in (
+                *((cause.name, cause.why_not) for cause in own.losses.causes),
+                *((gain.resource, gain.why_not) for gain in own.gains),
+            ):
+                if reason:
+                    why.setdefault(reason, {})[name] = None
+    return [f"Not known (–): {', '.join(names)}: {reason}." for reason, names in why.items()]
+
+
+def csv_text(rows: Iterable[Row]) -> str:
+    """Return *rows* as CSV: a line for each, with a column for each input and figure."""
+    flat = [_flat(row.as_json()) for row in rows]
+    columns = list(dict.fromkeys(name for row in flat for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
+
+
+def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *row* without tables in it: their entries stand beside the others; lists are JSON."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            found |= {own if own not in row else f"{name}_{own}": _cell(one) for own, one in value.items()}
+        else:
+            found[name] = _cell(value)
+    return found
+
+
+def _cell(value: Any) -> Any:
+    if value is None:
+        return ""
+    return json.dumps(value) if isinstance(value, list | tuple | dict) else value
+
+
+def _short(algorithm: str) -> str:
+    """Return the name of *algorithm* without the size of nodes, which follows from the network."""
+    return re.sub(r"[:,]ranks_per_node=\d+$", "", algorithm)
+
+
+def _mark(answer: Answer, row: Row) -> str:
+    best = [name for name, own in (("time", answer.fastest), ("cost", answer.cheapest)) if own is row]
+    return ", ".join(best) or "•"
+
+
+def _share(losses: Losses, cause: Cause | None) -> str:
+    if cause is None:
+        return ""
+    share = losses.share(cause)
+    return "–" if share is None else percent(share + 0.0)
+
+
+def _part(gain: Gain | None) -> str:
+    if gain is None:
+        return ""
+    return "–" if gain.part is None else percent(gain.part + 0.0)
+
+
+def _tokens(rate: float | None) -> str:
+    return f"{rate:,.0f}" if rate else ""
+
+
+def _long(target: Target | None) -> str:
+    if target is None:
+        return ""
+    if target.seconds >= _DAY:
+        return f"{target.seconds / _DAY:,.1f} days"
+    return f"{target.seconds / _HOUR:.1f} h" if target.seconds >= _HOUR else seconds(target.seconds)
+
+
+def _cost(row: Row, target: Target | None) -> str:
+    if target is not None and target.cost is not None:
+        return f"{target.cost:,.0f}"
+    return "" if row.cost is None else f"{row.cost:.3g} a step"
+
+
+def _break_even(own: BreakEven) -> str:
+    limit = f"{own.ratio:.2f} times that of {own.against}"
+    if own.price is not None:
+        limit = f"{own.price:.3g}, {limit}"
+    return (
+        f"At {own.ranks} ranks {own.design} costs less for the same work than {own.against} where its GPU "
+        f"hour costs less than {limit}."
+    )
+
+
+def _and_more(number: int, noun: str) -> list[str]:
+    return [f"… and {counted(number - MAX_LINES, 'more ' + noun)} in --json."] if number > MAX_LINES else []

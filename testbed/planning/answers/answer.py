@@ -1,0 +1,181 @@
+"""The answer to a plan: of each piece of work what is best, what it loses, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from testbed.planning.alteration import AS_IT_IS
+from testbed.planning.answers import gains as gaining
+from testbed.planning.answers.causes import Case, Found, Losses, cases, losses
+from testbed.planning.answers.crossings import BreakEven, Crossing, break_evens, crossings
+from testbed.planning.answers.figures import expense, label, pace, varying, work_of
+from testbed.planning.answers.front import front
+from testbed.planning.answers.gains import Gain
+from testbed.planning.answers.target import Target, to_target
+
+if TYPE_CHECKING:
+    from testbed.planning.points import Point
+    from testbed.planning.row import Row
+
+MAX_EXPLAINED = 8
+"""Rows of a piece of work whose losses and gains are looked into: all of so few, else of the front."""
+MAX_SCRIPTS = 2
+"""The same of scripts."""
+MAX_WORKS = 12
+"""Pieces of work beyond which none is looked into."""
+
+Groups = Callable[["Point"], Sequence[str]]
+"""Names the groups of links of a point's network."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A row, what it loses to what, and what more of each resource would buy."""
+
+    row: Row
+    losses: Losses
+    gains: tuple[Gain, ...]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a plan says of one piece of work: a model to be trained, or a collective of one size.
+
+    Attributes:
+        work: what it is.
+        rows: that were predicted of it, in the order of the question.
+        front: those that no other one beats in time and in cost for the same work, fastest first.
+        crossings: where designs overtake each other.
+        break_evens: at which price designs cost the same.
+        explained: the rows that were looked into.
+        targets: what each row of *rows* takes for the tokens asked for; None where that is not known.
+    """
+
+    work: str
+    rows: tuple[Row, ...]
+    front: tuple[Row, ...]
+    crossings: tuple[Crossing, ...]
+    break_evens: tuple[BreakEven, ...]
+    explained: tuple[Explained, ...]
+    targets: tuple[Target | None, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Inputs in which the rows differ."""
+        return varying(self.rows)
+
+    @property
+    def fastest(self) -> Row:
+        """The row that is through with the same work first."""
+        return min(self.rows, key=pace)
+
+    @property
+    def cheapest(self) -> Row:
+        """The row that costs least for the same work; without prices, that takes least time of ranks."""
+        return min(self.rows, key=expense)
+
+    def label(self, row: Row) -> str:
+        """Return how *row* is called among the others."""
+        return label(row, self.names)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all but the rows as JSON types; rows are named by their numbers in *rows*."""
+        number = {id(row): place for place, row in enumerate(self.rows)}
+        return {
+            "work": self.work,
+            "labels": [self.label(row) for row in self.rows],
+            "front": [number[id(row)] for row in self.front],
+            "fastest": number[id(self.fastest)],
+            "cheapest": number[id(self.cheapest)],
+            "crossings": [asdict(own) for own in self.crossings],
+            "break_evens": [asdict(own) for own in self.break_evens],
+            "explained": [
+                {
+                    "row": number[id(own.row)],
+                    "lost_seconds": own.losses.lost_seconds,
+                    "causes": [asdict(cause) for cause in own.losses.causes],
+                    "gains": [asdict(gain) for gain in own.gains],
+                }
+                for own in self.explained
+            ],
+            "targets": [None if own is None else asdict(own) for own in self.targets],
+        }
+
+
+def works(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Return the rows of each piece of work that have figures, in their order."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.seconds is not None:
+            found.setdefault(work_of(row), []).append(row)
+    return found
+
+
+def to_explain(rows: Iterable[Row], *, scripts: bool = False) -> list[Row]:
+    """Return which *rows* are looked into: of each piece of work a few; none where there are many works.
+
+    Args:
+        rows: of a plan.
+        scripts: whether scripts are, too, each of which is run anew for every cause and resource.
+    """
+    by_work = works(rows)
+    chosen: list[Row] = []
+    if len(by_work) <= MAX_WORKS:
+        for own in by_work.values():
+            if own[0].point.kind != "script":
+                chosen += _few(own, MAX_EXPLAINED)
+            elif scripts:
+                chosen += _few(own, MAX_SCRIPTS)
+    return chosen
+
+
+def _few(rows: Sequence[Row], most: int) -> list[Row]:
+    """Return *rows* of one piece of work, or of more than *most* so many of the front, from end to end."""
+    if len(rows) <= most:
+        return list(rows)
+    best = front(rows, (pace, expense))
+    if len(best) <= most:
+        return best
+    step = (len(best) - 1) / (most - 1)
+    return [best[round(place * step)] for place in range(most)]
+
+
+def more_cases(rows: Iterable[Row], groups: Groups, *, scripts: bool = False) -> list[Case]:
+    """Return what has to be predicted besides *rows* before they can be answered with, each case once."""
+    wanted: dict[Case, None] = {}
+    for row in to_explain(rows, scripts=scripts):
+        wanted |= dict.fromkeys(cases(row))
+        wanted |= dict.fromkeys(case for _, case in gaining.asked(row, groups(row.point)))
+    return list(wanted)
+
+
+def answers(
+    rows: Sequence[Row], found: Found | None, groups: Groups, tokens: float | None = None
+) -> list[Answer]:
+    """Return what *rows* say of each piece of work.
+
+    Args:
+        rows: of a plan.
+        found: what `more_cases` take; None: nothing is looked into.
+        groups: of links.
+        tokens: for which time and cost are wanted.
+    """
+    return [_answer(work, own, found or {}, groups, tokens) for work, own in works(rows).items()]
+
+
+def _answer(work: str, rows: Sequence[Row], found: Found, groups: Groups, tokens: float | None) -> Answer:
+    looked_into = [row for row in to_explain(rows, scripts=True) if (row.settled, AS_IT_IS) in found]
+    return Answer(
+        work=work,
+        rows=tuple(rows),
+        front=tuple(front(rows, (pace, expense))),
+        crossings=(*crossings(rows, pace, "time"), *crossings(rows, expense, "cost")),
+        break_evens=tuple(break_evens(rows)),
+        explained=tuple(
+            Explained(row, losses(row, found), tuple(gaining.gains(row, groups(row.point), found)))
+            for row in looked_into
+        ),
+        targets=tuple(None if tokens is None else to_target(row, tokens) for row in rows),
+    )

@@ -1,0 +1,137 @@
+"""Causes of lost efficiency: what a step would gain if one cause after another were not there.
+
+A step is longer than on one rank alone.  The causes are removed one after another, in this order, and the
+step is predicted anew each time, with the same algorithm:
+
+    late ranks            the slowest rank computes as long as the mean
+    copies                gradients need not be copied into buckets and back
+    slowed computation    collectives take nothing from the computation beside them
+    contention            no rank's messages meet those of another on a link, nor share it both ways
+    bandwidth             links carry a million times as much
+    latency               what is left: latencies of links and messages, launches of collectives
+
+What the removal of a cause saves is its share.  The shares add up to what is lost, exactly, whatever they
+are.  Their order matters where causes stand in for one another: what contention is, is counted before
+bandwidth, so bandwidth is what a rank would wait for its own bytes alone; and only what computation cannot
+hide counts at all.  A share may be negative where less of a cause makes something else later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from testbed.planning.alteration import AS_IT_IS, UNLIMITED, Alteration
+from testbed.planning.answers.figures import seconds_of
+from testbed.planning.resources import ALL_LINKS
+
+if TYPE_CHECKING:
+    from testbed.planning.points import Point
+    from testbed.planning.row import Row
+
+CLOSED_FORM = "closed form"
+
+Case: TypeAlias = "tuple[Point, Alteration]"
+"""A point, and what is otherwise in it."""
+Found: TypeAlias = "Mapping[Case, Row]"
+"""What each case takes."""
+
+LATENCY = "latency"
+
+_LOSSES = (("late ranks", "late"), ("copies", "copies"), ("slowed computation", "contention"))
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A cause of lost time, and its share.
+
+    Attributes:
+        name: of the cause.
+        seconds: that its removal saves, after that of the causes before it; None where that is not known,
+            and it is counted with the next one.
+        why_not: why it is not known; else empty.
+    """
+
+    name: str
+    seconds: float | None
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What a row loses, and to what.
+
+    Attributes:
+        seconds: of a step.
+        alone_seconds: of the step of one rank alone, of a collective nothing; None where it is not known.
+        causes: in the order of their removal; they add up to the difference of the two.
+    """
+
+    seconds: float
+    alone_seconds: float | None
+    causes: tuple[Cause, ...]
+
+    @property
+    def lost_seconds(self) -> float | None:
+        """Seconds that the step takes longer than that of one rank alone; None where that is not known."""
+        return None if self.alone_seconds is None else self.seconds - self.alone_seconds
+
+    def share(self, cause: Cause) -> float | None:
+        """Return the part of the step that is lost to *cause*."""
+        if cause.seconds is None:
+            return None
+        return cause.seconds / self.seconds if self.seconds else 0.0
+
+
+def removals(row: Row) -> list[tuple[str, Alteration]]:
+    """Return the causes of *row* but for latency, each with what is otherwise without it and those before."""
+    counted = {term.partition(":")[0] for term in row.losses}
+    now, found = AS_IT_IS, []
+    for name, term in _LOSSES:
+        if term in counted:
+            now = replace(now, without=(*now.without, term))
+            found.append((name, now))
+    now = replace(now, unshared=True)
+    found.append(("contention", now))
+    if CLOSED_FORM in row.method:
+        now = replace(now, unshared=False)
+    found.append(("bandwidth", replace(now, bandwidth=((ALL_LINKS, UNLIMITED),))))
+    return found
+
+
+def cases(row: Row) -> list[Case]:
+    """Return what has to be predicted to know the causes of *row*; where they cannot be known, itself."""
+    if row.point.ranks == 1 or not _has_causes(row):
+        return [(row.settled, AS_IT_IS)]
+    altered = [own for name, own in removals(row) if name != "contention" or CLOSED_FORM not in row.method]
+    return [(row.settled, own) for own in (AS_IT_IS, *altered)]
+
+
+def losses(row: Row, found: Found) -> Losses:
+    """Return what *row* loses, and to what.
+
+    Args:
+        row: of a plan.
+        found: what its `cases` take.
+    """
+    now, alone = seconds_of(row), row.compute_seconds or 0.0
+    if not _has_causes(row):
+        return Losses(now, None, ())
+    if row.point.ranks == 1:
+        return Losses(now, alone, ())
+    causes: list[Cause] = []
+    for name, altered in removals(row):
+        after = found.get((row.settled, altered))
+        if after is None or after.seconds is None:
+            why = "a closed form knows of no links" if after is None else after.problem
+            causes.append(Cause(name, None, why))
+        else:
+            causes.append(Cause(name, now - after.seconds))
+            now = after.seconds
+    return Losses(seconds_of(row), alone, (*causes, Cause(LATENCY, now - alone)))
+
+
+def _has_causes(row: Row) -> bool:
+    """Return whether it is known what a rank alone takes."""
+    return row.point.kind == "collective" or row.compute_seconds is not None

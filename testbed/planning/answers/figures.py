@@ -1,0 +1,78 @@
+"""Figures of a row by which designs are compared: pace, expense of the same work, and names for people.
+
+Two designs are compared by what they take for the same work, not for a step: with weak scaling a step of 64
+ranks does eight times the work of one of 8.  The unit of work is a token where the question says how many a
+rank has in a step; else what one rank computes in a step; of a collective it is the collective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from testbed.output.table import spell_size
+
+if TYPE_CHECKING:
+    from testbed.planning.row import Row
+
+HOUR = 3600.0
+
+INPUTS = ("label", "layout", "ranks", "scaling", "strategy", "bucket_cap_mb", "algorithm")
+"""The inputs in which designs for one piece of work can differ; the label is that of the network."""
+
+
+def input_of(row: Row, name: str) -> str:
+    """Return the input *name* of *row* as a table has it."""
+    value: Any = getattr(row.point, name)
+    if name == "layout":
+        return ", ".join(f"{axis}={own}" for axis, own in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def varying(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Return the names of the inputs in which *rows* differ."""
+    return tuple(name for name in INPUTS if len({input_of(row, name) for row in rows}) > 1)
+
+
+def label(row: Row, names: Iterable[str]) -> str:
+    """Return how *row* is called where rows differ in the inputs *names*: ``dgx-h100, 64 ranks``."""
+    spelled = {
+        "ranks": "{} ranks",
+        "scaling": "{} scaling",
+        "bucket_cap_mb": "{} MiB buckets",
+        "algorithm": "algorithm {}",
+    }
+    parts = [spelled.get(name, "{}").format(input_of(row, name)) for name in names]
+    return ", ".join(parts) or row.point.label
+
+
+def work_of(row: Row) -> str:
+    """Return what *row* is about: a model that is trained, or a collective and its size."""
+    if row.point.kind == "collective":
+        return f"{row.point.model} of {spell_size(row.point.nbytes)}"
+    return row.point.model
+
+
+def seconds_of(row: Row) -> float:
+    """Return the seconds of *row*, which has some."""
+    assert row.seconds is not None, "rows without figures have been left out"
+    return row.seconds
+
+
+def pace(row: Row) -> float:
+    """Return the seconds that *row* takes for a unit of work."""
+    seconds, point = seconds_of(row), row.point
+    if point.tokens_per_step:
+        return seconds / point.tokens_per_step
+    return seconds if point.kind == "collective" else seconds / (point.fewest or point.ranks)
+
+
+def gpu_seconds(row: Row) -> float:
+    """Return the seconds of all ranks together that *row* takes for a unit of work."""
+    return pace(row) * row.point.ranks
+
+
+def expense(row: Row) -> float:
+    """Return what a unit of work costs, in money where *row* has a price, else in seconds of ranks."""
+    price = row.point.price_per_gpu_hour
+    return gpu_seconds(row) * (1.0 if price is None else price / HOUR)
