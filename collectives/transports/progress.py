@@ -18,10 +18,11 @@ waits while collectives are in flight elsewhere polls those too.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 
 from collectives.errors import CollectiveError
 from collectives.execution.blame import Messages, Report, raise_again
@@ -41,7 +42,8 @@ class ProgressQueue:
     Args:
         timeout: seconds within which a wait ends, with an error if need be, unless it says otherwise.
         explain: turns a failure into the error that is raised, given the seconds that it may take.
-        grace: how many of a wait's seconds are kept for `explain`.
+        grace: how many of a wait's seconds are kept for `explain`, which has all that are left where a
+            failure is noticed earlier, up to what is kept of an endless wait.
         watchdog: entered while a wait lasts.
         beside: all queues of this rank, this one included, which advance while this one waits.
 
@@ -68,6 +70,7 @@ class ProgressQueue:
         self.wait_until: float | None = None
         self.failure: CollectiveError | None = None
         self._grace_seconds = grace(timeout)
+        self._ends: float | None = None  # when the wait in progress is over, its grace included
 
     def start(self, execution: Generator[Handle, None, None], call: Call) -> ProgressWork:
         """Start *execution* in the lane of *call*: its first messages are posted before this returns."""
@@ -100,27 +103,38 @@ class ProgressQueue:
     def complete(self, work: ProgressWork, timeout: float | None) -> None:
         """Wait for *work*, and first for all that was started before it in its lane."""
         self.raise_failure()
-        deadline = self._give_up_after(timeout)
-        if self._elsewhere(work):
-            self._wait_beside_collectives(work, deadline)
-        while not work.finished:
-            self._drive_head(work.call.lane, deadline)
-            self._forget_finished()
+        with self._waiting(timeout) as deadline:
+            if self._elsewhere(work):
+                self._wait_beside_collectives(work, deadline)
+            while not work.finished:
+                self._drive_head(work.call.lane, deadline)
+                self._forget_finished()
 
     def complete_any(self, works: Sequence[Work], timeout: float | None) -> None:
         """Wait for one of *works*, each the first of its lane; all that is in flight advances meanwhile."""
         self.raise_failure()
+        with self._waiting(timeout) as deadline:
+            with self.watchdog or nullcontext():
+                while all(work.completed_ps is None for work in works) and time.monotonic() < deadline:
+                    self._poll_and_observe()
+                    for queue in {*self.beside} - {self}:
+                        with suppress(CollectiveError):  # raised again when that queue is used
+                            queue._poll_and_observe()
+                    time.sleep(_PAUSE_SECONDS)
+            late = [work for work in works if isinstance(work, ProgressWork)]
+            if late and all(work.completed_ps is None for work in works):
+                self._drive_head(late[0].call.lane, deadline)
+
+    @contextmanager
+    def _waiting(self, timeout: float | None) -> Iterator[float]:
+        """Give the time at which a wait of *timeout* seconds that begins now gives up."""
+        seconds = self.timeout if timeout is None else timeout
         deadline = self._give_up_after(timeout)
-        with self.watchdog or nullcontext():
-            while all(work.completed_ps is None for work in works) and time.monotonic() < deadline:
-                self._poll_and_observe()
-                for queue in {*self.beside} - {self}:
-                    with suppress(CollectiveError):  # raised again when that queue is used
-                        queue._poll_and_observe()
-                time.sleep(_PAUSE_SECONDS)
-        late = [work for work in works if isinstance(work, ProgressWork)]
-        if late and all(work.completed_ps is None for work in works):
-            self._drive_head(late[0].call.lane, deadline)
+        self._ends = time.monotonic() + seconds
+        try:
+            yield deadline
+        finally:
+            self._ends = None
 
     def _wait_beside_collectives(self, work: ProgressWork, deadline: float) -> None:
         """Wait while collectives are in flight elsewhere, until the *deadline* or a failure."""
@@ -174,11 +188,16 @@ class ProgressQueue:
         if isinstance(error, CollectiveError):
             self.failure = error
         else:
-            self.failure = self.explain(report, error, self._grace_seconds)
+            self.failure = self.explain(report, error, self._seconds_to_explain())
         for work in self._in_flight():
             work.close()
         self.lanes.clear()
         return self.failure
+
+    def _seconds_to_explain(self) -> float:
+        """Return how long a failure that is noticed now may take to explain: a wait ends in time."""
+        left = self.timeout if self._ends is None else self._ends - time.monotonic()
+        return max(self._grace_seconds, min(left, self.grace(math.inf)))
 
     def raise_failure(self) -> None:
         """Raise if an earlier collective of this queue has failed."""

@@ -77,10 +77,13 @@ class OwnError(Exception):
     """What the code of a rank raises, in its own affairs."""
 
 
-def go_through(rank: int, world_size: int, scenario: Scenario) -> Account:
-    """Make calls until one fails; the culprit does what the scenario says."""
+def go_through(
+    rank: int, world_size: int, scenario: Scenario, begun: Callable[[], None] = lambda: None
+) -> Account:
+    """Make calls until one fails; the culprit does what the scenario says, once all have *begun*."""
     ranks = _Ranks(rank, world_size, scenario)
     ranks.communicator.barrier()
+    begun()
     if rank == scenario.culprit and scenario.fault in SIGNALS:
         command = SIGNALS[scenario.fault].format(pid=os.getpid(), pause=TIMEOUT + 1)
         subprocess.Popen(["sh", "-c", f"sleep {scenario.delay}; {command}"])

@@ -4,7 +4,7 @@
     python -m tests.process_faults --runs 10 --kind cut --seed 7
 
 Cutting needs root and iproute2.  Exit codes: 0 if every survivor has raised in time and named the culprit,
-1 if not, 2 for a wrong call.
+1 if not, 2 for a wrong call, 130 if it was interrupted.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 from testbed.errors import UsageError
 from testbed.output.table import progress, stdout_console, table
@@ -47,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wrong[what] += bool(faults)
         said.extend(f"{name}: {fault}" for fault in faults)
 
-    with workers() as pool, progress(options.runs + len(BACKENDS) * options.restarts) as advance:
+    num_runs = options.runs + len(BACKENDS) * options.restarts
+    with suppress(KeyboardInterrupt), workers() as pool, progress(num_runs) as advance:
         for seed in range(options.seed, options.seed + options.runs):
             trial = Trial.drawn(seed, kinds)
             advance(f"{trial.kind}, {trial.way}")
@@ -63,12 +65,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     seconds = time.monotonic() - began
     if options.json:
-        print(json.dumps({"seconds": seconds, "runs": counts, "wrong": wrong, "faults": said}, indent=2))
+        print(
+            json.dumps(
+                {"seconds": seconds, "wanted": num_runs, "runs": counts, "wrong": wrong, "faults": said},
+                indent=2,
+            )
+        )
     else:
         rows = [[what, str(counts[what]), str(wrong[what])] for what in counts]
         stdout_console().print(table(("what", "runs", "wrong"), rows))
-        print(f"{sum(counts.values())} runs in {seconds:.0f} s", *said, sep="\n")
-    return int(bool(said))
+        print(f"{sum(counts.values())} of {num_runs} runs in {seconds:.0f} s", *said, sep="\n")
+    return int(bool(said)) if sum(counts.values()) == num_runs else 130
 
 
 def _possible() -> list[str]:

@@ -15,18 +15,21 @@ from collectives import CollectiveError
 from ddp import DistributedDataParallel
 from tests.distributed.faults import SIGNALS, TIMEOUT, Account, Scenario
 
-TRAININGS = {"our DDP, ring": "ring", "our DDP, native": "native", "torch's DDP on testbed": ""}
+SECONDS_TO_CONNECT = 20.0
+"""Time-out of the groups, by which processes that have a core for all of them must have connected."""
+ON_TESTBED = "torch's DDP on testbed"
+TRAININGS = {"our DDP, ring": "ring", "our DDP, native": "native", ON_TESTBED: ""}
 
 
 def train_until_one_fails(rank: int, world_size: int, scenario: Scenario) -> Account:
     """Train a small model on all ranks until a step fails; the culprit is killed meanwhile."""
-    group = dist.new_group(
-        backend="gloo" if TRAININGS[scenario.way] else "testbed", timeout=timedelta(seconds=TIMEOUT)
-    )
+    backend = "gloo" if TRAININGS[scenario.way] else "testbed"
+    group = dist.new_group(backend=backend, timeout=timedelta(seconds=SECONDS_TO_CONNECT))
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 64))
     model = _wrapped(module, scenario.way, group)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    dist.barrier(group=group)
     if rank == scenario.culprit:
         command = SIGNALS["killed"].format(pid=os.getpid())
         subprocess.Popen(["sh", "-c", f"sleep {scenario.delay}; {command}"])
