@@ -85,7 +85,16 @@ def as_nccl_expects(job: Job, scenario: Scenario) -> Run:
             f"{topology.name} allow: its [hardware] and its links do not describe one system"
         )
     what = f"{best.algorithm}/{best.protocol}"
-    return Run.by_formula(job, topology, len(hosts), time_ps, floor=floor, algorithm=what, model="nccl")
+    return Run.by_formula(
+        job,
+        topology,
+        len(hosts),
+        time_ps,
+        floor=floor,
+        algorithm=what,
+        model="nccl",
+        latency_ps=round(best.latency_seconds * SECOND),
+    )
 
 
 def as_measured(job: Job, scenario: Scenario) -> Run:
@@ -124,6 +133,7 @@ def as_measured(job: Job, scenario: Scenario) -> Run:
         model="measured",
         interval=(expected.low, expected.high),
         beyond=expected.carried,
+        latency_ps=round(expected.seconds * expected.latency_part * SECOND),
     )
 
 

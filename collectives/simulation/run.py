@@ -37,6 +37,7 @@ class Run:
         conditions: that held, in words.
         interval_seconds: within which nine of ten measurements are expected; None where the model has none.
         beyond: how the time goes beyond what was measured, in words; only where a model of measurements does.
+        latency_ps: the part of a closed form's time that is latency, whatever the size; None: not told apart.
     """
 
     seconds: float
@@ -54,6 +55,7 @@ class Run:
     transport_model: str = "ideal"
     interval_seconds: tuple[float, float] | None = None
     beyond: str = ""
+    latency_ps: int | None = None
     _planned: PlannedJob | None = field(default=None, repr=False, compare=False)
     _observation: Observation | None = field(default=None, repr=False, compare=False)
 
@@ -110,6 +112,7 @@ class Run:
         model: str,
         interval: tuple[float, float] | None = None,
         beyond: str = "",
+        latency_ps: int | None = None,
     ) -> Run:
         """Return the result of *job*, all of whose ranks start together, by a closed form."""
         return cls(
@@ -128,6 +131,7 @@ class Run:
             transport_model=transport_model(job.transport_model).name,
             interval_seconds=interval,
             beyond=beyond,
+            latency_ps=latency_ps,
         )
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from typing import Any, Protocol
 
@@ -26,6 +27,7 @@ from collectives.simulation.engines.queues import (
     collective_queue,
     run_until,
 )
+from collectives.simulation.run import Run
 from ddp.reduction.strategies.plan import ALL_REDUCE
 from ddp.simulation.step_model import StepModel
 from sim.scenario import Scenario
@@ -230,6 +232,35 @@ class CalledStepQueue:
 
 
 @dataclass(frozen=True)
+class FormulaParts:
+    """How many times as long the parts of a closed form's time are taken to be, once it has chosen.
+
+    Attributes:
+        latency: what does not depend on the size.
+        rest: what does.
+    """
+
+    latency: Fraction = Fraction(1)
+    rest: Fraction = Fraction(1)
+
+    def of(self, run: Run) -> int:
+        """Return the time of *run* with its parts so long, in picoseconds.
+
+        Raises:
+            NotSupportedError: its parts are not told apart.
+        """
+        if self == WHOLE:
+            return run.time_ps
+        if run.latency_ps is None:
+            raise NotSupportedError(f"of {run.algorithm} by model={run.model!r} latency is not told apart")
+        return round(run.latency_ps * self.latency + (run.time_ps - run.latency_ps) * self.rest)
+
+
+WHOLE = FormulaParts()
+"""As the closed form has it."""
+
+
+@dataclass(frozen=True)
 class ByFormula:
     """Collectives by a closed form: *algorithm* all-reduces, others go by what the form chooses."""
 
@@ -237,6 +268,7 @@ class ByFormula:
     algorithm: Choice
     model: StepModel
     in_switches: bool = True
+    parts: FormulaParts = WHOLE
 
     def queue(
         self, env: simpy.Environment, engine: EngineName, itemsize: int, attention: Attention | None = None
@@ -258,7 +290,7 @@ class ByFormula:
         formula = closed_form_of(algorithm, self.model.model)
         assert formula is not None
         job = Job(algorithm, nbytes, collective=collective, transport_model=self.model.transport_model)
-        return formula(job, self.scenario).time_ps
+        return self.parts.of(formula(job, self.scenario))
 
 
 class _FormulaQueue:

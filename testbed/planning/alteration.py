@@ -1,16 +1,18 @@
 """Alteration of a point: more of a resource, or nothing of what costs time.
 
-    bandwidth   links of some groups carry more; of all links, also channels and measured rates say so
-    latency     links are quicker or slower, and measured collectives with them; not NCCL's own constants
+    bandwidth   links of some groups carry more
+    latency     links are quicker or slower
     compute     a rank computes faster or slower
     unshared    each rank sends over its own copies of the links, without sharing tables
     without     terms of `ddp.simulation.losses` are not counted
 
-Algorithms stay what they are where whoever alters a point names the one that ran without the alteration.
+Algorithms stay those that were chosen without the alteration.  A closed form, which knows of no links, has
+the parts of its times altered, once it has chosen: latency, and the rest where all links carry more.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -21,8 +23,7 @@ from testbed.planning.resources import ALL_LINKS, link_groups
 
 if TYPE_CHECKING:
     from ddp import Profile
-    from sim.hardware import Channels, Hardware
-    from sim.measured import MeasuredCurve
+    from ddp.simulation.communication import FormulaParts
     from sim.topology import Topology
     from sim.units import Int64Array
 
@@ -31,7 +32,6 @@ UNLIMITED = Fraction(10**6)
 
 _MOST = 2**62  # bytes/s, which 64 bits hold
 _MOST_LINKS = 2**23
-_CHANNELS = ("one_node", "several_nodes", "nvls_one_node", "nvls_several_nodes", "collnet")
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,20 @@ class Alteration:
             topology = _with_latency(topology, self.latency)
         return _unshared(topology) if self.unshared else topology
 
+    def of_formula(self) -> FormulaParts:
+        """Return how long the parts of a closed form's times are then.
+
+        Raises:
+            NotSupportedError: it concerns single links.
+        """
+        from ddp.simulation.communication import FormulaParts
+
+        if self.unshared or any(group != ALL_LINKS for group, _ in self.bandwidth):
+            raise NotSupportedError("a closed form knows of no links")
+        return FormulaParts(
+            self.latency, 1 / math.prod((factor for _, factor in self.bandwidth), start=Fraction(1))
+        )
+
     def of_profile(self, profile: Profile) -> Profile:
         """Return *profile* as a rank computes it then."""
         return profile if self.compute == 1 else profile.slowed(self.compute)
@@ -79,12 +93,7 @@ AS_IT_IS = Alteration()
 
 def _with_bandwidth(topology: Topology, group: str, factor: Fraction) -> Topology:
     if group == ALL_LINKS:
-        return replace(
-            topology,
-            link_bandwidth=_scaled(topology.link_bandwidth, factor),
-            hardware=None if topology.hardware is None else _with_channels(topology.hardware, factor),
-            measured=tuple(_with_rates(curve, factor) for curve in topology.measured),
-        )
+        return replace(topology, link_bandwidth=_scaled(topology.link_bandwidth, factor))
     groups = link_groups(topology)
     if group not in groups:
         raise NotSupportedError(f"{topology.name} has no links {group}; it has {', '.join(groups)}")
@@ -94,15 +103,8 @@ def _with_bandwidth(topology: Topology, group: str, factor: Fraction) -> Topolog
 
 
 def _with_latency(topology: Topology, factor: Fraction) -> Topology:
-    measured = tuple(
-        replace(
-            curve,
-            lines=tuple(replace(line, latency_ps=round(line.latency_ps * factor)) for line in curve.lines),
-        )
-        for curve in topology.measured
-    )
     latency = topology.link_latency * factor.numerator // factor.denominator
-    return replace(topology, link_latency=latency, measured=measured)
+    return replace(topology, link_latency=latency)
 
 
 def _unshared(topology: Topology) -> Topology:
@@ -123,22 +125,6 @@ def _unshared(topology: Topology) -> Topology:
         routing=UnsharedRouting(topology.routing, topology.num_links, ranks),
         sharing=None,
     )
-
-
-def _with_rates(curve: MeasuredCurve, factor: Fraction) -> MeasuredCurve:
-    lines = tuple(replace(line, bandwidth=_rate(line.bandwidth, factor)) for line in curve.lines)
-    return replace(curve, lines=lines)
-
-
-def _with_channels(hardware: Hardware, factor: Fraction) -> Hardware:
-    def more(channels: Channels | None) -> Channels | None:
-        if channels is None:
-            return None
-        rates = (_rate(own, factor) for own in (channels.intra_bandwidth, channels.inter_bandwidth))
-        return type(channels)(channels.count, *rates)
-
-    changes = {name: more(getattr(hardware, name)) for name in _CHANNELS}
-    return replace(hardware, **changes)  # type: ignore[arg-type]  # fields by name
 
 
 def _scaled(bandwidths: Int64Array, factor: Fraction) -> Int64Array:

@@ -16,12 +16,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from collectives.errors import CollectiveError, NotSupportedError
+from sim.units import to_seconds
 from testbed.planning.alteration import AS_IT_IS, Alteration
 from testbed.planning.points import Point, Settings, description_of
 from testbed.planning.question import DEFAULT
 from testbed.planning.row import Row
 
 if TYPE_CHECKING:
+    from ddp.simulation.communication import FormulaParts
     from sim.topology import Topology
 
 NO_RATE = "-rate"
@@ -38,16 +40,14 @@ def evaluate(point: Point, altered: Alteration = AS_IT_IS) -> Row:
             wherever it stands.
     """
     topology = _topology(point.network, point.overrides, point.ranks, point.timing)
-    usual = topology
     try:
-        topology = altered.of_topology(usual)
         if point.kind == "collective":
-            return _collective(point, topology)
+            return _collective(point, topology, altered)
         if point.kind == "script":
             from testbed.planning.scripts import evaluate_script
 
-            return evaluate_script(point, topology)
-        return _step(point, usual, topology, altered)
+            return evaluate_script(point, altered.of_topology(topology))
+        return _step(point, topology, altered)
     except NotSupportedError as error:
         return Row(point, problem=str(error), topology=topology.digest())
 
@@ -57,8 +57,17 @@ def algorithm_of(point: Point) -> str:
     return "auto" if point.algorithm == DEFAULT else point.algorithm
 
 
-def _step(point: Point, usual: Topology, topology: Topology, altered: Alteration) -> Row:
-    """Return a step on *topology*, with the algorithms that are chosen on the *usual* one."""
+def _altered(point: Point, usual: Topology, altered: Alteration) -> tuple[Topology, FormulaParts]:
+    """Return the network as it is otherwise, or where a closed form is evaluated, its parts."""
+    from ddp.simulation.communication import WHOLE
+
+    if point.timing == "vendor":
+        return usual, altered.of_formula()
+    return altered.of_topology(usual), WHOLE
+
+
+def _step(point: Point, usual: Topology, altered: Alteration) -> Row:
+    """Return a step, with the algorithms that are chosen on the *usual* network."""
     from collectives.models.cost import selector_on
     from ddp import simulate_step
     from ddp.profiles import load_profile
@@ -68,8 +77,9 @@ def _step(point: Point, usual: Topology, topology: Topology, altered: Alteration
     losses = altered.of_losses(point.losses)
     if point.timing == "links" and "all" in losses:
         losses = (*losses, NO_RATE)
+    topology, parts = _altered(point, usual, altered)
     algorithm: Any = algorithm_of(point)
-    if topology is not usual and point.timing == "links":
+    if topology is not usual:
         algorithm = selector_on(usual, algorithm)
     run = simulate_step(
         profile,
@@ -81,10 +91,11 @@ def _step(point: Point, usual: Topology, topology: Topology, altered: Alteration
         losses=losses,
         device=point.device,
         each_size_once=point.transport != "gloo",
+        parts=parts,
     )
     largest = max((bucket.nbytes for bucket in run.buckets), default=0)
     chosen, resolved = _chosen(point, usual, "all_reduce", largest, run.model)
-    link = _fullest(topology, resolved, largest) if point.ranks > 1 and topology is usual else None
+    link = _fullest(topology, resolved, largest) if point.ranks > 1 and altered == AS_IT_IS else None
     alone = run.efficiency * run.seconds
     return Row(
         point,
@@ -102,9 +113,10 @@ def _step(point: Point, usual: Topology, topology: Topology, altered: Alteration
     )
 
 
-def _collective(point: Point, topology: Topology) -> Row:
+def _collective(point: Point, usual: Topology, altered: Alteration) -> Row:
     from collectives import simulate
 
+    topology, parts = _altered(point, usual, altered)
     vendor = point.timing == "vendor" and point.algorithm == DEFAULT
     run = simulate(
         algorithm_of(point),
@@ -116,10 +128,11 @@ def _collective(point: Point, topology: Topology) -> Row:
     )
     chosen, resolved = _chosen(point, topology, point.model, point.nbytes, run.model, run.algorithm)
     busiest = run.links.bottleneck if run.engine != "closed form" else None
+    seconds = to_seconds(parts.of(run))
     return Row(
         point,
-        seconds=run.seconds,
-        efficiency=run.floor_seconds / run.seconds if run.seconds else None,
+        seconds=seconds,
+        efficiency=run.floor_seconds / seconds if seconds else None,
         algorithm=chosen,
         resolved=resolved if run.model == "links" else DEFAULT,
         bottleneck=None if busiest is None else busiest.name,

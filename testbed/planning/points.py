@@ -201,7 +201,11 @@ def _designs(asked: Question) -> Iterator[_Design]:
         for values in product(*(_listed(axes[name]) for name in names)):
             settings = dict(zip(names, values, strict=True))
             nodes = settings.pop(NODES, None)
-            varied = {name: value for name, value in zip(names, values, strict=True) if name != NODES}
+            varied = {
+                name: value
+                for name, value in zip(names, values, strict=True)
+                if name != NODES and (len(_listed(axes[name])) > 1 or not table.label)
+            }
             short = description_of(table.name).name
             own = table.label or (short if called[short] == 1 else table.name)
             label = " ".join([own, *(f"{name}={value}" for name, value in varied.items())])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from sim.units import Int64Array
 
 ALL_LINKS = "all links"
-"""Every link, and what channels and measured tables say of rates."""
+"""The group of every link."""
 
 FIELDS: Mapping[tuple[str, ...], str] = {
     ("node switch", "rank"): "intra_bandwidth",

@@ -53,8 +53,11 @@ class Row:
 
         Of a step `evaluate` keeps the algorithms, one for each size, that were chosen without it.
         """
-        algorithm = self.point.algorithm if self.point.kind == "step" else self.resolved
-        return replace(self.point, algorithm=algorithm, losses=self.losses)
+        point = self.point
+        algorithm = point.algorithm if point.kind == "step" else self.resolved
+        on_links = self.timed_by == "links" and point.kind != "script"
+        timing = "links" if on_links else point.timing
+        return replace(point, algorithm=algorithm, timing=timing, losses=self.losses)
 
     @property
     def tokens_per_second(self) -> float | None:

@@ -79,9 +79,6 @@ def gains(row: Row, groups: Sequence[str], found: Found) -> list[Gain]:
     best: dict[str, Gain] = {}
     for resource, case in asked(row, groups):
         after = found[case]
-        if resource == LATENCY and row.timed_by == "nccl":
-            best[LATENCY] = Gain(LATENCY, None, "in NCCL's own model latencies are constants")
-            continue
         if after.seconds is None:
             best.setdefault(resource, Gain(resource, None, after.problem))
             continue

@@ -45,16 +45,26 @@ def test_more_of_one_bandwidth_leaves_the_other_links_alone() -> None:
     assert (faster.link_latency == TOPOLOGY.link_latency).all()
 
 
-@pytest.mark.parametrize("model", ["links", "nccl", "measured"])
-def test_without_limits_of_bandwidth_a_gibibyte_takes_little_more_than_nothing(model) -> None:
+def test_without_limits_of_bandwidth_a_gibibyte_takes_little_more_than_nothing() -> None:
     unlimited = Alteration(bandwidth=((ALL_LINKS, UNLIMITED),)).of_topology(TOPOLOGY)
-    algorithm = "ring" if model == "links" else "auto"
 
-    much, little = (
-        simulate(algorithm, nbytes=size, topology=unlimited, model=model).seconds for size in (2**30, 2**26)
-    )
+    much, little = (simulate("ring", nbytes=size, topology=unlimited).seconds for size in (2**30, 2**26))
 
     assert much < 2 * little < 0.01
+
+
+@pytest.mark.parametrize("model", ["nccl", "measured"])
+def test_a_closed_form_keeps_its_choice_and_has_its_parts_altered(model) -> None:
+    run = simulate("auto", nbytes=2**26, topology=TOPOLOGY, model=model)
+    faster = Alteration(bandwidth=((ALL_LINKS, Fraction(2)),)).of_formula()
+    quicker = Alteration(latency=Fraction(1, 2)).of_formula()
+
+    halves = run.time_ps - faster.of(run) + run.time_ps - quicker.of(run)
+
+    assert halves == pytest.approx(run.time_ps / 2, abs=2)
+    assert quicker.of(run) < run.time_ps
+    with pytest.raises(NotSupportedError, match="knows of no links"):
+        Alteration(unshared=True).of_formula()
 
 
 def test_only_ranks_that_share_cards_gain_when_nothing_is_shared() -> None:
