@@ -36,7 +36,8 @@ from collectives.program import Algorithm
 from collectives.program.channels import in_channels, num_orders
 from collectives.program.chunking import Chunking
 from collectives.program.placement import on_nodes
-from collectives.program.rows import MostlyEqual, Pattern, Sizes, of_each, patterned_rows, reduced_nbytes
+from collectives.program.repeated_rows import kept_rows
+from collectives.program.rows import MostlyEqual, Pattern, Sizes, of_each, reduced_nbytes
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.units import SECOND, Int64Array, parse_bandwidth
@@ -199,7 +200,7 @@ def linear_cost(
 
     latency_ps, busy, reduced, num_messages = 0, 0.0, 0, 0
     crowd: _Crowd | None = None
-    for row, pattern in patterned_rows(algorithm, num_ranks, MAX_MESSAGES):
+    for row, pattern in kept_rows(algorithm, num_ranks, MAX_MESSAGES):
         sizes = pattern.nbytes(row, in_chunks)
         is_repeated = crowd is not None and crowd.pattern is pattern and isinstance(sizes, MostlyEqual)
         num_messages += len(row) if is_repeated else len(pattern.source)

@@ -66,14 +66,16 @@ def repeated_rows(algorithm: Algorithm, num_ranks: int) -> tuple[RepeatedRow, ..
     return _found(ProgramKey.of(algorithm), num_ranks)
 
 
-def kept_rows(algorithm: Algorithm, num_ranks: int) -> Iterable[tuple[Step, Pattern]]:
+def kept_rows(
+    algorithm: Algorithm, num_ranks: int, most_messages: int | None = None
+) -> Iterable[tuple[Step, Pattern]]:
     """Return what `collectives.program.rows.patterned_rows` yields, kept where that is little.
 
     Raises:
         NotExactError: as there.
     """
     rows = _kept(ProgramKey.of(algorithm), num_ranks)
-    return patterned_rows(algorithm, num_ranks) if rows is None else rows
+    return patterned_rows(algorithm, num_ranks, most_messages) if rows is None else rows
 
 
 @lru_cache(maxsize=16)
@@ -97,7 +99,7 @@ def _kept(program: ProgramKey, num_ranks: int) -> tuple[tuple[Step, Pattern], ..
     rows: list[tuple[Step, Pattern]] = []
     num_operations = 0
     try:
-        for row, pattern in patterned_rows(program.algorithm, num_ranks):
+        for row, pattern in patterned_rows(program.algorithm, num_ranks, MAX_KEPT):
             num_operations += len(row) * num_ranks
             if num_operations > MAX_KEPT:
                 return None

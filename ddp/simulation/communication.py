@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Protocol
 
 import simpy
@@ -14,8 +14,10 @@ from collectives.catalogue.native import native_over
 from collectives.catalogue.resolve import resolve_algorithm
 from collectives.catalogue.selectors import NATIVE, Selector
 from collectives.errors import NotExactError, NotSupportedError
+from collectives.execution.transport_model import TransportModel
 from collectives.models.cost import selector_on
 from collectives.program import Algorithm
+from collectives.program.program_key import ProgramKey
 from collectives.simulation import Job, network_for
 from collectives.simulation.closed_forms import closed_form_of
 from collectives.simulation.engines.attention import Attention
@@ -31,6 +33,8 @@ from collectives.simulation.run import Run
 from ddp.reduction.strategies.plan import ALL_REDUCE
 from ddp.simulation.step_model import StepModel
 from sim.scenario import Scenario
+from sim.scenario.rank_overhead import RankOverhead
+from sim.topology import Topology
 
 Choice = str | Callable[..., Any] | Algorithm | Selector
 """An algorithm, its name, or what chooses one by size."""
@@ -134,17 +138,36 @@ class ByPrograms:
 
     def alone_ps(self, nbytes: int, engine: EngineName, itemsize: int) -> int:
         """Return what an all-reduce takes that has the network for itself, where no condition holds."""
-        env = simpy.Environment(initial_time=0)
-        queue = collective_queue(
-            env,
-            self.scenario.base,
-            engine=engine,
-            itemsize=itemsize,
-            rank_overhead=self.model.rank_overhead(),
-            transport_model=self.model.transport,
-        )
-        span: CallSpan = run_until(env, queue.submit(self.select(ALL_REDUCE, nbytes), nbytes))
-        return span.end_ps - span.start_ps
+        return self.takes_ps(ALL_REDUCE, nbytes, engine, itemsize)
+
+    def takes_ps(self, collective: str, nbytes: int, engine: EngineName, itemsize: int) -> int:
+        """Return what a collective takes that has the network for itself, where no condition holds."""
+        program = ProgramKey.of(self.select(collective, nbytes))
+        rank_overhead, transport = self.model.rank_overhead(), self.model.transport
+        return _takes_ps(self.scenario.base, program, nbytes, engine, itemsize, rank_overhead, transport)
+
+
+@lru_cache(maxsize=4096)  # for steps of other models and strategies, too; a topology is compared by identity
+def _takes_ps(
+    topology: Topology,
+    program: ProgramKey,
+    nbytes: int,
+    engine: EngineName,
+    itemsize: int,
+    rank_overhead: RankOverhead,
+    transport: TransportModel,
+) -> int:
+    env = simpy.Environment(initial_time=0)
+    queue = collective_queue(
+        env,
+        topology,
+        engine=engine,
+        itemsize=itemsize,
+        rank_overhead=rank_overhead,
+        transport_model=transport,
+    )
+    span: CallSpan = run_until(env, queue.submit(program.algorithm, nbytes))
+    return span.end_ps - span.start_ps
 
 
 @dataclass(frozen=True)
@@ -190,14 +213,10 @@ class EachSizeOnce:
     ) -> StepQueue:
         """Return a queue in which a collective takes what it takes alone."""
 
-        @cache
         def time_ps(collective: str, nbytes: int) -> int:
-            idle = simpy.Environment(initial_time=0)
-            alone = self.base.queue(idle, engine, itemsize)
-            span: CallSpan = run_until(idle, alone.launch(collective, nbytes))
-            return span.end_ps - span.start_ps
+            return self.base.takes_ps(collective, nbytes, engine, itemsize)
 
-        return _FormulaQueue(env, time_ps)
+        return _FormulaQueue(env, cache(time_ps))
 
     def alone_ps(self, nbytes: int, engine: EngineName, itemsize: int) -> int:
         """Return what an all-reduce takes that has the network for itself."""

@@ -6,7 +6,7 @@ of the communication of the first j gradients is
 
     E(j) = min over i < j of  max(E(i), ready(j)) + α + β · (bytes of the gradients i+1 … j)
 
-because a later E(i) never helps.  So it is found exactly, in O(L²) for L gradients.  Gradients of
+because a later E(i) never helps.  So it is found exactly, in at most O(L²) for L gradients.  Gradients of
 different dtypes or devices cannot merge; only neighbours in ready order are considered.
 
 The paper merges greedily and proves that optimal under its assumptions.
@@ -52,14 +52,16 @@ def merge(order: Sequence[int], layout: Layout, timing: PassTiming) -> list[list
 
     free, first = [0], [0]
     for end in range(1, len(order) + 1):
-        key, nbytes = layout.keys[order[end - 1]], 0
-        candidates = []
-        for begin in range(end - 1, -1, -1):
-            if layout.keys[order[begin]] != key:
-                break
-            nbytes += layout.nbytes[order[begin]]
-            candidates.append((max(free[begin], ready[end - 1]) + timing.cost.ps(nbytes), begin))
-        earliest, begin = min(candidates)
+        last = order[end - 1]
+        nbytes = layout.nbytes[last]
+        begin, earliest = end - 1, max(free[end - 1], ready[end - 1]) + timing.cost.ps(nbytes)
+        for sooner in range(end - 2, -1, -1):
+            nbytes += layout.nbytes[order[sooner]]
+            takes = timing.cost.ps(nbytes)
+            if layout.keys[order[sooner]] != layout.keys[last] or ready[end - 1] + takes > earliest:
+                break  # larger ones take longer still
+            if max(free[sooner], ready[end - 1]) + takes <= earliest:
+                begin, earliest = sooner, max(free[sooner], ready[end - 1]) + takes
         free.append(earliest)
         first.append(begin)
 
