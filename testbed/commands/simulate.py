@@ -11,7 +11,7 @@ import typer
 
 from testbed.commands.network import default_ranks
 from testbed.errors import UsageError, reporting_errors
-from testbed.options.annotations import DegradeLink, FailLink, Jitter, Reroute, TraceFile
+from testbed.options.annotations import DegradeLink, FailLink, HtmlFile, Jitter, Reroute, TraceFile
 from testbed.options.arguments import MAX_COUNT, MAX_RANKS, parse_placement, parse_sizes
 from testbed.options.conditions import parse_conditions
 from testbed.options.software import (
@@ -22,12 +22,10 @@ from testbed.options.software import (
     TransportModel,
     TransportModelName,
 )
-from testbed.output.folder import check_writable, document
-from testbed.output.table import print_json, progress, seconds, spell_size, stdout_console
+from testbed.output.folder import check_writable
+from testbed.output.table import print_json, progress, seconds, stdout_console
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from testbed.studies.simulation import Simulated, SimulationRequest
 
 EXAMPLES = """\b
@@ -135,6 +133,7 @@ def simulate(
             metavar="FILE", help="Draw time over size, or for one run the load on the network's picture."
         ),
     ] = None,
+    html: HtmlFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Predict how long a collective takes on a network, and see where its time goes.
@@ -142,6 +141,7 @@ def simulate(
     One algorithm at one size is reported in full; several are compared, with the bottleneck of each.
     """
     from sim import load_network
+    from testbed.pages import check_page
     from testbed.studies.simulation import SimulationRequest, entries_of
     from testbed.truth.calibration.calibration import origin_of
 
@@ -175,16 +175,17 @@ def simulate(
         },
     )
 
+    check_page(html)
     _check_outputs(request, trace, plot)
     results = _simulate(request, as_json=as_json, all_links=all_links)
     if trace is not None:
         results[0].run.trace.save(trace)
     if plot is not None:
         _plot(request, results, plot)
-    _report(request, results, as_json=as_json, all_links=all_links)
+    _report(request, results, as_json=as_json, all_links=all_links, html=html)
     if not as_json:
         console = stdout_console()
-        for said, path in (("Trace, for https://ui.perfetto.dev", trace), ("Plot", plot)):
+        for said, path in (("Trace, for https://ui.perfetto.dev", trace), ("Plot", plot), ("Page", html)):
             if path is not None:
                 console.print(f"{said}: {path}", markup=False, soft_wrap=True)
 
@@ -238,66 +239,27 @@ def _report(
     *,
     as_json: bool,
     all_links: bool,
+    html: Path | None = None,
     interrupted: bool = False,
 ) -> None:
-    topology = request.topology
     from testbed.options import evidence
+    from testbed.report.simulation import print_simulation, simulation_document
 
-    num_ranks = results[0].run.num_ranks
+    where = [(results[0].run.num_ranks, request.topology.ranks_per_node)]
     programs = [own.algorithm for own in request.entries if not isinstance(own.algorithm, str)]
-    proved = evidence.evidence_for(programs, [(num_ranks, topology.ranks_per_node)], request.collective)
+    proved = evidence.evidence_for(programs, where, request.collective)
+    found = simulation_document(request, results, interrupted=interrupted) | evidence.as_json(proved)
+    if html is not None:
+        from testbed.pages import Recorder, write_page
+        from testbed.pages.of_simulation import simulation_page
+
+        recorder = Recorder()
+        print_simulation(recorder, request, results, all_links=all_links, proved=proved)
+        write_page(html, simulation_page(request, results, found, recorder.parts()))
     if as_json:
-        from testbed.report.simulated import MODELS
-
-        print_json(
-            document(
-                method="simulated" if request.model == "links" else "closed form",
-                model=MODELS[request.model],
-                seed=next((one.seed for one in request.options["conditions"] if hasattr(one, "seed")), None),
-                topologies={topology.name: topology.digest()},
-                placement=request.placement
-                if isinstance(request.placement, str)
-                else list(request.placement),
-                interrupted=interrupted,
-                rows=[own.as_json(with_links=request.links) for own in results],
-                **evidence.as_json(proved),
-            )
-        )
-        return
-    from testbed.report.simulated import assumptions, carried_on, comparison, facts_of, title
-
-    console = stdout_console()
-    console.print(title(request, results), style="bold", markup=False, soft_wrap=True)
-    console.print()
-    alone = len(request.entries) * len(request.sizes) == 1
-    if alone:
-        for name, text in facts_of(results[0]).items():
-            console.print(f"{name:10}  {text}", markup=False, soft_wrap=True)
+        print_json(found)
     else:
-        console.print(comparison(results))
-        for line in carried_on(results):
-            console.print(line, markup=False, soft_wrap=True)
-    for own in results if request.links else ():
-        _print_links(console, own, alone=alone, everything=all_links)
-    console.print(f"\n{assumptions(request)}", style="dim", markup=False)
-    for one in proved:
-        console.print(f"{one}.", style="dim", markup=False)
-
-
-def _print_links(console: Console, own: Simulated, *, alone: bool, everything: bool) -> None:
-    from testbed.report.simulated import links_table
-
-    heading = "" if alone else f"{own.name}, {spell_size(own.run.nbytes)}"
-    console.print()
-    if heading:
-        console.print(heading, style="bold", markup=False)
-    if not own.has_links:
-        console.print("A closed form says nothing of single links.")
-        return
-    shown, note = links_table(own, everything=everything)
-    console.print(shown)
-    if note:
-        console.print(f"{note[0].upper()}{note[1:]}.", style="dim", markup=False)
+        print_simulation(stdout_console(), request, results, all_links=all_links, proved=proved)
 
 
 def _plot(request: SimulationRequest, results: list[Simulated], path: Path) -> None:

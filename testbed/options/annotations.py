@@ -21,6 +21,10 @@ DegradeLink: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(metavar="LINK@TIME:FACTOR", help="A link that changes: 'rank 3 up@1ms:0.5'."),
 ]
+HtmlFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Write it as a page too: one file, to be read or printed."),
+]
 TraceFile: TypeAlias = Annotated[
     Path | None, typer.Option(metavar="FILE", help="Write what happened when, for https://ui.perfetto.dev.")
 ]

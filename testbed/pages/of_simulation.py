@@ -1,0 +1,74 @@
+"""Page of simulated collectives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from testbed.output.table import percent, seconds, spell_size
+from testbed.pages.page import Page, Part, Plot
+from testbed.pages.plots.lines import FLOOR, lines
+from testbed.pages.plots.load import link_load
+from testbed.report.simulated import title
+
+if TYPE_CHECKING:
+    from testbed.studies.simulation import Simulated, SimulationRequest
+
+
+def simulation_page(
+    request: SimulationRequest,
+    results: Sequence[Simulated],
+    document: Mapping[str, Any],
+    printed: Sequence[Part],
+) -> Page:
+    """Return the page of *results*: what was *printed*, with times over sizes, or the load of links."""
+    return Page(
+        title(request, results), _answer(results), document, [*_plots(request, results), *printed[1:]]
+    )
+
+
+def _answer(results: Sequence[Simulated]) -> str:
+    best = min(results, key=lambda own: own.run.seconds)
+    if len(results) == 1:
+        run = best.run
+        limit = ""
+        if best.has_links and (link := run.links.bottleneck):
+            limit = f", limited by {link.name}, which is {percent(link.utilisation)} full"
+        above = f", {best.above_floor:.2f} times the floor" if best.above_floor is not None else ""
+        return f"It takes {seconds(run.seconds)}{above}{limit}."
+    largest = max(own.run.nbytes for own in results)
+    own = sorted((own for own in results if own.run.nbytes == largest), key=lambda own: own.run.seconds)
+    rest = f"; {own[-1].name}, the slowest, {seconds(own[-1].run.seconds)}" if len(own) > 1 else ""
+    return f"At {spell_size(largest)} {own[0].name} is fastest, with {seconds(own[0].run.seconds)}{rest}."
+
+
+def _plots(request: SimulationRequest, results: Sequence[Simulated]) -> list[Plot]:
+    if len({own.run.nbytes for own in results}) > 1:
+        return [_over_sizes(results, "time"), _over_sizes(results, "bus bandwidth")]
+    own = min(results, key=lambda own: own.run.seconds)
+    drawn = link_load(own.run.links, request.topology) if own.has_links else None
+    if drawn is None:
+        return []
+    note = (
+        "The half of a line at a vertex is what leaves it. Utilisation: bytes over what the link could have "
+        f"carried in {seconds(own.run.seconds)}."
+    )
+    return [Plot(drawn, f"Load of the links under {own.name}", note)]
+
+
+def _over_sizes(results: Sequence[Simulated], what: str) -> Plot:
+    named: dict[str, list[tuple[float, float]]] = {}
+    if is_time := what == "time":
+        named[FLOOR] = sorted({(own.run.nbytes, own.run.floor_seconds) for own in results})
+    for own in results:
+        value = own.run.seconds if is_time else own.run.busbw / 1e9
+        named.setdefault(own.name, []).append((own.run.nbytes, value))
+    drawn = lines(
+        named,
+        x="size of the buffer",
+        y="time" if is_time else "bus bandwidth (GB/s)",
+        log_y=is_time,
+        spell_x=lambda size: spell_size(int(size)),
+        spell_y=seconds if is_time else "{:.4g} GB/s".format,
+    )
+    return Plot(drawn, what.capitalize())

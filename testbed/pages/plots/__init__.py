@@ -1,0 +1,1 @@
+"""Interactive plots of pages, drawn by Bokeh."""

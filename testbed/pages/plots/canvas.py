@@ -1,0 +1,40 @@
+"""Canvas of an interactive plot: the look that all of them share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from testbed.output.figure import FAINT, INK, QUIET
+
+WIDTH = 1050
+"""Pixels, as wide as the text of a page."""
+
+
+def canvas(height: int, *, tools: str = "pan,xwheel_zoom,box_zoom,reset,save", **options: Any) -> Any:
+    """Return an empty figure of Bokeh, *height* pixels high, that grows and shrinks with the page."""
+    from bokeh.plotting import figure
+
+    drawn = figure(
+        width=WIDTH,
+        height=height,
+        sizing_mode="scale_width" if height <= WIDTH else "stretch_width",
+        tools=tools,
+        active_drag="pan",
+        active_scroll=None,
+        output_backend="canvas",
+        **options,
+    )
+    drawn.toolbar.logo = None
+    drawn.outline_line_color = None
+    drawn.background_fill_color = "white"
+    for axis in drawn.axis:
+        axis.axis_line_color = FAINT
+        axis.major_tick_line_color = None
+        axis.minor_tick_line_color = None
+        axis.major_label_text_color = INK
+        axis.axis_label_text_color = QUIET
+        axis.axis_label_text_font_style = "normal"
+        axis.major_label_text_font_size = axis.axis_label_text_font_size = "12px"
+    drawn.grid.grid_line_color = FAINT
+    drawn.grid.grid_line_alpha = 0.6
+    return drawn
