@@ -179,50 +179,6 @@ class _ProgramQueue:
         return self.queue.submit(self.select(collective, nbytes), nbytes)
 
 
-@dataclass(frozen=True)
-class EachSizeOnce:
-    """Collectives by programs, of which each size is simulated once, alone on an idle network.
-
-    They follow one another: each takes that long from when the one before it is done on every rank.  That is
-    what a queue of them takes where all ranks are done together; else the ranks that are done first could
-    begin the next one sooner.
-    """
-
-    base: ByPrograms
-    in_switches: bool = False
-
-    @classmethod
-    def of(cls, communication: Communication) -> Communication:
-        """Return *communication* with each size simulated once; closed forms as they are.
-
-        Raises:
-            NotSupportedError: what a collective takes depends on when it begins.
-        """
-        if not isinstance(communication, ByPrograms):
-            return communication
-        on_call = communication.model.transport.progress == "calls"
-        if communication.scenario.conditions or on_call:
-            raise NotSupportedError(
-                "each_size_once: what a collective takes depends on when it begins, under conditions and "
-                "where collectives go on when their rank calls; leave it out"
-            )
-        return cls(communication)
-
-    def queue(
-        self, env: simpy.Environment, engine: EngineName, itemsize: int, attention: Attention | None = None
-    ) -> StepQueue:
-        """Return a queue in which a collective takes what it takes alone."""
-
-        def time_ps(collective: str, nbytes: int) -> int:
-            return self.base.takes_ps(collective, nbytes, engine, itemsize)
-
-        return _FormulaQueue(env, cache(time_ps))
-
-    def alone_ps(self, nbytes: int, engine: EngineName, itemsize: int) -> int:
-        """Return what an all-reduce takes that has the network for itself."""
-        return self.base.alone_ps(nbytes, engine, itemsize)
-
-
 class CalledStepQueue:
     """Collectives of a step that go on when their ranks call; buckets may be in flight together."""
 
@@ -293,7 +249,7 @@ class ByFormula:
         self, env: simpy.Environment, engine: EngineName, itemsize: int, attention: Attention | None = None
     ) -> StepQueue:
         """Return a queue in which a collective takes what the formula says."""
-        return _FormulaQueue(env, cache(self.time_ps))
+        return FormulaQueue(env, cache(self.time_ps))
 
     def alone_ps(self, nbytes: int, engine: EngineName, itemsize: int) -> int:
         """Return what an all-reduce takes."""
@@ -312,13 +268,16 @@ class ByFormula:
         return self.parts.of(formula(job, self.scenario))
 
 
-class _FormulaQueue:
+class FormulaQueue:
+    """Collectives that take the times that *time_ps* gives, one after another."""
+
     def __init__(self, env: simpy.Environment, time_ps: Callable[[str, int], int]) -> None:
         self._env = env
         self._time_ps = time_ps
         self._free_ps = 0
 
     def launch(self, collective: str, nbytes: int) -> simpy.Event:
+        """Let every rank start a collective now, after those before it."""
         now_ps = int(self._env.now)
         start_ps = max(self._free_ps, now_ps)
         self._free_ps = start_ps + self._time_ps(collective, nbytes)

@@ -41,11 +41,11 @@ from ddp.simulation.communication import (
     ByFormula,
     Choice,
     Communication,
-    EachSizeOnce,
     FormulaParts,
     communication_on,
     name_of,
 )
+from ddp.simulation.each_size_once import EachSizeOnce
 from ddp.simulation.losses import losses_on
 from ddp.simulation.progress import on_calls
 from ddp.simulation.replay import Replay, needs
@@ -110,8 +110,8 @@ def simulate_step(
         device: on which a rank computes, for *losses*: a name, a file or a `sim.Device`; by default what the
             network's hardware says.
         each_size_once: simulate buckets of one size once, alone on an idle network, and let each take that
-            long (see `ddp.simulation.communication.EachSizeOnce`): many times as fast, and the same where all
-            ranks are done with a bucket together.
+            long (see `ddp.simulation.each_size_once`): many times as fast, and the same where all ranks are
+            done with a bucket together.
         parts: of a closed form's times, longer or shorter than they are; nothing is held to the floor then.
 
     Raises:

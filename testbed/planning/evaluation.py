@@ -6,7 +6,7 @@
 
 A step counts what a real one loses besides (`ddp.simulation.losses`).  Messages on links are those of the
 programs that would run.  Unless they go over gloo, buckets of one size are simulated once, alone on the
-network (`ddp.simulation.communication.EachSizeOnce`); the fullest link is that of the largest, alone too.
+network (`ddp.simulation.each_size_once`); the fullest link is that of the largest, alone too.
 """
 
 from __future__ import annotations
