@@ -7,10 +7,12 @@ from typing import Annotated
 
 import typer
 
+from collectives.formats.whole_file import write_whole
 from testbed.errors import reporting_errors
+from testbed.options.annotations import HtmlFile
 from testbed.options.groups import grouped
 from testbed.options.planning import QuestionOptions, SweepOptions
-from testbed.output.folder import check_writable, document
+from testbed.output.folder import check_writable
 from testbed.output.table import print_json, progress, stdout_console
 
 EXAMPLES = """\b
@@ -42,6 +44,7 @@ def plan(
     csv: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write the rows as CSV, too.")
     ] = None,
+    html: HtmlFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Answer a question about a cluster: time, cost and what limits each design.
@@ -50,6 +53,7 @@ def plan(
     is worked out, on all cores or a cluster's, and only what is not known already. A question is a file, or
     options for the common case.
     """
+    from testbed.pages import check_page
     from testbed.planning import plan as answered
     from testbed.planning.question import question_of, read_question
 
@@ -60,6 +64,7 @@ def plan(
         wanted = read_question(question)
     if csv is not None:
         check_writable(csv)
+    check_page(html)
     found = answered(
         wanted,
         explain=explain,
@@ -68,35 +73,23 @@ def plan(
         cache=sweeps.cache,
         watch=progress,
     )
-    if csv is not None:
-        from collectives.formats.whole_file import write_whole
-        from testbed.report.planning import csv_text
-
-        write_whole(csv, csv_text(found.rows))
-    if as_json:
-        print_json(
-            document(
-                method=sorted({row.method for row in found.rows}),
-                model=found.model,
-                topologies=found.topologies,
-                question=wanted.in_words(),
-                answer=found.sentences,
-                rows=[row.as_json() for row in found.rows],
-                answers=[own.as_json() for own in found.answers],
-            )
-        )
-        return
     from testbed.report import planning as report
 
-    console = stdout_console()
-    console.print(wanted.in_words(), style="bold", markup=False)
-    console.print()
-    for shown in report.shown(found.answers):
-        console.print(shown)
-    for line in report.problem_lines(found.rows):
-        console.print(line, markup=False)
-    console.print()
-    for line in (*report.legend(found.answers), *report.unknown_lines(found.answers), f"{found.model}."):
-        console.print(line, style="dim", markup=False)
+    whole = report.plan_document(found)
     if csv is not None:
-        console.print(f"Rows: {csv}", markup=False)
+        write_whole(csv, report.csv_text(found.rows))
+    if html is not None:
+        from testbed.pages import Recorder, write_page
+        from testbed.pages.of_plan import plan_page
+
+        recorder = Recorder()
+        report.print_plan(recorder, found, with_answer=False)
+        write_page(html, plan_page(found, whole, recorder.parts()))
+    if as_json:
+        print_json(whole)
+        return
+    console = stdout_console()
+    report.print_plan(console, found)
+    for said, path in (("Rows", csv), ("Page", html)):
+        if path is not None:
+            console.print(f"{said}: {path}", markup=False)

@@ -21,7 +21,7 @@ from testbed.errors import UsageError
 from testbed.output.table import Advance
 from testbed.planning.answers.answer import Answer, answers, more_cases
 from testbed.planning.answers.causes import Case
-from testbed.planning.answers.sentence import sentence
+from testbed.planning.answers.sentence import sentences
 from testbed.planning.cache import Cache, default_folder
 from testbed.planning.points import Point, Settings, description_of, points_of
 from testbed.planning.question import Question, question_of, read_question
@@ -61,8 +61,8 @@ class Plan:
 
     @property
     def sentences(self) -> list[str]:
-        """The answers, in a sentence or two for each piece of work."""
-        return [sentence(own) for own in self.answers]
+        """The answers, in a few sentences for each piece of work."""
+        return [" ".join(sentences(own)) for own in self.answers]
 
     @property
     def model(self) -> str:

@@ -9,12 +9,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from testbed.output.folder import document
 from testbed.output.table import counted, percent, seconds, spell_size, table
 from testbed.planning.answers.answer import MAX_WORKS
 from testbed.planning.answers.figures import input_of, seconds_of, work_of
-from testbed.planning.answers.sentence import sentence
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from testbed.planning.answers.answer import Answer
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from testbed.planning.answers.crossings import BreakEven, Crossing
     from testbed.planning.answers.gains import Gain
     from testbed.planning.answers.target import Target
+    from testbed.planning.plan import Plan
     from testbed.planning.row import Row
 
 MAX_ROWS = 40
@@ -48,13 +50,40 @@ TITLES = {"label": "network", "bucket_cap_mb": "bucket cap (MiB)"}
 _DAY, _HOUR = 86_400.0, 3600.0
 
 
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """Return *plan* as a result document."""
+    return document(
+        method=sorted({row.method for row in plan.rows}),
+        model=plan.model,
+        topologies=plan.topologies,
+        question=plan.question.in_words(),
+        answer=plan.sentences,
+        rows=[row.as_json() for row in plan.rows],
+        answers=[own.as_json() for own in plan.answers],
+    )
+
+
+def print_plan(console: Console, plan: Plan, *, with_answer: bool = True) -> None:
+    """Print *plan*: the question, the answer, then what bears it out."""
+    if with_answer:
+        console.print(plan.question.in_words(), style="bold", markup=False)
+        console.print()
+        for said in plan.sentences[: MAX_WORKS if len(plan.answers) <= MAX_WORKS else 0]:
+            console.print(said, markup=False)
+    for part in shown(plan.answers):
+        console.print(part)
+    for line in problem_lines(plan.rows):
+        console.print(line, markup=False)
+    console.print()
+    for line in (*legend(plan.answers), *unknown_lines(plan.answers), f"{plan.model}."):
+        console.print(line, style="dim", markup=False)
+
+
 def shown(answers: Sequence[Answer]) -> Iterator[str | Table]:
-    """Yield what is printed of *answers*: sentences first; of many pieces of work a line for each."""
+    """Yield the tables of *answers*; of many pieces of work one, with a line for each."""
     if len(answers) > MAX_WORKS:
         yield works_table(answers)
         return
-    for answer in answers:
-        yield sentence(answer)
     for answer in answers:
         yield ""
         yield rows_table(answer)

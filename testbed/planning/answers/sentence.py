@@ -1,4 +1,4 @@
-"""The answer in a sentence or two: which design is best, by how much, and what would help it most."""
+"""Answer in a few sentences: which design is best, by how much, and what would help it most."""
 
 from __future__ import annotations
 
@@ -16,32 +16,29 @@ ALIKE = 0.005
 """Designs whose figures differ by less than this part are said to be alike."""
 
 
-def sentence(answer: Answer) -> str:
-    """Return what *answer* says first."""
+def sentences(answer: Answer) -> list[str]:
+    """Return what *answer* says first: what is fastest, what is cheapest, and what would help the fastest."""
     row = answer.fastest
     trains = row.point.kind != "collective"
-    verb = "trains" if trains else "is"
-    first = f"{answer.work} {verb} fastest with {answer.label(row)}: " if len(answer.rows) > 1 else ""
-    if not first:
-        first = f"{answer.work} on {row.point.label}, {row.point.ranks} ranks: "
-    first += f"{seconds(seconds_of(row))}{' a step' if trains else ''}"
+    if len(answer.rows) > 1:
+        said = f"{answer.work} {'trains' if trains else 'is'} fastest with {answer.label(row)}: "
+    else:
+        said = f"{answer.work} on {row.point.label}, {row.point.ranks} ranks: "
+    said += f"{seconds(seconds_of(row))}{' a step' if trains else ''}"
     if trains and row.efficiency is not None:
-        first += f", {percent(row.efficiency)} of it computation"
-    parts = [first, *_against_others(answer), *_cheapest(answer)]
-    return "; ".join(parts) + "." + _help(answer, row)
+        said += f", {percent(row.efficiency)} of it computation"
+    return [said + _against_others(answer) + ".", *_cheapest(answer), *_help(answer, row)]
 
 
-def _against_others(answer: Answer) -> list[str]:
+def _against_others(answer: Answer) -> str:
     best = answer.fastest
     others = [row for row in answer.rows if row is not best and row.point.ranks == best.point.ranks]
     if not others:
-        return []
+        return ""
     next_best = min(others, key=pace)
     ratio = pace(next_best) / pace(best) if pace(best) else 1.0
     name = answer.label(next_best)
-    if ratio < 1 + ALIKE:
-        return [f"{name} is as fast"]
-    return [f"that is {ratio:.2f} times as fast as {name}"]
+    return f"; {name} is as fast" if ratio < 1 + ALIKE else f", {ratio:.2f} times as fast as {name}"
 
 
 def _cheapest(answer: Answer) -> list[str]:
@@ -50,24 +47,21 @@ def _cheapest(answer: Answer) -> list[str]:
         return []
     saved = 1 - expense(least) / expense(fastest)
     priced = least.point.price_per_gpu_hour is not None and fastest.point.price_per_gpu_hour is not None
-    what = "costs" if priced else "takes"
-    of = "" if priced else " GPU time"
+    what = "costs least" if priced else "takes least GPU time"
     return [
-        f"{answer.label(least)} {what} least{of}, {percent(saved)} less for the same work, in "
-        f"{pace(least) / pace(fastest):.2f} times the time"
+        f"{answer.label(least)} {what}: {percent(saved)} less for the same work, in "
+        f"{pace(least) / pace(fastest):.2f} times the time."
     ]
 
 
-def _help(answer: Answer, row: Row) -> str:
+def _help(answer: Answer, row: Row) -> list[str]:
     """Return what more of which resource saves most; where that is computation, of which other, too."""
     own = next((own for own in answer.explained if own.row is row), None)
-    if own is None:
-        return ""
-    most = [gain for gain in own.gains if gain.part is not None and gain.part >= ALIKE]
+    most = [gain for gain in own.gains if gain.part is not None and gain.part >= ALIKE] if own else []
     if not most:
-        return ""
+        return []
     shown = most[:2] if most[0].resource == COMPUTE else most[:1]
-    return f" {'; '.join(map(_saves, shown))}."
+    return [f"Of the fastest, {'; '.join(map(_saves, shown))} of its step."]
 
 
 def _saves(gain: Gain) -> str:
@@ -77,4 +71,4 @@ def _saves(gain: Gain) -> str:
         BUCKETS: "another bucket cap, by 10 %,",
     }.get(gain.resource, f"10 % more {gain.resource}")
     assert gain.part is not None
-    return f"{what} would save {percent(gain.part)} of it"
+    return f"{what} would save {percent(gain.part)}"

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.pages import Plot
+from testbed.pages.of_plan import plan_page
 from testbed.planning import plan
 from testbed.planning.alteration import AS_IT_IS
 from testbed.planning.answers.answer import answers, more_cases, to_explain
@@ -21,9 +23,9 @@ from testbed.planning.answers.crossings import break_evens, crossings
 from testbed.planning.answers.figures import expense, gpu_seconds, pace
 from testbed.planning.answers.front import front
 from testbed.planning.answers.gains import asked, gains
-from testbed.planning.answers.sentence import sentence
+from testbed.planning.answers.sentence import sentences
 from testbed.planning.answers.target import to_target
-from testbed.report.planning import csv_text
+from testbed.report.planning import csv_text, plan_document
 from tests.testbed.planning.answers.made_rows import row
 
 PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=30)
@@ -144,10 +146,11 @@ def test_the_sentence_names_the_best_design_its_lead_and_what_would_help():
 
     (own,) = answers(rows, found, lambda _: ["nic_bandwidth"], None)
 
-    assert sentence(own) == (
-        "a model trains fastest with n400: 1.00 s a step, 50.0 % of it computation; that is 1.13 times as "
-        "fast as n100. 10 % more nic_bandwidth would save 8.0 % of it."
-    )
+    assert sentences(own) == [
+        "a model trains fastest with n400: 1.00 s a step, 50.0 % of it computation, "
+        "1.13 times as fast as n100.",
+        "Of the fastest, 10 % more nic_bandwidth would save 8.0 % of its step.",
+    ]
 
 
 def test_a_plan_explains_its_rows_and_writes_them_as_csv():
@@ -166,5 +169,8 @@ def test_a_plan_explains_its_rows_and_writes_them_as_csv():
         assert {gain.resource for gain in own.gains} == {"bandwidth", "latency", "compute", "bucket_cap_mb"}
     assert found.sentences[0].startswith("resnet50 trains fastest with ethernet-100g")
     assert json.loads(json.dumps(answer.as_json()))["fastest"] == 0
+    page = plan_page(found, plan_document(found), ())
+    assert [part.title for part in page.parts if isinstance(part, Plot)] == ["What resnet50 loses to what"]
+    assert page.answer in found.sentences[0]
     lines = list(csv.DictReader(io.StringIO(csv_text(found.rows))))
     assert [float(line["seconds"]) for line in lines] == [row.seconds for row in found.rows]
