@@ -5,7 +5,8 @@
 
 The engine is Dask's, in processes of this machine unless the address of a scheduler is given; one worker
 needs no engine, and gets none.  Items are handed out as results come in, so an iterator of items may go on
-for as long as there is time.
+for as long as there is time.  What a worker had begun when it died is done again by another; an item at which
+workers die again and again costs itself, and the others go on where the caller says what stands for it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -26,6 +28,21 @@ Result = TypeVar("Result")
 _AHEAD = 2
 """Items handed out for each worker: one that it works on, and the next."""
 _CONNECT_SECONDS = 10
+_WITHOUT_WORKERS_SECONDS = 60
+"""How long a scheduler may be without a worker."""
+_LOOK_SECONDS = 2.0
+"""After which it is looked whether there are workers, while nothing comes in."""
+
+_GONE = "the Dask scheduler at {0} has gone; start it again, and repeat the command"
+_LONELY = (
+    "the Dask scheduler at {0} has had no worker for {1} s; start some with 'dask worker {0} --nthreads 1'"
+)
+_UNKNOWN = (
+    "the Dask scheduler at {0} or its workers cannot load what they are to run; install this package, in "
+    "this version, where they run"
+)
+_LOGGERS = ("distributed", "distributed.client", "tornado.application", "asyncio")
+"""Of the engine, which has more to say about what is reported here."""
 
 
 def cores() -> int:
@@ -39,6 +56,7 @@ def results(
     *,
     workers: int | None = None,
     scheduler: str | None = None,
+    lost: Callable[[Item, str], Result] | None = None,
 ) -> Iterator[Result]:
     """Yield what *function* returns for each of *items*, in the order in which it is known.
 
@@ -48,9 +66,12 @@ def results(
         workers: processes of this machine; None: one for each core.  One is this process.
         scheduler: address of a Dask scheduler whose workers are taken instead, such as
             ``tcp://10.0.0.1:8786``; this package must be installed there.
+        lost: of an item at which workers died again and again, and of words about that, returns what is
+            yielded instead; None: it is an error.
 
     Raises:
-        LaunchError: the scheduler cannot be reached, or a worker has died at an item.
+        LaunchError: the scheduler cannot be reached, or no longer, it has no workers, or workers died at an
+            item.
         Exception: what *function* has raised.
     """
     number = cores() if workers is None else workers
@@ -58,7 +79,7 @@ def results(
         yield from map(function, items)
         return
     with _client(number, scheduler) as client:
-        yield from _through(client, function, items)
+        yield from _through(client, function, items, lost)
 
 
 @contextlib.contextmanager
@@ -66,7 +87,8 @@ def _client(workers: int, scheduler: str | None) -> Iterator[Any]:
     """Yield a client of the scheduler at that address, or of one in this process with so many workers."""
     from distributed import Client, LocalCluster
 
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     with contextlib.ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
@@ -83,7 +105,7 @@ def _client(workers: int, scheduler: str | None) -> Iterator[Any]:
                 )
             )
         try:
-            client = stack.enter_context(Client(scheduler, timeout=_CONNECT_SECONDS, set_as_default=False))
+            client = stack.enter_context(Client(scheduler, timeout=_CONNECT_SECONDS))
         except (OSError, ValueError) as error:
             raise LaunchError(
                 f"--scheduler {scheduler}: no Dask scheduler answers there ({error}); start one with "
@@ -92,21 +114,71 @@ def _client(workers: int, scheduler: str | None) -> Iterator[Any]:
         yield client
 
 
-def _through(client: Any, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+def _through(
+    client: Any,
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    lost: Callable[[Item, str], Result] | None,
+) -> Iterator[Result]:
     """Yield the results of *items*, of which the workers of *client* have a few at any time."""
-    from distributed import as_completed
     from distributed.scheduler import KilledWorker
 
     waiting = iter(items)
-    ahead = _AHEAD * max(1, len(client.scheduler_info()["workers"]))
-    first = [client.submit(function, item, pure=False) for item in islice(waiting, ahead)]
-    flight = as_completed(first, loop=client.loop)
-    for done in flight:
+    flight: dict[Any, Item] = {}
+    while True:
+        for item in islice(waiting, max(0, _AHEAD * max(1, _num_workers(client)) - len(flight))):
+            flight[client.submit(function, item, pure=False)] = item
+        if not flight:
+            return
+        for done in _done(client, flight):
+            item = flight.pop(done)
+            try:
+                result: Result = done.result()
+            except KilledWorker as error:
+                said = f"{1 + error.allowed_failures} workers died at it, one after another"
+                if lost is None:
+                    raise LaunchError(f"a task: {said}; it may need more memory than there is") from None
+                result = lost(item, said)
+            except (ModuleNotFoundError, RuntimeError) as error:
+                if getattr(error, "name", None) == "testbed" or "deserialization" in str(error):
+                    raise LaunchError(_UNKNOWN.format(_address(client))) from None
+                raise
+            done.release()
+            yield result
+
+
+def _done(client: Any, flight: Iterable[Any]) -> list[Any]:
+    """Return futures of *flight* that are done, as soon as there is one.
+
+    Raises:
+        LaunchError: the scheduler has gone, or there has been no worker for a while.
+    """
+    from distributed import wait
+    from distributed.client import FuturesCancelledError
+
+    lonely_since = None
+    while True:
         try:
-            result: Result = done.result()
-        except KilledWorker as error:
-            raise LaunchError(f"a worker died, more than once, at the same task: {error}") from None
-        done.release()
-        for item in islice(waiting, 1):
-            flight.add(client.submit(function, item, pure=False))
-        yield result
+            return list(wait(list(flight), timeout=_LOOK_SECONDS, return_when="FIRST_COMPLETED").done)
+        except FuturesCancelledError:
+            raise LaunchError(_GONE.format(_address(client))) from None
+        except TimeoutError:
+            pass
+        if _num_workers(client):
+            lonely_since = None
+            continue
+        lonely_since = lonely_since or time.monotonic()
+        if time.monotonic() - lonely_since >= _WITHOUT_WORKERS_SECONDS:
+            raise LaunchError(_LONELY.format(_address(client), _WITHOUT_WORKERS_SECONDS))
+
+
+def _num_workers(client: Any) -> int:
+    """Return how many workers the scheduler of *client* has."""
+    try:
+        return len(client.nthreads())
+    except (OSError, TimeoutError):
+        raise LaunchError(_GONE.format(_address(client))) from None
+
+
+def _address(client: Any) -> str:
+    return str(client.scheduler.address) if client.scheduler is not None else "that was given"

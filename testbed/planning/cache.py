@@ -1,9 +1,10 @@
 """Cache of rows: what was found of a point with the same inputs by the same code is not worked out again.
 
-A key is a digest of everything that a row follows from: the point, the alteration, what stands in the files
-that it names, and the sources of this package.  Modules that a script imports are not among them: after
-changing one, leave the cache out.  Rows are kept in an SQLite file, which is written whole or not at all;
-one that is damaged is put aside, and costs only the work.
+A key is a digest of everything that a row's figures follow from: the point, the alteration, and what stands
+in the files that it names.  Modules that a script imports are not among them: after changing one, leave the
+cache out.  Rows are kept in a file of SQLite for each version of this package's sources; one that nobody has
+used for a month is removed.  Rows are written together, whole or not at all; one that is damaged is worked
+out again, and a file that is damaged is put aside.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import astuple
-from functools import cache
+from dataclasses import fields
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,8 +27,13 @@ from testbed.planning.alteration import Alteration
 from testbed.planning.points import Point
 from testbed.planning.row import Row
 
-_WANTED = "SELECT row FROM rows WHERE key = ?"
 _PACKAGES = ("collectives", "ddp", "sim", "testbed")
+_SUFFIXES = (".py", ".toml", ".json", ".csv")
+_NO_FIGURE = ("label", "price_per_gpu_hour", "tokens_per_rank")
+"""Fields of a point that no figure of its row follows from."""
+_INPUTS = tuple(field.name for field in fields(Point) if field.name not in _NO_FIGURE)
+_WRITE_SECONDS = 2.0
+_UNUSED_SECONDS = 30 * 24 * 3600
 
 
 def default_folder() -> Path:
@@ -40,28 +47,31 @@ class Cache:
 
     Args:
         folder: where they are kept; None: nowhere.
+        is_asked_for: whether it is an error that they cannot be kept there.
 
     Raises:
-        UsageError: the folder cannot be written to.
+        UsageError: the folder was asked for, and cannot be written to.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, *, is_asked_for: bool = True) -> None:
         self._connection: sqlite3.Connection | None = None
-        self._waiting: list[tuple[str, str]] = []
+        self._waiting: list[tuple[str, str, str]] = []
+        self._written = time.monotonic()
         if folder is None:
             return
-        path = folder / "plan.sqlite"
+        self._path = folder / f"plan-{source_digest()[:16]}.sqlite"
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self._connection = _opened(path)
-        except sqlite3.DatabaseError:
-            with suppress(OSError):
-                path.replace(path.with_suffix(".damaged"))
-            self._connection = _opened(path)
-        except OSError as error:
-            raise UsageError(
-                f"--cache {folder}: cannot be written to: {error.strerror}; name another folder, or none"
-            ) from None
+            self._open()
+        except (OSError, sqlite3.Error) as error:
+            self._connection = None
+            if is_asked_for:
+                said = error.strerror if isinstance(error, OSError) else error
+                raise UsageError(
+                    f"--cache {folder}: cannot be written to: {said}; name another folder, or none"
+                ) from None
+            return
+        _remove_unused(self._path)
 
     def __enter__(self) -> Self:
         """Return the cache, which is closed at the end."""
@@ -75,71 +85,119 @@ class Cache:
 
     def known(self, items: Iterable[tuple[Point, Alteration]]) -> dict[tuple[Point, Alteration], Row]:
         """Return the rows that are known of *items*."""
-        if self._connection is None:
-            return {}
         found = {}
         for item in items:
-            with suppress(sqlite3.Error, ValueError, TypeError, KeyError):
-                kept = self._connection.execute(
-                    "SELECT row FROM rows WHERE key = ?", (key_of(*item),)
-                ).fetchone()
-                if kept is not None:
-                    found[item] = Row.again(item[0], json.loads(kept[0]))
+            row = self._row(item)
+            if row is not None:
+                found[item] = row
         return found
 
     def keep(self, item: tuple[Point, Alteration], row: Row) -> None:
-        """Keep *row*; it is written with others."""
+        """Keep *row*; it is written soon, with others."""
         if self._connection is not None:
-            self._waiting.append((key_of(*item), json.dumps(row.kept())))
-            if len(self._waiting) >= 1000:
+            key, text = key_of(*item), json.dumps(row.kept())
+            self._waiting.append((key, text, _check(key, text)))
+            if time.monotonic() - self._written >= _WRITE_SECONDS:
                 self.write()
 
     def write(self) -> None:
         """Write what waits; a full disk leaves the cache as it was."""
         if self._connection is not None and self._waiting:
             with suppress(sqlite3.Error), self._connection:
-                self._connection.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?)", self._waiting)
+                self._connection.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", self._waiting)
         self._waiting.clear()
+        self._written = time.monotonic()
+
+    def _row(self, item: tuple[Point, Alteration]) -> Row | None:
+        if self._connection is None:
+            return None
+        key = key_of(*item)
+        try:
+            kept = self._connection.execute("SELECT row, digest FROM rows WHERE key = ?", (key,)).fetchone()
+        except sqlite3.OperationalError:
+            return None  # locked, for longer than one waits
+        except sqlite3.DatabaseError:
+            self._put_aside()
+            return None
+        if kept is None or kept[1] != _check(key, str(kept[0])):
+            return None
+        with suppress(ValueError, TypeError, KeyError):
+            return Row.again(item[0], json.loads(kept[0]))
+        return None
+
+    def _open(self) -> None:
+        try:
+            self._connection = _opened(self._path)
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError:
+            self._put_aside()
+
+    def _put_aside(self) -> None:
+        """Begin anew where what stands in the file is damaged."""
+        if self._connection is not None:
+            self._connection.close()
+        with suppress(OSError):
+            self._path.replace(self._path.with_suffix(".damaged"))
+        self._connection = _opened(self._path)
 
 
 def _opened(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=10)
     with connection:
-        connection.execute("CREATE TABLE IF NOT EXISTS rows (key TEXT PRIMARY KEY, row TEXT) WITHOUT ROWID")
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS rows (key TEXT PRIMARY KEY, row TEXT, digest TEXT) WITHOUT ROWID"
+        )
     return connection
 
 
+def _remove_unused(used: Path) -> None:
+    """Mark the file *used*, and remove those of other versions that nobody has used for long."""
+    with suppress(OSError):
+        os.utime(used)
+        for other in used.parent.glob("plan-*"):
+            if time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
+                other.unlink()
+
+
+def _check(key: str, text: str) -> str:
+    return hashlib.sha256(f"{key} {text}".encode()).hexdigest()[:16]
+
+
 def key_of(point: Point, altered: Alteration) -> str:
-    """Return the digest of all that the row of *point*, so *altered*, follows from."""
+    """Return the digest of all that the figures of *point*, so *altered*, follow from, but for the code."""
+    inputs = [[getattr(point, name) for name in _INPUTS], repr(altered), list(files_of(point).items())]
+    return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
+
+
+def files_of(point: Point) -> dict[str, str]:
+    """Return a digest of each file that *point* names."""
     named = (point.network, point.model, point.algorithm.partition(":")[0], point.device or "", point.compute)
-    inputs = [astuple(point), repr(altered), [_content(name) for name in named], source_digest()]
-    return hashlib.sha256(json.dumps(inputs, sort_keys=True, default=str).encode()).hexdigest()
+    digests = {name: content_digest(name) for name in named}
+    return {name: digest for name, digest in digests.items() if digest}
 
 
-def _content(name: str) -> str:
-    """Return a digest of the file of that name, if it is one."""
+def content_digest(name: str) -> str:
+    """Return a digest of what stands in the file of that name; empty if there is none."""
     try:
         return _digest(name, os.stat(name).st_mtime_ns)
     except OSError:
         return ""
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _digest(name: str, changed_ns: int) -> str:
-    try:
-        return hashlib.sha256(Path(name).read_bytes()).hexdigest()
-    except OSError:
-        return ""
+    return hashlib.sha256(Path(name).read_bytes()).hexdigest()
 
 
 @cache
 def source_digest() -> str:
-    """Return a digest of this package's files, by their names, sizes and times."""
+    """Return a digest of the sources of this package, and of what stands beside them."""
     root = Path(testbed.__file__).resolve().parents[1]
-    stamps: Mapping[str, Any] = {
-        str(path.relative_to(root)): (path.stat().st_size, path.stat().st_mtime_ns)
-        for package in _PACKAGES
-        for path in sorted((root / package).rglob("*"))
-        if path.suffix in (".py", ".toml", ".json", ".csv")
-    }
-    return hashlib.sha256(json.dumps(stamps, sort_keys=True).encode()).hexdigest()
+    found: Any = hashlib.sha256()
+    for package in _PACKAGES:
+        for path in sorted((root / package).rglob("*")):
+            if path.suffix in _SUFFIXES:
+                found.update(f"{path.relative_to(root)} {path.stat().st_size}\n".encode())
+                found.update(path.read_bytes())
+    return str(found.hexdigest())

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from collectives.errors import CollectiveError, NotSupportedError
 from sim.units import to_seconds
 from testbed.planning.alteration import AS_IT_IS, Alteration
+from testbed.planning.cache import content_digest
 from testbed.planning.points import Point, Settings, description_of
 from testbed.planning.question import DEFAULT
 from testbed.planning.row import Row
@@ -39,14 +40,15 @@ def evaluate(point: Point, altered: Alteration = AS_IT_IS) -> Row:
         NetworkFileError, ProfileError, UnknownAlgorithmError, UnknownStrategyError: an input that is wrong
             wherever it stands.
     """
-    topology = _topology(point.network, point.overrides, point.ranks, point.timing)
+    file = content_digest(point.network)
+    topology = _topology(point.network, point.overrides, point.ranks, point.timing, file)
     try:
         if point.kind == "collective":
             return _collective(point, topology, altered)
         if point.kind == "script":
             from testbed.planning.scripts import evaluate_script
 
-            return evaluate_script(point, altered.of_topology(topology))
+            return evaluate_script(point, _altered_topology(topology, altered))
         return _step(point, topology, altered)
     except NotSupportedError as error:
         return Row(point, problem=str(error), topology=topology.digest())
@@ -63,7 +65,7 @@ def _altered(point: Point, usual: Topology, altered: Alteration) -> tuple[Topolo
 
     if point.timing == "vendor":
         return usual, altered.of_formula()
-    return altered.of_topology(usual), WHOLE
+    return _altered_topology(usual, altered), WHOLE
 
 
 def _step(point: Point, usual: Topology, altered: Alteration) -> Row:
@@ -196,8 +198,14 @@ def _fullest(topology: Topology, algorithm: str, nbytes: int) -> tuple[str, floa
 
 
 @lru_cache(maxsize=64)
-def _topology(network: str, overrides: Settings, ranks: int, timing: str) -> Topology:
+def _topology(network: str, overrides: Settings, ranks: int, timing: str, file: str) -> Topology:
+    """Return the network; *file* is a digest of its file, which may change while this process lives."""
     description = description_of(network, overrides)
     if timing == "links":
         description = description.without_measurements()
     return description.topology(ranks)
+
+
+@lru_cache(maxsize=64)  # one for all points of a task, which then share what is known of it
+def _altered_topology(usual: Topology, altered: Alteration) -> Topology:
+    return altered.of_topology(usual)

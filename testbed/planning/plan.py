@@ -119,7 +119,7 @@ def plan(
     elif not isinstance(question, Question):
         question = read_question(Path(question))
     folder = default_folder() if cache is None else None if cache == "none" else Path(cache)
-    with Cache(folder) as kept:
+    with Cache(folder, is_asked_for=cache is not None) as kept:
 
         def rows_of(items: Sequence[Case]) -> list[Row]:
             with (watch or _unwatched)(len(items)) as advance:

@@ -1,24 +1,74 @@
-"""Sweep: the rows of many points, from the cache, and of all others on all cores or on a cluster."""
+"""Sweep: the rows of many points, from the cache, and of all others on all cores or on a cluster.
+
+Points of one world size and network are worked out together, as they share its routes and programs.  A worker
+that dies costs the task that it had begun, which is done again elsewhere; where workers die at a task again
+and again, each of its points is tried by itself, and the one that they die at has that as its problem.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeAlias
 
+from testbed.errors import LaunchError
 from testbed.output.table import Advance
 from testbed.planning.alteration import AS_IT_IS, Alteration
-from testbed.planning.cache import Cache
+from testbed.planning.cache import Cache, content_digest, files_of, source_digest
 from testbed.planning.evaluation import evaluate
 from testbed.planning.points import Kind, Point
 from testbed.planning.row import Row
 from testbed.tasks import cores, results
 
 Item: TypeAlias = tuple[Point, Alteration]
-BATCHES: dict[Kind, int] = {"collective": 100, "step": 8, "script": 1}
-"""Points of one task: enough that their work outweighs the task's own, few enough for all workers."""
-ALONE = 24
-"""Points that are worked out in this process, where to start others would take longer."""
+
+WORK: dict[Kind, int] = {"collective": 1, "step": 50, "script": 1_000_000}
+"""What a point takes, for each rank: units of some tens of microseconds."""
+TASK = 64_000
+"""Work of a task at most: seconds."""
+ALONE = 64_000
+"""Work that is done in this process, where to start others would take longer."""
+_TASKS = 4
+"""Tasks for each worker at least, so that all end together."""
+_CLUSTER = 16
+"""Workers that a cluster is taken to have."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Points for one worker, with what it must find where it runs.
+
+    Attributes:
+        items: the points, each with what is altered.
+        sources: digest of this package.
+        files: digest of each file that the points name.
+    """
+
+    items: tuple[Item, ...]
+    sources: str
+    files: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, items: Sequence[Item]) -> Task:
+        """Return the task of *items*."""
+        files = {name: digest for point, _ in items for name, digest in files_of(point).items()}
+        return cls(tuple(items), source_digest(), tuple(sorted(files.items())))
+
+    def check(self) -> None:
+        """Check that this process would find what was asked.
+
+        Raises:
+            LaunchError: it has another version of this package, or of a file.
+        """
+        if source_digest() != self.sources:
+            raise LaunchError("a worker has another version of this package; install the same one there")
+        for name, digest in self.files:
+            if content_digest(name) != digest:
+                raise LaunchError(
+                    f"{name}: a worker finds another file there, or none; keep it in a folder that all "
+                    "share, and name it by its whole path"
+                )
 
 
 def sweep(
@@ -39,45 +89,85 @@ def sweep(
         scheduler: address of a Dask scheduler whose workers are taken instead.
 
     Raises:
-        LaunchError: the scheduler cannot be reached, or a worker has died at a task again and again.
+        LaunchError: the scheduler cannot be reached, has no workers, or they have other versions of files.
         Exception: an input that is wrong (see `testbed.planning.evaluation.evaluate`).
     """
     rows = cache.known(dict.fromkeys(items))
     for point, _ in rows:
         advance(in_words(point))
     missing = [item for item in dict.fromkeys(items) if item not in rows]
-    batches = list(batched(missing))
-    if workers is None and scheduler is None:
-        few = len(missing) <= ALONE and all(point.kind != "script" for point, _ in missing)
-        workers = 1 if few else min(cores(), len(batches))
+    if scheduler is not None:
+        number = _CLUSTER
+    elif workers is not None:
+        number = workers
+    else:
+        number = 1 if sum(map(_work, missing)) <= ALONE else cores()
     try:
-        for done in results(evaluate_batch, batches, workers=workers or 1, scheduler=scheduler):
-            for item, row in done:
-                rows[item] = row
-                cache.keep(item, row)
-                advance(in_words(item[0]))
+        tasks = [Task.of(alike) for alike in batched(missing, number)]
+        while tasks:
+            again: list[Task] = []
+            number = min(number, len(tasks))
+            for task, found in results(
+                evaluate_task,
+                tasks,
+                workers=number,
+                scheduler=scheduler,
+                lost=lambda task, said: (task, said),
+            ):
+                if isinstance(found, str) and len(task.items) > 1:
+                    again += [Task.of([item]) for item in task.items]
+                    continue
+                for item, row in zip(task.items, _lost(task, found), strict=True):
+                    rows[item] = row
+                    if not isinstance(found, str):
+                        cache.keep(item, row)
+                    advance(in_words(item[0]))
+            tasks = again
     finally:
         cache.write()
     return [rows[item] for item in items]
 
 
-def batched(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """Yield *items* in tasks: those of one network and world size together, as they share its routes."""
+def _lost(task: Task, found: list[Row] | str) -> list[Row]:
+    """Return the rows that were *found*, or that say why there are none."""
+    if not isinstance(found, str):
+        return found
+    return [Row(point, problem=f"not found: {found}; is there enough memory?") for point, _ in task.items]
 
-    def place(item: Item) -> tuple[str, str, int, str, str]:
+
+def batched(items: Iterable[Item], workers: int) -> Iterator[list[Item]]:
+    """Yield *items* in tasks for so many *workers*: those of one network and world size together."""
+
+    def place(item: Item) -> tuple[str, int, str, str, str]:
         point, altered = item
-        return (point.network, repr(point.overrides), point.ranks, repr(altered), point.kind)
+        return (point.kind, point.ranks, point.network, repr(point.overrides), repr(altered))
 
-    for _, own in groupby(sorted(items, key=place), key=place):
-        alike = list(own)
-        size = BATCHES[alike[0][0].kind]
-        for start in range(0, len(alike), size):
-            yield alike[start : start + size]
+    ordered = sorted(items, key=place)
+    most = min(TASK, sum(map(_work, ordered)) // (_TASKS * workers))
+    for _, own in groupby(ordered, key=place):
+        alike: list[Item] = []
+        work = 0
+        for item in own:
+            if alike and work + _work(item) > most:
+                yield alike
+                alike, work = [], 0
+            alike.append(item)
+            work += _work(item)
+        yield alike
 
 
-def evaluate_batch(items: Sequence[Item]) -> list[tuple[Item, Row]]:
-    """Return *items* with their rows."""
-    return [((point, altered), evaluate(point, altered)) for point, altered in items]
+def _work(item: Item) -> int:
+    return item[0].ranks * WORK[item[0].kind]
+
+
+def evaluate_task(task: Task) -> tuple[Task, list[Row] | str]:
+    """Return *task* with the row of each of its points.
+
+    Raises:
+        LaunchError: this process would answer another question (see `Task.check`).
+    """
+    task.check()
+    return task, [evaluate(point, altered) for point, altered in task.items]
 
 
 def as_they_are(points: Iterable[Point]) -> list[Item]:

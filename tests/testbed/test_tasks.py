@@ -33,3 +33,17 @@ def test_a_scheduler_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(LaunchError, match="no Dask scheduler answers there"):
         list(results(in_process, [1], scheduler="tcp://127.0.0.1:1"))
+
+
+def killed_at_five(item: int) -> int:
+    if item == 5:
+        os.kill(os.getpid(), 9)
+    return item
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_an_item_at_which_workers_die_costs_itself_alone() -> None:
+    found = sorted(results(killed_at_five, range(12), workers=2, lost=lambda item, said: -item))
+
+    assert found == [-5, 0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]

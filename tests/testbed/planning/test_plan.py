@@ -12,12 +12,9 @@ from sim import NetworkFileError, load_network
 from testbed.cli import app
 from testbed.errors import UsageError
 from testbed.planning import Question
-from testbed.planning.alteration import AS_IT_IS
-from testbed.planning.cache import Cache, key_of
 from testbed.planning.evaluation import evaluate
-from testbed.planning.points import Point, points_of
+from testbed.planning.points import points_of
 from testbed.planning.question import question_of, read_question
-from testbed.planning.sweep import as_they_are, batched, sweep
 
 CLUSTER = """
 schema = 1
@@ -105,62 +102,6 @@ def test_what_was_measured_says_nothing_of_a_network_with_other_links() -> None:
     assert same.seconds is not None
     assert slower.seconds is not None
     assert same.seconds < slower.seconds
-
-
-def test_a_changed_axis_costs_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = ["1K", "4K", "64K"]
-    first = points_of(asked(collective=[{"name": "all_reduce", "sizes": sizes[:2]}], ranks=[16]))
-    then = points_of(asked(collective=[{"name": "all_reduce", "sizes": sizes}], ranks=[16]))
-    told: list[Point] = []
-
-    def seen(point: Point, altered: object) -> object:
-        told.append(point)
-        return evaluate(point)
-
-    with Cache(tmp_path) as cache:
-        before = sweep(as_they_are(first), cache=cache, advance=silent, workers=1)
-    monkeypatch.setattr("testbed.planning.sweep.evaluate", seen)
-    with Cache(tmp_path) as cache:
-        after = sweep(as_they_are(then), cache=cache, advance=silent, workers=1)
-
-    assert after[:2] == before
-    assert told == then[2:]
-
-
-def test_a_damaged_cache_costs_only_the_work(tmp_path: Path) -> None:
-    (tmp_path / "plan.sqlite").write_bytes(b"no database" * 100)
-    (point,) = points_of(asked(collective=[{"name": "all_reduce", "sizes": ["1K"]}], ranks=[4]))
-
-    with Cache(tmp_path) as cache:
-        (row,) = sweep(as_they_are([point]), cache=cache, advance=silent, workers=1)
-        cache.write()
-        known = cache.known(as_they_are([point]))
-
-    assert known == {(point, AS_IT_IS): row}
-
-
-def test_a_key_follows_the_file_of_the_network(tmp_path: Path) -> None:
-    file = tmp_path / "c.toml"
-    file.write_text(CLUSTER)
-    (point,) = points_of(
-        question_of({"network": [{"name": str(file)}], "profile": [{"name": "resnet50"}], "ranks": [4]}, "")
-    )
-    before = key_of(point, AS_IT_IS)
-
-    file.write_text(CLUSTER + "\n# another")
-
-    assert key_of(point, AS_IT_IS) != before
-
-
-@given(st.lists(st.sampled_from([2, 4, 8]), min_size=1, max_size=3), st.integers(1, 120))
-def test_batches_hold_every_point_once(ranks: list[int], number: int) -> None:
-    sizes = [1024 + 4 * size for size in range(number)]
-    points = points_of(asked(collective=[{"name": "all_gather", "sizes": sizes}], ranks=sorted(set(ranks))))
-
-    batches = list(batched(as_they_are(points)))
-
-    assert sorted(map(repr, points)) == sorted(repr(point) for batch in batches for point, _ in batch)
-    assert all(len({point.ranks for point, _ in batch}) == 1 for batch in batches)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.errors import LaunchError, UsageError
+from testbed.planning import plan
+from testbed.planning.alteration import AS_IT_IS
+from testbed.planning.cache import Cache, key_of
+from testbed.planning.evaluation import evaluate
+from testbed.planning.points import Point, points_of
+from testbed.planning.question import question_of
+from testbed.planning.sweep import Task, as_they_are, batched, evaluate_task, sweep
+
+CLUSTER = """
+schema = 1
+kind = "switch"
+bandwidth = "100Gbps"
+latency = "2us"
+"""
+
+
+def silent(description: str, completed: int | None = None) -> None:
+    pass
+
+
+def reductions(*sizes: int, ranks: Iterable[int] = (4,), network: str = "dgx-h100") -> list[Point]:
+    collective = {"name": "all_reduce", "sizes": list(sizes), "algorithms": ["ring"]}
+    content = {"network": [{"name": network}], "collective": [collective], "ranks": list(ranks)}
+    return points_of(question_of(content, "test"))
+
+
+def test_a_changed_axis_costs_only_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    then = reductions(1024, 4096, 65536)
+    told: list[Point] = []
+
+    def seen(point: Point, altered: object) -> object:
+        told.append(point)
+        return evaluate(point)
+
+    with Cache(tmp_path) as cache:
+        before = sweep(as_they_are(then[:2]), cache=cache, advance=silent, workers=1)
+    monkeypatch.setattr("testbed.planning.sweep.evaluate", seen)
+    with Cache(tmp_path) as cache:
+        after = sweep(as_they_are(then), cache=cache, advance=silent, workers=1)
+
+    assert after[:2] == before
+    assert told == then[2:]
+
+
+def test_an_interrupt_keeps_what_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = reductions(1024, 4096)
+
+    def interrupted(function: Any, tasks: list[Task], **_: Any) -> Iterator[Any]:
+        yield evaluate_task(Task.of(as_they_are(points[:1])))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("testbed.planning.sweep.results", interrupted)
+    with pytest.raises(KeyboardInterrupt), Cache(tmp_path) as cache:
+        sweep(as_they_are(points), cache=cache, advance=silent)
+    with Cache(tmp_path) as cache:
+        known = cache.known(as_they_are(points))
+
+    assert [point for point, _ in known] == points[:1]
+
+
+def overwritten(path: Path) -> None:
+    path.write_bytes(b"no database" * 100)
+
+
+def altered_row(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE rows SET row = replace(row, '\"seconds\": ', '\"seconds\": 1')")
+
+
+def cut_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("damage", [overwritten, altered_row, cut_off])
+def test_a_damaged_cache_costs_only_the_work(damage: Callable[[Path], None], tmp_path: Path) -> None:
+    items = as_they_are(reductions(1024))
+    with Cache(tmp_path) as cache:
+        (row,) = sweep(items, cache=cache, advance=silent, workers=1)
+    (file,) = tmp_path.glob("*.sqlite")
+
+    damage(file)
+
+    for known in ({}, {items[0]: row}):
+        with Cache(tmp_path) as cache:
+            assert cache.known(items) == known
+            assert sweep(items, cache=cache, advance=silent, workers=1) == [row]
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_only_where_it_was_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+
+    with pytest.raises(UsageError, match=r"--cache .*cannot be written to"):
+        Cache(file / "below")
+
+    with Cache(file / "below", is_asked_for=False) as cache:
+        assert sweep(as_they_are(reductions(1024)), cache=cache, advance=silent)[0].seconds
+
+
+def test_files_of_versions_that_nobody_uses_are_removed(tmp_path: Path) -> None:
+    old, recent = tmp_path / "plan-0.sqlite", tmp_path / "plan-1.sqlite"
+    for path in (old, recent):
+        path.touch()
+    os.utime(old, (0, 0))
+
+    with Cache(tmp_path):
+        pass
+
+    assert not old.exists()
+    assert recent.exists()
+
+
+def test_another_file_of_the_network_has_another_key_and_other_figures(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(CLUSTER)
+    (point,) = reductions(2**20, network=str(file))
+    key, row = key_of(point, AS_IT_IS), evaluate(point)
+
+    file.write_text(CLUSTER.replace("100Gbps", "50Gbps"))
+    os.utime(file, ns=(1, 1))
+
+    assert key_of(point, AS_IT_IS) != key
+    assert (evaluate(point).seconds or 0) > 1.5 * (row.seconds or 0)
+
+
+def test_a_worker_with_another_file_refuses(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(CLUSTER)
+    task = Task.of(as_they_are(reductions(1024, network=str(file))))
+
+    file.unlink()
+
+    with pytest.raises(LaunchError, match="a worker finds another file there, or none"):
+        evaluate_task(task)
+
+
+@given(st.sets(st.sampled_from([2, 4, 8]), min_size=1), st.integers(1, 120), st.integers(1, 16))
+def test_tasks_hold_every_point_once(ranks: set[int], number: int, workers: int) -> None:
+    items = as_they_are(reductions(*(1024 + 4 * size for size in range(number)), ranks=sorted(ranks)))
+
+    tasks = list(batched(items, workers))
+
+    assert sorted(map(repr, items)) == sorted(repr(item) for task in tasks for item in task)
+    assert all(len({point.ranks for point, _ in task}) == 1 for task in tasks)
+
+
+def test_points_at_which_workers_die_are_lost_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = reductions(1024, 2048, 4096)
+
+    def deadly(function: Any, tasks: list[Task], *, lost: Any, **_: Any) -> Iterator[Any]:
+        for task in tasks:
+            dies = any(point.nbytes == 2048 for point, _ in task.items)
+            yield lost(task, "4 workers died at it") if dies else function(task)
+
+    monkeypatch.setattr("testbed.planning.sweep.results", deadly)
+    monkeypatch.setattr("testbed.planning.sweep._TASKS", 1)
+    with Cache(None) as cache:
+        rows = sweep(as_they_are(points), cache=cache, advance=silent, workers=1)
+
+    assert [row.point for row in rows] == points
+    assert ["4 workers died at it" in row.problem for row in rows] == [False, True, False]
+    assert all(row.seconds for row in rows[::2])
+
+
+def test_the_same_rows_come_from_python_with_a_cache_and_without(tmp_path: Path) -> None:
+    content = {"network": [{"name": "dgx-h100"}], "profile": [{"name": "resnet50"}], "ranks": [16]}
+
+    worked_out, _, known = (plan(content, cache=own).rows for own in ("none", tmp_path, tmp_path))
+
+    assert known == worked_out
