@@ -45,6 +45,10 @@ from sim.units import SECOND, Int64Array, parse_bandwidth
 MAX_MESSAGES = 4_000_000
 """Messages of one collective up to which its cost is worked out; of rows that repeat, those of the first."""
 
+MAX_ROW_MESSAGES = 200_000
+"""Messages of one step of all ranks up to which a program is weighed: no rank has hundreds under way at once.
+All-to-all, of which every program has so many, is weighed up to `MAX_MESSAGES`."""
+
 IN_CHANNELS = ("ring", "double_binary_tree")
 """Algorithms that are weighed in 2, 4, 8, … channels, too: those that NCCL runs in channels."""
 
@@ -113,10 +117,11 @@ class Cheapest:
 
     def _work_out(self, collective: str) -> Iterator[tuple[LinearCost, Algorithm]]:
         shipped = [own for own in ALGORITHMS if own.collective == collective]
+        most = MAX_MESSAGES if collective == "all_to_all" else MAX_ROW_MESSAGES
         for candidate in (*shipped, *self._in_channels(shipped)):
             bound = on_nodes(candidate, self.topology.ranks_per_node, self.hosts)
             with suppress(NotSupportedError, NotExactError):
-                yield linear_cost(bound, self.topology, self.hosts, self.rank_overhead), bound
+                yield linear_cost(bound, self.topology, self.hosts, self.rank_overhead, most), bound
 
     def _in_channels(self, shipped: Sequence[Algorithm]) -> Iterator[Algorithm]:
         """Yield those of *shipped* that are weighed in channels, in each number of them."""
@@ -179,6 +184,7 @@ def linear_cost(
     topology: Topology,
     hosts: Sequence[int] | None = None,
     rank_overhead: RankOverhead | None = None,
+    max_row_messages: int = MAX_MESSAGES,
 ) -> LinearCost:
     """Return what *algorithm* costs on *topology*.
 
@@ -187,6 +193,7 @@ def linear_cost(
         topology: the network.
         hosts: the place of each rank of the group in the topology; by default rank r is at r.
         rank_overhead: what ranks add to the time of the network: overhead and reduction count.
+        max_row_messages: that one step of all ranks may have.
 
     Raises:
         NotExactError: it sends more than `MAX_MESSAGES` messages, has no array form and is too
@@ -200,7 +207,7 @@ def linear_cost(
 
     latency_ps, busy, reduced, num_messages = 0, 0.0, 0, 0
     crowd: _Crowd | None = None
-    for row, pattern in kept_rows(algorithm, num_ranks, MAX_MESSAGES):
+    for row, pattern in kept_rows(algorithm, num_ranks, max_row_messages):
         sizes = pattern.nbytes(row, in_chunks)
         is_repeated = crowd is not None and crowd.pattern is pattern and isinstance(sizes, MostlyEqual)
         num_messages += len(row) if is_repeated else len(pattern.source)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from collectives.catalogue.admission import admitted
 from collectives.catalogue.native import by_itself, native_over
 from collectives.catalogue.resolve import resolve_algorithm
-from collectives.catalogue.selectors import NATIVE, parse_auto
+from collectives.catalogue.selectors import NATIVE, NCCL, parse_auto
 from collectives.execution.transport_model import IDEAL, TransportModel, transport_model
 from collectives.models.cost import selector_on
 from collectives.program import Algorithm, Program
@@ -31,7 +31,8 @@ class Job:
         algorithm: a name, ``FILE.py:FUNCTION``, a program or an `Algorithm`; its parameter
             ``ranks_per_node``, if it has one that is not given, is that of the topology.  Or ``auto``:
             that which costs least there (see `collectives.models.cost`), or is fastest in a table.
-            Or ``native``: what the vendor runs (see `collectives.catalogue.native`).
+            Or ``nccl``: what NCCL would choose (see `collectives.models.nccl.choice`).  Or ``native``: what
+            the vendor runs (see `collectives.catalogue.native`).
         nbytes: size of the buffer, as nccl-tests counts it.
         collective: for names and bare programs.
         placement: ``packed``, ``round_robin``, or the place of each rank (see `sim.topology.placement`).
@@ -132,7 +133,7 @@ def _algorithm_of(
     if job.algorithm == NATIVE:
         native = native_over(transport_model(job.transport_model), len(hosts), job.itemsize)
         return native.select(job.collective, job.nbytes)
-    if parse_auto(job.algorithm) is None:
+    if job.algorithm != NCCL and parse_auto(job.algorithm) is None:
         algorithm = resolve_algorithm(job.algorithm, job.collective)
         return admitted(on_nodes(algorithm, topology.ranks_per_node, hosts), len(hosts))
     assert isinstance(job.algorithm, str)

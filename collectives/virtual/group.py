@@ -17,6 +17,7 @@ from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.torch_backend.door import Door
 from collectives.torch_backend.names import NamedProcessGroup
 from collectives.virtual.batched_execution import BatchedExecutions
+from collectives.virtual.carried import Noted
 from collectives.virtual.gpu.door import ValueDoor
 from collectives.virtual.gpu.on_values import OnValues
 from collectives.virtual.group_calls.exchange import Exchanges
@@ -96,9 +97,11 @@ class RankThreads:
 
     def _selector(self, chosen: Choice) -> Selector:
         if chosen == NATIVE:
-            return native_over(self.world.transport_model, len(self.hosts))
-        topology = self.rank_thread.cluster.topology
-        return selector_on(topology, chosen, self.hosts, self.world.rank_overhead)
+            selector: Selector = native_over(self.world.transport_model, len(self.hosts))
+        else:
+            topology = self.rank_thread.cluster.topology
+            selector = selector_on(topology, chosen, self.hosts, self.world.rank_overhead)
+        return Noted(selector, tuple(self.hosts), self.world.carried)
 
     def _on_streams(self, gpu: Gpu, selector: Selector, device: torch.device) -> StreamLauncher:
         """Return what issues calls on the streams of this rank's GPU."""

@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any
 
 from collectives.simulation.links import Links
+from collectives.virtual.carried import Carried
 from collectives.virtual.computation import ComputeModel, Roofline
 from collectives.virtual.computation.utilization import Utilization
 from collectives.virtual.faults import VirtualCondition
@@ -109,6 +110,7 @@ class VirtualReport:
         exposed: of each iteration, what the compute stream of rank 0 has waited for, on a GPU.
         memory: what the device of the rank has held that needs most; None where it is not followed.
         utilization: what part of the peak of a GPU an iteration makes up; None where it is not known.
+        carried: by which programs the collectives went, those of the largest buffers first.
     """
 
     seconds: float
@@ -130,6 +132,7 @@ class VirtualReport:
     exposed: tuple[tuple[Exposed, ...], ...] = ()
     memory: MemoryReport | None = None
     utilization: Utilization | None = None
+    carried: tuple[Carried, ...] = ()
 
     @classmethod
     def of(
@@ -179,6 +182,9 @@ class VirtualReport:
             if on_gpu
             else (),
             memory=Memories.of(cluster).report(has_ended),
+            carried=tuple(
+                sorted(VirtualWorld.of(cluster).carried.values(), key=lambda own: -own.largest_bytes)
+            ),
         )
         return replace(report, utilization=_utilization(cluster, model, report.steady()))
 
@@ -231,6 +237,7 @@ class VirtualReport:
             **({"exposed_by": [asdict(own) for own in self.exposed_by]} if self.on_gpu else {}),
             **({} if self.memory is None else {"memory": self.memory.to_json()}),
             **({} if self.utilization is None else {"utilization": self.utilization.to_json()}),
+            "carried": [own.to_json() for own in self.carried],
             "links": [asdict(self.links[link]) for link in self.links.busiest],
             "network": self.network,
             "algorithm": self.algorithm,

@@ -13,6 +13,7 @@ from collectives.catalogue.selectors import Choice
 from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.simulation.engines.meeting_point import MeetingPoint
 from collectives.virtual.batched_execution import BatchedExecutions
+from collectives.virtual.carried import Carried
 from collectives.virtual.folding.classes import Classes
 from collectives.virtual.folding.partitions import Partitions
 from collectives.virtual.group_calls.calls import GroupCalls
@@ -43,6 +44,7 @@ class VirtualWorld:
         progress: what each rank has in flight, where that goes on when the rank calls.
         group_names: the names by which ranks know a group on streams, by its hosts and ordinal.
         classes: ranks that do the same, for which one thread speaks.
+        carried: by which programs collectives have gone.
         group_calls: the calls of ranks on a GPU, timed by sizes alone.
     """
 
@@ -62,6 +64,7 @@ class VirtualWorld:
     progress: dict[int, RankProgress] = field(default_factory=dict)
     group_names: dict[Hashable, list[str]] = field(default_factory=dict)
     classes: Classes = field(default_factory=Classes)
+    carried: dict[tuple[str, int, str], Carried] = field(default_factory=dict)
     group_calls: GroupCalls = field(init=False)
 
     @staticmethod

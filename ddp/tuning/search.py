@@ -55,6 +55,7 @@ class Search:
             promising are searched.
         engine: see `collectives.simulation.simulation.simulate`.
         model: what is counted besides the network.
+        each_size_once: see `simulate_step`.
         advance: is given every trial when it has been simulated.
     """
 
@@ -70,6 +71,7 @@ class Search:
         max_pairs: int = 6,
         engine: Engine = "auto",
         model: StepModel = IDEAL,
+        each_size_once: bool = False,
         advance: Callable[[Trial], None] = lambda _: None,
     ) -> None:
         self._profile = profile
@@ -82,6 +84,7 @@ class Search:
         self._max_pairs = max_pairs
         self._engine: Engine = engine
         self._model = model
+        self._each_size_once = each_size_once
         self._advance = advance
         self._trials: dict[StepOptions, Trial] = {}
         self._searches: dict[tuple[str, str], str] = {}
@@ -150,6 +153,7 @@ class Search:
                 bucket_cap_mb_list=options.bucket_cap_mb_list,
                 algorithm=options.algorithm,
                 engine=self._engine,
+                each_size_once=self._each_size_once,
                 **self._model.options(),
             )
             sizes = {run.bucket: run.nbytes for run in step.buckets}

@@ -233,7 +233,7 @@ def _predict(console: Console, folder: ResultFolder) -> dict[str, Any]:
             STRATEGIES,
             SCALED_RANKS,
             bucket_cap_mb=BUCKET_CAP_MB,
-            algorithm="ring",
+            algorithm=None,
             advance=advance,
         )
 
@@ -244,7 +244,7 @@ def _predict(console: Console, folder: ResultFolder) -> dict[str, Any]:
     console.print(f"Simulated: {scaling.model}.\n", style="dim")
 
     plot = folder.file("scaling.png", "scaling efficiency and exposed communication over ranks")
-    title = f"Scaling of data-parallel training: ring, {BUCKET_CAP_MB:g} MiB buckets"
+    title = f"Scaling of data-parallel training: auto, {BUCKET_CAP_MB:g} MiB buckets"
     plot_scaling(scaling.points, plot, title=title, note=f"Simulated: {scaling.model}.")
 
     result = document(

@@ -117,7 +117,7 @@ def run(
             script,
             arguments or [],
             topology,
-            cluster.choice(topology),
+            "ring" if cluster.algorithm is None else cluster.choice(topology),
             module=module,
             limit=checks.max_orders,
             as_json=as_json,
@@ -133,6 +133,7 @@ def run(
         )
     from sim import Trace
     from testbed.options import evidence
+    from testbed.report.virtual import faster_programs
     from testbed.scripts.virtual_script import DeviceMemoryError, run_script
 
     proved = evidence.evidence_for([cluster.choice(topology)], evidence.nodes_of(topology))
@@ -170,12 +171,13 @@ def run(
     if outputs.timeline is not None and recorded is not None:
         _draw(recorded, report, script, outputs.timeline)
     found = checked(record)
+    faster = [] if as_json else faster_programs(report, topology)
     if as_json:
         is_random = bool(conditions.jitter or faults.delay_messages)
         seed = conditions.seed if is_random else None
         _print_json(report, script, topology.digest(), seed, found, proved)
     else:
-        _print_report(report, outputs, found, proved)
+        _print_report(report, outputs, found, proved, faster)
     if failed is not None:
         raise failed
     if found is not None and not found.holds:
@@ -232,13 +234,19 @@ def _print_json(
 
 
 def _print_report(
-    report: VirtualReport, outputs: OutputOptions, found: ReplicaCheck | None, proved: Sequence[Evidence]
+    report: VirtualReport,
+    outputs: OutputOptions,
+    found: ReplicaCheck | None,
+    proved: Sequence[Evidence],
+    faster: Sequence[str],
 ) -> None:
     from testbed.report.virtual import print_report
 
     sys.stdout.flush()
     console = stderr_console()
     print_report(console, report)
+    for line in faster:
+        console.print(f"{line}.", style="yellow", markup=False)
     for one in proved:
         console.print(f"{one}.", style="dim", markup=False)
     if found is not None and found.holds:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -53,13 +54,15 @@ def scale(
         ),
     ] = None,
     algorithm: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME",
-            help="Algorithm of the all-reduce: a name, name:key=value, FILE.py:FUNCTION; native: what Gloo "
-            "or NCCL runs.",
+            help="Algorithm of the all-reduce: a name, name:key=value, FILE.py:FUNCTION; auto: the cheapest "
+            "for each bucket; nccl: what NCCL would choose; native: what Gloo or NCCL runs. By default nccl "
+            "where the network names GPUs, else auto.",
+            show_default=False,
         ),
-    ] = "ring",
+    ] = None,
     strong: Annotated[
         bool,
         typer.Option(
@@ -85,7 +88,7 @@ def scale(
     from ddp.reduction.overlap import STRATEGIES, resolve_strategy
     from sim import load_network
     from testbed.options import evidence
-    from testbed.report.scaling import LEGEND, expectations, scaling_tables
+    from testbed.report.scaling import LEGEND, carrier_table, expectations, faster_lines, scaling_tables
     from testbed.studies.predict import predict
 
     if not 0 < bucket_cap_mb < float("inf"):
@@ -95,7 +98,7 @@ def scale(
     networks = [load_network(name) for name in network or DEFAULT_NETWORKS]
     wanted = strategy or DEFAULT_STRATEGIES
     strategies = [resolve_strategy(name).name for name in (STRATEGIES if ALL in wanted else wanted)]
-    if algorithm != NATIVE:
+    if algorithm not in (None, NATIVE):
         check_choice(algorithm)
     counted = counts.step_model()
     if plot is not None:
@@ -115,12 +118,14 @@ def scale(
             expected=as_a_real_run(counted) if counts.transport_model is None else lambda _: counted,
         )
     proved = evidence.evidence_for(
-        [algorithm], evidence.nodes_of(*(own.topology(size) for own in networks for size in sizes))
+        [] if algorithm is None else [algorithm],
+        evidence.nodes_of(*(own.topology(size) for own in networks for size in sizes)),
     )
     if plot is not None:
         from testbed.report.plots.scaling_plot import plot_scaling
 
-        title = f"Scaling of data-parallel training: {algorithm}, {bucket_cap_mb:g} MiB buckets"
+        named = " or ".join(dict.fromkeys(point.algorithm for point in scaling.points))
+        title = f"Scaling of data-parallel training: {named}, {bucket_cap_mb:g} MiB buckets"
         known = all(point.step_seconds is not None for point in scaling.points)
         missing = "" if known else " What is ideal is not known of what NCCL runs, and not drawn."
         plot_scaling(scaling.points, plot, title=title, note=f"Simulated: {scaling.model}.{missing}")
@@ -132,6 +137,7 @@ def scale(
                 topologies=scaling.topologies,
                 profiles=[{"name": own.name, "source": own.source, "device": own.device} for own in profiles],
                 rows=scaling.rows(),
+                carriers=[asdict(carrier) for carrier in scaling.carriers],
                 **evidence.as_json(proved),
             )
         )
@@ -140,6 +146,11 @@ def scale(
     for shown in scaling_tables(scaling.points):
         console.print(shown)
         console.print()
+    if (carried := carrier_table(scaling.carriers)) is not None:
+        console.print(carried)
+    for line in faster_lines(scaling.carriers):
+        console.print(f"{line}.", style="yellow", markup=False)
+    console.print()
     console.print(LEGEND, style="dim")
     console.print(f"Simulated: {scaling.model}.", style="dim")
     for line in (*expectations(scaling.points), *(f"{one}." for one in proved)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,13 +39,15 @@ def tune(
     ] = "switch-100g",
     ranks: Annotated[int, typer.Option(metavar="N", min=1, max=MAX_RANKS, help="World size.")] = 64,
     algorithm: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="LIST|all",
             help="All-reduce algorithms, separated by commas; native: what Gloo (--transport-model gloo) or "
-            "NCCL (--model nccl) runs. torch's own DDP is taken to run the first.",
+            "NCCL (--model nccl) runs. torch's own DDP is taken to run the first. By default nccl where the "
+            "network names GPUs, else auto.",
+            show_default=False,
         ),
-    ] = "ring",
+    ] = None,
     strategy: Annotated[
         str, typer.Option(metavar="LIST|all", help="Overlap strategies, separated by commas.")
     ] = "wait_free",
@@ -62,22 +65,27 @@ def tune(
     Ctrl-C ends the search and shows the best so far.
     """
     from collectives.catalogue.resolve import algorithm_names
-    from collectives.catalogue.selectors import DEFAULTS, NATIVE, check_choice
+    from collectives.catalogue.selectors import NATIVE, check_choice
+    from collectives.simulation import default_algorithm
     from ddp.profiles import load_profile
     from ddp.reduction.overlap import STRATEGIES, resolve_strategy
     from ddp.tuning.search import Search
     from sim import load_network
     from testbed.bench.candidates import split_names
     from testbed.options import evidence
+    from testbed.report.scaling import carrier_table, faster_lines
     from testbed.report.tuning import LEGEND, model_of, paste, row_of, search_lines, tuning_tables
+    from testbed.studies.carriers import carriers_of
+    from testbed.studies.step_models import MAX_FOLLOWED, can_be_once, messages_of_step
 
     own = load_profile(profile)
     description = load_network(network)
     topology = description.topology(ranks)
     if ranks < 2:
         raise UsageError(f"--ranks {ranks}: one rank sends nothing; expected at least 2")
-    first = DEFAULTS["all_reduce"]
-    algorithms = dict.fromkeys([first, *algorithm_names()] if algorithm == ALL else split_names(algorithm))
+    first = default_algorithm(topology)
+    named = [first, *algorithm_names()] if algorithm == ALL else split_names(algorithm or first)
+    algorithms = dict.fromkeys(named)
     strategies = STRATEGIES if strategy == ALL else dict.fromkeys(split_names(strategy, "--strategy"))
     for name in algorithms:
         if name != NATIVE:
@@ -97,6 +105,8 @@ def tune(
             algorithms=list(algorithms),
             strategies=[resolve_strategy(name).name for name in strategies],
             model=counted,
+            each_size_once=can_be_once(counted)
+            and max(messages_of_step(own, 1.0, name, topology) for name in algorithms) > MAX_FOLLOWED,
             advance=show,
         )
         if plot is not None:
@@ -109,6 +119,11 @@ def tune(
             if not search.started:
                 raise
             found = search.result()
+    used = found.best.options.algorithm
+    travels = {
+        ("all_reduce", nbytes) for trial in (found.torch, found.best) for nbytes in trial.nbytes if nbytes
+    }
+    carriers = carriers_of(description.name, topology, used, counted, travels)
     proved = evidence.evidence_for(algorithms, evidence.nodes_of(topology))
     assumed = model_of(next(iter(algorithms)), counted)
     if plot is not None:
@@ -129,7 +144,8 @@ def tune(
                 torch_one_cap=row_of(found, found.one_cap()),
                 torch=row_of(found, found.torch),
                 best=row_of(found, found.best),
-                paste=paste(found),
+                paste=paste(found, carriers),
+                carriers=[asdict(carrier) for carrier in carriers],
                 searches=[
                     {"algorithm": pair[0], "strategy": pair[1], "search": how}
                     for pair, how in found.searches.items()
@@ -150,11 +166,16 @@ def tune(
     for shown in tuning_tables(found):
         console.print(shown)
         console.print()
-    for line in paste(found):
+    if (carried := carrier_table(carriers)) is not None:
+        console.print(carried)
+        console.print()
+    for line in paste(found, carriers):
         console.print(line, soft_wrap=True, markup=False)
     console.print()
     for line in search_lines(found):
         console.print(line, style="dim")
+    for line in faster_lines(carriers):
+        console.print(f"{line}.", style="yellow", markup=False)
     reasons = {reason: (name, when) for name, when, reason in reversed(found.refused)}
     for reason, (name, when) in reversed(reasons.items()):
         console.print(f"Left out: {name}, {when}: {reason}", style="dim", markup=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.options.annotations import TraceFile
-from testbed.options.arguments import computes_on_gpu, parse_algorithm
+from testbed.options.arguments import parse_algorithm
 from testbed.output.figure import check_plot
 from testbed.output.folder import check_writable
 
@@ -57,8 +57,8 @@ class ClusterOptions:
         typer.Option(
             metavar="NAME",
             help="All-reduce algorithm, one for each collective (all_reduce=ring,all_gather=bruck), auto, "
-            "nccl: what NCCL would choose, or native: what Gloo runs. By default ring; where a GPU computes "
-            "nccl if the network names its hardware, else auto.",
+            "nccl: what NCCL would choose, or native: what Gloo runs. By default nccl if the network names "
+            "GPUs, else auto.",
             show_default=False,
         ),
     ] = None
@@ -76,12 +76,10 @@ class ClusterOptions:
         return {"--compute": self.compute != "none", "--clock": self.clock is not ClockName.VIRTUAL}
 
     def choice(self, topology: Topology) -> Choice:
-        """Return the algorithm that is asked for, or else that of what computes on *topology*."""
-        if self.algorithm is not None:
-            return parse_algorithm(self.algorithm)
-        if not computes_on_gpu(self.compute):
-            return "ring"
-        return "auto" if topology.hardware is None else "nccl"
+        """Return the algorithm that is asked for, or else that which goes by default on *topology*."""
+        from collectives.simulation import default_algorithm
+
+        return default_algorithm(topology) if self.algorithm is None else parse_algorithm(self.algorithm)
 
     def topology(self) -> Topology:
         """Return the network, with so many ranks.

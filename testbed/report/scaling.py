@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from testbed.output.table import counted, percent, seconds, table
+from testbed.output.table import counted, percent, seconds, spell_size, table
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.table import Table
 
+    from testbed.studies.carriers import Carrier
     from testbed.studies.predict import Point
-
-STRATEGY_TITLES = {
-    "after_backward": "no overlap",
-    "per_parameter": "overlap, no buckets",
-    "wait_free": "overlap",
-    "mg_wfbp": "optimal merging",
-    "priority": "priority",
-    "dear": "decoupled halves",
-    "zero1": "sharded optimizer",
-    "accumulate": "accumulation",
-    "data_parallel": "DataParallel",
-}
-"""How strategies are headed in tables and legends, before their parameters."""
 
 LEGEND = (
     "step: time of an iteration (accumulation: of its k passes); exposed: of it, communication that the "
@@ -36,12 +25,11 @@ LEGEND = (
 MAX_SIDE_BY_SIDE = 3
 """Strategies that a table has room for beside each other."""
 
+CHANNELS = re.compile(r",?channels=\d+")
+"""The parameter that has a column of its own."""
 
-def strategy_title(name: str) -> str:
-    """Return how a strategy is headed: ``priority:credits=2`` as *priority (credits=2)*."""
-    kind, _, parameters = name.partition(":")
-    title = STRATEGY_TITLES.get(kind, kind)
-    return f"{title} ({parameters.replace(',', ', ')})" if parameters else title
+MOST_RANKS = 4
+"""World sizes that are listed one by one; of so many, the first and the last."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +70,7 @@ def _side_by_side(points: Sequence[Point]) -> Table:
     columns = ["network\n", "ranks\n"]
     expected = ["\nexpected"] if any(point.counts for point in points) else []
     for strategy in dict.fromkeys(point.strategy for point in points):
-        columns += [f"{strategy_title(strategy)}\nstep", "\nexposed", "\nscaling", *expected]
+        columns += [f"{strategy}\nstep", "\nexposed", "\nscaling", *expected]
 
     lines: dict[tuple[str, int], list[str]] = {}
     for point in points:
@@ -113,7 +101,7 @@ def _line_by_line(points: Sequence[Point]) -> Table:
                 [
                     place[0] if place[0] != shown[0] else "",
                     str(place[1]) if place != shown else "",
-                    strategy_title(point.strategy),
+                    point.strategy,
                     str(point.num_buckets),
                     *_figures(point, expects),
                 ]
@@ -146,3 +134,60 @@ def expectations(points: Sequence[Point]) -> Iterator[str]:
         low, high = min(point.ranks for point in own), max(point.ranks for point in own)
         sizes = f"{low} to {high} ranks" if low < high else counted(low, "rank")
         yield f"Expected on {networks}, {sizes}: {what}."
+
+
+def carrier_table(carriers: Sequence[Carrier]) -> Table | None:
+    """Return what carries the buckets, world sizes that are alike in one line; None where nothing is sent."""
+    lines: dict[tuple[str, ...], list[Carrier]] = {}
+    for one in carriers:
+        lines.setdefault((one.network, one.collective, _sizes(one), *_cells(one)), []).append(one)
+    if not lines:
+        return None
+    several = len({one.collective for one in carriers}) > 1
+    columns = ["network", "ranks", *(["collective"] if several else []), "buckets", "algorithm"]
+    vendors = any(one.vendor for one in carriers)
+    columns += ["NCCL's own"] if vendors else []
+    rows, shown = [], ""
+    for (network, collective, sizes, algorithm, vendor, *figures), own in lines.items():
+        ranks = [one.ranks for one in own]
+        spelt = ", ".join(map(str, ranks)) if len(ranks) < MOST_RANKS else f"{ranks[0]} to {ranks[-1]}"
+        lead = [network if network != shown else "", spelt, *([collective] if several else []), sizes]
+        rows.append([*lead, algorithm, *([vendor] if vendors else []), *figures])
+        shown = network
+    return table(
+        [*columns, "channels", "cards"], rows, text_columns=len(columns), title="What carries the buckets"
+    )
+
+
+def faster_lines(carriers: Sequence[Carrier]) -> Iterator[str]:
+    """Yield what would be faster than what is in use, a line for the world sizes of which that is said."""
+    alike: dict[tuple[str, str, str, str], list[Carrier]] = {}
+    for one in carriers:
+        if one.faster is not None:
+            key = one.network, one.collective, one.algorithm, one.faster.algorithm
+            alike.setdefault(key, []).append(one)
+    for (network, collective, algorithm, faster), own in alike.items():
+        gains = sorted(one.faster.seconds_now / one.faster.seconds for one in own if one.faster is not None)
+        times = " to ".join(dict.fromkeys(f"{gain:.2g}" for gain in (gains[0], gains[-1])))
+        largest = sorted(one.largest_bytes for one in own)
+        sizes = " to ".join(dict.fromkeys(map(spell_size, (largest[0], largest[-1]))))
+        ranks = ", ".join(map(str, dict.fromkeys(one.ranks for one in own)))
+        yield (
+            f"Faster on {network}, {ranks} ranks: {faster}, {times} times as fast as {algorithm} for "
+            f"{collective} of {sizes} (--algorithm auto takes it)"
+        )
+
+
+def _sizes(carrier: Carrier) -> str:
+    least, most = spell_size(carrier.smallest_bytes), spell_size(carrier.largest_bytes)
+    if least == most:
+        return least
+    number, unit = least.split()
+    return f"{number if most.endswith(f' {unit}') else least} to {most}"
+
+
+def _cells(carrier: Carrier) -> tuple[str, str, str, str]:
+    """Return the program, what the vendor would run, channels, and cards of a node."""
+    name = CHANNELS.sub("", carrier.algorithm).rstrip(":,")
+    cards = "–" if carrier.cards is None else f"{carrier.cards} of {carrier.cards_of}"
+    return name, carrier.vendor or "–", str(carrier.channels), cards

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.output.table import percent, seconds, table
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from ddp.simulation.step_model import StepModel
     from ddp.tuning.trials import StepOptions, Trial, Tuning
+    from testbed.studies.carriers import Carrier
 
 DEFAULT_CAP_MB = 25
 OPTIMIZER_NOTE = "  # with ddp.OverlappedOptimizer"
@@ -61,8 +62,12 @@ def arguments(options: StepOptions) -> str:
     return "" if options.bucket_cap_mb is None else f"bucket_cap_mb={options.bucket_cap_mb:.10g}"
 
 
-def paste(found: Tuning) -> list[str]:
-    """Return the lines to paste: torch's DDP with one cap, with a list, and ours."""
+def paste(found: Tuning, carriers: Sequence[Carrier] = ()) -> list[str]:
+    """Return the lines to paste: torch's DDP with one cap, with a list, and ours.
+
+    On real processes nobody has described the network, so what NCCL chooses is called ``native`` there, and
+    of what is cheapest here the program that carries the largest buckets is named.
+    """
     from ddp.reduction.overlap import resolve_strategy
     from ddp.reduction.strategies.strategy import Barrier
 
@@ -71,7 +76,12 @@ def paste(found: Tuning) -> list[str]:
     if found.torch.options.bucket_cap_mb_list:
         lines.append(torch_ddp.format(_after_comma(arguments(found.torch.options))) + "  # torch 2.13")
     own = found.best.options
-    chosen = f'algorithm="{own.algorithm}", strategy="{own.strategy}"'
+    algorithm = own.algorithm
+    if algorithm == "nccl":
+        algorithm = "native"
+    elif algorithm == "auto" and carriers:
+        algorithm = max(carriers, key=lambda carrier: carrier.largest_bytes).algorithm
+    chosen = f'algorithm="{algorithm}", strategy="{own.strategy}"'
     note = "" if resolve_strategy(own.strategy).barrier is Barrier.BACKWARD_END else OPTIMIZER_NOTE
     lines.append(f"ddp.DistributedDataParallel(module, {chosen}{_after_comma(arguments(own))}){note}")
     return list(dict.fromkeys(lines))

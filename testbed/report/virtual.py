@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from testbed.output.table import counted, seconds, table
+from testbed.output.table import counted, seconds, spell_size, table
 from testbed.report.gpu import device_facts, exposed_facts, folded_fact, part, print_exposed
 from testbed.report.simulated import MODELS, alike_links, link_cells
 
@@ -13,10 +13,24 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from collectives.virtual import VirtualReport
+    from collectives.virtual.carried import Carried
     from sim.scenario.rank_overhead import RankOverhead
+    from sim.topology import Topology
 
 TOP = 6
-"""Groups of links that are shown."""
+"""Groups of links, and programs, that are shown."""
+
+COMPARED = 1
+"""Kinds of collectives, those of the largest buffers, for which something faster is looked for."""
+
+NOT_CHARGED = (
+    "not charged, so time is that of communication alone: --compute h100 (a device), measured, or "
+    "profile:FILE.json charges it"
+)
+"""Said of a run in which no rank has computed."""
+
+WORTH_COMPARING = 1 << 16
+"""Bytes below which nothing faster is looked for."""
 
 MOST_THINGS = 8
 """Things that a notice lists."""
@@ -40,8 +54,34 @@ def print_report(console: Console, report: VirtualReport) -> None:
     if left := sum(map(len, groups[TOP:])):
         console.print(f"{left} more links carried less.", style="dim", markup=False)
     console.print(f"\n{assumptions(report)}", style="dim", markup=False)
+    for own in report.carried[:TOP]:
+        console.print(f"{_carried(own)}.", style="dim", markup=False)
     for notice in report.notices:
         console.print(f"Note: {_shortened(notice)}.", style="dim", markup=False)
+
+
+def _carried(own: Carried) -> str:
+    """Return by which program which collectives went."""
+    sizes = " to ".join(dict.fromkeys(map(spell_size, (own.smallest_bytes, own.largest_bytes))))
+    ranks = counted(len(own.hosts), "rank")
+    return f"Carried: {own.collective} of {sizes} among {ranks} by {own.algorithm}"
+
+
+def faster_programs(report: VirtualReport, topology: Topology) -> list[str]:
+    """Return what would carry the largest collectives of *report* more than a tenth faster, in words."""
+    from testbed.studies.carriers import faster_than
+
+    lines = []
+    largest = [own for own in report.carried if own.largest_bytes >= WORTH_COMPARING]
+    for own in largest[:COMPARED]:
+        found = faster_than(own.algorithm, own.collective, own.largest_bytes, topology, own.hosts)
+        if found is not None:
+            lines.append(
+                f"Faster: {found.algorithm}, {found.seconds_now / found.seconds:.2g} times as fast as "
+                f"{own.algorithm} for {own.collective} of {spell_size(own.largest_bytes)} among "
+                f"{counted(len(own.hosts), 'rank')} (--algorithm auto takes it)"
+            )
+    return lines
 
 
 def _shortened(notice: str) -> str:
@@ -66,6 +106,10 @@ def facts_of(report: VirtualReport) -> dict[str, str]:
         )
     elif report.iterations:
         facts["iteration"] = f"{seconds(spent.seconds)}, the only one, with the set-up"
+    if not report.on_gpu and spent.exposed_seconds == spent.seconds:
+        facts["compute"] = NOT_CHARGED
+        facts["waiting"] = f"{seconds(spent.exposed_seconds)} for communication, by itself"
+        return facts
     facts["compute"] = part(spent.compute_seconds, spent.seconds)
     if report.on_gpu and steady is not None:
         facts.update(exposed_facts(report, steady))

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from sim.units import to_seconds
 from testbed.output.table import Advance
 
 if TYPE_CHECKING:
+    from collectives.simulation.closed_forms import Model
     from ddp import Profile, StepRun
     from ddp.simulation.step_model import StepModel
     from sim.topology import Topology
     from sim.topology.description import NetworkDescription
-
-
-MAX_MESSAGES = 10_000
-"""Messages of a step beyond which late sends, which as a rule only rank by rank can follow, are awaited."""
+    from testbed.studies.carriers import Carrier
 
 
 _NO_PROGRAM = "; which program NCCL runs is not known, so no ideal step is given"
@@ -48,6 +46,8 @@ class Point:
         model: by which buckets are timed in what is expected: ``links`` or the name of a closed form.
         losses: terms that are counted in it besides (see `ddp.simulation.losses`).
         expected: all that is counted in it, in words.
+        algorithm: of the all-reduce that was asked for, or goes by default.
+        each_size_once: whether each size of bucket was simulated once, as a step has too many messages.
         scaling: ``weak``, where every rank computes what the profile says; or ``strong``, where all together
             compute what the fewest ranks do, and efficiency is against one rank that does it all.
     """
@@ -69,6 +69,8 @@ class Point:
     losses: tuple[str, ...]
     expected: str
     scaling: str = "weak"
+    algorithm: str = "ring"
+    each_size_once: bool = False
 
     @property
     def counts(self) -> bool:
@@ -97,6 +99,8 @@ class Point:
         asked: StepModel,
         model: StepModel,
         beyond: str = "",
+        algorithm: str = "ring",
+        each_size_once: bool = False,
     ) -> Point:
         """Return the point of a step, *ideal* and by *model*, which comes nearest to what is *asked*.
 
@@ -119,6 +123,8 @@ class Point:
             model=real.model,
             losses=real.losses,
             expected=model.in_words(real.losses) + ("" if ideal is not None else _NO_PROGRAM) + beyond,
+            algorithm=algorithm,
+            each_size_once=each_size_once,
         )
 
 
@@ -130,15 +136,34 @@ class Scaling:
         points: in the order profile, network, strategy, ranks.
         topologies: digest of each topology, by ``network x ranks``.
         model: what the figures assume, in a sentence.
+        carriers: what carries the buckets.
     """
 
     points: tuple[Point, ...]
     topologies: dict[str, str]
     model: str
+    carriers: tuple[Carrier, ...] = ()
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the points as JSON rows."""
         return [asdict(point) for point in self.points]
+
+
+@dataclass
+class _Setup:
+    """A network of some size, and what is sent on it.
+
+    Attributes:
+        network: as its file describes it.
+        topology: of that size.
+        model: by which steps are expected.
+        sizes: of all buckets, each with the collective by which it travels.
+    """
+
+    network: NetworkDescription
+    topology: Topology
+    model: StepModel | None = None
+    sizes: set[tuple[str, int]] = field(default_factory=set)
 
 
 def predict(
@@ -148,7 +173,7 @@ def predict(
     ranks: Sequence[int],
     *,
     bucket_cap_mb: float,
-    algorithm: str,
+    algorithm: str | None,
     advance: Advance,
     expected: Callable[[Topology], StepModel] | None = None,
     strong: bool = False,
@@ -161,22 +186,39 @@ def predict(
         strategies: when buckets are launched.
         ranks: world sizes.
         bucket_cap_mb: size of a bucket, in MiB.
-        algorithm: of the all-reduce.
+        algorithm: of the all-reduce; None: that which goes by default on each network.
         advance: is told of every step.
         expected: what is counted on a topology besides the network; by default nothing.
         strong: whether the global batch is that of the fewest ranks, so that more of them compute less each;
             otherwise every rank computes what the profile says.
     """
     from collectives.catalogue.selectors import NATIVE
+    from collectives.simulation import default_algorithm
     from ddp import simulate_step
     from ddp.simulation.step_model import IDEAL
+    from testbed.studies.carriers import carriers_of
+    from testbed.studies.step_models import (
+        MAX_CALLED,
+        MAX_FOLLOWED,
+        MAX_LATE,
+        as_native,
+        going_on,
+        ideal_step,
+        messages_of_step,
+        sends_awaited,
+    )
     from testbed.truth.calibration.calibration import origin_of
 
     points: list[Point] = []
     topologies: dict[str, str] = {}
     fewest = min(ranks, default=1)
+    setups: dict[tuple[int, int], _Setup] = {}
     for profile, network, strategy, num_ranks in product(profiles, networks, strategies, ranks):
-        topology = network.topology(num_ranks)
+        if (id(network), num_ranks) not in setups:
+            setups[id(network), num_ranks] = _Setup(network, network.topology(num_ranks))
+        setup = setups[id(network), num_ranks]
+        topology = setup.topology
+        own = algorithm or default_algorithm(topology)
         share = Fraction(fewest, num_ranks) if strong else Fraction(1)
         topologies[f"{network.name} x {num_ranks}"] = topology.digest()
         step = partial(
@@ -185,87 +227,66 @@ def predict(
             topology=topology,
             strategy=strategy,
             bucket_cap_mb=bucket_cap_mb,
-            algorithm=algorithm,
+            algorithm=own,
         )
 
         asked = model = IDEAL if expected is None else expected(topology)
-        if algorithm == NATIVE:
+        if own == NATIVE:
             asked = model = as_native(asked, num_ranks)
-        ideal = ideal_step(step, algorithm, asked)
-        if asked.transport.late_sends and ideal is not None:
-            num_messages = len(ideal.buckets) * messages_of(algorithm, topology)
-            model = asked if num_messages <= MAX_MESSAGES else sends_awaited(asked)
-        real = ideal if model.is_ideal and ideal is not None else step(**model.options())
+        num_messages = messages_of_step(profile, bucket_cap_mb, own, topology)
+        once = num_messages > MAX_FOLLOWED
+        ideal = ideal_step(partial(step, each_size_once=once), own, asked)
+        if asked.model == "links" and asked.transport.progress == "calls" and num_messages > MAX_CALLED:
+            model = going_on(asked)
+        elif asked.transport.late_sends and ideal is not None and num_messages > MAX_LATE:
+            model = sends_awaited(asked)
+        alike = model.is_ideal and ideal is not None
+        real = ideal if alike else step(each_size_once=once, **model.options())
+        assert real is not None, "it is ideal, or simulated"
 
         beyond = ""
         if (origin := origin_of(network)) is not None and real.model == "links" and num_ranks > 1:
             sizes = origin.beyond(*(bucket.nbytes for bucket in real.buckets))
             beyond = f"; buckets are beyond what was measured: {sizes}" if sizes else ""
-        point = Point.of(profile.name, network.name, strategy, num_ranks, ideal, real, asked, model, beyond)
+        point = Point.of(
+            profile.name, network.name, strategy, num_ranks, ideal, real, asked, model, beyond, own, once
+        )
         if strong:
             whole = partial(simulate_step, profile.slowed(Fraction(fewest)), topology=network.topology(1))
-            alone = [whole(strategy=strategy, **own.options()).time_ps for own in (IDEAL, model)]
+            alone = [whole(strategy=strategy, **one.options()).time_ps for one in (IDEAL, model)]
             point = point.against(*alone)
         points.append(point)
+        setup.model = replace(model, model=cast("Model", real.model))
+        setup.sizes |= {(run.collective, run.nbytes) for run in real.buckets if run.nbytes}
         advance(f"{profile.name} on {network.name}, {num_ranks} ranks")
 
+    carriers = [
+        carrier
+        for setup in setups.values()
+        if setup.topology.num_ranks > 1 and setup.model is not None
+        for carrier in carriers_of(
+            setup.network.name,
+            setup.topology,
+            algorithm or default_algorithm(setup.topology),
+            setup.model,
+            setup.sizes,
+        )
+    ]
+
+    once_said = (
+        f"; where a step has more than {MAX_FOLLOWED:,} messages, each size of bucket is simulated once"
+        if any(point.each_size_once for point in points)
+        else ""
+    )
+    names = " or ".join(dict.fromkeys(point.algorithm for point in points))
     scaled = (
         f"strong scaling of the batch that {fewest} of the profile's ranks have" if strong else "weak scaling"
     )
     computes = f"every rank computes {'its share of what' if strong else 'as'} the profile says"
     model_in_words = (
-        f"{scaled}; {algorithm} all-reduce of {bucket_cap_mb:g} MiB buckets, launched by the reducer "
+        f"{scaled}; {names} all-reduce of {bucket_cap_mb:g} MiB buckets, launched by the reducer "
         f"that trains; {computes}; messages wait for latency, then share link "
         "bandwidth max-min; no protocol overhead, no cost of the reduction, no stragglers"
+        f"{once_said}"
     )
-    return Scaling(tuple(points), topologies, model_in_words)
-
-
-def as_native(model: StepModel, num_ranks: int) -> StepModel:
-    """Return *model* for what the vendor runs: over NCCL by its closed form, unless losses take its rate."""
-    takes_rate = num_ranks > 1 and bool({"all", "rate"} & {*model.losses})
-    if model.model != "links" or model.transport.name != "nccl" or takes_rate:
-        return model
-    return replace(model, model="nccl")
-
-
-def ideal_step(step: Callable[..., StepRun], algorithm: str, asked: StepModel) -> StepRun | None:
-    """Return *step* with nothing but the network; None where it is not known what program *asked* runs.
-
-    Of Gloo's own programs each step's sends are awaited then, and they go on by themselves, as ideally ours.
-
-    Raises:
-        NotSupportedError: it is known neither what runs nor what that takes.
-    """
-    from collectives.catalogue.native import native_over
-    from collectives.catalogue.selectors import NATIVE
-    from ddp.simulation.step_model import IDEAL
-
-    if algorithm != NATIVE:
-        return step()
-    if asked.model != "links" or asked.transport.name == "nccl":
-        return None
-    native_over(asked.transport, num_ranks=1)
-    name = f"{asked.transport.name} with each step's sends awaited"
-    return step(transport_model=replace(IDEAL.transport, name=name))
-
-
-def messages_of(algorithm: str, topology: Topology) -> int:
-    """Return the messages of an all-reduce by *algorithm*, of a bucket of torch's size where it matters."""
-    from collectives.catalogue.native import Native
-    from collectives.catalogue.selectors import NATIVE
-    from collectives.models.cost import selector_on
-    from collectives.program.rows import patterned_rows
-
-    ours = algorithm != NATIVE
-    selector = selector_on(topology, algorithm) if ours else Native(topology.num_ranks)
-    chosen = selector.select("all_reduce", 25 * 2**20)
-    assert chosen is not None, "native has been settled"
-    return sum(len(pattern.source) for _, pattern in patterned_rows(chosen, topology.num_ranks))
-
-
-def sends_awaited(model: StepModel) -> StepModel:
-    """Return *model* with a transport that awaits each step's sends, which all ranks at once can follow."""
-    transport = model.transport
-    name = f"{transport.name} with one bucket after another and each step's sends awaited"
-    return replace(model, transport_model=replace(transport, name=name, late_sends=False))
+    return Scaling(tuple(points), topologies, model_in_words, tuple(carriers))

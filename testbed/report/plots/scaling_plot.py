@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.report.plots.line_plot import CommonAxis, Line, Panel, every_tick, line_plot, look
-from testbed.report.scaling import strategy_title
 
 if TYPE_CHECKING:
     from testbed.studies.predict import Point
@@ -57,7 +56,7 @@ def _lines(points: Sequence[Point], values: Sequence[tuple[Point, float]]) -> li
     return [
         Line(
             [(p.ranks, value) for p, value in values if (p.profile, p.strategy) == (profile, strategy)],
-            f"{profile}, {strategy_title(strategy)}",
+            f"{profile}, {strategy}",
             look(colour, dash, marker="o", filled=dash == 0),
         )
         for colour, profile in enumerate(profiles)

@@ -60,8 +60,9 @@ def test_a_script_gets_its_own_flags_and_rank_0_is_heard(script: Path) -> None:
     assert result.stdout.splitlines() == [f"rank 0 of 4, step {step}, mine" for step in range(2)]
     assert "4 ranks on switch-100g, in virtual time" in result.stderr
     assert "iteration   " in result.stderr
-    assert "exposed     " in result.stderr
-    assert "computation: none but what the script charges; collectives: ring" in result.stderr
+    assert "not charged, so time is that of communication alone: --compute h100" in result.stderr
+    assert "exposed" not in result.stderr
+    assert "computation: none but what the script charges; collectives: auto" in result.stderr
     assert "rank 0 up" in result.stderr
 
 

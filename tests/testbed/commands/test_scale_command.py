@@ -24,6 +24,7 @@ def uniform(tmp_path: Path) -> Path:
 
 def test_equal_buckets_on_a_switch_take_what_the_closed_form_says(uniform: Path) -> None:
     arguments = ["scale", "--profile", str(uniform), "--network", "switch-100g", "--ranks", "1,64", "--json"]
+    arguments += ["--algorithm", "ring"]
 
     result = CliRunner().invoke(app, arguments)
 
@@ -46,11 +47,11 @@ def test_the_table_and_the_plot_say_what_was_assumed(uniform: Path, tmp_path: Pa
 
     assert result.exit_code == 0, result.stderr
     assert "8 equal buckets" in result.stdout
-    assert "Simulated: weak scaling; ring all-reduce of 25 MiB buckets" in result.stdout
+    assert "Simulated: weak scaling; auto all-reduce of 25 MiB buckets" in result.stdout
     assert plot.read_text(encoding="utf-8").startswith("<?xml")
 
 
-def test_every_strategy_is_compared_and_headed_in_words(uniform: Path) -> None:
+def test_every_strategy_is_compared_and_headed_by_the_name_that_the_option_takes(uniform: Path) -> None:
     arguments = ["scale", "--profile", str(uniform), "--network", "switch-100g", "--ranks", "4"]
     arguments += ["--strategy", "priority:credits=2,partition_mb=8"]
 
@@ -59,7 +60,7 @@ def test_every_strategy_is_compared_and_headed_in_words(uniform: Path) -> None:
 
     assert every.exit_code == one.exit_code == 0, every.stderr + one.stderr
     assert [row["strategy"] for row in json.loads(every.stdout)["rows"]] == list(STRATEGIES)
-    assert "priority (partition_mb=8, credits=2)" in " ".join(one.stdout.split())
+    assert "priority:partition_mb=8,credits=2" in " ".join(one.stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -141,6 +142,7 @@ def test_nccls_own_times_are_expected_where_they_are_asked_for(uniform: Path) ->
 
 def test_where_no_gpu_is_named_a_real_run_is_expected_to_go_over_gloo(uniform: Path) -> None:
     arguments = ["scale", "--profile", str(uniform), "--network", "ethernet-25g", "--ranks", "4,64"]
+    arguments += ["--algorithm", "ring"]
 
     default = CliRunner().invoke(app, [*arguments, "--json"])
     nothing = ["--transport-model", "ideal", "--losses", "none"]
@@ -241,3 +243,21 @@ def test_what_nccl_runs_is_expected_and_nothing_is_said_of_its_ideal(uniform: Pa
     )
     assert "so no ideal step is given" in " ".join(lossy.stdout.split())
     assert plot.exists()
+
+
+def test_what_goes_by_default_uses_every_card_and_what_is_slower_is_said(uniform: Path) -> None:
+    arguments = ["scale", "--profile", str(uniform), "--network", "dgx-h100", "--ranks", "16", "--json"]
+
+    by_default = json.loads(CliRunner().invoke(app, arguments).stdout)
+    flat = json.loads(CliRunner().invoke(app, [*arguments, "--algorithm", "ring"]).stdout)
+    told = CliRunner().invoke(app, [*arguments[:-1], "--algorithm", "ring"]).stdout
+
+    assert {row["algorithm"] for row in by_default["rows"]} == {"nccl"}
+    (carrier,) = by_default["carriers"]
+    assert (carrier["channels"], carrier["cards"], carrier["cards_of"], carrier["faster"]) == (8, 8, 8, None)
+    (carrier,) = flat["carriers"]
+    assert (carrier["channels"], carrier["cards"], carrier["cards_of"]) == (1, 1, 8)
+    assert carrier["faster"]["seconds_now"] > 1.1 * carrier["faster"]["seconds"]
+    assert "times as fast as ring for all_reduce of 25 MiB (--algorithm auto takes it)" in " ".join(
+        told.split()
+    )

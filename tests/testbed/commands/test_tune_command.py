@@ -64,9 +64,9 @@ def test_the_table_marks_the_default_and_ends_with_lines_to_paste(small: Path, t
     assert result.exit_code == 0, result.stderr
     assert "torch's default" in result.stdout
     assert "default 25, first 1" in result.stdout
-    assert "Searched: wait_free with ring: one cap: all" in result.stdout
+    assert "Searched: wait_free with auto: one cap: all" in result.stdout
     assert "torch.nn.parallel.DistributedDataParallel(module, bucket_cap_mb" in result.stdout
-    assert 'ddp.DistributedDataParallel(module, algorithm="ring", strategy="wait_free"' in result.stdout
+    assert 'ddp.DistributedDataParallel(module, algorithm="direct", strategy="wait_free"' in result.stdout
     assert "Simulated: weak scaling" in result.stdout
     assert plot.read_text(encoding="utf-8").startswith("<?xml")
 
@@ -75,7 +75,7 @@ def test_an_interrupted_search_shows_the_best_so_far_and_says_so(
     small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(self: ddp.tuning.search.Search) -> None:
-        self._try(StepOptions("ring", "wait_free"))
+        self._try(StepOptions("auto", "wait_free"))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ddp.tuning.search.Search, "run", interrupted)

@@ -1,0 +1,214 @@
+"""Carriers of buckets: which program brings which sizes to all ranks, over which cards, and what is faster.
+
+What is faster is ranked by the estimate that ``auto`` goes by (`collectives.models.cost`), for the largest
+bucket of each kind; what comes out more than `WORTH_SAYING` ahead is simulated beside what is in use, each
+alone on the idle network, and said only if that bears it out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+import numpy as np
+
+from collectives.catalogue.native import native_over
+from collectives.catalogue.selectors import NATIVE, Selector
+from collectives.errors import NotExactError, NotSupportedError
+from collectives.models.cost import linear_cost, selector_on
+from collectives.program import Algorithm
+from collectives.program.rows import Pattern, patterned_rows
+from collectives.simulation import simulate
+from collectives.simulation.closed_forms import NCCL_NAMES, Model
+from ddp.simulation.step_model import StepModel
+from sim.topology import Topology
+from sim.topology.placement import Placement
+
+WORTH_SAYING = 0.9
+"""Of the time in use, what another program must stay below."""
+
+MAX_RANKS = 2048
+"""Up to which others are compared."""
+
+MAX_MESSAGES = 250_000
+"""Of one step of all ranks, up to which a program is compared, and its routes are followed."""
+
+
+NODES = re.compile(r",?ranks_per_node=\d+")
+"""The parameter that the network itself gives."""
+
+
+@dataclass(frozen=True)
+class Faster:
+    """A program that is more than a tenth faster than the one in use, for some size.
+
+    Attributes:
+        algorithm: its name.
+        seconds: that it takes, alone on the idle network.
+        seconds_now: what the one in use takes there.
+    """
+
+    algorithm: str
+    seconds: float
+    seconds_now: float
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """What carries buckets of some sizes.
+
+    Attributes:
+        network: on which.
+        ranks: world size.
+        collective: by which they travel.
+        smallest_bytes: of these buckets.
+        largest_bytes: of these buckets.
+        algorithm: the program, with its parameters.
+        channels: copies of it, each with its share of a bucket.
+        cards: network cards of the first node over which messages leave it; None where the network has no
+            nodes with cards.
+        cards_of: cards that the node has.
+        faster: what is more than a tenth faster for the largest bucket; None: nothing is known.
+        vendor: what the vendor's library would run by its own model, where buckets are timed by that.
+    """
+
+    network: str
+    ranks: int
+    collective: str
+    smallest_bytes: int
+    largest_bytes: int
+    algorithm: str
+    channels: int = 1
+    cards: int | None = None
+    cards_of: int | None = None
+    faster: Faster | None = None
+    vendor: str | None = None
+
+
+def carriers_of(
+    network: str, topology: Topology, asked: str, model: StepModel, sizes: Iterable[tuple[str, int]]
+) -> list[Carrier]:
+    """Return what carries buckets on *topology*, by collective, from the smallest to the largest.
+
+    Args:
+        network: how it is called.
+        topology: the network.
+        asked: the algorithm of all-reduce that was asked for.
+        model: by which steps are expected.
+        sizes: of the buckets, each with the collective by which it travels.
+    """
+    selector = _selector(topology, asked, model)
+    if selector is None:
+        chosen: dict[tuple[str, int], Algorithm | None] = dict.fromkeys(sizes)
+    else:
+        chosen = {one: selector.select(*one) for one in sizes}
+    found = []
+    for (collective, _), own in groupby(sorted(chosen), key=lambda one: (one[0], str(chosen[one] or NATIVE))):
+        alike = [nbytes for _, nbytes in own]
+        algorithm = chosen[collective, alike[-1]]
+        name = NATIVE if algorithm is None else shown_name(algorithm)
+        carrier = Carrier(network, topology.num_ranks, collective, alike[0], alike[-1], name)
+        if algorithm is not None:
+            faster = faster_than(algorithm, collective, carrier.largest_bytes, topology)
+            carrier = replace(_with_cards(carrier, algorithm, topology), faster=faster)
+        if model.model != "links":
+            carrier = replace(carrier, vendor=_of_vendor(carrier, topology, asked, model.model))
+        found.append(carrier)
+    return found
+
+
+def _selector(topology: Topology, asked: str, model: StepModel) -> Selector | None:
+    """Return what chooses the programs; None where it is not known which the vendor runs."""
+    if asked != NATIVE:
+        return selector_on(topology, asked)
+    try:
+        return native_over(model.transport, topology.num_ranks)
+    except NotSupportedError:
+        return None
+
+
+def _with_cards(carrier: Carrier, algorithm: Algorithm, topology: Topology) -> Carrier:
+    """Return *carrier* with its channels, and the cards by which its messages leave the first node."""
+    channels = algorithm.parameters.get("channels", 1)
+    carrier = replace(carrier, channels=channels if isinstance(channels, int) else 1)
+    cards = next((cut.links_out[0] for cut in topology.routing.cuts() if cut.name == "node"), None)
+    if cards is None or topology.num_ranks <= topology.ranks_per_node:
+        return carrier
+    used: set[int] = set()
+    last: Pattern | None = None
+    try:
+        for _, pattern in patterned_rows(algorithm, topology.num_ranks, MAX_MESSAGES):
+            if pattern is last:
+                continue
+            last = pattern
+            leaving = np.flatnonzero(
+                (pattern.source < topology.ranks_per_node) & (pattern.destination >= topology.ranks_per_node)
+            )
+            if leaving.size:
+                routes = topology.routes(pattern.source[leaving], pattern.destination[leaving])
+                used.update(np.intersect1d(routes, cards[cards >= 0]).tolist())
+    except NotExactError:
+        return carrier
+    return replace(carrier, cards=len(used), cards_of=int(np.count_nonzero(cards >= 0)))
+
+
+def faster_than(
+    algorithm: Algorithm, collective: str, nbytes: int, topology: Topology, hosts: Sequence[int] | None = None
+) -> Faster | None:
+    """Return what carries *nbytes* bytes more than a tenth faster than *algorithm*; None: nothing is known.
+
+    Args:
+        algorithm: the program in use.
+        collective: that it carries out.
+        nbytes: size of the buffer, as nccl-tests counts it.
+        topology: the network.
+        hosts: the place of each rank of the group; by default all of the network.
+    """
+    places = tuple(range(topology.num_ranks) if hosts is None else hosts)
+    if len(places) > MAX_RANKS:
+        return None
+    try:
+        best = selector_on(topology, "auto", places).select(collective, nbytes)
+        assert best is not None, "auto by cost is never native"
+        if str(best) == str(algorithm):
+            return None
+        ours, least = (linear_cost(own, topology, places).seconds(nbytes) for own in (algorithm, best))
+        if least >= WORTH_SAYING * ours:
+            return None
+        now, then = (_seconds_alone(own, nbytes, topology, places) for own in (algorithm, best))
+    except (NotExactError, NotSupportedError):
+        return None
+    if then >= WORTH_SAYING * now:
+        return None
+    return Faster(shown_name(best), then, now)
+
+
+def shown_name(algorithm: Algorithm) -> str:
+    """Return how *algorithm* is called in options, which need not say how many ranks share a node."""
+    return NODES.sub("", str(algorithm)).rstrip(":,")
+
+
+def _seconds_alone(algorithm: Algorithm, nbytes: int, topology: Topology, hosts: Sequence[int]) -> float:
+    """Return what *algorithm* takes by itself.
+
+    Raises:
+        NotExactError: a step has more messages than are simulated to compare.
+    """
+    next(patterned_rows(algorithm, len(hosts), MAX_MESSAGES), None)
+    placement: Placement = "packed" if len(hosts) == topology.num_ranks else tuple(hosts)
+    return simulate(algorithm, nbytes=nbytes, topology=topology, placement=placement).seconds
+
+
+def _of_vendor(carrier: Carrier, topology: Topology, asked: str, model: Model) -> str:
+    """Return the vendor's names of algorithm and protocol for the largest bucket of *carrier*."""
+    by_name = model == "nccl" and carrier.collective == "all_reduce" and asked in NCCL_NAMES
+    run = simulate(
+        asked if by_name else "auto",
+        nbytes=carrier.largest_bytes,
+        topology=topology,
+        collective=carrier.collective,
+        model=model,
+    )
+    return run.algorithm
