@@ -25,16 +25,20 @@ from testbed.bench.measure import ITEM_SIZES, Row, count_of, size_of
 from testbed.bench.measured_run import measure_processes, measure_threads
 from testbed.errors import CheckError, UsageError, reporting_errors
 from testbed.options import evidence
+from testbed.options.annotations import HtmlFile
 from testbed.options.arguments import MAX_COUNT, parse_ranks, parse_sizes
 from testbed.options.software import TransportModel, TransportModelName
 from testbed.output.figure import check_plot
 from testbed.output.folder import check_writable, document
-from testbed.output.table import counted, print_json, progress, spell_size, stdout_console
+from testbed.output.table import counted, progress, spell_size, stdout_console
+from testbed.pages import Delivery
 from testbed.report.times import LEGEND, fastest_table, nccl_table, time_tables
 from testbed.scripts.launch import RankExitError, launch
 from testbed.truth.comparison import with_simulation
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from collectives.catalogue.admission import Evidence
     from sim import Topology
     from testbed.truth.calibration.calibration import Calibration
@@ -115,6 +119,7 @@ def bench(
         Path | None, typer.Option(metavar="FILE", help="Draw time over size: .png, .svg or .pdf.")
     ] = None,
     save: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as JSON too.")] = None,
+    html: HtmlFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Time a collective in the columns of nccl-tests, or compare algorithms.
@@ -163,6 +168,8 @@ def bench(
     )
     if payload or transport is not TransportName.SIM:
         _check_memory(collective, dtype, max(counts), num_ranks, joined)
+    delivery = Delivery(as_json, html)
+    delivery.check()
     if plot is not None:
         check_plot(plot)
     if save is not None:
@@ -187,7 +194,7 @@ def bench(
             result = with_simulation(result, request, topology, _calibration_of(network))
     if not result.rows:
         raise UsageError(f"nothing was measured: {'; '.join(map(str, result.refusals))}")
-    _report(request, result, as_json=as_json, save=save, plot=plot)
+    _report(request, result, delivery, save=save, plot=plot)
 
 
 def _num_ranks(ranks: int | None, joined: bool) -> int:
@@ -271,14 +278,16 @@ def _simulate(
                     rows.append(item)
     except KeyboardInterrupt:
         if rows and not quiet:
-            _print(request, simulated(request, rows, refused, topology, payload))
+            _print(stdout_console(), request, simulated(request, rows, refused, topology, payload))
         raise
     return simulated(request, rows, refused, topology, payload)
 
 
 def _report(
-    request: BenchRequest, result: Result, *, as_json: bool, save: Path | None, plot: Path | None
+    request: BenchRequest, result: Result, delivery: Delivery, *, save: Path | None, plot: Path | None
 ) -> None:
+    from testbed.pages.of_bench import bench_answer, bench_plots
+
     body = _document(request, result)
     if save is not None:
         write_whole(save, json.dumps(body, indent=2, allow_nan=False) + "\n")
@@ -287,10 +296,14 @@ def _report(
 
         note = "; ".join(result.models)
         plot_times(result.rows, plot, title=_title(request, result), note=f"{note}.")
-    if as_json:
-        print_json(body)
-    else:
-        _print(request, result)
+    delivery.give(
+        body,
+        lambda console: _print(console, request, result),
+        _title(request, result),
+        bench_answer(result.rows),
+        lambda: bench_plots(result.rows),
+    )
+    if not delivery.as_json:
         for what, path in (("Plot", plot), ("Result", save)):
             if path is not None:
                 print(f"{what}: {path}")
@@ -318,8 +331,7 @@ def _document(request: BenchRequest, result: Result) -> dict[str, Any]:
     )
 
 
-def _print(request: BenchRequest, result: Result) -> None:
-    console = stdout_console()
+def _print(console: Console, request: BenchRequest, result: Result) -> None:
     if len({row.algorithm for row in result.rows}) == 1:
         console.print(nccl_table(result.rows))
     else:

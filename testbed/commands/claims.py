@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
 from collectives.formats.whole_file import write_whole
 from testbed.errors import reporting_errors
+from testbed.options.annotations import HtmlFile
 from testbed.output.folder import check_writable, document, versions
-from testbed.output.table import print_json, progress, stdout_console, table
+from testbed.output.table import counted, progress, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EXAMPLES = """\b
 Examples:
@@ -36,6 +42,7 @@ def claims(
         Path | None,
         typer.Option("--document", metavar="FILE", help="Write the findings as a page of Markdown."),
     ] = None,
+    html: HtmlFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Put claims about data-parallel training to the test.
@@ -44,9 +51,12 @@ def claims(
     set-ups, and holds, holds only in some, or does not. A claim that does not hold is a finding, not a
     failure.
     """
+    from testbed.pages import Delivery
     from testbed.truth.claims.catalogue import TRIALS, chosen
     from testbed.truth.claims.page import page
 
+    delivery = Delivery(as_json, html)
+    delivery.check()
     names = chosen(only or [])
     if page_file is not None:
         check_writable(page_file)
@@ -58,10 +68,18 @@ def claims(
             rows.append(trial().row())
     if page_file is not None:
         write_whole(page_file, page(rows, versions()))
-    if as_json:
-        print_json(document(method=["simulated", "measured", "closed form"], model=MODEL, rows=rows))
-        return
-    console = stdout_console()
+    verdicts = Counter(row["verdict"].partition(" if")[0] for row in rows)
+    delivery.give(
+        document(method=["simulated", "measured", "closed form"], model=MODEL, rows=rows),
+        lambda console: _print(console, rows),
+        "Do claims about data-parallel training hold?",
+        f"Of {counted(len(rows), 'claim')}: {', '.join(f'{n} {what}' for what, n in verdicts.items())}.",
+    )
+    if page_file is not None and not as_json:
+        print(f"Page: {page_file}")
+
+
+def _print(console: Console, rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         console.print(Text.assemble((row["id"], "bold"), f"  {row['claim']}"))
         console.print(f"    {row['verdict']}", style="bold")
@@ -75,5 +93,3 @@ def claims(
         if row["note"]:
             console.print(row["note"], style="dim")
         console.print()
-    if page_file is not None:
-        console.print(f"Page: {page_file}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,9 +24,10 @@ from testbed.options.software import (
     TransportModelName,
 )
 from testbed.output.folder import check_writable
-from testbed.output.table import print_json, progress, seconds, stdout_console
+from testbed.output.table import progress, seconds, stdout_console
 
 if TYPE_CHECKING:
+    from testbed.pages import Delivery
     from testbed.studies.simulation import Simulated, SimulationRequest
 
 EXAMPLES = """\b
@@ -141,7 +143,7 @@ def simulate(
     One algorithm at one size is reported in full; several are compared, with the bottleneck of each.
     """
     from sim import load_network
-    from testbed.pages import check_page
+    from testbed.pages import Delivery
     from testbed.studies.simulation import SimulationRequest, entries_of
     from testbed.truth.calibration.calibration import origin_of
 
@@ -175,17 +177,18 @@ def simulate(
         },
     )
 
-    check_page(html)
+    delivery = Delivery(as_json, html)
+    delivery.check()
     _check_outputs(request, trace, plot)
-    results = _simulate(request, as_json=as_json, all_links=all_links)
+    results = _simulate(request, delivery, all_links=all_links)
     if trace is not None:
         results[0].run.trace.save(trace)
     if plot is not None:
         _plot(request, results, plot)
-    _report(request, results, as_json=as_json, all_links=all_links, html=html)
+    _report(request, results, delivery, all_links=all_links)
     if not as_json:
         console = stdout_console()
-        for said, path in (("Trace, for https://ui.perfetto.dev", trace), ("Plot", plot), ("Page", html)):
+        for said, path in (("Trace, for https://ui.perfetto.dev", trace), ("Plot", plot)):
             if path is not None:
                 console.print(f"{said}: {path}", markup=False, soft_wrap=True)
 
@@ -218,7 +221,7 @@ def _check_outputs(request: SimulationRequest, trace: Path | None, plot: Path | 
     check_drawable(request.topology)
 
 
-def _simulate(request: SimulationRequest, *, as_json: bool, all_links: bool) -> list[Simulated]:
+def _simulate(request: SimulationRequest, delivery: Delivery, *, all_links: bool) -> list[Simulated]:
     """Simulate; when interrupted, report what there is."""
     from testbed.studies.simulation import simulated
 
@@ -228,7 +231,7 @@ def _simulate(request: SimulationRequest, *, as_json: bool, all_links: bool) -> 
             results.extend(simulated(request, advance, watched=sys.stderr.isatty()))
     except KeyboardInterrupt:
         if results:
-            _report(request, results, as_json=as_json, all_links=all_links, interrupted=True)
+            _report(request, results, delivery, all_links=all_links, interrupted=True)
         raise
     return results
 
@@ -236,30 +239,26 @@ def _simulate(request: SimulationRequest, *, as_json: bool, all_links: bool) -> 
 def _report(
     request: SimulationRequest,
     results: list[Simulated],
+    delivery: Delivery,
     *,
-    as_json: bool,
     all_links: bool,
-    html: Path | None = None,
     interrupted: bool = False,
 ) -> None:
     from testbed.options import evidence
+    from testbed.pages.of_simulation import simulation_answer, simulation_plots
+    from testbed.report.simulated import title
     from testbed.report.simulation import print_simulation, simulation_document
 
     where = [(results[0].run.num_ranks, request.topology.ranks_per_node)]
     programs = [own.algorithm for own in request.entries if not isinstance(own.algorithm, str)]
     proved = evidence.evidence_for(programs, where, request.collective)
-    found = simulation_document(request, results, interrupted=interrupted) | evidence.as_json(proved)
-    if html is not None:
-        from testbed.pages import Recorder, write_page
-        from testbed.pages.of_simulation import simulation_page
-
-        recorder = Recorder()
-        print_simulation(recorder, request, results, all_links=all_links, proved=proved)
-        write_page(html, simulation_page(request, results, found, recorder.parts()))
-    if as_json:
-        print_json(found)
-    else:
-        print_simulation(stdout_console(), request, results, all_links=all_links, proved=proved)
+    delivery.give(
+        simulation_document(request, results, interrupted=interrupted) | evidence.as_json(proved),
+        partial(print_simulation, request=request, results=results, all_links=all_links, proved=proved),
+        title(request, results),
+        simulation_answer(results),
+        partial(simulation_plots, request, results),
+    )
 
 
 def _plot(request: SimulationRequest, results: list[Simulated], path: Path) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from testbed.errors import UsageError, reporting_errors
+from testbed.options.annotations import HtmlFile
 from testbed.options.arguments import MAX_RANKS
 from testbed.output.folder import check_writable, document
-from testbed.output.table import print_json, progress, stdout_console
+from testbed.output.table import counted, progress
 
 if TYPE_CHECKING:
     from sim.files.network_file import NetworkFile
+    from testbed.pages import Delivery
     from testbed.truth.calibration.calibration import Calibration
 
 EXAMPLES = """\b
@@ -105,6 +108,7 @@ def validate(
         Path | None,
         typer.Option("--document", metavar="FILE", help="Renew this command's section in a Markdown file."),
     ] = None,
+    html: HtmlFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Hold predictions against measurements: what was predicted, what was measured, and how far apart.
@@ -117,12 +121,16 @@ def validate(
     namespace, each link held to its rate by a token bucket; predictions are written to a file, whose
     SHA-256 is printed, before anything is measured, and nothing is left behind.
     """
+    from testbed.pages import Delivery
+
+    delivery = Delivery(as_json, html)
+    delivery.check()
     if shaped:
         if not files:
             raise UsageError(
                 "--shaped: name at least one network file, such as examples/networks/shaped/*.toml"
             )
-        _validate_shaped(files, calibration, output, into, as_json=as_json)
+        _validate_shaped(files, calibration, output, into, delivery)
         return
     if files:
         raise UsageError(f"{files[0]}: network files go with --shaped, which builds and measures them")
@@ -131,28 +139,28 @@ def validate(
             raise UsageError(
                 "--scripts judges trainings that ship; leave out --training, --device, --table, --network"
             )
-        _validate_scripts(into, as_json=as_json)
+        _validate_scripts(into, delivery)
         return
     if training:
         if device is not None or table_file is not None or network is not None:
             raise UsageError("--training judges trainings that ship; leave out --device, --table, --network")
-        _validate_trainings(into, as_json=as_json)
+        _validate_trainings(into, delivery)
         return
     if device is not None:
         if table_file is not None or network is not None:
             raise UsageError("--device judges a device file, and --table a network: name one of them")
-        _validate_device(device, threads, predictions, into, as_json=as_json)
+        _validate_device(device, threads, predictions, into, delivery)
         return
     if (table_file is None) != (network is None):
         raise UsageError("--table FILE and --network NAME|FILE go together: what is judged, and by what")
     if table_file is not None and network is not None:
-        _validate_table(table_file, network, collective, ranks, nodes, as_json=as_json)
+        _validate_table(table_file, network, collective, ranks, nodes, delivery)
         return
-    _validate_presets(into, as_json=as_json)
+    _validate_presets(into, delivery)
 
 
 def _validate_table(
-    path: Path, name: str, collective: str | None, ranks: int | None, nodes: int | None, *, as_json: bool
+    path: Path, name: str, collective: str | None, ranks: int | None, nodes: int | None, delivery: Delivery
 ) -> None:
     from sim import load_network
     from testbed.report.published import print_table, table_document
@@ -165,13 +173,18 @@ def _validate_table(
         judged, refused = judge(rows, network, advance)
     if not judged:
         raise UsageError(f"{name} predicts none of the {len(rows)} rows of {path}: {refused[0].reason}")
-    if as_json:
-        print_json(table_document(judged, refused, network.name, str(path)))
-        return
-    print_table(stdout_console(), judged, refused)
+    found = table_document(judged, refused, network.name, str(path))
+    delivery.give(
+        found,
+        lambda console: print_table(console, judged, refused),
+        f"How far is {network.name} from what {path.name} measured?",
+        _far_off(found["median_error"], found["worst_error"], found["num_rows"]),
+    )
 
 
-def _validate_device(name: str, threads: int, predictions: Path, into: Path | None, *, as_json: bool) -> None:
+def _validate_device(
+    name: str, threads: int, predictions: Path, into: Path | None, delivery: Delivery
+) -> None:
     from sim import load_device
     from testbed.report.device import print_validated, validated_document, validated_section
     from testbed.truth.computation.validation import number_of_tasks, validate_device
@@ -185,13 +198,15 @@ def _validate_device(name: str, threads: int, predictions: Path, into: Path | No
         found = validate_device(described, threads, predictions, advance)
     if into is not None:
         renew(into, validated_section(found))
-    if as_json:
-        print_json(validated_document(found, predictions))
-        return
-    print_validated(found, predictions)
+    delivery.give(
+        validated_document(found, predictions),
+        lambda console: print_validated(console, found, predictions),
+        f"How far are steps that were predicted on {found.device} from those measured here?",
+        _far_off(found.median_error, found.worst_error, len(found.rows)),
+    )
 
 
-def _validate_trainings(into: Path | None, *, as_json: bool) -> None:
+def _validate_trainings(into: Path | None, delivery: Delivery) -> None:
     from testbed.report.training import print_trainings, trainings_document, trainings_section
     from testbed.truth.document import renew
     from testbed.truth.published.training import compared, ring_rate
@@ -205,13 +220,16 @@ def _validate_trainings(into: Path | None, *, as_json: bool) -> None:
         found = compared(known, rate, advance)
     if into is not None:
         renew(into, trainings_section(found, rate))
-    if as_json:
-        print_json(trainings_document(found))
-        return
-    print_trainings(stdout_console(), found)
+    errors = [one.error for one in found]
+    delivery.give(
+        trainings_document(found),
+        lambda console: print_trainings(console, found),
+        "How far is the efficiency that published trainings lost from what is expected?",
+        _far_off(median(map(abs, errors)), max(errors, key=abs), len(errors), "of efficiency"),
+    )
 
 
-def _validate_scripts(into: Path | None, *, as_json: bool) -> None:
+def _validate_scripts(into: Path | None, delivery: Delivery) -> None:
     from testbed.report.scripted import print_scripted, scripted_document, scripted_section
     from testbed.truth.document import renew
     from testbed.truth.published.scripted import predict, scripted_rows
@@ -223,13 +241,16 @@ def _validate_scripts(into: Path | None, *, as_json: bool) -> None:
         found = predict(rows, advance)
     if into is not None:
         renew(into, scripted_section(found))
-    if as_json:
-        print_json(scripted_document(found))
-        return
-    print_scripted(stdout_console(), found)
+    errors = [one.error for one in found]
+    delivery.give(
+        scripted_document(found),
+        lambda console: print_scripted(console, found),
+        "How far are published trainings of one node from what their scripts are predicted to take?",
+        _far_off(median(map(abs, errors)), max(errors, key=abs), len(errors)),
+    )
 
 
-def _validate_presets(into: Path | None, *, as_json: bool) -> None:
+def _validate_presets(into: Path | None, delivery: Delivery) -> None:
     from testbed.report.published import MODEL, presets_document, presets_section, print_presets
     from testbed.truth.document import renew
     from testbed.truth.published.presets import judge_presets
@@ -240,16 +261,20 @@ def _validate_presets(into: Path | None, *, as_json: bool) -> None:
         found = judge_presets(advance)
     if into is not None:
         renew(into, presets_section(found))
-    if as_json:
-        print_json(document(method=["closed form", "simulated"], model=MODEL, **presets_document(found)))
-    else:
-        print_presets(stdout_console(), found)
+    shown = document(method=["closed form", "simulated"], model=MODEL, **presets_document(found))
+    others = shown["other_systems"]
+    delivery.give(
+        shown,
+        lambda console: print_presets(console, found),
+        "How far are networks that ship from published measurements of systems not used for them?",
+        _far_off(others["median_error"], others["worst_error"], others["num_rows"]),
+    )
     if any(own.contradictions for own in found):
         raise typer.Exit(1)
 
 
 def _validate_shaped(
-    files: list[Path], calibration: Path | None, output: Path, into: Path | None, *, as_json: bool
+    files: list[Path], calibration: Path | None, output: Path, into: Path | None, delivery: Delivery
 ) -> None:
     from testbed.output.figure import NOT_INSTALLED, check_plot, has_matplotlib
     from testbed.output.folder import ResultFolder, check_writable
@@ -292,13 +317,29 @@ def _validate_shaped(
     folder.write_manifest()
     if into is not None:
         renew(into, section(found, given))
-    if as_json:
-        print_json(document)
+    errors = [row.error for one in found for row in one.rows]
+    delivery.give(
+        document,
+        lambda console: print_report(console, found, given),
+        f"How far are predictions from networks that were built here ({', '.join(names)})?",
+        _far_off(median(map(abs, errors)), max(errors, key=abs), len(errors)),
+    )
+    if delivery.as_json:
         return
-    print_report(found, given)
     if picture is not None:
         print(f"Picture: {picture}")
     print(f"Rows: {output / 'rows.json'}")
+
+
+def _far_off(middle: float | None, worst: float | None, number: int, of: str = "of the time") -> str:
+    """Return in a sentence how far predictions are off."""
+    if middle is None or worst is None:
+        return f"No row is large enough to judge by ({counted(number, 'row')})."
+    what = "%" if of == "of the time" else "points"
+    return (
+        f"By {100 * middle:.1f} {what} {of} (median of {counted(number, 'row')}), at worst "
+        f"{100 * worst:+.1f} {what}."
+    )
 
 
 def _network(path: Path) -> NetworkFile:

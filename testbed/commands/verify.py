@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from testbed.errors import UsageError, reporting_errors
+from testbed.options.annotations import HtmlFile
 from testbed.options.arguments import MAX_COUNT, parse_ranks
 from testbed.output.folder import document
-from testbed.output.table import Advance, print_json, progress, stdout_console, table
+from testbed.output.table import Advance, counted, progress, table
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from collectives import Algorithm, Proof
@@ -92,12 +94,17 @@ def verify(
             "by default none. 250000 take a second or two.",
         ),
     ] = None,
+    html: HtmlFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Prove algorithms right, without data.
 
     A wrong program ends with exit code 1 and the grid of ranks and steps around the fault.
     """
+    from testbed.pages import Delivery
+
+    delivery = Delivery(as_json, html)
+    delivery.check()
     sizes = parse_ranks(ranks)
     chosen = choose(algorithms, collective)
     with progress(len(chosen) * len(sizes)) as advance:
@@ -106,15 +113,15 @@ def verify(
     if not any(outcome.proofs or outcome.failed_at for outcome in outcomes):
         why = refusals[0].reason if refusals else f"every proof is over --budget {budget}"
         raise UsageError(f"nothing was proved: {why}")
-    if as_json:
-        refused = [
-            {**_world_sizes(outcome, outcome.refused), "reason": outcome.reason} for outcome in refusals
-        ]
-        left_out = [_world_sizes(outcome, outcome.left_out) for outcome in outcomes if outcome.left_out]
-        rows = rows_of(outcomes)
-        print_json(document(method="proved", model=MODEL, rows=rows, refused=refused, left_out=left_out))
-    else:
-        _print(outcomes, budget)
+    refused = [{**_world_sizes(outcome, outcome.refused), "reason": outcome.reason} for outcome in refusals]
+    left_out = [_world_sizes(outcome, outcome.left_out) for outcome in outcomes if outcome.left_out]
+    rows = rows_of(outcomes)
+    delivery.give(
+        document(method="proved", model=MODEL, rows=rows, refused=refused, left_out=left_out),
+        lambda console: _print(console, outcomes, budget),
+        f"Are {counted(len(chosen), 'algorithm')} right, for {ranks} ranks?",
+        _answer(outcomes),
+    )
     if any(outcome.failed_at for outcome in outcomes):
         raise typer.Exit(1)
 
@@ -199,8 +206,18 @@ def _prove(algorithm: Algorithm, sizes: Sequence[int], advance: Advance, budget:
     )
 
 
-def _print(outcomes: Sequence[Outcome], budget: int | None) -> None:
-    console = stdout_console()
+def _answer(outcomes: Sequence[Outcome]) -> str:
+    """Return in a sentence what was proved."""
+    wrong = [outcome for outcome in outcomes if outcome.failed_at]
+    proofs = counted(sum(len(outcome.proofs) for outcome in outcomes), "proof")
+    if not wrong:
+        return f"All are right, wherever they do not refuse the number of ranks: {proofs}."
+    first = f"{wrong[0].algorithm} ({wrong[0].collective}) with {wrong[0].failed_at} ranks"
+    more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+    return f"Wrong: {first}{more}."
+
+
+def _print(console: Console, outcomes: Sequence[Outcome], budget: int | None) -> None:
     console.print(proof_table(outcomes))
 
     for outcome in outcomes:

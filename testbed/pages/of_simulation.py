@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from testbed.output.table import percent, seconds, spell_size
-from testbed.pages.page import Page, Part, Plot
+from testbed.pages.page import Plot
 from testbed.pages.plots.lines import FLOOR, lines
 from testbed.pages.plots.load import link_load
-from testbed.report.simulated import title
 
 if TYPE_CHECKING:
     from testbed.studies.simulation import Simulated, SimulationRequest
 
 
-def simulation_page(
-    request: SimulationRequest,
-    results: Sequence[Simulated],
-    document: Mapping[str, Any],
-    printed: Sequence[Part],
-) -> Page:
-    """Return the page of *results*: what was *printed*, with times over sizes, or the load of links."""
-    return Page(
-        title(request, results), _answer(results), document, [*_plots(request, results), *printed[1:]]
-    )
-
-
-def _answer(results: Sequence[Simulated]) -> str:
+def simulation_answer(results: Sequence[Simulated]) -> str:
+    """Return in a sentence what *results* come to."""
     best = min(results, key=lambda own: own.run.seconds)
     if len(results) == 1:
         run = best.run
@@ -42,7 +30,8 @@ def _answer(results: Sequence[Simulated]) -> str:
     return f"At {spell_size(largest)} {own[0].name} is fastest, with {seconds(own[0].run.seconds)}{rest}."
 
 
-def _plots(request: SimulationRequest, results: Sequence[Simulated]) -> list[Plot]:
+def simulation_plots(request: SimulationRequest, results: Sequence[Simulated]) -> list[Plot]:
+    """Return time and bandwidth over sizes, or of one size the load of the links."""
     if len({own.run.nbytes for own in results}) > 1:
         return [_over_sizes(results, "time"), _over_sizes(results, "bus bandwidth")]
     own = min(results, key=lambda own: own.run.seconds)

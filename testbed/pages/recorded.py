@@ -13,6 +13,8 @@ from rich.text import Text as RichText
 from testbed.pages.page import Figures, Grid, Part, Text
 
 QUIET = "dim"
+WIDTH = 130
+"""Columns that a page has room for, where a table is split by them."""
 
 
 class Recorder(Console):
@@ -22,7 +24,7 @@ class Recorder(Console):
     """
 
     def __init__(self) -> None:
-        super().__init__(file=io.StringIO(), width=200)
+        super().__init__(file=io.StringIO(), width=WIDTH)
         self._kept: list[tuple[Any, str]] = []
 
     def print(self, *objects: Any, style: Any = None, **options: Any) -> None:

@@ -12,6 +12,8 @@ from testbed.output.table import percent, seconds, stdout_console, table
 from testbed.truth.document import Section
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from testbed.truth.calibration.device.calibration import DeviceCalibration
     from testbed.truth.computation.validation import StepRow, ValidatedDevice
 
@@ -60,9 +62,8 @@ def print_device(found: DeviceCalibration, written: Path | None) -> None:
         console.print(f"Written: {written}", markup=False, soft_wrap=True)
 
 
-def print_validated(found: ValidatedDevice, predictions: Path) -> None:
+def print_validated(console: Console, found: ValidatedDevice, predictions: Path) -> None:
     """Print predicted beside measured steps."""
-    console = stdout_console()
     console.print(f"{found.device}: {found.description}", style="bold", markup=False, soft_wrap=True)
     console.print(table(_HEADS, map(_cells, found.rows)))
     console.print(_summary(found), markup=False)

@@ -7,8 +7,10 @@ from dataclasses import asdict
 from textwrap import fill
 from typing import Any
 
+from rich.console import Console
+
 from testbed.output.folder import document
-from testbed.output.table import counted, percent, seconds, stdout_console, table
+from testbed.output.table import counted, percent, seconds, table
 from testbed.truth.calibration.calibration import Calibration
 from testbed.truth.document import Section
 from testbed.truth.shaped.rows import Errors, Row, by_family
@@ -71,9 +73,8 @@ def as_document(found: Sequence[Validation], calibration: Calibration) -> dict[s
     )
 
 
-def print_report(found: Sequence[Validation], calibration: Calibration) -> None:
+def print_report(console: Console, found: Sequence[Validation], calibration: Calibration) -> None:
     """Print *found*: the rows of each network, then the errors by family."""
-    console = stdout_console()
     for one in found:
         console.print(f"{one.network}", style="bold", markup=False)
         console.print(f"predictions: SHA-256 {one.predictions}", style="dim", markup=False, soft_wrap=True)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sim.files.network_file import read_network
+from testbed.output.table import stdout_console
 from testbed.report.plots.truth_plot import plot_truth
 from testbed.report.shaped import as_document, print_report, section
 from testbed.truth.calibration.calibration import Calibration
@@ -83,7 +84,7 @@ def validation(network: str) -> Validation:
 def test_reports_say_what_was_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = [validation(network) for network in NETWORKS]
     document = json.loads(json.dumps(as_document(found, calibration()), allow_nan=False))
-    print_report(found, calibration())
+    print_report(stdout_console(), found, calibration())
     plot_truth([row for one in found for row in one.rows], tmp_path / "truth.svg")
 
     rows_of_all = [row for network in NETWORKS for row in rows(network)]
