@@ -13,6 +13,7 @@ from collectives.communicators.communicator import Communicator
 from collectives.communicators.connection import connect_processes
 from collectives.errors import NotSupportedError
 from collectives.torch_backend.door import Door, OpenDoor
+from collectives.torch_backend.fresh_store import fresh_store
 from collectives.torch_backend.names import NamedProcessGroup
 
 
@@ -56,7 +57,8 @@ class Processes:
         self._nccl = nccl
         self.algorithm = algorithm
         self.door: Door = OpenDoor()
-        self.store = options.store
+        seconds = options.timeout.total_seconds()
+        self.store = fresh_store(options.store, options.group_rank, options.group_size, seconds)
         self._groups = {"cpu": self._inner_group(torch.device("cpu"))}
 
     def belong_to(self, group: NamedProcessGroup) -> None:
@@ -73,7 +75,7 @@ class Processes:
 
     def _inner_group(self, device: torch.device) -> dist.ProcessGroup:
         options = self.options
-        store = PrefixStore(f"inner/{device.type}", options.store)
+        store = PrefixStore(f"inner/{device.type}", self.store)
         group = dist.ProcessGroup(store, options.group_rank, options.group_size)
 
         if device.type == "cpu":

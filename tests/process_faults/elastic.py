@@ -70,6 +70,6 @@ def faults_of_restart(backend: str, seed: int) -> list[str]:
         except subprocess.TimeoutExpired:
             return [f"still runs after {SECONDS:.0f} s, with rank {culprit} killed in step {step}"]
         if ended.returncode or not (folder / "trained.pt").exists():
-            last = ended.stderr.strip().splitlines()[-1:]
-            return [f"ended with {ended.returncode}, with rank {culprit} killed in step {step}: {last}"]
+            said = [line for line in ended.stderr.splitlines() if "Error: " in line]
+            return [f"ended with {ended.returncode}, with rank {culprit} killed in step {step}: {said[-1:]}"]
     return []
