@@ -36,7 +36,8 @@ _ASSUMED = {
     "step": "every rank computes as its profile says, buckets are launched by the reducer that trains, and a "
     "step loses what is named in losses",
     "collective": "all ranks start a collective together",
-    "script": "scripts run without data, on modelled GPUs where they compute on one",
+    "script": "scripts run without data, on modelled GPUs where they compute on one; a step of every layout "
+    "is taken to do the same work for each rank",
 }
 _TIMED = {
     "links": "messages wait for latency, then share link bandwidth max-min",
@@ -94,7 +95,7 @@ def plan(
     question: Question | Mapping[str, Any] | str | PathLike[str],
     *,
     explain: bool | None = None,
-    workers: int | None = None,
+    workers: int | None = 1,
     scheduler: str | None = None,
     cache: str | PathLike[str] | None = None,
     watch: Callable[[int], AbstractContextManager[Advance]] | None = None,
@@ -105,7 +106,8 @@ def plan(
         question: a `Question`, its fields as in a file, or the path of a file.
         explain: whether to look into what designs lose to what, and what would help, which takes further
             predictions; None: of all but scripts.
-        workers: processes of this machine; None: one for each core, if there is enough to do.
+        workers: processes of this machine; 1 is this process; None: one for each core, if there is enough to
+            do, for which a script of one's own guards what it does with ``if __name__ == "__main__"``.
         scheduler: address of a Dask scheduler whose workers are taken instead.
         cache: folder of the rows that are known; None: the user's own; ``"none"``: none.
         watch: of a number of rows, returns a context that is told of each.

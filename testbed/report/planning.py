@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.output.folder import document
 from testbed.output.table import counted, percent, seconds, spell_size, table
 from testbed.planning.answers.answer import MAX_WORKS
-from testbed.planning.answers.figures import input_of, seconds_of, work_of
+from testbed.planning.answers.figures import input_of, label, seconds_of, varying, work_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -106,9 +106,10 @@ def problem_lines(rows: Sequence[Row]) -> list[str]:
     for row in rows:
         if row.problem:
             why.setdefault(row.problem, []).append(row)
+    names = varying(rows)
     return [
-        f"Not possible, {counted(len(own), 'point')} such as {work_of(own[0])} on {own[0].point.label} with "
-        f"{counted(own[0].point.ranks, 'rank')}: {reason}"
+        f"Not possible, {counted(len(own), 'point')} such as {work_of(own[0])}, "
+        f"{label(own[0], names)}: {reason}"
         for reason, own in why.items()
     ]
 
@@ -134,7 +135,7 @@ def rows_table(answer: Answer) -> Table:
     names = [*answer.names] or ["label", "ranks"]
     algorithms = [] if "algorithm" in names else ["algorithm"]
     figures: dict[str, Callable[[Row], str]] = {
-        "tokens/s": lambda row: _tokens(row.tokens_per_second),
+        "tokens/s": lambda row: "" if target.get(id(row)) else _tokens(row.tokens_per_second),
         "memory": lambda row: spell_size(row.memory_bytes) if row.memory_bytes else "",
         "all tokens": lambda row: _long(target[id(row)]),
         "cost": lambda row: _cost(row, target[id(row)]),

@@ -108,7 +108,7 @@ def run_shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["bash", "-c", command],
         cwd=folder,
-        env=environment(),
+        env=environment() | {"XDG_CACHE_HOME": str(folder / ".cache")},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

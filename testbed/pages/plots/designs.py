@@ -73,7 +73,7 @@ def _write_names(drawn: Any, front: Sequence[Design], designs: Sequence[Design])
         here = [own for own in front if (own.x <= middle) == left]
         drawn.text(
             [own.x for own in here], [own.y for own in here], text=[own.name for own in here],
-            x_offset=8 if left else -8, y_offset=-6, text_align="left" if left else "right",
+            x_offset=8 if left else -8, y_offset=-6 if left else 16, text_align="left" if left else "right",
             text_font_size="12px", text_color=INK,
         )  # fmt: skip
 

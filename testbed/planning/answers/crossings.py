@@ -93,14 +93,14 @@ def crossings(rows: Sequence[Row], value: Callable[[Row], float], figure: str) -
 
 
 def break_evens(rows: Sequence[Row]) -> list[BreakEven]:
-    """Return at which price each design costs as much as the fastest of as many ranks."""
+    """Return at which price each design costs as much as the fastest of as many ranks on another network."""
     curves = designs(rows)
     found = []
     for count in sorted({row.point.ranks for row in rows}):
         here = {name: own[count] for name, own in curves.items() if count in own}
         fastest = min(here, key=lambda name: pace(here[name]))
         for name, row in here.items():
-            if name != fastest:
+            if row.point.label != here[fastest].point.label:
                 ratio = gpu_seconds(here[fastest]) / gpu_seconds(row)
                 price = here[fastest].point.price_per_gpu_hour
                 found.append(BreakEven(name, fastest, count, ratio, None if price is None else price * ratio))

@@ -2,12 +2,14 @@
 
 Two designs are compared by what they take for the same work, not for a step: with weak scaling a step of 64
 ranks does eight times the work of one of 8.  The unit of work is a token where the question says how many a
-rank has in a step; else what one rank computes in a step; of a collective it is the collective.
+rank has in a step; else what one rank computes in a step, which layouts of a script are taken to share; of a
+collective it is the collective.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.output.table import spell_size
@@ -50,7 +52,7 @@ def work_of(row: Row) -> str:
     """Return what *row* is about: a model that is trained, or a collective and its size."""
     if row.point.kind == "collective":
         return f"{row.point.model} of {spell_size(row.point.nbytes)}"
-    return row.point.model
+    return Path(row.point.model).name
 
 
 def seconds_of(row: Row) -> float:

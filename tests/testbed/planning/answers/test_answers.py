@@ -161,7 +161,7 @@ def test_a_plan_explains_its_rows_and_writes_them_as_csv():
         "device": "v100",
     }
 
-    found = plan(question, cache="none", workers=1)
+    found = plan(question, cache="none")
 
     (answer,) = found.answers
     for own in answer.explained:
