@@ -27,7 +27,7 @@ WORK: dict[Kind, int] = {"collective": 1, "step": 50, "script": 1_000_000}
 """What a point takes, for each rank: units of some tens of microseconds."""
 TASK = 64_000
 """Work of a task at most: seconds."""
-ALONE = 64_000
+ALONE = 250_000
 """Work that is done in this process, where to start others would take longer."""
 _TASKS = 4
 """Tasks for each worker at least, so that all end together."""
