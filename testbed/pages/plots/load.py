@@ -9,7 +9,7 @@ import numpy as np
 from testbed.output.figure import INK
 from testbed.pages.plots.canvas import canvas
 from testbed.report.plots.network_layers import drawn_wiring
-from testbed.report.plots.network_layout import lines_between, places_of
+from testbed.report.plots.network_layout import first_half, lines_between, places_of
 
 if TYPE_CHECKING:
     from collectives.simulation.links import Links
@@ -87,7 +87,7 @@ def _halves(topology: Topology, wiring: Wiring, places: Any, links: Links) -> di
         line = lines_between(topology, tail, head, places)
         shown = line[0]
         if len(line) == 1 and (head, tail) in fullest:
-            shown = np.stack([shown[0], shown.mean(axis=0)])
+            shown = first_half(shown)
         rows.append((used, name, shown[:, 0].tolist(), shown[:, 1].tolist()))
     rows.sort(key=lambda row: row[0])
     return {

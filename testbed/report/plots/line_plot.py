@@ -132,9 +132,12 @@ def line_style(number: int) -> dict[str, Any]:
 def look(colour: int, dash: int, *, marker: str, filled: bool = True) -> dict[str, Any]:
     """Return the look of a line in one of `COLOURS` and one of `DASHES`, counted round and round."""
     own = COLOURS[colour % len(COLOURS)]
+    pattern = DASHES[dash % len(DASHES)]
+    shows_through = {} if pattern == DASHES[0] else {"gapcolor": "white"}  # upon a solid line of one colour
     return {
+        **shows_through,
         "color": own,
-        "linestyle": DASHES[dash % len(DASHES)],
+        "linestyle": pattern,
         "linewidth": 1.6,
         "marker": marker,
         "markersize": 4.5,

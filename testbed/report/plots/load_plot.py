@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from testbed.output.figure import FAINT, INK, QUIET, annotate, check_plot, save
-from testbed.report.plots.network_layout import Positions
+from testbed.report.plots.network_layout import Positions, first_half
 from testbed.report.plots.network_plot import Sheet
 
 if TYPE_CHECKING:
@@ -85,6 +85,6 @@ def _halves(sheet: Sheet, links: Links) -> list[tuple[Positions, float]]:
         line = sheet.line(tail, head)
         shown = line[0]
         if len(line) == 1 and (head, tail) in fullest:
-            shown = np.stack([shown[0], shown.mean(axis=0)])
+            shown = first_half(shown)
         halves.append((shown, used))
     return halves

@@ -18,6 +18,18 @@ from testbed.report.plots.network_layers import NetworkPart, levels, parts
 
 Positions = npt.NDArray[np.float64]
 
+PAGE = np.array([10.0, 4.4])
+"""Inches that the vertices of a picture in layers span, about."""
+
+ROOM = 0.17
+"""Inches that a line keeps from a vertex that it does not join."""
+
+BOWS = (0.0, 0.25, -0.25, 0.5, -0.5, 0.8, -0.8)
+"""How far a line bows, in inches, until it is clear."""
+
+BOW_POINTS = 12
+"""Pieces of either half of a line that bows."""
+
 
 def places_of(topology: Topology, wiring: Wiring) -> Positions:
     """Return where each vertex of *wiring*, as people see it, stands; shape (vertices, 2)."""
@@ -41,7 +53,10 @@ def places_of(topology: Topology, wiring: Wiring) -> Positions:
 
 
 def lines_between(topology: Topology, tail: int, head: int, places: Positions) -> list[Positions]:
-    """Return a straight line from *tail* to *head*, or where a torus closes, a stub at either end."""
+    """Return a line from *tail* to *head*, or where a torus closes, a stub at either end.
+
+    It is straight, unless it would run through another vertex: then it bows, in an odd number of points.
+    """
     start, end = places[tail], places[head]
     shape = topology.routing.shape if isinstance(topology.routing, TorusRouting) else ()
     if sum(size > 1 for size in shape) > 1:
@@ -49,7 +64,40 @@ def lines_between(topology: Topology, tail: int, head: int, places: Positions) -
         if np.ptp(at, axis=1).max() > 1:
             stub = 0.5 * (end - start) / np.ptp(at, axis=1).max()
             return [np.stack([start, start - stub]), np.stack([end, end + stub])]
-    return [np.stack([start, end])]
+    if shape or start[1] == end[1]:
+        return [np.stack([start, end])]
+    low, high = sorted((start[1], end[1]))
+    between = places[(places[:, 1] > low) & (places[:, 1] < high)]
+    inches = PAGE / np.maximum(np.ptp(places, axis=0), 1e-9)
+    if start[1] < end[1]:
+        return [_clear_of(between, start, end, inches)]
+    return [_clear_of(between, end, start, inches)[::-1]]  # the other way runs on the same line
+
+
+def first_half(line: Positions) -> Positions:
+    """Return the half of *line* at its first end."""
+    if len(line) == 2:
+        return np.stack([line[0], line.mean(axis=0)])
+    return line[: len(line) // 2 + 1]
+
+
+def _clear_of(between: Positions, start: Positions, end: Positions, inches: Positions) -> Positions:
+    """Return a line from *start* to *end* that keeps `ROOM` from those *between*, or nearly."""
+    along = np.linspace(0.0, 1.0, 2 * BOW_POINTS + 1)[:, None]
+    straight = start + along * (end - start)
+    across = ((end - start) * inches)[::-1] * np.array([1.0, -1.0])
+    across /= np.hypot(*across)
+    reach = np.abs((end - start) * inches) / 2 + max(BOWS) + ROOM
+    near = between[(np.abs((between - straight.mean(axis=0)) * inches) <= reach).all(axis=1)]
+    best, most = np.stack([start, end]), -1.0
+    for bow in BOWS if len(near) else ():
+        line = straight + 4 * along * (1 - along) * bow * across / inches
+        room = np.hypot(*((line[:, None] - near) * inches).T).min()
+        if room > most + 1e-9:
+            best, most = (line if bow else np.stack([start, end])), room
+        if room >= ROOM:
+            break
+    return best
 
 
 def _layers(part: NetworkPart, left: float, places: Positions, ends_here: npt.NDArray[np.bool_]) -> float:

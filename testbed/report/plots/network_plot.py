@@ -7,6 +7,7 @@ are.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from testbed.report.plots.network_layout import Positions, lines_between, places
 MAX_VERTICES = 4000
 MAX_LABELS = 160
 MAX_CLASSES = 12
+_OF_NODE = re.compile(r"^node \d+ (?=NIC)")
 
 
 def plot_network(topology: Topology, path: Path, *, note: str) -> None:
@@ -150,15 +152,19 @@ def _draw_vertices(panel: Any, topology: Topology, wiring: Wiring, places: Posit
         return
     from matplotlib.patheffects import withStroke
 
+    up, down = _ways(wiring, places)
     beside = np.unique(places[ranks:].round(6)[:, 1], return_counts=True)[1].max(initial=0)
     for vertex, name in enumerate(wiring.names):
         text = name.removeprefix("rank ")
         style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8.0, "color": INK}
         if vertex >= ranks:
-            offset = (0, 12)
+            side = -1 if up[vertex] and not down[vertex] else 1  # where no line leaves
+            offset = (0, 12 * side)
             if beside > 12:
-                offset = (0, 7)
-                style |= {"rotation": 90, "rotation_mode": "anchor", "ha": "left", "fontsize": 6.0}
+                text = _OF_NODE.sub("", text)  # the node stands below it
+                offset = (0, 7 * side)
+                turned = "left" if side > 0 else "right"
+                style |= {"rotation": 90, "rotation_mode": "anchor", "ha": turned, "fontsize": 6.0}
         elif len(text) < 4 and len(places) <= 90:
             offset = (0, 0)
             style |= {"color": "white", "fontsize": 6.5 if len(text) < 3 else 5.0}
@@ -168,3 +174,13 @@ def _draw_vertices(panel: Any, topology: Topology, wiring: Wiring, places: Posit
         if style["color"] == INK:
             style["path_effects"] = [withStroke(linewidth=2.0, foreground="white")]  # over lines, too
         panel.annotate(text, places[vertex], offset, textcoords="offset points", zorder=4, **style)
+
+
+def _ways(wiring: Wiring, places: Positions) -> tuple[Any, Any]:
+    """Return how many links of each vertex lead up on the picture, and how many down."""
+    ends = np.concatenate(
+        [np.stack([wiring.tail, wiring.head]), np.stack([wiring.head, wiring.tail])], axis=1
+    )
+    higher = places[ends[1], 1] > places[ends[0], 1]
+    count = len(wiring.names)
+    return np.bincount(ends[0][higher], minlength=count), np.bincount(ends[0][~higher], minlength=count)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from sim import Trace
     from sim.trace import Span
 
-MOST_RANKS = 8
-"""Ranks that are drawn; the others are alike in most scripts, and a note says that they are left out."""
+MOST_ROWS = 8
+"""Rows that are drawn, each of ranks that did the same at the same times; a note says what is left out."""
 
 _PASSES = {"forward": COLOURS[5], "backward": COLOURS[0], "optimizer": COLOURS[2]}
 _OTHER, _WAITING, _COMMUNICATION = "#B5B5B5", "#C9C9C9", COLOURS[1]
@@ -39,7 +39,7 @@ class Timeline:
     """What happened on each rank in one iteration; times are picoseconds since it began on the first rank.
 
     Attributes:
-        ranks: that are shown.
+        ranks: of all that took part.
         computed: of each rank, pieces of computation by the name of the pass.
         communicated: of each rank, when communication was under way.
         waited: of each rank, when it did not compute.
@@ -55,7 +55,7 @@ class Timeline:
     @classmethod
     def of_last_iteration(cls, trace: Trace, report: VirtualReport) -> Timeline:
         """Return the last iteration that all ranks have finished, or where there is none the whole run."""
-        ranks = range(min(report.num_ranks, MOST_RANKS))
+        ranks = range(report.num_ranks)
         ends = {rank: ends_of(report, rank) for rank in ranks}
         zero, until = min(start for start, _ in ends.values()), max(end for _, end in ends.values())
         by_rank: dict[int, list[Span]] = defaultdict(list)
@@ -86,6 +86,15 @@ class Timeline:
 
         return cls(ranks, computed, communicated, waited, until - zero)
 
+    def alike(self) -> list[list[int]]:
+        """Return the ranks in groups of those that did the same at the same times, by their first ranks."""
+        groups: dict[object, list[int]] = {}
+        for rank in self.ranks:
+            computed = tuple((name, tuple(pieces)) for name, pieces in self.computed[rank].items())
+            did = computed, tuple(self.communicated[rank]), tuple(self.waited[rank])
+            groups.setdefault(did, []).append(rank)
+        return list(groups.values())
+
 
 def plot_timeline(trace: Trace, report: VirtualReport, path: Path, *, title: str, note: str) -> None:
     """Draw the last iteration of a run to *path*, in the format that its suffix names.
@@ -99,10 +108,12 @@ def plot_timeline(trace: Trace, report: VirtualReport, path: Path, *, title: str
     if not timeline.until_ps:
         raise UsageError(f"{path.name}: there is no timeline to draw, as nothing took any time")
     scale, unit = unit_of(timeline.until_ps)
-    figure = new_figure(9.5, 1.7 + 0.42 * len(timeline.ranks))
+    groups = timeline.alike()
+    rows = groups[:MOST_ROWS]
+    figure = new_figure(9.5, 1.7 + 0.42 * len(rows))
     panel = figure.subplots()
 
-    for row, rank in enumerate(timeline.ranks):
+    for row, (rank, *_) in enumerate(rows):
         for name, pieces in timeline.computed[rank].items():
             panel.broken_barh(bars(pieces, scale), (row + _TOP, _THICK), color=_PASSES.get(name, _OTHER))
         hatched: dict[str, Any] = {
@@ -116,18 +127,27 @@ def plot_timeline(trace: Trace, report: VirtualReport, path: Path, *, title: str
         panel.broken_barh(bars(timeline.communicated[rank], scale), below, color=_COMMUNICATION)
 
     _add_legend(panel, timeline)
-    panel.set_ylim(len(timeline.ranks), 0)
+    panel.set_ylim(len(rows), 0)
     panel.set_xlim(0, timeline.until_ps * scale)
-    panel.set_yticks([row + 0.45 for row in timeline.ranks], [f"rank {rank}" for rank in timeline.ranks])
+    panel.set_yticks([row + 0.45 for row in range(len(rows))], [spell_alike(ranks) for ranks in rows])
     panel.set_xlabel(
         f"virtual time since the iteration began on the first rank ({unit})", color=INK, fontsize=9
     )
     dress(panel)
     panel.grid(False, axis="y")
-    left_out = report.num_ranks - len(timeline.ranks)
+    left_out = sum(map(len, groups[MOST_ROWS:]))
     more = f" {left_out} more ranks are not drawn." if left_out else ""
     annotate(figure, title, f"{note}{more}", 150)
     save(figure, path)
+
+
+def spell_alike(ranks: Sequence[int]) -> str:
+    """Return ranks that are alike in words, such as ``ranks 0–7 alike``; of several runs the first."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if ranks[-1] - ranks[0] + 1 == len(ranks):
+        return f"ranks {ranks[0]}–{ranks[-1]} alike"
+    return f"rank {ranks[0]} and {len(ranks) - 1} alike"
 
 
 def timeline_title(script: str, report: VirtualReport) -> str:

@@ -43,6 +43,7 @@ def plot_tuning(found: Tuning, path: Path, *, title: str, note: str) -> None:
         "step (ms)",
         _lines(found, curves, _step_ms),
         [*(Level(_step_ms(trial), label, style) for trial, label, style in marked), computation],
+        bottom=_below(computation_ms, max(map(_step_ms, shown))),
     )
     below = Panel(
         "exposed communication (ms)",
@@ -52,6 +53,11 @@ def plot_tuning(found: Tuning, path: Path, *, title: str, note: str) -> None:
     )
     axis = CommonAxis("cap of all buckets (MiB)", marked=DEFAULT_CAP_MB)
     line_plot([[above], [below]], axis, path, size=(9.5, 6.4), title=title, note=note)
+
+
+def _below(least: float, most: float) -> float:
+    """Return where the axis begins: below computation alone, so that what differs fills the panel."""
+    return max(0.0, least - 0.1 * (most - least)) if most > least else 0.0
 
 
 def _step_ms(trial: Trial) -> float:
@@ -99,4 +105,4 @@ def _lines(found: Tuning, curves: Curves, value: Callable[[Trial], float]) -> li
         style = look(number, number, marker=".") | {"markersize": 3.0}
         lines.append(Line(points, f"{pair[0]}, {pair[1]}{note}", style))
     default = [(DEFAULT_CAP_MB, value(found.default))]
-    return [*lines, Line(default, "torch's default: 25 MiB, first 1", DEFAULT_STYLE)]
+    return [*lines, Line(default, "torch's default: 25 MiB, first 1 MiB", DEFAULT_STYLE)]

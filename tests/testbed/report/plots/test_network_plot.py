@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from sim.topology import Topology
 from sim.topology.routing import LinkSpec
 from testbed.errors import UsageError
 from testbed.report.plots.network_layers import drawn_wiring, parts, spell_names
+from testbed.report.plots.network_layout import PAGE, ROOM, first_half, lines_between, places_of
 from testbed.report.plots.network_plot import plot_network
 from testbed.report.plots.network_sketch import sketch
 from tests.sim.networks import networks
@@ -124,3 +126,24 @@ def test_the_two_directions_of_a_card_are_one_thing_in_a_drawing() -> None:
     assert [name for name in names if name.endswith((" in", " out"))] == []
     assert len(set(names)) == len(names)
     assert names[:20] == wiring.names[:20]
+
+
+def test_no_link_is_drawn_through_a_switch_that_it_does_not_join() -> None:
+    topology = NETWORKS["graph"]
+    wiring = drawn_wiring(topology.routing.wiring())
+    places = places_of(topology, wiring)
+    inches = PAGE / np.ptp(places, axis=0)
+
+    lines = {
+        (tail, head): lines_between(topology, tail, head, places)[0]
+        for tail, head in zip(wiring.tail.tolist(), wiring.head.tolist(), strict=True)
+    }
+
+    assert any(len(line) > 2 for line in lines.values())
+    for (tail, head), line in lines.items():
+        shown = np.linspace(line[0], line[-1], 25) if len(line) == 2 else line
+        others = np.delete(places, [tail, head], axis=0)
+        between = others[(others[:, 1] > shown[:, 1].min()) & (others[:, 1] < shown[:, 1].max())]
+        assert all(np.hypot(*((shown - one) * inches).T).min() >= ROOM for one in between)
+        if (head, tail) in lines:
+            assert np.allclose(first_half(line)[-1], first_half(lines[head, tail])[-1])

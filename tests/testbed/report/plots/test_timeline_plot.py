@@ -11,7 +11,7 @@ from collectives.virtual import run
 from collectives.virtual.computation import Roofline
 from sim import Trace
 from testbed.cli import app
-from testbed.report.plots.timeline_plot import Timeline
+from testbed.report.plots.timeline_plot import Timeline, spell_alike
 
 PIPELINE = str(Path(__file__).parents[4] / "examples" / "pipeline.py")
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch warns of what its own pipelines do
@@ -48,3 +48,17 @@ def test_a_timeline_is_drawn_of_a_script(tmp_path: Path) -> None:
     assert drawn.exit_code == 0
     assert "<!-- waiting -->" in (tmp_path / "a.svg").read_text()
     assert refused.exit_code == 2
+
+
+def test_ranks_that_do_the_same_are_one_row() -> None:
+    busy, other = {"forward": [(0, 5)]}, {"forward": [(0, 4)]}
+    timeline = Timeline(range(4), [busy, busy, other, busy], [[]] * 4, [[]] * 4, 5)
+
+    groups = timeline.alike()
+
+    assert groups == [[0, 1, 3], [2]]
+    assert [spell_alike(ranks) for ranks in [*groups, [4, 5, 6, 7]]] == [
+        "rank 0 and 2 alike",
+        "rank 2",
+        "ranks 4–7 alike",
+    ]
