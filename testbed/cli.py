@@ -27,6 +27,7 @@ from testbed.commands import (
     scale,
     show,
     simulate,
+    synthesize,
     tune,
     validate,
     verify,
@@ -54,6 +55,7 @@ app.command(epilog=fuzz.EXAMPLES)(fuzz.fuzz)
 app.command(epilog=profile.EXAMPLES, context_settings={"allow_interspersed_args": False})(profile.profile)
 app.command(epilog=tune.EXAMPLES)(tune.tune)
 app.command(epilog=simulate.EXAMPLES)(simulate.simulate)
+app.command(epilog=synthesize.EXAMPLES)(synthesize.synthesize)
 app.command(epilog=network.EXAMPLES)(network.network)
 app.command(epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 app.command(epilog=validate.EXAMPLES)(validate.validate)

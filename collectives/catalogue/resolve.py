@@ -30,8 +30,8 @@ def resolve_algorithm(algorithm: str | Program | Algorithm, collective: str = "a
 
     Args:
         algorithm: a name (``ring``), a name with parameters (``tree:root=1``), a program in a
-            file (``FILE.py:FUNCTION``), a file of MSCCL XML (``FILE.xml``), a program, or an
-            `Algorithm`.
+            file (``FILE.py:FUNCTION``), a file of MSCCL XML (``FILE.xml``) or with a schedule
+            (``FILE.json``), a program, or an `Algorithm`.
         collective: which collective it is for.
 
     Raises:
@@ -52,8 +52,8 @@ def resolve_algorithm(algorithm: str | Program | Algorithm, collective: str = "a
 
 
 def names_a_file(text: str) -> bool:
-    """Return whether *text* names a program in a file, ``FILE.py:FUNCTION`` or ``FILE.xml``."""
-    return ".py:" in text or _is_msccl_xml(text)
+    """Return whether *text* is ``FILE.py:FUNCTION``, ``FILE.xml`` or ``FILE.json``."""
+    return ".py:" in text or any(_is_of(suffix, text) for suffix in (".xml", ".json"))
 
 
 def resolve_for_every_collective(text: str) -> tuple[Algorithm, ...]:
@@ -79,12 +79,16 @@ def resolve_for_every_collective(text: str) -> tuple[Algorithm, ...]:
 
 def _from_text(text: str, collective: str) -> Algorithm:
     path, found, function = text.partition(".py:")
-    if _is_msccl_xml(text):
+    if _is_of(".xml", text):
         from collectives.formats.msccl_program import load_msccl_xml
 
-        path, _, parameters = text.rpartition(".xml")
-        parameters = parameters.removeprefix(":")
-        chosen = load_msccl_xml(path + ".xml")
+        path, parameters = _path_and_parameters(".xml", text)
+        chosen = load_msccl_xml(path)
+    elif _is_of(".json", text):
+        from collectives.formats.schedule_file import load_schedule
+
+        path, parameters = _path_and_parameters(".json", text)
+        chosen = load_schedule(path)
     elif found:
         function, _, parameters = function.partition(":")
         chosen = resolve_algorithm(load_program(Path(path + ".py"), function), collective)
@@ -94,8 +98,13 @@ def _from_text(text: str, collective: str) -> Algorithm:
     return _bind(chosen, parameters, text)
 
 
-def _is_msccl_xml(text: str) -> bool:
-    return text.endswith(".xml") or ".xml:" in text
+def _is_of(suffix: str, text: str) -> bool:
+    return text.endswith(suffix) or f"{suffix}:" in text
+
+
+def _path_and_parameters(suffix: str, text: str) -> tuple[str, str]:
+    path, _, parameters = text.rpartition(suffix)
+    return path + suffix, parameters.removeprefix(":")
 
 
 def _shipped(name: str, collective: str) -> Algorithm:
@@ -125,8 +134,8 @@ def _unknown(name: str, purpose: str, names: Collection[str]) -> UnknownAlgorith
     nearest = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     return UnknownAlgorithmError(
-        f"unknown algorithm {name!r}{purpose}; {hint}shipped: {', '.join(names)}; your own: FILE.py:FUNCTION "
-        "or FILE.xml"
+        f"unknown algorithm {name!r}{purpose}; {hint}shipped: {', '.join(names)}; your own: "
+        "FILE.py:FUNCTION, FILE.xml or FILE.json"
     )
 
 

@@ -77,9 +77,9 @@ def bench(
         str | None,
         typer.Option(
             metavar="LIST",
-            help="Names, name:key=value, FILE.py:FUNCTION, FILE.xml; native: the vendor's own; all: those "
-            "that ship; auto (sim) or auto:table=FILE: the best for each size. By default the collective's "
-            "own default.",
+            help="Names, name:key=value, FILE.py:FUNCTION, FILE.xml, FILE.json; native: the vendor's own; "
+            "all: those that ship; auto (sim) or auto:table=FILE: the best for each size. By default the "
+            "collective's own default.",
         ),
     ] = None,
     sizes: Annotated[

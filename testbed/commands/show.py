@@ -45,8 +45,8 @@ def show(
     algorithm: Annotated[
         str,
         typer.Argument(
-            metavar="ALGORITHM|FILE.py:FUNCTION|FILE.xml",
-            help="A shipped algorithm, a function in a file of your own, or MSCCL XML.",
+            metavar="ALGORITHM|FILE.py:FUNCTION|FILE.xml|FILE.json",
+            help="A shipped algorithm, a function in a file of your own, MSCCL XML or a schedule.",
         ),
     ],
     ranks: Annotated[int, typer.Option(min=1, max=MAX_RANKS, help="How many ranks.")] = 8,

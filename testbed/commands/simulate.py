@@ -65,8 +65,9 @@ def simulate(
         list[str],
         typer.Argument(
             metavar="ALGORITHM...",
-            help="Names, name:key=value, FILE.py:FUNCTION, FILE.xml; auto: the cheapest; nvls: reduced "
-            "in the switches; native: what Gloo or NCCL runs; all: those that ship. Several are compared.",
+            help="Names, name:key=value, FILE.py:FUNCTION, FILE.xml, FILE.json; auto: the cheapest; nvls: "
+            "reduced in the switches; native: what Gloo or NCCL runs; all: those that ship. Several are "
+            "compared.",
         ),
     ],
     network: Annotated[

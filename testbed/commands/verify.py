@@ -68,9 +68,9 @@ def verify(
     algorithms: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[ALGORITHM|FILE.py:FUNCTION|FILE.xml]...",
-            help="A shipped algorithm, a function in a file of your own, or MSCCL XML. By default all "
-            "shipped ones.",
+            metavar="[ALGORITHM|FILE.py:FUNCTION|FILE.xml|FILE.json]...",
+            help="A shipped algorithm, a function in a file of your own, MSCCL XML or a schedule. By default "
+            "all shipped ones.",
         ),
     ] = None,
     ranks: Annotated[

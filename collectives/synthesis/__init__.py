@@ -1,0 +1,12 @@
+"""Synthesis: programs made for one network.  Open `synthesis` first.
+
+routes        routes between all ranks    symmetry      ranks and links that are alike
+cut           the cut that bounds          arborescence  the cheapest tree of a root
+packing       trees, and how much each carries         rounding      whole chunks for trees
+rounds        which chunk moves in which round         messages      rounds as a program
+synthesis     candidates, simulated, beside the shipped
+"""
+
+from collectives.synthesis.synthesis import COLLECTIVES, Synthesis, synthesize
+
+__all__ = ["COLLECTIVES", "Synthesis", "synthesize"]

@@ -1,0 +1,127 @@
+"""``testbed synthesize``: a program made for one network, beside the optimum and those that ship."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from testbed.commands.network import default_ranks
+from testbed.errors import reporting_errors
+from testbed.options.arguments import parse_sizes
+from testbed.output.folder import check_writable, document
+from testbed.output.table import print_json, progress, stdout_console
+
+if TYPE_CHECKING:
+    from collectives.synthesis import Synthesis
+    from sim.topology import Topology
+
+EXAMPLES = """\b
+Examples:
+  testbed synthesize --network aws-p4d --ranks 16 --collective all_gather
+  testbed synthesize --network mine.toml --ranks 8 --collective all_reduce --output forest.json
+  testbed simulate forest.json,ring --network mine.toml --ranks 8 --nbytes 1G
+"""
+
+MODEL = (
+    "every message takes the network's own route and shares its links fairly (max-min); the optimum is that "
+    "of programs that do not reduce in switches"
+)
+
+
+@reporting_errors
+def synthesize(
+    network: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="A preset (testbed network) or a network file.")
+    ] = "dgx-a100",
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=2,
+            max=512,
+            help="Places of the network; by default as its file says, or two nodes.",
+        ),
+    ] = None,
+    collective: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="all_gather, reduce_scatter, all_reduce, broadcast or reduce."),
+    ] = "all_reduce",
+    nbytes: Annotated[
+        str, typer.Option(metavar="SIZE", help="Bytes of the buffer that it is made for.")
+    ] = "1G",
+    root: Annotated[int, typer.Option(metavar="RANK", min=0, help="Of broadcast and reduce.")] = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json", help="Write the program; FILE.json is an algorithm wherever a name is."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Make a program for this network: trees, packed so that its fullest link carries as little as can be.
+
+    The program is proved, simulated, and compared with the optimum and with the programs that ship; if one
+    of those is faster, that is said, and named.
+    """
+    from collectives.synthesis.synthesis import synthesize as made_for
+    from sim import load_network
+    from testbed.errors import UsageError
+
+    sizes = parse_sizes(nbytes, 2, "--nbytes")
+    if len(sizes) != 1:
+        raise UsageError(f"--nbytes: a program is made for one size, got {nbytes!r}")
+    if output is not None:
+        if output.suffix != ".json":
+            raise UsageError(f"--output: expected a name that ends in .json, got {str(output)!r}")
+        check_writable(output)
+    _check_solver()
+    description = load_network(network)
+    topology = description.topology(default_ranks(description, ranks))
+    if root >= topology.num_ranks:
+        raise UsageError(f"--root: expected a rank from 0 to {topology.num_ranks - 1}, got {root}")
+    with progress() as advance:
+        made = made_for(topology, collective.replace("-", "_"), sizes[0], root=root, tell=advance)
+    if output is not None:
+        made.schedule.save(output)
+    _report(made, topology, output, as_json=as_json)
+
+
+def _check_solver() -> None:
+    """Refuse where what solves linear programs is not installed."""
+    from importlib.util import find_spec
+
+    from testbed.errors import UsageError
+
+    if find_spec("scipy") is None:
+        raise UsageError(
+            "synthesize needs scipy, which the extra 'synthesis' brings: from the checkout, "
+            "pip install '.[synthesis]'"
+        )
+
+
+def _report(made: Synthesis, topology: Topology, output: Path | None, *, as_json: bool) -> None:
+    from testbed.report.synthesized import as_body, lines
+
+    if as_json:
+        saved: dict[str, Any] = {} if output is None else {"output": str(output)}
+        print_json(
+            document(
+                method=["proved", "simulated"],
+                model=MODEL,
+                topologies={topology.name: topology.digest()},
+                **as_body(made, topology),
+                **saved,
+            )
+        )
+        return
+    console = stdout_console()
+    title, *facts = lines(made, topology)
+    console.print(title, style="bold", markup=False, soft_wrap=True)
+    console.print()
+    for line in facts:
+        console.print(line, markup=False, soft_wrap=True)
+    console.print(f"\nProved for {topology.num_ranks} ranks. Simulated: {MODEL}.", style="dim", markup=False)
+    if output is not None:
+        console.print(f"Program: {output}", markup=False, soft_wrap=True)

@@ -1,0 +1,113 @@
+"""Report of a synthesis: what was made, what ships, the optimum, and the reason that nothing is faster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from testbed.output.table import counted, percent, seconds, spell_size
+
+if TYPE_CHECKING:
+    from collectives.synthesis import Synthesis
+    from sim.topology import Topology
+
+_NAMED_LINKS = 4
+_REASONS = {
+    "routes": "no program whose messages take this network's routes is faster (by prices of links)",
+    "trees": "no program that reduces on trees and sends out on trees is faster (by prices of links)",
+    "floor": "no program at all is faster (latency and cuts, docs/modelling.md)",
+}
+
+
+def as_body(made: Synthesis, topology: Topology) -> dict[str, Any]:
+    """Return the result as JSON types; figures are in seconds and bytes per second."""
+    cut = made.cut
+    return {
+        "collective": made.collective,
+        "ranks": topology.num_ranks,
+        "nbytes": made.nbytes,
+        "algorithm": str(made.best),
+        "seconds": made.best_seconds,
+        "algbw": made.nbytes / made.best_seconds,
+        "optimum_seconds": made.optimum_seconds,
+        "optimum_by": made.by,
+        "fraction_of_optimum": made.fraction_of_optimum,
+        "synthesized_seconds": made.seconds,
+        "best_shipped": None if made.shipped is None else str(made.shipped),
+        "best_shipped_seconds": made.shipped_seconds,
+        "cut": {
+            "ranks": list(cut.ranks),
+            "links": [topology.link_name(link) for link in cut.links],
+            "direction": "out" if cut.outward else "in",
+            "seconds": float(cut.seconds_per_byte * made.nbytes),
+        },
+        "trees_seconds": made.packed_seconds,
+        "trees_per_root": made.num_trees,
+        "height": made.height,
+        "chunks": made.num_chunks,
+        "steps": made.num_steps,
+        "symmetry": made.order,
+        "search_seconds": made.search_seconds,
+    }
+
+
+def lines(made: Synthesis, topology: Topology) -> list[str]:
+    """Return what is said, the answer first."""
+    best = "what ships is as fast" if made.shipped_is_faster else "made for this network"
+    ranks = counted(topology.num_ranks, "rank")
+    what = f"{made.collective} of {spell_size(made.nbytes)}, {ranks} of {topology.name}"
+    said = [
+        f"{what}: {seconds(made.best_seconds)}, {percent(made.fraction_of_optimum)} of the optimum ({best})",
+        _line("synthesized", made.seconds, made, _shape(made)),
+    ]
+    if made.shipped_seconds is not None:
+        ratio = made.shipped_seconds / made.seconds
+        compared = f"{ratio:.2f} times as long" if ratio >= 1 else f"{1 / ratio:.2f} times as fast: take it"
+        said.append(_line("best shipped", made.shipped_seconds, made, f"{made.shipped}, {compared}"))
+    said.append(_line("optimum", made.optimum_seconds, made, _reason(made, topology)))
+    if made.by == "routes":
+        cut_seconds = float(made.cut.seconds_per_byte * made.nbytes)
+        said.append(_line("cut", cut_seconds, made, _of_cut(made, topology)))
+    return said
+
+
+def _line(name: str, value: float, made: Synthesis, what: str) -> str:
+    return f"{name:12}  {seconds(value):>8}  {made.nbytes / value / 1e9:7.2f} GB/s  {what}"
+
+
+def _shape(made: Synthesis) -> str:
+    trees = "1 tree" if made.num_trees == 1 else f"{made.num_trees:.3g} trees"
+    every = "" if made.collective in ("broadcast", "reduce") else " of each root"
+    return (
+        f"{trees}{every}, at most {counted(made.height, 'message')} deep; "
+        f"{counted(made.num_chunks, 'chunk')}, {counted(made.num_steps, 'step')}"
+    )
+
+
+def _reason(made: Synthesis, topology: Topology) -> str:
+    return _of_cut(made, topology) if made.by == "cut" else _REASONS[made.by]
+
+
+def _of_cut(made: Synthesis, topology: Topology) -> str:
+    """Return the cut in words: who is on its one side, and what links must carry."""
+    cut = made.cut
+    rate = sum(int(topology.link_bandwidth[link]) for link in cut.links)
+    share = cut.seconds_per_byte * rate
+    named = ", ".join(topology.link_name(link) for link in cut.links[:_NAMED_LINKS])
+    more = ", …" if len(cut.links) > _NAMED_LINKS else ""
+    way = "out of" if cut.outward else "into"
+    return (
+        f"{share} of the buffer must go {way} {_ranks(cut.ranks)} over {counted(len(cut.links), 'link')} of "
+        f"{rate / 1e9:.4g} GB/s together ({named}{more})"
+    )
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    """Return *ranks* in ascending order, those on end as a range."""
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    text = ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in spans)
+    return f"rank {text}" if len(ranks) == 1 else f"ranks {text}"

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from collectives import NotSupportedError, verify
+from collectives.synthesis import COLLECTIVES, synthesize
+from sim import Topology, load_network
+from sim.topology.routing import LinkSpec
+from tests.collectives.synthesis.test_cut import graph_of
+
+pytest.importorskip("scipy")
+
+
+def two_racks() -> Topology:
+    """Return racks of three and two ranks, with unequal links, behind a thin trunk."""
+    ranks, links = [f"r{number}" for number in range(5)], []
+    for number, rank in enumerate(ranks):
+        leaf, rate = ("a", 10) if number < 3 else ("b", 25)
+        links += [LinkSpec(rank, leaf, rate * 10**9, 10**6), LinkSpec(leaf, rank, rate * 10**9, 10**6)]
+    links += [LinkSpec("a", "b", 5 * 10**9, 10**6), LinkSpec("b", "a", 5 * 10**9, 10**6)]
+    return Topology.graph(ranks=ranks, switches=["a", "b"], links=links)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("topology", [graph_of(1), two_racks()], ids=["ring", "racks"])
+def test_a_program_is_proved_and_no_faster_than_the_optimum(topology: Topology, collective: str) -> None:
+    root = 3 if collective in ("broadcast", "reduce") else 0
+
+    made = synthesize(topology, collective, 1 << 20, root=root)
+
+    verify(made.algorithm, 5, root=root)
+    assert made.optimum_seconds <= made.best_seconds <= made.seconds
+
+
+@pytest.mark.parametrize("name", ["aws-p4d", "dgx-a100"])
+@pytest.mark.parametrize("collective", ["all_gather", "all_reduce"])
+def test_two_nodes_come_within_four_per_cent_of_the_optimum(name: str, collective: str) -> None:
+    made = synthesize(load_network(name).topology(16), collective)
+
+    assert made.fraction_of_optimum >= 0.96
+    assert made.shipped_seconds is not None
+    assert made.shipped_seconds > 1.25 * made.seconds
+
+
+def test_what_ships_is_returned_where_it_is_faster() -> None:
+    made = synthesize(load_network("switch-100g").topology(4), "all_gather", 64)
+
+    assert made.best_seconds == min(made.seconds, made.shipped_seconds or made.seconds)
+
+
+def test_what_cannot_be_made_is_refused() -> None:
+    with pytest.raises(NotSupportedError, match="all_gather"):
+        synthesize(load_network("switch-100g").topology(4), "gather")
+    with pytest.raises(NotSupportedError, match="2 to"):
+        synthesize(load_network("switch-100g").topology(1))
