@@ -94,16 +94,20 @@ def _client(workers: int, scheduler: str | None) -> Iterator[Any]:
         warnings.simplefilter("ignore")
         if scheduler is None:
             # On the loopback, without a page to look at: nothing listens where others could reach it.
-            scheduler = stack.enter_context(
-                LocalCluster(
-                    n_workers=workers,
-                    threads_per_worker=1,
-                    processes=True,
-                    host="127.0.0.1",
-                    dashboard_address=None,
-                    silence_logs=logging.CRITICAL,
+            try:
+                scheduler = stack.enter_context(
+                    LocalCluster(
+                        n_workers=workers,
+                        threads_per_worker=1,
+                        processes=True,
+                        host="127.0.0.1",
+                        dashboard_address=None,
+                        silence_logs=logging.CRITICAL,
+                    )
                 )
-            )
+            except RuntimeError as error:
+                said = error.__cause__ or error
+                raise LaunchError(f"{workers} processes cannot be started here: {said}") from None
         try:
             client = stack.enter_context(Client(scheduler, timeout=_CONNECT_SECONDS))
         except (OSError, ValueError) as error:

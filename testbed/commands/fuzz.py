@@ -206,7 +206,7 @@ def fuzz(
             advance(f"making seed {tally.violated[0].draw.seed} smaller")
         smallest = subject.shrunk(tally.violated[0]) if tally.violated else None
     _report(tally, smallest, what, as_json)
-    if tally.violated:
+    if tally.violated or tally.lost:
         raise typer.Exit(1)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from testbed.errors import LaunchError
 from testbed.tasks import results
 
 MOST_VIOLATIONS = 5
@@ -54,11 +55,13 @@ class Batch:
         endings: how many runs ended how.
         violated: the runs with violations.
         refusals: why runs were declined, if any were.
+        lost: which seeds were not judged, and why.
     """
 
     endings: Counter[str]
     violated: tuple[Judged, ...]
     refusals: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 @dataclass
@@ -69,6 +72,7 @@ class Tally:
         endings: how many runs ended how.
         violated: the runs with violations, by seed.
         refusals: why runs were declined, if any were.
+        lost: which seeds were not judged, and why.
         seconds: of real time.
         stopped: why not all seeds were tried; empty if they were.
     """
@@ -76,6 +80,7 @@ class Tally:
     endings: Counter[str] = field(default_factory=Counter)
     violated: list[Judged] = field(default_factory=list)
     refusals: dict[str, None] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)
     seconds: float = 0.0
     stopped: str = ""
 
@@ -94,6 +99,7 @@ class Tally:
         self.endings += batch.endings
         self.violated = sorted([*self.violated, *batch.violated], key=lambda own: own.draw.seed)
         self.refusals |= dict.fromkeys(batch.refusals)
+        self.lost += batch.lost
 
 
 def explore(
@@ -106,7 +112,7 @@ def explore(
     scheduler: str | None,
     watch: Callable[[Tally], None],
 ) -> Tally:
-    """Judge *seeds*, in batches, until all are, time is up, enough is wrong, or Ctrl-C.
+    """Judge *seeds*, in batches, until all are, time is up, enough is wrong, a cluster fails, or Ctrl-C.
 
     Args:
         judge_batch: carries out and judges some seeds, in any process.
@@ -116,6 +122,9 @@ def explore(
         workers: processes; None: one for each core (see `testbed.tasks`).
         scheduler: address of a Dask scheduler to be taken instead.
         watch: called with the tally after every batch.
+
+    Raises:
+        LaunchError: the cluster has failed before anything was judged.
     """
     tally = Tally()
     began = time.monotonic()
@@ -131,11 +140,21 @@ def explore(
             yield range(first, min(first + batch_size, seeds.stop))
 
     try:
-        for batch in results(judge_batch, batches(), workers=workers, scheduler=scheduler):
+        for batch in results(judge_batch, batches(), workers=workers, scheduler=scheduler, lost=_lost):
             tally.add(batch)
             tally.seconds = time.monotonic() - began
             watch(tally)
     except KeyboardInterrupt:
         tally.stopped = "interrupted"
+    except LaunchError as error:
+        if not tally.runs:
+            raise
+        tally.stopped = f"{error}"
+        tally.lost.append("seeds that were not tried")
     tally.seconds = time.monotonic() - began
     return tally
+
+
+def _lost(seeds: Sequence[int], said: str) -> Batch:
+    """Return what is known of *seeds* at which processes died."""
+    return Batch(Counter(), (), lost=(f"seeds {seeds[0]} to {seeds[-1]}: {said}",))

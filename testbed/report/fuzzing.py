@@ -31,8 +31,10 @@ def print_tally(console: Console, tally: Tally, what: str) -> None:
         console.print(f"  {number:>9} {_MEANING.get(ended, 'ended in ' + ended)}", markup=False)
     for reason in tally.refusals:
         console.print(f"            {reason.splitlines()[0]}", markup=False, soft_wrap=True)
+    for seeds in tally.lost:
+        console.print(f"  not judged: {seeds}", style="bold red", markup=False, soft_wrap=True)
     if tally.stopped:
-        console.print(f"Stopped: {tally.stopped}.", markup=False)
+        console.print(f"Stopped: {tally.stopped}.", markup=False, soft_wrap=True)
     verdict = counted(len(tally.violated), "violation") if tally.violated else "0 violations"
     console.print(verdict, style="bold red" if tally.violated else "green")
 
@@ -64,6 +66,7 @@ def tally_json(tally: Tally) -> dict[str, Any]:
         "runs_per_second": tally.rate,
         "endings": dict(tally.endings),
         "refusals": list(tally.refusals),
+        "lost": tally.lost,
         "stopped": tally.stopped or None,
         "violations": [judged.to_json() for judged in tally.violated],
     }

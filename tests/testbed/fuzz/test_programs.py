@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from collectives.algorithms import ALGORITHMS
+from testbed.errors import LaunchError
 from testbed.fuzz.campaign import Tally, explore
 from testbed.fuzz.program_draw import ProgramDraw, ProgramSpace, draw_program
 from testbed.fuzz.programs import judge_programs
@@ -44,3 +48,29 @@ def test_a_campaign_ends_when_time_is_up_and_says_so() -> None:
     assert seen[0] == 5
     assert tally.runs == seen[-1] < 10**6
     assert "time limit" in tally.stopped
+
+
+def test_a_campaign_goes_on_without_seeds_at_which_processes_die_and_ends_with_its_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def deadly(function: Any, batches: Iterator[Any], *, lost: Any, **_: Any) -> Iterator[Any]:
+        yield function(next(batches))
+        yield lost(next(batches), "4 workers died at it")
+        yield function(next(batches))
+        raise LaunchError("the scheduler has gone")
+
+    monkeypatch.setattr("testbed.fuzz.campaign.results", deadly)
+
+    tally = explore(
+        Programs(SHIPPED).judge_batch,
+        range(100),
+        batch_size=5,
+        time_limit=None,
+        workers=2,
+        scheduler=None,
+        watch=lambda tally: None,
+    )
+
+    assert tally.runs == 10
+    assert tally.lost == ["seeds 5 to 9: 4 workers died at it", "seeds that were not tried"]
+    assert tally.stopped == "the scheduler has gone"
