@@ -171,6 +171,7 @@ def run(
     if outputs.timeline is not None and recorded is not None:
         _draw(recorded, report, script, outputs.timeline)
     found = checked(record)
+    proved = list(dict.fromkeys((*proved, *evidence.evidence_of_groups(report.carried))))
     faster = [] if as_json else faster_programs(report, topology)
     if as_json:
         is_random = bool(conditions.jitter or faults.delay_messages)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collectives.catalogue.admission import Evidence
     from collectives.catalogue.selectors import Choice
     from collectives.program import Algorithm
+    from collectives.virtual.carried import Carried
     from sim.topology import Topology
 
 
@@ -47,6 +48,14 @@ def evidence_for(
                 one = evidence_of(on_nodes(own, per_node, range(num_ranks)), num_ranks)
                 found |= {one: None} if one is not None else {}
     return list(found)
+
+
+def evidence_of_groups(carried: Iterable[Carried]) -> list[Evidence]:
+    """Return what was proved of the programs that went in the groups of a run, before they did."""
+    from collectives.catalogue.admission import evidence_of
+
+    found = (evidence_of(own.algorithm, len(own.hosts)) for own in carried)
+    return [one for one in found if one is not None]
 
 
 def nodes_of(*topologies: Topology) -> list[tuple[int, int]]:

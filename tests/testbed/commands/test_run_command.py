@@ -269,6 +269,21 @@ def test_wrong_use_is_one_line_and_exit_code_2(script: Path, arguments: list[str
     assert "Traceback" not in result.stderr
 
 
+def test_an_algorithm_of_ones_own_was_proved_for_the_groups_of_the_script_too(script: Path) -> None:
+    body = """
+        import torch
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        pair, _ = dist.new_subgroups(2)
+        dist.all_reduce(torch.ones(8), group=pair)
+    """
+
+    result = run(script, body, "--json", "--algorithm", "examples/my_ring.py:my_ring")
+
+    assert [own["proved_for"] for own in json.loads(result.stdout)["proved"]] == [[4], [2]]
+
+
 def test_algorithms_are_named_for_all_reduce_or_for_each_collective() -> None:
     assert parse_algorithm("ring:channels=8") == "ring:channels=8"
     assert parse_algorithm("all-reduce=hierarchical:a=1,b=2,all_gather=bruck") == {
