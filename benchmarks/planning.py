@@ -1,4 +1,4 @@
-"""How long plans take: 10,080 collectives of 64 ranks and 1,000 training steps, by 1 and 2 workers.
+"""Times of plans: 10,080 collectives of 64 ranks and 1,000 training steps, by 1 and 2 workers.
 
     python -m benchmarks.planning [collectives|steps] [--workers N]
 
