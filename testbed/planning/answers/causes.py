@@ -8,7 +8,8 @@ step is predicted anew each time, with the same algorithm:
     slowed computation    collectives take nothing from the computation beside them
     contention            no rank's messages meet those of another on a link, nor share it both ways
     bandwidth             links carry a million times as much
-    latency               what is left: latencies of links and messages, launches of collectives
+    latency               what is left: latencies of links and messages, launches of collectives; of a script
+                          links without latency, and what is left is of its host and of waiting
 
 What the removal of a cause saves is its share.  The shares add up to what is lost, exactly, whatever they
 are.  Their order matters where causes stand in for one another: what contention is, is counted before
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, TypeAlias
 
 from testbed.planning.alteration import AS_IT_IS, UNLIMITED, Alteration
@@ -38,6 +40,8 @@ Found: TypeAlias = "Mapping[Case, Row]"
 """What each case takes."""
 
 LATENCY = "latency"
+REST = "host and waits"
+"""What is left of a script's step: its host's launches, and ranks that wait for each other's computation."""
 
 _LOSSES = (("late ranks", "late"), ("copies", "copies"), ("slowed computation", "contention"))
 
@@ -96,7 +100,10 @@ def removals(row: Row) -> list[tuple[str, Alteration]]:
     found.append(("contention", now))
     if CLOSED_FORM in row.method:
         now = replace(now, unshared=False)
-    found.append(("bandwidth", replace(now, bandwidth=((ALL_LINKS, UNLIMITED),))))
+    now = replace(now, bandwidth=((ALL_LINKS, UNLIMITED),))
+    found.append(("bandwidth", now))
+    if row.point.kind == "script":
+        found.append((LATENCY, replace(now, latency=Fraction(0))))
     return found
 
 
@@ -129,7 +136,8 @@ def losses(row: Row, found: Found) -> Losses:
         else:
             causes.append(Cause(name, now - after.seconds))
             now = after.seconds
-    return Losses(seconds_of(row), alone, (*causes, Cause(LATENCY, now - alone)))
+    rest = REST if row.point.kind == "script" else LATENCY
+    return Losses(seconds_of(row), alone, (*causes, Cause(rest, now - alone)))
 
 
 def _has_causes(row: Row) -> bool:
