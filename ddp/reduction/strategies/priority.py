@@ -22,13 +22,16 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ddp.errors import UnknownStrategyError
+from ddp.errors import BucketingError, UnknownStrategyError
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.strategies.plan import ALL_REDUCE, Bucket, Layout, LinearCost, Plan, PlannedLaunch
 from ddp.reduction.strategies.strategy import Barrier, Situation, Strategy
 
 ALIGNMENT = 16
 """Bytes of the largest element; a part begins at a multiple of it."""
+
+MAX_PARTS = 100_000
+"""Of one step."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +80,24 @@ class Priority(Strategy):
         return min(int(self.partition_mb * MIB), 2**62) // ALIGNMENT * ALIGNMENT
 
     def plan(self, layout: Layout) -> Plan:
-        """Divide buffers, and order the parts; before times are known, buckets as torch's."""
+        """Divide buffers, and order the parts; before times are known, buckets as torch's.
+
+        Raises:
+            BucketingError: that are more than `MAX_PARTS`.
+        """
         if layout.order is None or layout.timing is None:
             return super().plan(layout)
         limited = Layout(layout.nbytes, layout.keys, (self.partition_nbytes,), layout.order)
         buffers = limited.buckets()
+        count = sum(
+            -(-sum(layout.nbytes[own] for own in buffer) // self.partition_nbytes) for buffer in buffers
+        )
+        if count > MAX_PARTS:
+            least = -(-sum(layout.nbytes) // (MAX_PARTS * MIB))
+            raise BucketingError(
+                f"priority: {count} parts of {self.partition_mb:g} MiB; expected at most {MAX_PARTS}: take "
+                f"priority:partition_mb={2 * least}, or another strategy"
+            )
         buckets = [
             part
             for number, buffer in enumerate(buffers)

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from collectives.simulation import default_algorithm
 from ddp import Profile, simulate_step
+from ddp.profiles import load_profile
 from ddp.reduction.overlap import STRATEGIES
 from sim import load_network
 from testbed.cli import app
@@ -107,6 +109,7 @@ def test_a_file_with_a_wrong_field_is_named_with_the_field(
 
 def test_what_is_expected_stands_beside_what_is_ideal(uniform: Path) -> None:
     arguments = ["scale", "--profile", str(uniform), "--network", "dgx-a100", "--ranks", "64"]
+    arguments += ["--algorithm", "ring"]
     counting = ["--overhead", "20us", "--reduction-bandwidth", "100GB/s"]
 
     plain = CliRunner().invoke(app, [*arguments, "--losses", "none", "--json"])
@@ -261,3 +264,27 @@ def test_what_goes_by_default_uses_every_card_and_what_is_slower_is_said(uniform
     assert "times as fast as ring for all_reduce of 25 MiB (--algorithm auto takes it)" in " ".join(
         told.split()
     )
+
+
+def test_more_parts_than_a_step_can_have_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "huge.json"
+    Profile.uniform(num_buckets=1, bucket_bytes=4 * 2**40, seconds_per_bucket=1.0).save(path)
+    arguments = ["scale", "--profile", str(path), "--network", "switch-100g", "--ranks", "8"]
+
+    refused = CliRunner().invoke(app, [*arguments, "--strategy", "priority"])
+
+    assert refused.exit_code == 2
+    assert "priority: 1048576 parts of 4 MiB; expected at most 100000" in " ".join(refused.stderr.split())
+
+
+def test_400_gbit_cards_are_worth_little_over_100_where_all_of_a_node_are_used() -> None:
+    examples = Path(__file__).parents[3] / "examples"
+    profile = load_profile("gpt2-xl")
+
+    slow, fast = (
+        simulate_step(profile, topology=topology, algorithm=default_algorithm(topology), losses="all")
+        for topology in (load_network(examples / name).topology(64) for name in ("n100.toml", "n400.toml"))
+    )
+
+    assert slow.model == fast.model == "nccl"
+    assert 1.05 < slow.seconds / fast.seconds < 1.15
