@@ -62,7 +62,7 @@ def front_plot(
         axis.formatter = CustomJSTickFormatter(
             code="return tick.toLocaleString('en', {maximumSignificantDigits: 4})"
         )
-    drawn.x_range.range_padding = drawn.y_range.range_padding = 0.15
+    drawn.x_range.range_padding, drawn.y_range.range_padding = 0.15, 0.4
     return drawn
 
 
