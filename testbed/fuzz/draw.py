@@ -67,6 +67,7 @@ class Draw:
         strategy: of our DDP, where the script gives none; None: its default.
         order: seed of the order in which ranks go on that can at the same instant; None: the least first.
         faults: what happens to it.
+        argv: arguments of the script, where they are not those of its space, but smaller.
     """
 
     seed: int
@@ -80,6 +81,7 @@ class Draw:
     strategy: str | None = None
     order: int | None = None
     faults: tuple[Fault, ...] = field(default=())
+    argv: tuple[str, ...] | None = None
 
     @property
     def without_faults(self) -> Draw:
@@ -107,7 +109,9 @@ class Draw:
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Draw:
         """Return what `to_json` was made of."""
-        return cls(**{**fields, "faults": tuple(Fault(**fault) for fault in fields["faults"])})
+        argv = None if fields["argv"] is None else tuple(fields["argv"])
+        faults = tuple(Fault(**fault) for fault in fields["faults"])
+        return cls(**{**fields, "argv": argv, "faults": faults})
 
 
 def draw(seed: int, space: Space) -> Draw:

@@ -12,6 +12,9 @@ from testbed.fuzz.faults import Calm
 from testbed.fuzz.oracles import ORACLES, Case
 from testbed.fuzz.trial import Trial, carry_out, models_left, topology_of
 
+NEVER_RAN = "runs_without_faults"
+"""What is violated by a script that fails where nothing happens to it."""
+
 
 def judge(chosen: Draw, space: Space) -> Judged:
     """Carry *chosen* out, and the same without faults if that has not been; ask every oracle."""
@@ -19,11 +22,19 @@ def judge(chosen: Draw, space: Space) -> Judged:
     if calm.is_refusal:
         return Judged(chosen, {}, "refused", calm.message)
     if calm.error:
-        return Judged(chosen, {"runs_without_faults": f"{calm.error}: {calm.message}"}, calm.error)
+        return Judged(chosen, {NEVER_RAN: f"{calm.error}: {calm.message}"}, calm.error)
     trial = carry_out(chosen, space, calm_of(chosen, calm))
     case = Case(chosen, trial, calm)
     found = {oracle.__name__: wrong for oracle in ORACLES if (wrong := oracle(case))}
     return Judged(chosen, found, trial.error or "finished")
+
+
+def judge_smaller(chosen: Draw, space: Space) -> Judged:
+    """Judge *chosen*, but refuse arguments of its own with which the script fails by itself."""
+    judged = judge(chosen, space)
+    if chosen.argv is None or NEVER_RAN not in judged.violations:
+        return judged
+    return Judged(chosen, {}, "refused", judged.violations[NEVER_RAN])
 
 
 def calm_of(chosen: Draw, trial: Trial) -> Calm:

@@ -7,6 +7,7 @@ oracle than at first.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from testbed.fuzz.program_draw import ProgramDraw
 D = TypeVar("D", Draw, ProgramDraw)
 
 MOST_ATTEMPTS = 200
+_NUMBER = re.compile(r"(?P<name>(--?[\w-]+=)?)(?P<count>[0-9]{1,9})")
 
 
 def shrink(
@@ -52,6 +54,7 @@ def shrink(
 def smaller_runs(draw: Draw, space: Space) -> Iterator[Draw]:
     """Yield runs of a script a little smaller than *draw*."""
     yield from _without_parts(draw, sorted(own for own in space.ranks if own < draw.ranks))
+    yield from _with_smaller_arguments(draw, space.argv if draw.argv is None else draw.argv)
     plain = {"compute": space.computes[0], "bucket_views": False, "strategy": None, "bucket_cap_mb": None}
     for name, value in plain.items():
         yield from _with(draw, name, value)
@@ -61,6 +64,17 @@ def smaller_runs(draw: Draw, space: Space) -> Iterator[Draw]:
         yield from _with(draw, "transport_model", "ideal")
     yield from _with(draw, "network", space.networks[0])
     yield from _with_smaller_faults(draw)
+
+
+def _with_smaller_arguments(draw: Draw, argv: Sequence[str]) -> Iterator[Draw]:
+    """Yield *draw* with one number of the script's arguments smaller, such as that of its iterations."""
+    for place, text in enumerate(argv):
+        number = _NUMBER.fullmatch(text)
+        if number is None:
+            continue
+        name, count = number["name"], int(number["count"])
+        for smaller in sorted({1, count // 2, count - 1} & set(range(1, count))):
+            yield replace(draw, argv=(*argv[:place], f"{name}{smaller}", *argv[place + 1 :]))
 
 
 def smaller_programs(draw: ProgramDraw, ranks: Sequence[int]) -> Iterator[ProgramDraw]:

@@ -65,7 +65,7 @@ class Scripts:
         """Return the smallest violation found from *judged* on."""
         smallest = judged
         if scripts.judge(judged.draw, self.space).violations:
-            judge = partial(scripts.judge, space=self.space)
+            judge = partial(scripts.judge_smaller, space=self.space)
             smallest = shrink(judged, partial(smaller_runs, space=self.space), judge, attempts=60)
         conditions = scripts.conditions_of(smallest.draw, self.space)
         return Shrunk(smallest, script_test(smallest, self.space, conditions))

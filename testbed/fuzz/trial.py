@@ -102,7 +102,7 @@ def carry_out(draw: Draw, space: Space, calm: Calm | None = None) -> Trial:
             outcome = run(
                 Module(space.script) if space.is_module else space.script,
                 network=topology_of(draw),
-                argv=space.argv,
+                argv=space.argv if draw.argv is None else draw.argv,
                 compute=parse_compute_model(draw.compute),
                 algorithm=draw.algorithm,
                 transport_model=draw.transport_model,
