@@ -14,10 +14,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 from testbed.errors import LaunchError
@@ -95,8 +97,8 @@ def _client(workers: int, scheduler: str | None) -> Iterator[Any]:
         if scheduler is None:
             # On the loopback, without a page to look at: nothing listens where others could reach it.
             try:
-                scheduler = stack.enter_context(
-                    LocalCluster(
+                with _interrupts_held_back():
+                    cluster = LocalCluster(
                         n_workers=workers,
                         threads_per_worker=1,
                         processes=True,
@@ -104,7 +106,7 @@ def _client(workers: int, scheduler: str | None) -> Iterator[Any]:
                         dashboard_address=None,
                         silence_logs=logging.CRITICAL,
                     )
-                )
+                scheduler = stack.enter_context(cluster)
             except RuntimeError as error:
                 said = error.__cause__ or error
                 raise LaunchError(f"{workers} processes cannot be started here: {said}") from None
@@ -116,6 +118,20 @@ def _client(workers: int, scheduler: str | None) -> Iterator[Any]:
                 "'dask scheduler', and workers with 'dask worker ADDRESS --nthreads 1'"
             ) from None
         yield client
+
+
+@contextlib.contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Hold Ctrl-C back until the body ends; threads that begin in it, and their processes, never get it.
+
+    A terminal sends it to processes that this one started, too, but it is for this one to end them.
+    """
+    resource_tracker.ensure_running()  # which would let it through again in the thread that starts it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _through(
