@@ -4,7 +4,7 @@ routes        routes between all ranks    symmetry      ranks and links that are
 cut           the cut that bounds          arborescence  the cheapest tree of a root
 packing       trees, and how much each carries         rounding      whole chunks for trees
 rounds        which chunk moves in which round         messages      rounds as a program
-synthesis     candidates, simulated, beside the shipped
+candidates    divisions into chunks and rounds         synthesis     the best, beside what ships
 """
 
 from collectives.synthesis.synthesis import COLLECTIVES, Synthesis, synthesize

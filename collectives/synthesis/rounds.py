@@ -58,6 +58,26 @@ class Rounds:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How long rounds last, in seconds.
+
+    Attributes:
+        first: the first of them.
+        shrink: what each is of the one before; where one link is much fuller than others, the last rounds
+            may be short, so that little is left to do when it is done.
+        least: below which none is.
+    """
+
+    first: float
+    shrink: float
+    least: float
+
+    def of(self, number: int) -> float:
+        """Return the length of the round *number*, from 0."""
+        return max(self.first * self.shrink**number, self.least)
+
+
 @dataclass
 class Timetable:
     """Divides the messages of a demand into rounds.
@@ -72,16 +92,16 @@ class Timetable:
     _edges: dict[int, list[Edge]] = field(default_factory=dict)
 
     def rounds(
-        self, trees: Sequence[Tree], chunk_nbytes: float, round_seconds: float, give_up: float
+        self, trees: Sequence[Tree], chunk_nbytes: float, lengths: Lengths, give_up: float
     ) -> Rounds | None:
-        """Return rounds of about *round_seconds* for chunks of *chunk_nbytes* on *trees*, one on each.
+        """Return rounds of about *lengths* for chunks of *chunk_nbytes* on *trees*, one on each.
 
         None if they take longer than *give_up*, in seconds.
         """
         edges: list[Edge] = []
         chunk_of: list[int] = []
         starts: list[int] = []
-        wanted = self._times(trees, chunk_nbytes, round_seconds)
+        wanted = self._times(trees, chunk_nbytes, lengths.first)
         keys: list[float] = []
         for chunk, tree in enumerate(trees):
             own = self._edges_of(tree)
@@ -92,12 +112,12 @@ class Timetable:
         blocked = [edge.waits_for for edge in edges]
         waiting = sorted((keys[number], number) for number in range(len(edges)) if not blocked[number])
 
-        limit = round_seconds / chunk_nbytes * (1 + 1e-6)
         num_orbits = len(self.demand.symmetry.orbit_sizes)
         taken: list[tuple[tuple[int, Edge], ...]] = []
         total = 0.0
         while waiting:
             self.looks += len(waiting)
+            limit = lengths.of(len(taken)) / chunk_nbytes * (1 + 1e-6)
             load = [0.0] * num_orbits
             left: list[tuple[float, int]] = []
             done: list[int] = []

@@ -34,12 +34,12 @@ def test_a_program_is_proved_and_no_faster_than_the_optimum(topology: Topology, 
 
 @pytest.mark.parametrize("name", ["aws-p4d", "dgx-a100"])
 @pytest.mark.parametrize("collective", ["all_gather", "all_reduce"])
-def test_two_nodes_come_within_four_per_cent_of_the_optimum(name: str, collective: str) -> None:
+def test_two_nodes_come_within_three_per_cent_of_the_optimum(name: str, collective: str) -> None:
     made = synthesize(load_network(name).topology(16), collective)
 
-    assert made.fraction_of_optimum >= 0.96
+    assert made.fraction_of_optimum >= 0.97
     assert made.shipped_seconds is not None
-    assert made.shipped_seconds > 1.25 * made.seconds
+    assert made.shipped_seconds > 1.3 * made.seconds
 
 
 def test_what_ships_is_returned_where_it_is_faster() -> None:
