@@ -25,7 +25,7 @@ MAX_KINDS = 64
 MAX_MESSAGES = 400_000
 """Messages of one row of each kind, together, up to which it is."""
 
-MAX_KEPT = 200_000
+MAX_KEPT = 8_000_000
 """Operations of all ranks up to which all rows of a program are kept."""
 
 _Form: TypeAlias = tuple[tuple[type[Operation], int | None, tuple[int, int] | None], ...]
@@ -94,7 +94,7 @@ def _found(program: ProgramKey, num_ranks: int) -> tuple[RepeatedRow, ...] | Non
     return tuple(found)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)
 def _kept(program: ProgramKey, num_ranks: int) -> tuple[tuple[Step, Pattern], ...] | None:
     rows: list[tuple[Step, Pattern]] = []
     num_operations = 0

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from testbed.errors import CheckError, UsageError, reporting_errors
+from testbed.options.annotations import HtmlFile
 from testbed.options.arguments import computes_on_gpu
 from testbed.options.checks import CheckOptions, checked
 from testbed.options.cluster import ClusterOptions, OutputOptions
@@ -18,11 +20,14 @@ from testbed.options.gpu import GpuOptions
 from testbed.options.groups import grouped
 from testbed.options.software import SoftwareOptions
 from testbed.output.folder import document
-from testbed.output.table import print_json, stderr_console
+from testbed.output.table import stderr_console
+from testbed.pages import Delivery
 from testbed.report.plots.streams_plot import is_of_streams, plot_streams
 from testbed.report.plots.timeline_plot import plot_timeline, timeline_title
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from collectives.catalogue.admission import Evidence
     from collectives.virtual import VirtualReport
     from collectives.virtual.parameters.replicas import ReplicaCheck
@@ -79,6 +84,7 @@ def run(
             help="Run for real: N processes here, our algorithms over Gloo or NCCL.",
         ),
     ] = None,
+    html: HtmlFile = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the report as JSON; what the script prints goes to stderr.")
     ] = False,
@@ -92,6 +98,7 @@ def run(
     held = (*conditions.parse(), *faults.parse(conditions.seed))
     of_one_timed_run = {
         **outputs.given,
+        "--html": html is not None,
         **cluster.given,
         "--own": own is not None,
         "--check": checks.check,
@@ -125,6 +132,8 @@ def run(
         return
 
     outputs.check()
+    delivery = Delivery(as_json, html)
+    delivery.check()
     topology = cluster.topology()
     if topology.num_ranks > MAX_THREADS and not gpu.folds:
         raise UsageError(
@@ -133,12 +142,13 @@ def run(
         )
     from sim import Trace
     from testbed.options import evidence
+    from testbed.pages.of_run import run_answer, run_plots, run_question
     from testbed.report.virtual import faster_programs
     from testbed.scripts.virtual_script import DeviceMemoryError, run_script
 
     proved = evidence.evidence_for([cluster.choice(topology)], evidence.nodes_of(topology))
 
-    wanted = outputs.trace is not None or outputs.timeline is not None
+    wanted = outputs.trace is not None or outputs.timeline is not None or html is not None
     recorded = Trace({"script": script, "network": topology.name}) if wanted else None
     record = checks.record()
     failed: DeviceMemoryError | None = None
@@ -173,12 +183,18 @@ def run(
     found = checked(record)
     proved = list(dict.fromkeys((*proved, *evidence.evidence_of_groups(report.carried))))
     faster = [] if as_json else faster_programs(report, topology)
-    if as_json:
-        is_random = bool(conditions.jitter or faults.delay_messages)
-        seed = conditions.seed if is_random else None
-        _print_json(report, script, topology.digest(), seed, found, proved)
-    else:
-        _print_report(report, outputs, found, proved, faster)
+    is_random = bool(conditions.jitter or faults.delay_messages)
+    seed = conditions.seed if is_random else None
+    sys.stdout.flush()
+    sys.stderr.flush()
+    delivery.give(
+        _document(report, script, topology.digest(), seed, found, proved),
+        partial(_print_report, report=report, outputs=outputs, found=found, proved=proved, faster=faster),
+        run_question(script, report),
+        run_answer(report),
+        lambda: run_plots(report, recorded or Trace(), topology),
+        console=stderr_console,
+    )
     if failed is not None:
         raise failed
     if found is not None and not found.holds:
@@ -208,33 +224,31 @@ def _draw(recorded: Trace, report: VirtualReport, script: str, path: Path) -> No
     plot(recorded, report, path, title=title, note=assumptions(report))
 
 
-def _print_json(
+def _document(
     report: VirtualReport,
     script: str,
     digest: str,
     seed: int | None,
     found: ReplicaCheck | None,
     proved: Sequence[Evidence],
-) -> None:
+) -> dict[str, Any]:
     from testbed.options import evidence
     from testbed.report.virtual import assumptions
 
-    sys.stderr.flush()
-    print_json(
-        document(
-            method="simulated",
-            model=assumptions(report),
-            seed=seed,
-            topologies={f"{report.network} x {report.num_ranks}": digest},
-            script=script,
-            **report.to_json(),
-            **({} if found is None else {"replicas": found.to_json()}),
-            **evidence.as_json(proved),
-        )
+    return document(
+        method="simulated",
+        model=assumptions(report),
+        seed=seed,
+        topologies={f"{report.network} x {report.num_ranks}": digest},
+        script=script,
+        **report.to_json(),
+        **({} if found is None else {"replicas": found.to_json()}),
+        **evidence.as_json(proved),
     )
 
 
 def _print_report(
+    console: Console,
     report: VirtualReport,
     outputs: OutputOptions,
     found: ReplicaCheck | None,
@@ -243,8 +257,6 @@ def _print_report(
 ) -> None:
     from testbed.report.virtual import print_report
 
-    sys.stdout.flush()
-    console = stderr_console()
     print_report(console, report)
     for line in faster:
         console.print(f"{line}.", style="yellow", markup=False)

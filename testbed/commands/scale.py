@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from testbed.errors import UsageError, reporting_errors
+from testbed.options.annotations import HtmlFile
 from testbed.options.arguments import parse_rank_powers
 from testbed.options.groups import grouped
 from testbed.options.software import LossyStepModelOptions, as_a_real_run
 from testbed.output.folder import document
-from testbed.output.table import print_json, progress, stdout_console
+from testbed.output.table import progress
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EXAMPLES = """\b
 Examples:
@@ -75,6 +79,7 @@ def scale(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it too: .png, .svg or .pdf.")
     ] = None,
+    html: HtmlFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Predict how a training step scales.
@@ -88,9 +93,12 @@ def scale(
     from ddp.reduction.overlap import STRATEGIES, resolve_strategy
     from sim import load_network
     from testbed.options import evidence
+    from testbed.pages import Delivery
     from testbed.report.scaling import LEGEND, carrier_table, expectations, faster_lines, scaling_tables
     from testbed.studies.predict import predict
 
+    delivery = Delivery(as_json, html)
+    delivery.check()
     if not 0 < bucket_cap_mb < float("inf"):
         raise UsageError(f"--bucket-cap-mb {bucket_cap_mb:g}: expected a number above 0")
     sizes = parse_rank_powers(ranks)
@@ -129,33 +137,38 @@ def scale(
         known = all(point.step_seconds is not None for point in scaling.points)
         missing = "" if known else " What is ideal is not known of what NCCL runs, and not drawn."
         plot_scaling(scaling.points, plot, title=title, note=f"Simulated: {scaling.model}.{missing}")
-    if as_json:
-        print_json(
-            document(
-                method="simulated",
-                model=scaling.model,
-                topologies=scaling.topologies,
-                profiles=[{"name": own.name, "source": own.source, "device": own.device} for own in profiles],
-                rows=scaling.rows(),
-                carriers=[asdict(carrier) for carrier in scaling.carriers],
-                **evidence.as_json(proved),
-            )
-        )
-        return
-    console = stdout_console()
-    for shown in scaling_tables(scaling.points):
-        console.print(shown)
+    from testbed.pages.of_scaling import scaling_answer, scaling_plots, scaling_question
+
+    def show(console: Console) -> None:
+        for shown in scaling_tables(scaling.points):
+            console.print(shown)
+            console.print()
+        if (carried := carrier_table(scaling.carriers)) is not None:
+            console.print(carried)
+        for line in faster_lines(scaling.carriers):
+            console.print(f"{line}.", style="yellow", markup=False)
         console.print()
-    if (carried := carrier_table(scaling.carriers)) is not None:
-        console.print(carried)
-    for line in faster_lines(scaling.carriers):
-        console.print(f"{line}.", style="yellow", markup=False)
-    console.print()
-    console.print(LEGEND, style="dim")
-    console.print(f"Simulated: {scaling.model}.", style="dim")
-    for line in (*expectations(scaling.points), *(f"{one}." for one in proved)):
-        console.print(line, style="dim", markup=False)
-    for own in profiles:
-        console.print(f"Profile {own.name}: {own.source}; {own.device}.", style="dim")
-    if plot is not None:
-        console.print(f"Plot: {plot}")
+        console.print(LEGEND, style="dim")
+        console.print(f"Simulated: {scaling.model}.", style="dim")
+        for line in (*expectations(scaling.points), *(f"{one}." for one in proved)):
+            console.print(line, style="dim", markup=False)
+        for own in profiles:
+            console.print(f"Profile {own.name}: {own.source}; {own.device}.", style="dim")
+        if plot is not None:
+            console.print(f"Plot: {plot}")
+
+    delivery.give(
+        document(
+            method="simulated",
+            model=scaling.model,
+            topologies=scaling.topologies,
+            profiles=[{"name": own.name, "source": own.source, "device": own.device} for own in profiles],
+            rows=scaling.rows(),
+            carriers=[asdict(carrier) for carrier in scaling.carriers],
+            **evidence.as_json(proved),
+        ),
+        show,
+        scaling_question(scaling.points),
+        scaling_answer(scaling.points),
+        lambda: scaling_plots(scaling.points),
+    )

@@ -42,6 +42,7 @@ class Delivery:
         question: str,
         answer: str,
         plots: Callable[[], Sequence[Plot]] = tuple,
+        console: Callable[[], Console] = stdout_console,
     ) -> None:
         """Give the result.
 
@@ -51,6 +52,7 @@ class Delivery:
             question: in words.
             answer: in one sentence.
             plots: draws the page's plots; called only where there is a page.
+            console: gives that of the terminal.
         """
         if self.html is not None:
             recorder = Recorder()
@@ -60,10 +62,10 @@ class Delivery:
         if self.as_json:
             print_json(dict(document))
             return
-        console = stdout_console()
-        show(console)
+        terminal = console()
+        show(terminal)
         if self.html is not None:
-            console.print(f"Page: {self.html}", markup=False, soft_wrap=True)
+            terminal.print(f"Page: {self.html}", markup=False, soft_wrap=True)
 
 
 def _without(question: str, parts: Sequence[Part]) -> Sequence[Part]:
