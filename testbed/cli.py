@@ -15,6 +15,7 @@ from testbed.commands import (
     bench,
     calibrate,
     claims,
+    compare,
     demo,
     env,
     export,
@@ -60,6 +61,7 @@ app.command(epilog=network.EXAMPLES)(network.network)
 app.command(epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 app.command(epilog=validate.EXAMPLES)(validate.validate)
 app.command(epilog=claims.EXAMPLES)(claims.claims)
+app.command(epilog=compare.EXAMPLES)(compare.compare)
 app.command(epilog=env.EXAMPLES)(env.env)
 
 

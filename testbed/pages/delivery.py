@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,7 @@ class Delivery:
         if self.html is not None:
             recorder = Recorder()
             show(recorder)
-            parts = _without(question, recorder.parts())
+            parts = _without(question, answer, recorder.parts())
             write_page(self.html, Page(question, answer, document, [*plots(), *parts]))
         if self.as_json:
             print_json(dict(document))
@@ -68,8 +68,13 @@ class Delivery:
             terminal.print(f"Page: {self.html}", markup=False, soft_wrap=True)
 
 
-def _without(question: str, parts: Sequence[Part]) -> Sequence[Part]:
-    """Return *parts* without a heading that only repeats the *question*."""
-    if parts and isinstance(parts[0], Text) and not parts[0].paragraphs and parts[0].title == question:
+def _without(question: str, answer: str, parts: Sequence[Part]) -> Sequence[Part]:
+    """Return *parts* without a beginning that only repeats the *question* or the *answer*."""
+    first = parts[0] if parts else None
+    if not isinstance(first, Text):
+        return parts
+    if not first.paragraphs and first.title == question:
         return parts[1:]
+    if not first.title and list(first.paragraphs[:1]) == [answer]:
+        return [replace(first, paragraphs=first.paragraphs[1:]), *parts[1:]]
     return parts

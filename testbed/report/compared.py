@@ -1,0 +1,169 @@
+"""Tables of two results beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+
+from rich.console import Console
+
+from testbed.comparison import Comparison, Difference, Pair
+from testbed.comparison.rows import Scalar, is_asked
+from testbed.output.table import counted, seconds, table
+
+MAX_LINES = 40
+"""So many rows of a table are shown; the JSON has all."""
+CHIEF = ("seconds", "step_seconds_expected", "step_seconds", "time_us", "median_seconds", "virtual_seconds")
+"""The figure that is shown side by side if nobody says which: the first of these that rows have."""
+
+
+def chief_figure(comparison: Comparison) -> str | None:
+    """Return the figure to show side by side: a time if there is one, else the first that differs."""
+    for field in CHIEF:
+        if any(_is_number(pair.first.get(field)) for pair in comparison.pairs):
+            return field
+    return next((own.field for own in comparison.answer if own.relative is not None), None)
+
+
+def figures(comparison: Comparison) -> list[str]:
+    """Return the names of the numbers that can be shown side by side."""
+    found = {
+        field: None
+        for pair in comparison.pairs
+        for field, value in pair.first.items()
+        if _is_number(value) and _is_number(pair.second.get(field)) and not is_asked(field)
+    }
+    return list(found)
+
+
+def answer_sentence(comparison: Comparison, figure: str | None) -> str:
+    """Return in a sentence whether the results agree, and if not, what *figure* of B is of that of A."""
+    if comparison.agrees:
+        return f"The answers agree: {counted(comparison.num_compared, 'figure')} compared."
+    if not comparison.pairs:
+        return "The results have no row in common: they answer different questions."
+    said = f"{len(comparison.answer)} of {counted(comparison.num_compared, 'figure')} differ"
+    ratios = sorted(_ratios(comparison, figure)) if figure else []
+    if ratios:
+        low, high = f"{ratios[0]:.3g}", f"{ratios[-1]:.3g}"
+        said += f"; {figure} of B is {low if low == high else f'{low} to {high}'} × that of A"
+    for name, only in (("A", comparison.only_first), ("B", comparison.only_second)):
+        if only:
+            said += f"; {counted(len(only), 'row')} {'stands' if len(only) == 1 else 'stand'} only in {name}"
+    return f"{said}."
+
+
+def show_comparison(console: Console, comparison: Comparison, figure: str | None) -> None:
+    """Print what was asked differently, what came out differently, and *figure* side by side."""
+    if comparison.question:
+        rows = [(what, _spell(own.first), _spell(own.second)) for what, own in _asked(comparison.question)]
+        console.print(table(("asked", "A", "B"), rows[:MAX_LINES], text_columns=3, title="The question"))
+        _say_left_out(console, rows)
+    else:
+        console.print("The question is the same in both.")
+    console.print()
+    if comparison.answer:
+        changed = list(_by_figure(comparison))
+        columns = ("figure", "most in", "differs in", "least", "most")
+        console.print(table(columns, changed[:MAX_LINES], text_columns=2, title="The answer: B beside A"))
+        _say_left_out(console, changed)
+        console.print()
+    beside = [pair for pair in comparison.pairs if figure is not None and _both(pair, figure)]
+    if figure is not None and beside:
+        lines = [
+            (
+                _where(pair.table, pair.row),
+                _spell(pair.first[figure], figure),
+                _spell(pair.second[figure], figure),
+                _change(_of(pair, figure)),
+            )
+            for pair in beside
+        ]
+        console.print(table(("row", "A", "B", "difference"), lines[:MAX_LINES], title=figure))
+        _say_left_out(console, lines)
+        console.print()
+    for name, only in (("A", comparison.only_first), ("B", comparison.only_second)):
+        for where in only[:MAX_LINES]:
+            console.print(f"Only in {name}: {_where(*where)}")
+        _say_left_out(console, only)
+
+
+def _say_left_out(console: Console, lines: Sized) -> None:
+    more = len(lines) - MAX_LINES
+    if more > 0:
+        console.print(f"and {more} more: --json has all")
+
+
+def _asked(question: tuple[Difference, ...]) -> Iterator[tuple[str, Difference]]:
+    """Yield what was asked differently: what is so in many rows, once."""
+    seen: set[tuple[str, Scalar, Scalar]] = set()
+    for own in question:
+        what = (own.field, own.first, own.second)
+        if what not in seen:
+            seen.add(what)
+            yield f"{own.table}: {own.field}" if own.table else own.field, own
+
+
+def _by_figure(comparison: Comparison) -> Iterator[tuple[str, ...]]:
+    """Yield a line for each field that differs: in how many rows, and by how much."""
+    fields: dict[tuple[str, str], list[Difference]] = {}
+    for own in comparison.answer:
+        fields.setdefault((own.table, own.field), []).append(own)
+    for (name, field), differences in fields.items():
+        of = sum(pair.table == name for pair in comparison.pairs)
+        numbers = sorted(
+            (own for own in differences if own.relative is not None), key=lambda own: abs(own.relative or 0.0)
+        )
+        what = field if name in ("", "rows") else f"{name}: {field}"
+        if numbers:
+            yield (
+                what,
+                numbers[-1].row,
+                f"{len(differences)} of {of}",
+                _change(numbers[0].relative),
+                _change(numbers[-1].relative),
+            )
+        else:
+            own = differences[0]
+            yield what, own.row, f"{len(differences)} of {of}", _spell(own.first), _spell(own.second)
+
+
+def _ratios(comparison: Comparison, figure: str) -> list[float]:
+    return [1.0 + relative for pair in comparison.pairs if (relative := _of(pair, figure)) is not None]
+
+
+def _of(pair: Pair, figure: str) -> float | None:
+    """Return the relative difference of *figure*."""
+    if not _both(pair, figure):
+        return None
+    first, second = float(pair.first[figure] or 0.0), float(pair.second[figure] or 0.0)
+    return 0.0 if first == second else (second - first) / abs(first) if first else None
+
+
+def _both(pair: Pair, figure: str) -> bool:
+    return _is_number(pair.first.get(figure)) and _is_number(pair.second.get(figure))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _where(name: str, row: str) -> str:
+    return ": ".join(part for part in (name if name != "rows" else "", row) if part) or "the result"
+
+
+def _change(relative: float | None) -> str:
+    if relative is None:
+        return ""
+    if relative >= 1.0:
+        return f"× {1.0 + relative:.3g}"
+    return f"{100 * relative:+.3g} %" if relative else "same"
+
+
+def _spell(value: Scalar, figure: str = "") -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return seconds(value) if "seconds" in figure and value >= 0 else f"{value:.6g}"
+    return str(value)
