@@ -31,6 +31,9 @@ MAX_RANKS = 512
 SIMULATED = 3
 """Programs that ship that are simulated: those of the least estimated cost."""
 
+_MOST_SIMULATED = 10
+_NEAR_ENOUGH = 1.015
+"""Of what the trees need at least: beyond that no other candidate is simulated."""
 _MOST_MESSAGES = 12_000
 """Messages of candidates that are simulated, up to 16 ranks; four times as many above, the best always."""
 
@@ -137,7 +140,7 @@ def synthesize(
 
     best: tuple[float, Schedule, Algorithm, Candidate] | None = None
     messages = 0
-    for candidate in candidates[:3]:
+    for candidate in candidates[:_MOST_SIMULATED]:
         messages += candidate.num_messages
         if best is not None and messages > _MOST_MESSAGES * (1 if topology.num_ranks <= 16 else 4):
             continue
@@ -147,6 +150,8 @@ def synthesize(
         seconds = simulate(algorithm, nbytes=nbytes, topology=topology).seconds
         if best is None or seconds < best[0]:
             best = seconds, schedule, algorithm, candidate
+        if seconds <= packing.bound * nbytes * _NEAR_ENOUGH:
+            break
     assert best is not None
     seconds, schedule, algorithm, candidate = best
 
