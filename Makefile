@@ -6,9 +6,10 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; sys.version_info >= (3, 11) and print("$(python)")' 2>/dev/null)))
 
-.PHONY: help demo test test-all lint verify fuzz docs mutate test-torch test-faults test-gpu test-privileged clean
+.PHONY: help demo dist test test-all lint verify fuzz docs mutate test-torch test-faults test-gpu test-privileged clean
 
 help:
+	@echo 'make dist             build wheel and source archive, and try both in empty environments'
 	@echo 'make demo             prove, train, predict, show: results/demo'
 	@echo 'make test             every promise, each at a few points: five minutes on two cores'
 	@echo 'make test-all         the same, then at all other points: fifteen minutes'
@@ -38,6 +39,12 @@ test: $(STAMP)
 test-all: test
 	@$(PYTEST) --other-points $(ONE_PROCESS); one=$$?; \
 	$(PYTEST) --other-points $(SEVERAL_PROCESSES); two=$$?; exit $$((one || two))
+
+# A wheel and a source archive, each installed into an empty environment without torch, and tried there.
+dist: $(STAMP)
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m tests.distribution dist
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

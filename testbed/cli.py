@@ -38,7 +38,6 @@ from testbed.output.plain_text import use_what_streams_know
 app = typer.Typer(
     name="testbed",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

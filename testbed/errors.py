@@ -22,6 +22,7 @@ import typer
 
 from collectives.errors import AlgorithmFileError, CollectiveError, NotSupportedError
 from ddp.errors import DDPError
+from testbed.extras import TORCH, has_torch, how_to_install
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -81,6 +82,11 @@ def reporting_errors(command: Callable[P, T]) -> Callable[P, T]:
             # The reader, such as `head`, has what it wanted.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "torch" or has_torch():
+                raise
+            print(f"testbed: error: {how_to_install(TORCH, 'torch')}", file=sys.stderr)
+            raise typer.Exit(UsageError.exit_code) from None
         except KeyboardInterrupt:
             print("testbed: interrupted", file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None

@@ -15,6 +15,7 @@ from testbed.commands.verify import LEGEND as PROOF_LEGEND
 from testbed.commands.verify import MODEL as PROOF_MODEL
 from testbed.commands.verify import choose, proof_table, prove_all, rows_of
 from testbed.errors import CheckError, UsageError, reporting_errors
+from testbed.extras import how_to_install
 from testbed.output.folder import ResultFolder, document
 from testbed.output.table import percent, print_json, progress, seconds, stdout_console, table
 from testbed.scripts.training import (
@@ -62,9 +63,9 @@ def demo(
     Proves all-reduce, trains on real digits over Gloo and over a simulated network, predicts how
     training scales, and leaves traces and a plot. About a minute on two cores.
     """
-    missing = [name for name in ("sklearn", "matplotlib") if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("torch", "sklearn", "matplotlib") if importlib.util.find_spec(name) is None]
     if missing:
-        raise UsageError(f"the demo needs {' and '.join(missing)}: pip install 'collective-testbed[demo]'")
+        raise UsageError(how_to_install(f"the demo needs {', '.join(missing)}", "demo"))
     script = example_script()
     folder = ResultFolder(output)
     console = stdout_console(quiet=as_json)

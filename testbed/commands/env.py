@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from testbed.errors import reporting_errors
+from testbed.extras import has_torch
 from testbed.output.folder import document
 from testbed.output.table import print_json, stdout_console, table
 
@@ -51,6 +52,8 @@ def _python() -> dict[str, Any]:
 
 
 def _torch() -> dict[str, Any]:
+    if not has_torch():
+        return {"torch": False}
     import torch
     import torch.distributed as dist
 

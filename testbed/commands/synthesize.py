@@ -93,12 +93,10 @@ def _check_solver() -> None:
     from importlib.util import find_spec
 
     from testbed.errors import UsageError
+    from testbed.extras import how_to_install
 
     if find_spec("scipy") is None:
-        raise UsageError(
-            "synthesize needs scipy, which the extra 'synthesis' brings: from the checkout, "
-            "pip install '.[synthesis]'"
-        )
+        raise UsageError(how_to_install("synthesize needs scipy", "synthesis"))
 
 
 def _report(made: Synthesis, topology: Topology, output: Path | None, *, as_json: bool) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 from collectives.formats.whole_file import whole_file
 from testbed.errors import UsageError
+from testbed.extras import how_to_install
 from testbed.output.folder import check_writable
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -21,7 +22,7 @@ DASHES = ("-", (0, (4, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 INK, FAINT, QUIET = "#333333", "#D9D9D9", "#666666"
 
 
-NOT_INSTALLED = "plots need matplotlib: pip install 'collective-testbed[plot]'"
+NOT_INSTALLED = how_to_install("plots need matplotlib", "plot")
 
 
 def has_matplotlib() -> bool:

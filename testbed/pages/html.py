@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from collectives.formats.whole_file import write_whole
 from testbed.errors import UsageError
+from testbed.extras import how_to_install
 from testbed.output.folder import check_writable
 from testbed.pages.page import Figures, Grid, Page, Plot, Text
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 _TEMPLATE = Path(__file__).with_name("page.html")
-NOT_INSTALLED = "pages need bokeh, which is in the extra html: in a checkout, pip install -e '.[html]'"
+NOT_INSTALLED = how_to_install("pages need bokeh", "html")
 
 
 def check_page(path: Path | None) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import UsageError
+from testbed.extras import how_to_install
 from testbed.output.table import Advance
 from testbed.planning.answers.answer import Answer, answers, more_cases
 from testbed.planning.answers.causes import Case
@@ -87,7 +88,7 @@ class Plan:
         try:
             import pandas
         except ImportError:
-            raise UsageError("pandas is not installed; it is in the extra plan") from None
+            raise UsageError(how_to_install("a table needs pandas", "plan")) from None
         return pandas.DataFrame([row.as_json() for row in self.rows])
 
 

@@ -42,7 +42,7 @@ def steps_of(*command: str) -> list[tuple[str, str]]:
 def test_an_example_of_a_framework_learns_as_under_torchrun(name: str) -> None:
     package, arguments = EXAMPLES[name]
     if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed: pip install 'collective-testbed[frameworks]'")
+        pytest.skip(f"{package} is not installed: pip install -e '.[frameworks]'")
     script = str(FOLDER / name)
 
     virtual = steps_of("testbed", "run", "--ranks", "2", "--compute", "h100", script, *arguments)

@@ -11,6 +11,7 @@ from statistics import mean, median, quantiles, stdev
 from typing import Any
 
 from testbed.errors import UsageError
+from testbed.extras import how_to_install
 from testbed.output.table import percent, seconds
 from testbed.scripts.launch import launch
 from testbed.truth.claims.claim import Case, Claim, Finding
@@ -50,7 +51,7 @@ def check_data() -> None:
         UsageError: there are none.
     """
     if importlib.util.find_spec("sklearn") is None:
-        raise UsageError("claim C9 needs scikit-learn: pip install 'collective-testbed[demo]'")
+        raise UsageError(how_to_install("claim C9 needs scikit-learn", "demo"))
 
 
 def half() -> Finding:

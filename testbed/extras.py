@@ -1,0 +1,19 @@
+"""Extras: parts of the installation that not everybody needs, and how they are had."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+TORCH = "real runs and scripts need torch"
+
+
+def how_to_install(what: str, extra: str) -> str:
+    """Return *what* is missing, and how the *extra* that brings it is installed."""
+    return (
+        f"{what}, which the extra {extra} brings: in a checkout of this project, pip install -e '.[{extra}]'"
+    )
+
+
+def has_torch() -> bool:
+    """Return whether torch is installed."""
+    return find_spec("torch") is not None
