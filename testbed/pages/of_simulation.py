@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from collectives.simulation.defaults import AUTO
 from testbed.output.table import percent, seconds, spell_size
 from testbed.pages.page import Plot
 from testbed.pages.plots.lines import FLOOR, lines
@@ -21,13 +22,15 @@ def simulation_answer(results: Sequence[Simulated]) -> str:
         run = best.run
         limit = ""
         if best.has_links and (link := run.links.bottleneck):
-            limit = f", limited by {link.name}, which is {percent(link.utilisation)} full"
+            limit = f"; the fullest link, {link.name}, is {percent(link.utilisation)} full"
         above = f", {best.above_floor:.2f} times the floor" if best.above_floor is not None else ""
         return f"It takes {seconds(run.seconds)}{above}{limit}."
     largest = max(own.run.nbytes for own in results)
     own = sorted((own for own in results if own.run.nbytes == largest), key=lambda own: own.run.seconds)
     rest = f"; {own[-1].name}, the slowest, {seconds(own[-1].run.seconds)}" if len(own) > 1 else ""
-    return f"At {spell_size(largest)} {own[0].name} is fastest, with {seconds(own[0].run.seconds)}{rest}."
+    best = own[0]
+    name = f"auto ({best.run.algorithm})" if best.name == AUTO else best.name
+    return f"At {spell_size(largest)} {name} is fastest, with {seconds(best.run.seconds)}{rest}."
 
 
 def simulation_plots(request: SimulationRequest, results: Sequence[Simulated]) -> list[Plot]:

@@ -42,13 +42,11 @@ class Plot:
         figure: a model of Bokeh.
         title: above it.
         note: below it: what is shown, and how to read it.
-        tall: whether it may be higher than a screen, and is scrolled.
     """
 
     figure: Any
     title: str = ""
     note: str = ""
-    tall: bool = False
 
 
 Part: TypeAlias = Text | Figures | Grid | Plot

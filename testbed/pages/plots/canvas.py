@@ -17,7 +17,7 @@ def canvas(height: int, *, tools: str = "pan,xwheel_zoom,box_zoom,reset,save", *
     drawn = figure(
         width=WIDTH,
         height=height,
-        sizing_mode="scale_width" if height <= WIDTH else "stretch_width",
+        sizing_mode="scale_width",
         tools=tools,
         active_drag="pan",
         active_scroll=None,
@@ -25,6 +25,7 @@ def canvas(height: int, *, tools: str = "pan,xwheel_zoom,box_zoom,reset,save", *
         **options,
     )
     drawn.toolbar.logo = None
+    drawn.toolbar.autohide = True  # shown under the mouse, so never on paper
     drawn.outline_line_color = None
     drawn.background_fill_color = "white"
     for axis in drawn.axis:

@@ -48,12 +48,15 @@ def lines(
     drawn = canvas(height, x_axis_type="log" if log_x else "linear", y_axis_type="log" if log_y else "linear")
     drawn.xaxis.axis_label, drawn.yaxis.axis_label = x, y
     items, markers = [], []
-    for number, (name, points) in enumerate(named.items()):
+    number = 0
+    for name, points in named.items():
         shown = [(at, value) for at, value in points if value > 0 or not log_y]
         if not shown:
             continue
-        colour = QUIET if name == FLOOR else COLOURS[number % len(COLOURS)]
-        turn = number // len(COLOURS) % len(_DASHES)
+        colour, turn = QUIET, 0
+        if name != FLOOR:  # has no colour of the others, so a line has its own wherever it is drawn
+            colour, turn = COLOURS[number % len(COLOURS)], number // len(COLOURS) % len(_DASHES)
+            number += 1
         data = {
             "x": [at for at, _ in shown],
             "y": [value for _, value in shown],

@@ -14,8 +14,10 @@ from testbed.report.plots.timeline_plot import unit_of
 if TYPE_CHECKING:
     from sim import Trace
 
+MOST_HEIGHT = 640
+"""Pixels that a timeline is high at most; of more rows, the wheel moves through them."""
 MOST_PIECES = 40_000
-"""Pieces that a page holds; of more, those that follow each other closely are drawn as one."""
+"""Pieces that a page holds; of more, those that follow each other closely are drawn as one, or short ones."""
 
 _LANE, _BETWEEN, _MARGIN = 16, 8, 80  # pixels
 _FIRST = ("host", "compute", "communication")
@@ -96,8 +98,11 @@ def rank_rows(trace: Trace, windows: Mapping[int, tuple[int, int]] | None = None
 
 
 def timeline(rows: Sequence[RankRow]) -> Any:
-    """Return a plot of *rows*: zoomed with the wheel, moved with the mouse; a piece tells what it is."""
-    from bokeh.models import HoverTool
+    """Return a plot of *rows*, moved with the mouse and zoomed with its tools; a piece tells what it is.
+
+    Rows that do not fit are moved through with the wheel: a browser draws no picture of a thousand rows.
+    """
+    from bokeh.models import HoverTool, Range1d, WheelPanTool
 
     until = max((end for row in rows for lane in row.lanes.values() for _, end, _ in lane), default=1)
     scale, unit = unit_of(until)
@@ -121,11 +126,21 @@ def timeline(rows: Sequence[RankRow]) -> Any:
             top -= 1.0
         top -= _BETWEEN / _LANE
     height = max(160, int(-top * _LANE) + _MARGIN)
-    drawn = canvas(height, x_range=(0, until * scale), y_range=(top, 1.0))
+    shown = max(top, 1.0 - (MOST_HEIGHT - _MARGIN) / _LANE)
+    drawn = canvas(
+        min(height, MOST_HEIGHT),
+        x_range=(0, until * scale),
+        y_range=Range1d(start=shown, end=1.0, bounds=(top, 1.0)),
+    )
     drawn.sizing_mode = "stretch_width"
+    if shown > top:
+        wheel = WheelPanTool(dimension="height")
+        drawn.add_tools(wheel)
+        drawn.toolbar.active_scroll = wheel
     bars = drawn.hbar(y="y", left="left", right="right", height=0.8, color="colour", source=data)
     drawn.add_tools(HoverTool(renderers=[bars], tooltips=[("", "@name"), ("", "@lane"), ("took", "@took")]))
-    drawn.xaxis.axis_label = f"virtual time ({unit})"
+    merged = f"; pieces closer than {gap * scale:.2g} {unit} are drawn as one" if gap else ""
+    drawn.xaxis.axis_label = f"virtual time ({unit}){merged}"
     drawn.yaxis.ticker = list(ticks)
     drawn.yaxis.major_label_overrides = ticks
     drawn.yaxis.major_label_text_color = INK
@@ -146,21 +161,29 @@ def _coarse(pieces: Iterable[Piece], pixel: int) -> tuple[tuple[int, int], ...]:
 
 
 def _gap(rows: Sequence[RankRow], until: int) -> int:
-    """Return how close pieces of one name follow each other where they are drawn as one."""
+    """Return how close pieces follow each other that are drawn as one."""
     gap = 0
-    while sum(len(_merged(lane, gap)) for row in rows for lane in row.lanes.values()) > MOST_PIECES:
+    lanes = [lane for row in rows for lane in row.lanes.values()]
+    while gap < until and sum(len(_merged(lane, gap)) for lane in lanes) > MOST_PIECES:
         gap = max(2 * gap, until // 10_000, 1)
     return gap
 
 
 def _merged(pieces: Sequence[Piece], gap: int) -> list[Piece]:
-    """Return *pieces*, those of one kind on end that are no further apart than *gap* as one."""
+    """Return *pieces*, those on end as one that are no further apart than *gap* and of one kind or no longer.
+
+    Of different kinds the longer gives its name.
+    """
+    if not gap:
+        return list(pieces)
     found: list[Piece] = []
     for start, end, name in pieces:
-        if found and gap and start - found[-1][1] <= gap and _kind(found[-1][2]) == _kind(name):
-            found[-1] = found[-1][0], max(end, found[-1][1]), found[-1][2]
-        else:
-            found.append((start, end, name))
+        if found:
+            first, last, named = found[-1]
+            if start - last <= gap and (_kind(named) == _kind(name) or max(last - first, end - start) <= gap):
+                found[-1] = first, max(end, last), named if last - first >= end - start else name
+                continue
+        found.append((start, end, name))
     return found
 
 
