@@ -24,9 +24,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from testbed.errors import UsageError
-from testbed.extras import TORCH, has_torch, how_to_install
-
 if TYPE_CHECKING:
     from collectives.catalogue.selectors import Choice
     from collectives.virtual import VirtualRun
@@ -117,6 +114,9 @@ class VirtualCluster:
             DependsOnTimeError: under a seed a rank returns something else.
         """
         __tracebackhide__ = True
+        from testbed.errors import UsageError
+        from testbed.extras import TORCH, has_torch, how_to_install
+
         if not has_torch():
             raise UsageError(how_to_install(TORCH, "torch"))
         from collectives.virtual.notices import Notices
