@@ -1,17 +1,26 @@
-"""The pytest plugin: a fixture that makes clusters in virtual time for tests of distributed code.
+"""The pytest plugin: a fixture that makes clusters in virtual time, and a page of the tests that failed.
 
 It is loaded with every run of pytest where the package is installed, so it imports nothing but pytest;
-torch and the simulator come with the first test that uses them.
+torch and the simulator come with the first test that uses them, and pages with ``--testbed-html``.
 """
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Generator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from sim import Trace
+    from testbed.pages.of_tests import FailedTest
     from testbed.testing import VirtualCluster
+
+OPTION = "--testbed-html"
+MAX_LINES = 60
+"""Lines of what a test says of its failure; the terminal has all."""
 
 
 @pytest.fixture
@@ -20,3 +29,99 @@ def virtual_cluster() -> type[VirtualCluster]:
     from testbed.testing import VirtualCluster
 
     return VirtualCluster
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Offer a page of what failed."""
+    parser.getgroup("testbed").addoption(
+        OPTION,
+        metavar="FILE",
+        type=Path,
+        help="write a page of the tests that failed, with timelines of their ranks, to FILE",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin a page, if one is wanted and can be written.
+
+    Raises:
+        pytest.UsageError: it cannot be written.
+    """
+    path = config.getoption(OPTION)
+    if path is None:
+        return
+    from testbed.errors import UsageError
+    from testbed.pages.html import check_page
+
+    try:
+        check_page(path)
+    except UsageError as error:
+        raise pytest.UsageError(str(error).replace("--html", OPTION)) from None
+    command = shlex.join(["pytest", *map(str, config.invocation_params.args)])
+    config.pluginmanager.register(_FailurePage(path, command, writes=not hasattr(config, "workerinput")))
+
+
+class _FailurePage:
+    """Keeps what failed, and writes it when all tests have ended.
+
+    Under xdist tests run in other processes: their timelines travel in pytest's reports.
+    """
+
+    def __init__(self, path: Path, command: str, *, writes: bool) -> None:
+        self.path = path
+        self.command = command
+        self.writes = writes
+        self.failed: list[FailedTest] = []
+        self.ended: set[str] = set()
+        self._traces: list[Trace] = []
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self) -> Generator[None]:
+        __tracebackhide__ = True
+        from testbed.testing import TRACES
+
+        self._traces = []
+        token = TRACES.set(self._traces)
+        try:
+            return (yield)
+        finally:
+            TRACES.reset(token)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        from testbed.pages.of_tests import plain_rows
+
+        report = yield
+        if report.failed and call.when == "call" and self._traces:
+            report.__dict__["testbed_timeline"] = plain_rows(
+                self._traces[-1]
+            )  # reports carry what they are given
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        from testbed.pages.of_tests import FailedTest
+
+        self.ended.add(report.nodeid)
+        if report.failed:
+            timeline = getattr(report, "testbed_timeline", ())
+            self.failed.append(FailedTest(report.nodeid, _said(report), timeline))
+
+    def pytest_sessionfinish(self) -> None:
+        from testbed.pages.of_tests import write_failures
+
+        if self.writes:
+            write_failures(self.path, self.command, self.failed, len(self.ended))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.writes:
+            terminalreporter.write_line(f"Page of what failed: {self.path}")
+
+
+def _said(report: pytest.TestReport) -> list[str]:
+    """Return what was raised, as pytest marks it, and where it stands."""
+    lines = report.longreprtext.splitlines()
+    marked = [line[1:].strip() for line in lines if line.startswith("E ")]
+    found = [*(line for line in marked if line), lines[-1] if lines else ""] if marked else lines
+    return found if len(found) <= MAX_LINES else [*found[:MAX_LINES], "…"]

@@ -21,6 +21,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from sim.cluster import Order
     from sim.errors import RankError
     from sim.topology import Topology
+    from sim.trace import Trace
+
+TRACES: ContextVar[list[Trace] | None] = ContextVar("TRACES", default=None)
+"""Where the plugin keeps what runs of a test record; None: nothing is recorded."""
 
 
 class MistakeWarning(UserWarning):
@@ -149,7 +154,12 @@ class VirtualCluster:
     ) -> VirtualRun:
         __tracebackhide__ = True
         from collectives.virtual import run
+        from sim.trace import Trace
 
+        traces = TRACES.get()
+        trace = None if traces is None else Trace()
+        if traces is not None and trace is not None:
+            traces.append(trace)
         return run(
             called,
             self.ranks,
@@ -159,6 +169,7 @@ class VirtualCluster:
             algorithm=self.algorithm,
             order=order,
             argv=argv,
+            trace=trace,
         )
 
     def _under(self, seed: int, called: Any, argv: Sequence[str], calm: VirtualRun) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from testbed.testing import VirtualCluster, on_ranks
 
@@ -166,3 +167,51 @@ def test_a_script_runs_with_its_arguments(tmp_path: Any) -> None:
     path.write_text("import sys\nargument = sys.argv[1]\n")
 
     assert [own["argument"] for own in VirtualCluster(2).run(path, 5).results] == ["5", "5"]
+
+
+def test_a_page_shows_what_failed_and_what_the_ranks_did(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import torch
+        import torch.distributed as dist
+        from testbed.testing import on_ranks
+
+        @on_ranks(2)
+        def test_that_fails(rank):
+            dist.init_process_group()
+            dist.all_reduce(torch.ones(1000))
+            assert rank < 1, "too high"
+
+        def test_that_passes():
+            pass
+        """
+    )
+    page = pytester.path / "failed.html"
+
+    pytester.runpytest_inprocess(*OPTIONS, "--testbed-html", str(page)).assert_outcomes(passed=1, failed=1)
+
+    text = page.read_text().replace("\N{NO-BREAK SPACE}", " ")
+    assert "1 of 2 tests failed." in text
+    assert "AssertionError: too high" in text
+    assert "raised on rank 1" in text
+    assert "all_reduce" in text  # a piece of the timeline
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_tests_run(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_that_passes(): pass")
+
+    found = pytester.runpytest_inprocess(*OPTIONS, "--testbed-html", "failed.txt")
+
+    assert found.ret == pytest.ExitCode.USAGE_ERROR
+    found.stderr.fnmatch_lines(["*--testbed-html failed.txt: expected a name that ends in .html"])
+
+
+def test_the_workflow_for_ci_runs_pytest_with_options_that_exist(pytestconfig: pytest.Config) -> None:
+    workflow = yaml.safe_load((ROOT / "examples" / "ci" / "github-actions.yml").read_text())
+
+    steps = workflow["jobs"]["ranks"]["steps"]
+    (command,) = [step["run"] for step in steps if step.get("name") == "Test"]
+    given = command.partition(" -m pytest ")[2].split()
+    (kept,) = [step["with"]["path"] for step in steps if "upload-artifact" in step.get("uses", "")]
+    assert given == ["tests", "--testbed-html", kept]
+    assert pytestconfig.getoption("--testbed-html") is None
