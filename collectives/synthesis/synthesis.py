@@ -56,7 +56,7 @@ class Synthesis:
         packed_seconds: that the fullest link needs for the trees as they were divided.
         shipped: the best program that ships; None where none runs here.
         shipped_seconds: that it takes, simulated.
-        num_trees: different trees of each root, on average.
+        num_trees: different trees of each root, on average; of an all-reduce in all, those alike once.
         num_chunks: of the buffer.
         num_steps: rounds.
         height: messages one after another on the longest tree.
@@ -181,7 +181,7 @@ def synthesize(
         packed_seconds=candidate.packed_seconds,
         shipped=shipped,
         shipped_seconds=shipped_seconds,
-        num_trees=different / sum(len(part.problem.demand.roots) for part in candidate.parts),
+        num_trees=different / (1 if collective == "all_reduce" else len(problem.demand.roots)),
         num_chunks=candidate.num_chunks,
         num_steps=len(schedule.steps),
         height=sum(max(tree.height for tree in part.trees) for part in candidate.parts),

@@ -41,7 +41,7 @@ def as_body(made: Synthesis, topology: Topology) -> dict[str, Any]:
             "seconds": float(cut.seconds_per_byte * made.nbytes),
         },
         "trees_seconds": made.packed_seconds,
-        "trees_per_root": made.num_trees,
+        "trees": made.num_trees,
         "height": made.height,
         "chunks": made.num_chunks,
         "steps": made.num_steps,
@@ -76,7 +76,7 @@ def _line(name: str, value: float, made: Synthesis, what: str) -> str:
 
 def _shape(made: Synthesis) -> str:
     trees = "1 tree" if made.num_trees == 1 else f"{made.num_trees:.3g} trees"
-    every = "" if made.collective in ("broadcast", "reduce") else " of each root"
+    every = " of each root" if made.collective in ("all_gather", "reduce_scatter") else ""
     return (
         f"{trees}{every}, at most {counted(made.height, 'message')} deep; "
         f"{counted(made.num_chunks, 'chunk')}, {counted(made.num_steps, 'step')}"
