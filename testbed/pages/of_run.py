@@ -30,7 +30,8 @@ def run_answer(report: VirtualReport) -> str:
     if steady.seconds and any(spent.compute_seconds for spent in report.ranks):
         share = steady.compute_seconds / steady.seconds
         said += f", of which computation is {percent(share)}"
-        said += f" and exposed communication {percent(steady.exposed_seconds / steady.seconds)}"
+        waited = steady.exposed_seconds - (steady.host_seconds or 0.0)
+        said += f" and exposed communication {percent(waited / steady.seconds)}"
     if report.memory is not None:
         said += f", and {report.memory.peak_bytes / 2**30:.1f} GiB of memory"
     return f"{said}."

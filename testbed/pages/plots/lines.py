@@ -68,11 +68,13 @@ def lines(
         dots = drawn.scatter("x", "y", source=data, size=7, color=colour, marker=_MARKERS[turn])
         items.append(LegendItem(label=name, renderers=[stroke, dots]))
         markers.append(dots)
-    places = sorted({at for points in named.values() for at, _ in points})
-    _tick(drawn.xaxis, places[:: -(-len(places) // MAX_TICKS) or 1], spell_x)
+    places = sorted({at for points in named.values() for at, _ in points if at > 0 or not log_x})
+    _tick(drawn.xaxis, _apart(places, is_log=log_x), spell_x)
+    values = [value for points in named.values() for _, value in points]
     if log_y:
-        values = [value for points in named.values() for _, value in points if value > 0]
-        _tick(drawn.yaxis, _decades(values), spell_y)
+        _tick(drawn.yaxis, _decades([value for value in values if value > 0]), spell_y)
+    else:
+        _tick(drawn.yaxis, _round(values), spell_y)
     drawn.add_tools(HoverTool(renderers=markers, tooltips=[("", "@name"), (x, "@at"), (y, "@value")]))
     legend = Legend(items=items, border_line_color=None, label_text_font_size="12px", click_policy="hide")
     drawn.add_layout(legend, "right")
@@ -86,11 +88,31 @@ def _tick(axis: Any, places: Sequence[float], spell: Callable[[float], str]) -> 
         axis.major_label_overrides = {place: spell(place) for place in places}
 
 
+def _apart(places: Sequence[float], *, is_log: bool) -> list[float]:
+    """Return those of *places*, in their order, whose names have room beside each other."""
+    at = [math.log(place) if is_log else place for place in places]
+    kept: list[int] = []
+    for number, own in enumerate(at):
+        if not kept or own - at[kept[-1]] >= (at[-1] - at[0]) / MAX_TICKS:
+            kept.append(number)
+    return [places[number] for number in kept]
+
+
+def _round(values: Sequence[float]) -> list[float]:
+    """Return round numbers that a linear axis of *values* has ticks at."""
+    spread = max(values, default=0.0) - min(values, default=0.0)
+    if spread <= 0:
+        return sorted(set(values))
+    power = 10.0 ** math.floor(math.log10(spread / 3))
+    step = max(power * part for part in (1, 2, 5) if power * part <= spread / 3)
+    first, last = math.floor(min(values) / step), math.ceil(max(values) / step)
+    return [number * step for number in range(first, last + 1)]
+
+
 def _decades(values: Sequence[float]) -> list[float]:
-    """Return the powers of ten among *values*."""
+    """Return the powers of ten around *values*, and between them 2 and 5 where there are few."""
     if not values:
         return []
-    return [
-        10.0**power
-        for power in range(math.floor(math.log10(min(values))), math.ceil(math.log10(max(values))) + 1)
-    ]
+    first, last = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    parts = (1, 2, 5) if last - first <= 2 else (1,)
+    return [part * 10.0**power for power in range(first, last + 1) for part in parts]

@@ -36,6 +36,7 @@ def link_load(links: Links, topology: Topology) -> Any:
     places = places_of(topology, wiring)
     drawn = canvas(520, tools="pan,wheel_zoom,box_zoom,reset,save")
     drawn.axis.visible = False
+    drawn.y_range.range_padding = 0.3  # names below and above have room on paper too
     drawn.grid.visible = False
     mapper = LinearColorMapper(palette=list(reversed(Inferno256[20:235])), low=0.0, high=1.0)
     data = _halves(topology, wiring, places, links)
