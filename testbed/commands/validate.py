@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated
@@ -225,7 +226,7 @@ def _validate_trainings(into: Path | None, delivery: Delivery) -> None:
         trainings_document(found),
         lambda console: print_trainings(console, found),
         "How far is the efficiency that published trainings lost from what is expected?",
-        _far_off(median(map(abs, errors)), max(errors, key=abs), len(errors), "of efficiency"),
+        _far_off_all(errors, "of efficiency"),
     )
 
 
@@ -246,7 +247,7 @@ def _validate_scripts(into: Path | None, delivery: Delivery) -> None:
         scripted_document(found),
         lambda console: print_scripted(console, found),
         "How far are published trainings of one node from what their scripts are predicted to take?",
-        _far_off(median(map(abs, errors)), max(errors, key=abs), len(errors)),
+        _far_off_all(errors),
     )
 
 
@@ -322,7 +323,7 @@ def _validate_shaped(
         document,
         lambda console: print_report(console, found, given),
         f"How far are predictions from networks that were built here ({', '.join(names)})?",
-        _far_off(median(map(abs, errors)), max(errors, key=abs), len(errors)),
+        _far_off_all(errors),
     )
     if delivery.as_json:
         return
@@ -340,6 +341,13 @@ def _far_off(middle: float | None, worst: float | None, number: int, of: str = "
         f"By {100 * middle:.1f} {what} {of} (median of {counted(number, 'row')}), at worst "
         f"{100 * worst:+.1f} {what}."
     )
+
+
+def _far_off_all(errors: Sequence[float], of: str = "of the time") -> str:
+    """Return in a sentence how far predictions with these *errors* are off."""
+    if not errors:
+        return _far_off(None, None, 0)
+    return _far_off(median(map(abs, errors)), max(errors, key=abs), len(errors), of)
 
 
 def _network(path: Path) -> NetworkFile:

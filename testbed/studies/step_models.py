@@ -59,8 +59,9 @@ def messages_of_step(profile: Profile, bucket_cap_mb: float, algorithm: str, top
     """Return about how many messages a step of *profile* has, in all-reduces by *algorithm*."""
     from ddp.reduction.bucketing import MIB
 
-    num_buckets = min(len(profile.gradients), 1 + int(profile.nbytes / (bucket_cap_mb * MIB)))
-    return num_buckets * messages_of(algorithm, int(bucket_cap_mb * MIB), topology)
+    cap = min(bucket_cap_mb * MIB, float(profile.nbytes or 1))
+    num_buckets = min(len(profile.gradients), 1 + int(profile.nbytes / cap))
+    return num_buckets * messages_of(algorithm, int(cap), topology)
 
 
 def messages_of(algorithm: str, nbytes: int, topology: Topology) -> int:

@@ -68,5 +68,7 @@ def test_without_matplotlib_it_measures_all_the_same_and_says_that_nothing_was_d
 class StandIn:
     """In place of a calibration, and of what is found of a network."""
 
+    rows: tuple[()] = ()
+
     def as_json(self) -> dict[str, Any]:
         return {}
