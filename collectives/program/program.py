@@ -196,7 +196,7 @@ class Algorithm:
 
     def _count(self, function: Callable[..., int], what: str, world_size: int) -> int:
         self._check_root(world_size)
-        number = function(world_size, **self._arguments_of(function))
+        number = function(world_size, **self.arguments_of(function))
         try:
             return index(number)
         except TypeError:
@@ -225,7 +225,7 @@ class Algorithm:
         """Return what the author declares that it costs, if anything."""
         if self.declared_cost is None:
             return None
-        return self.declared_cost(world_size, **self._arguments_of(self.declared_cost))
+        return self.declared_cost(world_size, **self.arguments_of(self.declared_cost))
 
     def with_parameters(self, **parameters: Any) -> Algorithm:
         """Bind keyword-only arguments of the program.
@@ -254,7 +254,7 @@ class Algorithm:
         if not holds:
             raise NotSupportedError(f"{self.name}: {name} must be {expected}, got {value!r}")
 
-    def _arguments_of(self, function: Callable[..., Any]) -> dict[str, Any]:
+    def arguments_of(self, function: Callable[..., Any]) -> dict[str, Any]:
         """Return the parameters, bound or by default, that *function* names as keywords."""
         values = {**_keywords_of(self.program), **self.parameters}
         return {name: values[name] for name in _keywords_of(function)}

@@ -24,6 +24,7 @@ from docs.tools.schedule_gallery import (
     write_gallery,
 )
 from testbed.reference.description import describe, markdown, module_summary
+from testbed.studies.proofs import ALWAYS_PROVED, scope_beyond
 
 PATH = Path("docs") / "algorithms.md"
 GALLERY = "schedules"
@@ -44,6 +45,8 @@ side](schedules/README.md)**
 
 ## Costs
 With *p* ranks, parameters as by default:
+- **proved for**: the world sizes for which `testbed verify` proves it, some by induction
+  ([proofs.md](proofs.md)).
 - **steps**: the longest chain of dependent messages, so what latency multiplies.
 - **sent / bound**: bytes that the busiest rank sends, over the fewest that are possible for this collective;
   1.00 is optimal in bandwidth. The bound itself, in buffers, stands in the last row. The buffer is the
@@ -101,13 +104,14 @@ def _costs(collective: str) -> str:
             "–" if cost is None else f"{float(cost.max_bytes_sent_fraction / bound):.2f}"
             for cost, bound in zip(costs, bounds, strict=True)
         ]
-        rows.append([f"[{algorithm.name}](#{_anchor(algorithm)})", *steps, *sent])
+        scope = scope_beyond(algorithm) or ALWAYS_PROVED
+        rows.append([f"[{algorithm.name}](#{_anchor(algorithm)})", scope, *steps, *sent])
     if not rows:
         return ""
     blank = [""] * len(WORLD_SIZES)
-    rows.append(["*bound, in buffers*", *blank, *(f"*{float(bound):.3f}*" for bound in bounds)])
+    rows.append(["*bound, in buffers*", "", *blank, *(f"*{float(bound):.3f}*" for bound in bounds)])
     first, *others = (str(size) for size in WORLD_SIZES)
-    header = [collective, f"steps, p = {first}", *others, f"sent / bound, p = {first}", *others]
+    header = [collective, "proved for", f"steps, p = {first}", *others, f"sent / bound, p = {first}", *others]
     return _table(header, rows)
 
 

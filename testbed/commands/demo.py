@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from testbed.commands.verify import LEGEND as PROOF_LEGEND
-from testbed.commands.verify import MODEL as PROOF_MODEL
-from testbed.commands.verify import choose, proof_table, prove_all, rows_of
 from testbed.errors import CheckError, UsageError, reporting_errors
 from testbed.extras import how_to_install
 from testbed.output.folder import ResultFolder, document
 from testbed.output.table import percent, print_json, progress, seconds, stdout_console, table
+from testbed.report.proofs import LEGEND as PROOF_LEGEND
+from testbed.report.proofs import proof_table
 from testbed.scripts.training import (
     Check,
     Trained,
@@ -26,6 +25,8 @@ from testbed.scripts.training import (
     train_processes,
     train_virtual,
 )
+from testbed.studies.proofs import MODEL as PROOF_MODEL
+from testbed.studies.proofs import choose, prove_all, rows_of
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,10 +14,10 @@ import typer
 
 from collectives.formats.json_document import parse_json, read_bytes
 from collectives.formats.whole_file import write_whole
-from testbed.commands.verify import choose
 from testbed.errors import UsageError, reporting_errors
 from testbed.output.folder import check_writable, document
 from testbed.output.table import print_json
+from testbed.studies.proofs import choose
 
 if TYPE_CHECKING:
     from collectives import Algorithm

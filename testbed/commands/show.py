@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from collectives.formats.whole_file import write_whole
-from testbed.commands.verify import MODEL, choose, root_of
 from testbed.errors import reporting_errors
 from testbed.output.folder import check_writable, document
 from testbed.output.table import print_json, stdout_console
+from testbed.studies.proofs import MODEL, choose, root_of
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,0 +1,16 @@
+"""Proofs for every number of ranks at once, by an SMT solver.  Open `induction` first.
+
+induction    what is proved of a program, row by row and by induction over its loops
+reading      a program run on a symbolic rank, step and number of ranks
+rows         what was read: a step of all ranks
+loop_source  loops in the source, which may carry nothing on
+comparison   what was read, held against the program's own steps
+demands      the contracts of the collectives, over symbols
+invariants   what a loop of a shipped program keeps true
+symbols      numbers and truth values of the solver, as a program sees them
+"""
+
+from collectives.proof.every_size.induction import prove_every_size
+from collectives.proof.every_size.symbols import NotProvedError
+
+__all__ = ["NotProvedError", "prove_every_size"]

@@ -1,0 +1,106 @@
+"""Invariants of the loops of shipped programs: who holds what when an iteration begins.
+
+An invariant is a hint, not a second description of the program: a wrong one proves nothing, because the
+steps that it must survive are those of the program itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import z3
+
+from collectives.proof.every_size.demands import Held
+from collectives.proof.every_size.symbols import modulo
+
+Invariant = Callable[[Any, Any], Held]
+"""Of (loop variable, number of ranks p)."""
+
+
+def _always(rank: Any, chunk: Any) -> Any:
+    return z3.BoolVal(True)
+
+
+def _collected(shift: int) -> Invariant:
+    """After s steps of a ring a chunk has passed s ranks behind the one where it began."""
+
+    def held(s: Any, p: Any) -> Held:
+        def holds(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
+            passed = modulo(rank - chunk - 1 + shift, p)
+            behind = modulo(q - chunk - 1 + shift, p)
+            return z3.And(j == chunk, z3.If(passed <= s, behind <= passed, q == rank))
+
+        return Held(_always, holds)
+
+    return held
+
+
+def _gathered(s: Any, p: Any) -> Held:
+    """After s steps of a ring a chunk is with s ranks after its own."""
+
+    def filled(rank: Any, chunk: Any) -> Any:
+        return modulo(rank - chunk, p) <= s
+
+    return Held(filled, lambda rank, chunk, q, j: z3.And(filled(rank, chunk), q == chunk, j == chunk))
+
+
+def _spread(s: Any, p: Any) -> Held:
+    """As `_gathered`, of chunks that all ranks had collected: elsewhere they are whole in part."""
+
+    def holds(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
+        whole = modulo(rank - chunk + 1, p) <= s
+        return z3.And(j == chunk, z3.Or(whole, modulo(q - chunk, p) <= modulo(rank - chunk, p)))
+
+    return Held(_always, holds)
+
+
+def _rank_0_collects(other: Any, p: Any) -> Held:
+    """Rank 0 has what the ranks before *other* gave; the others still have their own."""
+    return Held(_always, lambda rank, chunk, q, j: z3.And(j == chunk, z3.If(rank == 0, q < other, q == rank)))
+
+
+def _rank_0_returns(other: Any, p: Any) -> Held:
+    """Ranks before *other* have everything; the others still have their own."""
+    return Held(_always, lambda rank, chunk, q, j: z3.And(j == chunk, z3.Or(rank < other, q == rank)))
+
+
+def _down_the_chain(t: Any, p: Any) -> Held:
+    """Segment c is with the rank at place k from step k + c on."""
+
+    def filled(rank: Any, chunk: Any) -> Any:
+        return z3.Or(rank == 0, t >= rank + chunk)
+
+    return Held(filled, lambda rank, chunk, q, j: z3.And(filled(rank, chunk), q == 0, j == chunk))
+
+
+def _up_the_chain(t: Any, p: Any) -> Held:
+    """Segment c has what lies behind place k from step p - 1 - k + c on."""
+
+    def holds(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
+        return z3.And(j == chunk, z3.If(t >= chunk + p - 1 - rank, q >= rank, q == rank))
+
+    return Held(_always, holds)
+
+
+def _up_and_down(t: Any, p: Any) -> Held:
+    """Both: segment c is whole at place k from step p - 1 + k + c on."""
+    up = _up_the_chain(t, p)
+
+    def holds(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
+        returned = z3.And(j == chunk, t >= chunk + p - 1 + rank)
+        return z3.Or(returned, up.holds(rank, chunk, q, j))
+
+    return Held(_always, holds)
+
+
+INVARIANTS: Mapping[tuple[str, str], tuple[Invariant, ...]] = {
+    ("ring", "all_reduce"): (_collected(1), _spread),
+    ("ring", "reduce_scatter"): (_collected(0),),
+    ("ring", "all_gather"): (_gathered,),
+    ("naive", "all_reduce"): (_rank_0_collects, _rank_0_returns),
+    ("chain", "broadcast"): (_down_the_chain,),
+    ("chain", "reduce"): (_up_the_chain,),
+    ("chain", "all_reduce"): (_up_and_down,),
+}
+"""Of each loop of a program, in order; programs without loops over steps need none."""

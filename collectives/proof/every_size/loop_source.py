@@ -1,0 +1,56 @@
+"""Loops of a program, looked at in its source: an iteration may not know of the one before.
+
+A symbolic range goes through the body of a loop for any one value, which is the whole loop only if nothing
+but the variable changes from one iteration to the next, other than a list that grows.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable
+from textwrap import dedent
+from typing import Any
+
+from collectives.proof.every_size.symbols import NotProvedError
+
+
+def check_loops(function: Callable[..., Any]) -> None:
+    """Check all loops in the source of *function*.
+
+    Raises:
+        NotProvedError: a loop carries something on, or the source is not known.
+    """
+    try:
+        tree = ast.parse(dedent(inspect.getsource(function)))
+    except (OSError, TypeError, SyntaxError) as error:
+        raise NotProvedError(f"the source of {function.__name__} cannot be read") from error
+    for loop in ast.walk(tree):
+        if isinstance(loop, ast.While):
+            raise NotProvedError("it has a while loop")
+        if isinstance(loop, ast.For):
+            _check(loop)
+
+
+def _check(loop: ast.For) -> None:
+    assigned: set[str] = set()
+    used: set[str] = set()
+    for statement in loop.body:
+        for node in ast.walk(statement):
+            called = node.func if isinstance(node, ast.Call) else None
+            if isinstance(called, ast.Attribute) and called.attr != "append":
+                raise NotProvedError(f"a loop calls {ast.unparse(called)}, which may change something")
+            if isinstance(node, ast.NamedExpr | ast.Global | ast.Nonlocal | ast.Break | ast.Continue):
+                raise NotProvedError(f"a loop has a {type(node).__name__.lower()}")
+            grows = isinstance(node, ast.AugAssign) and isinstance(node.value, ast.Tuple | ast.List)
+            if isinstance(node, ast.AugAssign) and not grows:
+                raise NotProvedError(f"a loop carries {ast.unparse(node.target)} on to its next iteration")
+        names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+        used |= {name.id for name in names if isinstance(name.ctx, ast.Load)} - assigned
+        if isinstance(statement, ast.Assign):
+            assigned |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
+            targets = [name for target in statement.targets for name in ast.walk(target)]
+            if any(isinstance(target, ast.Subscript | ast.Attribute) for target in targets):
+                raise NotProvedError("a loop changes a part of something")
+    if carried := sorted(used & assigned):
+        raise NotProvedError(f"a loop carries {carried[0]} on to its next iteration")

@@ -1,0 +1,158 @@
+"""A program run on a symbolic rank, step and number of ranks: its rows, each for all ranks.
+
+The generator itself runs, with ``range`` and ``min`` replaced by ones that know symbols.  A symbolic
+range gives two values, each standing for any of the range: what the second makes of the body must be what
+the first made of it, and the source of the body may carry nothing on to the next iteration
+(`loop_source`).  What was read is then compared with the program's own steps (`comparison`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from types import FunctionType
+from typing import Any
+
+import z3
+
+from collectives.program import Algorithm, Local
+from collectives.program.program import as_step
+from collectives.proof.every_size.loop_source import check_loops
+from collectives.proof.every_size.rows import Family, Loop, Row, same_but_for
+from collectives.proof.every_size.symbols import (
+    Assumptions,
+    NotProvedError,
+    Number,
+    minimum,
+    term,
+)
+
+MOST_ROWS = 1000
+"""Rows that are read of a program; loops over symbols count once."""
+
+
+@dataclass
+class Reader:
+    """What is read, and the symbols in it."""
+
+    num_ranks: Any = field(default_factory=lambda: z3.Int("p"))
+    rank: Any = field(default_factory=lambda: z3.Int("r"))
+    rows: list[Row] = field(default_factory=list)
+    loops: list[Loop] = field(default_factory=list)
+    open: list[tuple[Loop, bool]] = field(default_factory=list)
+    assumptions: Assumptions = field(init=False)
+    _copies: dict[int, Any] = field(default_factory=dict)
+    _names: Iterator[int] = field(default_factory=count)
+
+    def __post_init__(self) -> None:
+        self.assumptions = Assumptions(self.num_ranks >= 2, self.rank >= 0, self.rank < self.num_ranks)
+
+    def number(self, value: Any) -> Number:
+        """Return *value*, a term, as a program sees it."""
+        return Number(value, self.num_ranks, self.assumptions)
+
+    def range(self, *bounds: Any) -> Any:
+        """Return a range, as the built-in does; where a bound is a symbol, a symbolic one."""
+        if not any(isinstance(bound, Number) for bound in bounds):
+            return range(*bounds)
+        if len(bounds) > 2:
+            raise NotProvedError("it has a range with a stride over symbols")
+        start, stop = bounds if len(bounds) == 2 else (0, bounds[0])
+        return self._both(term(start), term(stop))
+
+    def _both(self, start: Any, stop: Any) -> Iterator[Number]:
+        name = next(self._names)
+        loop = Loop(z3.Int(f"i{name}"), z3.Int(f"twin{name}"), start, stop)
+        self.loops.append(loop)
+        for variable, twin in ((loop.variable, False), (loop.twin, True)):
+            self.assumptions.facts.append(loop.holds(variable))
+            self.open.append((loop, twin))
+            yield self.number(variable)
+            self.open.pop()
+            self.assumptions.facts.pop()
+
+    def copy(self, value: Any) -> Any:
+        """Return *value*, a function or algorithm, as one whose module has our range and min."""
+        if isinstance(value, Algorithm):
+            return replace(value, program=self.copy(value.program))
+        if not isinstance(value, FunctionType):
+            return value
+        if id(value) in self._copies:
+            return self._copies[id(value)]
+        check_loops(value)
+        names: dict[str, Any] = dict(value.__globals__)
+        copied = FunctionType(value.__code__, names, value.__name__, value.__defaults__, value.__closure__)
+        copied.__kwdefaults__ = value.__kwdefaults__
+        self._copies[id(value)] = copied
+        for name in value.__code__.co_names:
+            found = names.get(name)
+            if isinstance(found, Algorithm) or (
+                isinstance(found, FunctionType) and found.__module__.startswith(value.__module__)
+            ):
+                names[name] = self.copy(found)
+        names |= {"range": self.range, "min": minimum, "Fraction": _Ratio}
+        return copied
+
+    def read(self, algorithm: Algorithm) -> None:
+        """Read all rows of *algorithm*.
+
+        Raises:
+            NotProvedError: it says something that is not read.
+        """
+        program = self.copy(algorithm.program)
+        rank, num_ranks = self.number(self.rank), self.number(self.num_ranks)
+        pending: list[Row] = []
+        for step in program(rank, num_ranks, **algorithm.parameters):
+            if len(self.rows) > MOST_ROWS:
+                raise NotProvedError(f"it has more than {MOST_ROWS} steps outside of loops")
+            families = self._families(as_step(step))
+            if not self.open:
+                self.rows.append(Row(families, None))
+                continue
+            if len(self.open) > 1:
+                raise NotProvedError("it yields steps in a loop inside a loop")
+            ((loop, twin),) = self.open
+            if not twin:
+                pending.append(Row(families, loop))
+                continue
+            first = pending.pop(0)
+            if not same_but_for(first.families, families, loop):
+                raise NotProvedError("an iteration of a loop knows of the one before")
+            self.rows.append(first)
+        if pending:
+            raise NotProvedError("an iteration of a loop yields fewer steps than the one before")
+        looped = [row.loop for row in self.rows if row.loop]
+        if len(looped) != len({id(loop) for loop in looped}):
+            raise NotProvedError("a loop yields more than one step")
+
+    def _families(self, step: Any) -> tuple[Family, ...]:
+        steady = {id(loop) for loop, _ in self.open}
+        kept: list[Family] = []
+        twins: list[Family] = []
+        for operation in step:
+            if not (isinstance(operation.num_chunks, int) and operation.num_chunks == 1):
+                raise NotProvedError("it has operations over several chunks at once")
+            first = operation.source if isinstance(operation, Local) else operation.peer
+            parts = [term(part) for part in (first, operation.chunk, operation.when)]
+            used = {str(name) for part in parts for name in z3.z3util.get_vars(part)}
+            inner = [loop for loop in self.loops if id(loop) not in steady]
+            variables = tuple(loop for loop in inner if str(loop.variable) in used)
+            twin = any(str(loop.twin) in used for loop in inner)
+            family = Family(type(operation), parts[0], parts[1], parts[2], variables)
+            (twins if twin else kept).append(family)
+        over = [family for family in kept if family.variables]
+        if len(over) != len(twins) or any(len(family.variables) > 1 for family in over):
+            raise NotProvedError("a step is made by a loop that is not read")
+        for one, other in zip(over, twins, strict=True):
+            if not same_but_for((one,), (other,), one.variables[0]):
+                raise NotProvedError("an iteration of a loop knows of the one before")
+        return tuple(kept)
+
+
+class _Ratio:
+    """A fraction of symbols, of which a program asks nothing."""
+
+    def __init__(self, numerator: Any, denominator: Any = 1) -> None:
+        self.numerator = numerator
+        self.denominator = denominator

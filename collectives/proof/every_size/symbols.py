@@ -1,0 +1,142 @@
+"""Numbers and truth values of the solver, as a program sees them.
+
+A remainder by the number of ranks p becomes a choice between a number and itself plus or minus p, so
+what programs say stays linear, which the solver decides.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import z3
+
+from collectives.errors import ProgramError
+
+MOST_WORK = 20_000_000
+"""Resource units of the solver for one obligation, about seconds, but the same on every machine."""
+
+
+class NotProvedError(ProgramError):
+    """A program was not proved for every number of ranks: refuted, unreadable, or too hard."""
+
+
+class Assumptions:
+    """What holds where a program is being read: bounds of p, of the rank and of loop variables."""
+
+    def __init__(self, *facts: Any) -> None:
+        self.facts = list(facts)
+
+    def imply(self, claim: Any) -> bool:
+        """Return whether the facts imply *claim*; where the solver gives up, they do not."""
+        solver = z3.Solver()
+        solver.set("rlimit", MOST_WORK)
+        solver.add(*self.facts, z3.Not(claim))
+        return bool(solver.check() == z3.unsat)
+
+
+def term(value: Any) -> Any:
+    """Return *value*, a number or truth value of either kind, as a term of the solver."""
+    if isinstance(value, Number | Truth):
+        return value.term
+    return z3.BoolVal(value) if isinstance(value, bool) else z3.IntVal(value)
+
+
+class Truth:
+    """A truth value that depends on symbols; a branch on it must be the same for all of them."""
+
+    __slots__ = ("assumptions", "term")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, value: Any, assumptions: Assumptions) -> None:
+        self.term = value
+        self.assumptions = assumptions
+
+    def __and__(self, other: Any) -> Truth:
+        return Truth(z3.And(self.term, term(other)), self.assumptions)
+
+    def __or__(self, other: Any) -> Truth:
+        return Truth(z3.Or(self.term, term(other)), self.assumptions)
+
+    def __invert__(self) -> Truth:
+        return Truth(z3.Not(self.term), self.assumptions)
+
+    __rand__, __ror__ = __and__, __or__
+
+    def __bool__(self) -> bool:
+        if self.assumptions.imply(self.term):
+            return True
+        if self.assumptions.imply(z3.Not(self.term)):
+            return False
+        raise NotProvedError(f"it branches on {self.term}, which depends on rank, step or number of ranks")
+
+
+class Number:
+    """A whole number that depends on symbols, with the arithmetic that stays linear."""
+
+    __slots__ = ("assumptions", "num_ranks", "term")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, value: Any, num_ranks: Any, assumptions: Assumptions) -> None:
+        self.term = value
+        self.num_ranks = num_ranks
+        self.assumptions = assumptions
+
+    def of(self, value: Any) -> Number:
+        """Return a number under the same assumptions."""
+        return Number(value, self.num_ranks, self.assumptions)
+
+    def __add__(self, other: Any) -> Number:
+        return self.of(self.term + term(other))
+
+    def __sub__(self, other: Any) -> Number:
+        return self.of(self.term - term(other))
+
+    def __rsub__(self, other: Any) -> Number:
+        return self.of(term(other) - self.term)
+
+    def __mul__(self, other: Any) -> Number:
+        return self.of(self.term * term(other))
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __mod__(self, other: Any) -> Number:
+        p = self.num_ranks
+        if not (isinstance(other, Number) and z3.eq(other.term, p)):
+            raise NotProvedError(f"it takes a remainder by {term(other)}, not by the number of ranks")
+        if not self.assumptions.imply(z3.And(self.term >= -p, self.term < 2 * p)):
+            raise NotProvedError(f"it takes the remainder of {self.term}, which may be far from 0 to p")
+        return self.of(modulo(self.term, p))
+
+    def __lt__(self, other: Any) -> Truth:
+        return Truth(self.term < term(other), self.assumptions)
+
+    def __le__(self, other: Any) -> Truth:
+        return Truth(self.term <= term(other), self.assumptions)
+
+    def __gt__(self, other: Any) -> Truth:
+        return Truth(self.term > term(other), self.assumptions)
+
+    def __ge__(self, other: Any) -> Truth:
+        return Truth(self.term >= term(other), self.assumptions)
+
+    def __eq__(self, other: object) -> Truth:  # type: ignore[override]
+        return Truth(self.term == term(other), self.assumptions)
+
+    def __ne__(self, other: object) -> Truth:  # type: ignore[override]
+        return Truth(self.term != term(other), self.assumptions)
+
+
+def modulo(value: Any, num_ranks: Any) -> Any:
+    """Return *value* modulo p, for values from -p to 2p - 1."""
+    return z3.If(value < 0, value + num_ranks, z3.If(value < num_ranks, value, value - num_ranks))
+
+
+def minimum(*values: Any) -> Any:
+    """Return the least of *values*, in place of the built-in ``min``."""
+    if not any(isinstance(value, Number) for value in values):
+        return min(*values)
+    least, *others = values
+    for other in others:
+        number = least if isinstance(least, Number) else other
+        least = number.of(z3.If(term(least) <= term(other), term(least), term(other)))
+    return least

@@ -1,0 +1,180 @@
+"""Proofs of algorithms for a range of world sizes, and for every size where that is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from testbed.errors import UsageError
+from testbed.output.table import Advance
+
+if TYPE_CHECKING:
+    from collectives import Algorithm, Proof
+
+MODEL = (
+    "symbolic execution of every rank's program under rendezvous: messages match, nothing deadlocks, "
+    "every contribution arrives exactly once, no two writes conflict"
+)
+
+EVERY_SIZE = "every size"
+"""Every world size from 2 on."""
+
+ALWAYS_PROVED = "2-64"
+"""World sizes for which ``testbed verify`` proves each shipped algorithm one by one."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one algorithm: the proofs for ever larger world sizes, and the evidence where they end.
+
+    World sizes that the program itself refuses are no failure; *reason* is that of the first.
+    Those that were left out would have gone over the budget.
+
+    Attributes:
+        proved_for: ``every size``, or world sizes, as in a range: `ALWAYS_PROVED` of a shipped algorithm,
+            the range that was asked for of another; None where nothing is proved.
+    """
+
+    algorithm: str
+    collective: str
+    wanted: int
+    proofs: tuple[Proof, ...]
+    refused: tuple[int, ...] = ()
+    left_out: tuple[int, ...] = ()
+    reason: str | None = None
+    failed_at: int | None = None
+    evidence: str | None = None
+    proved_for: str | None = None
+
+
+def choose(names: Iterable[str] | None, collective: str | None) -> list[Algorithm]:
+    """Return the algorithms that *names* mean, by default all that are shipped.
+
+    Raises:
+        UsageError: none is shipped for *collective*.
+    """
+    from collectives import resolve_algorithm
+    from collectives.algorithms import ALGORITHMS
+    from collectives.catalogue.resolve import resolve_for_every_collective
+    from collectives.program.contracts import CONTRACTS
+
+    if names and collective:
+        return [resolve_algorithm(name, collective) for name in names]
+    if names:
+        return [own for name in names for own in resolve_for_every_collective(name)]
+    if collective not in (None, *CONTRACTS):
+        raise UsageError(f"unknown collective {collective!r}; known: {', '.join(CONTRACTS)}")
+    wanted = [collective] if collective else list(CONTRACTS)
+    shipped = [own for known in wanted for own in ALGORITHMS if own.collective == known]
+    if not shipped:
+        raise UsageError(f"no algorithm for {collective} ships yet; name one of your own: FILE.py:FUNCTION")
+    return shipped
+
+
+def root_of(algorithm: Algorithm, world_size: int) -> int:
+    """Return the root that is bound to *algorithm*, by default 0.
+
+    Raises:
+        UsageError: there is no such rank.
+    """
+    root = algorithm.parameters.get("root", 0)
+    if not isinstance(root, int) or not 0 <= root < world_size:
+        raise UsageError(f"{algorithm}, {world_size} ranks: the root is a rank from 0 to {world_size - 1}")
+    return root
+
+
+def prove_all(
+    chosen: Iterable[Algorithm], sizes: Sequence[int], advance: Advance, budget: int | None = None
+) -> list[Outcome]:
+    """Prove each algorithm for each world size, up to the first size at which it fails.
+
+    Proofs of more than about *budget* operations are left out.
+    """
+    return [_prove(algorithm, sizes, advance, budget) for algorithm in chosen]
+
+
+def prove_beyond(
+    chosen: Iterable[Algorithm], outcomes: Iterable[Outcome], ranks: str, advance: Advance
+) -> list[Outcome]:
+    """Return *outcomes* with what each algorithm is proved for, beyond the *ranks* that were tried."""
+    found = []
+    for algorithm, outcome in zip(chosen, outcomes, strict=True):
+        advance(f"{algorithm} {algorithm.collective}, every size")
+        found.append(replace(outcome, proved_for=_scope(algorithm, outcome, ranks)))
+    return found
+
+
+def _prove(algorithm: Algorithm, sizes: Sequence[int], advance: Advance, budget: int | None) -> Outcome:
+    from collectives import NotSupportedError, ProgramError, verify
+    from collectives.proof import estimate_work
+
+    proofs: list[Proof] = []
+    refused: list[int] = []
+    left_out: list[int] = []
+    reason: str | None = None
+    failed: tuple[int, str] | tuple[None, None] = None, None
+    for world_size in sizes:
+        advance(f"{algorithm} {algorithm.collective}, {world_size} ranks")
+        if budget is not None and estimate_work(algorithm, world_size) > budget:
+            left_out.append(world_size)
+            continue
+        try:
+            proofs.append(verify(algorithm, world_size, root=root_of(algorithm, world_size)))
+        except NotSupportedError as refusal:
+            refused.append(world_size)
+            reason = reason or str(refusal)
+        except ProgramError as error:
+            failed = world_size, str(error)
+            break
+    return Outcome(
+        str(algorithm),
+        algorithm.collective,
+        len(sizes),
+        tuple(proofs),
+        tuple(refused),
+        tuple(left_out),
+        reason,
+        *failed,
+    )
+
+
+def _scope(algorithm: Algorithm, outcome: Outcome, ranks: str) -> str | None:
+    from collectives.algorithms import ALGORITHMS
+
+    if not outcome.proofs or outcome.failed_at is not None:
+        return None
+    beyond = None if outcome.refused else scope_beyond(algorithm)
+    return beyond or (ALWAYS_PROVED if algorithm in ALGORITHMS else ranks)
+
+
+def scope_beyond(algorithm: Algorithm) -> str | None:
+    """Return for which world sizes *algorithm* is proved all at once, if so and if the solver is there."""
+    if not solver_is_there():
+        return None
+    from collectives.proof.every_size import NotProvedError, prove_every_size
+
+    with suppress(NotProvedError):
+        prove_every_size(algorithm)
+        return EVERY_SIZE
+    return None
+
+
+def solver_is_there() -> bool:
+    """Return whether z3, which proves for every size, is installed."""
+    return find_spec("z3") is not None
+
+
+def rows_of(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+    """Return one JSON row per algorithm and world size."""
+    rows: list[dict[str, Any]] = []
+    for outcome in outcomes:
+        shared = {"proved": True, "evidence": None, "proved_for": outcome.proved_for}
+        rows += [{**shared, **asdict(proof)} for proof in outcome.proofs]
+        if outcome.failed_at is not None:
+            failed = {"algorithm": outcome.algorithm, "collective": outcome.collective}
+            size = {"world_size": outcome.failed_at}
+            rows.append({"proved": False, "evidence": outcome.evidence, "proved_for": None, **failed, **size})
+    return rows

@@ -1,0 +1,68 @@
+"""Programs with one slip in their source, as a hand makes it: another constant, sign, bound or kind."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import replace
+from itertools import count
+from textwrap import dedent
+from typing import Any
+
+from collectives.program import Algorithm
+
+_SWAPPED = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+}
+_OTHER_KIND = {"Recv": "RecvReduce", "RecvReduce": "Recv", "Copy": "Reduce", "Reduce": "Copy"}
+_NUMBER = count()
+
+
+def mutants(algorithm: Algorithm) -> Iterator[tuple[str, Algorithm]]:
+    """Yield *algorithm* with each slip in the source of its program: what it says now, and the mutant."""
+    function = inspect.unwrap(algorithm.program)
+    tree = ast.parse(dedent(inspect.getsource(function)))
+    definition = tree.body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    definition.decorator_list = []
+    definition.returns = None
+    for number, node in enumerate(ast.walk(tree)):
+        for slip in _slips(node):
+            changed = deepcopy(tree)
+            target = next(copy for n, copy in enumerate(ast.walk(changed)) if n == number)
+            slip(target)
+            yield f"{algorithm} {algorithm.collective}: {ast.unparse(target)}", _made(algorithm, changed)
+
+
+def _slips(node: ast.AST) -> Iterator[Any]:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        for change in (-1, 1):
+            yield lambda target, change=change: setattr(target, "value", target.value + change)
+    if isinstance(node, ast.BinOp) and type(node.op) in _SWAPPED:
+        yield lambda target: setattr(target, "op", _SWAPPED[type(target.op)]())
+    if isinstance(node, ast.Compare) and type(node.ops[0]) in _SWAPPED:
+        yield lambda target: setattr(target, "ops", [_SWAPPED[type(target.ops[0])]()])
+    if isinstance(node, ast.Name) and node.id in _OTHER_KIND:
+        yield lambda target: setattr(target, "id", _OTHER_KIND[target.id])
+    if isinstance(node, ast.Name) and node.id == "rank" and isinstance(node.ctx, ast.Load):
+        yield lambda target: setattr(target, "id", "world_size")
+
+
+def _made(algorithm: Algorithm, tree: ast.Module) -> Algorithm:
+    """Return *algorithm* with the program that *tree* defines, whose source can be read again."""
+    source = ast.unparse(ast.fix_missing_locations(tree))
+    path = f"<mutant {next(_NUMBER)}>"
+    linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
+    names = dict(vars(inspect.getmodule(algorithm.program)))
+    exec(compile(source, path, "exec"), names)
+    definition = tree.body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    return replace(algorithm, name="mutant", program=names[definition.name], declared_cost=None)

@@ -1,0 +1,120 @@
+"""Proofs for every number of ranks: what is proved, and that nothing wrong is."""
+
+from __future__ import annotations
+
+import random
+from itertools import product
+from typing import Any
+
+import pytest
+
+from collectives import NotSupportedError, ProgramError, Recv, Send, algorithm, verify
+from collectives.algorithms import ALGORITHMS
+from collectives.program import Algorithm
+from collectives.program.contracts import CONTRACTS, Part, Place
+from tests.collectives.proof.every_size.mutants import mutants
+
+z3 = pytest.importorskip("z3", reason="proofs for every size need z3")
+
+from collectives.proof.every_size import NotProvedError, prove_every_size  # noqa: E402
+from collectives.proof.every_size.demands import AFTER, BEFORE, ONE_CHUNK_PER_RANK, Held  # noqa: E402
+from collectives.proof.every_size.invariants import INVARIANTS  # noqa: E402
+
+PROVED = {"chain", "direct", "naive", "one_shot", "ring"}
+SHIPPED = [own for own in ALGORITHMS if own.name in PROVED]
+FEW = 3
+"""Mutants of each program that are tried where all of them would take too long."""
+
+
+def names(shipped: Algorithm) -> str:
+    return f"{shipped.collective}-{shipped.name}"
+
+
+@pytest.mark.parametrize("shipped", SHIPPED, ids=names)
+def test_it_is_proved(shipped: Algorithm) -> None:
+    prove_every_size(shipped)
+
+
+def is_wrong(mutant: Algorithm) -> bool:
+    """Return whether *mutant* is wrong, or refuses, for some number of ranks up to 16."""
+    for world_size in range(2, 17):
+        try:
+            verify(mutant, world_size)
+        except (ProgramError, NotSupportedError):
+            return True
+    return False
+
+
+def is_proved(mutant: Algorithm) -> bool:
+    try:
+        prove_every_size(mutant)
+    except NotProvedError:
+        return False
+    return True
+
+
+def judge(tried: list[tuple[str, Algorithm]]) -> None:
+    for what, mutant in tried:
+        if is_wrong(mutant):
+            assert not is_proved(mutant), f"proved, but wrong: {what}"
+
+
+@pytest.mark.parametrize("shipped", SHIPPED, ids=names)
+def test_no_program_with_a_slip_is_proved(shipped: Algorithm) -> None:
+    found = list(mutants(shipped))
+    judge(random.Random(names(shipped)).sample(found, min(FEW, len(found))))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("shipped", SHIPPED, ids=names)
+def test_no_program_with_any_slip_is_proved(shipped: Algorithm) -> None:
+    judge(list(mutants(shipped)))
+
+
+@pytest.mark.parametrize("key", INVARIANTS, ids="-".join)
+def test_invariants_without_their_program_prove_nothing(key: tuple[str, str]) -> None:
+    name, collective = key
+    other = next(own for own in SHIPPED if own.name == "direct" or own.collective != collective)
+    with pytest.raises(NotProvedError):
+        prove_every_size(Algorithm(name, collective, other.program))
+
+
+@algorithm(collective="all_gather")
+def right_up_to_seventy(rank: int, world_size: int) -> Any:
+    step = []
+    for peer in range(world_size):
+        wanted = (peer != rank) & ((world_size <= 70) | (peer != 3))
+        step.append(Send(peer, rank, when=wanted))
+        step.append(Recv(peer, peer, when=wanted))
+    yield tuple(step)
+
+
+def test_a_program_that_goes_wrong_with_many_ranks_is_refuted() -> None:
+    verify(right_up_to_seventy, 64)
+    with pytest.raises(NotProvedError, match="right_up_to_seventy, all_gather, every size: not proved: "):
+        prove_every_size(right_up_to_seventy)
+
+
+@pytest.mark.parametrize("collective", BEFORE)
+def test_what_is_demanded_is_the_contract(collective: str) -> None:
+    for world_size in range(2, 5):
+        num_chunks = world_size if collective in ONE_CHUNK_PER_RANK else 2
+        for rank, chunk in product(range(world_size), range(num_chunks)):
+            place = Place(rank, chunk, world_size, num_chunks, 0)
+            contract = CONTRACTS[collective]
+            for demand, held in ((contract.before, BEFORE), (contract.after, AFTER)):
+                assert part_of(held[collective], place) == demand(place)
+
+
+def part_of(held: Held, place: Place) -> Part | None:
+    numbers = z3.IntVal(place.rank), z3.IntVal(place.chunk)
+    if not z3.is_true(z3.simplify(held.filled(*numbers))):
+        return None
+    contributions = [
+        (q, j)
+        for q, j in product(range(place.world_size), range(place.num_chunks))
+        if z3.is_true(z3.simplify(held.holds(*numbers, z3.IntVal(q), z3.IntVal(j))))
+    ]
+    (chunk,) = {j for _, j in contributions}
+    return Part(sum(1 << q for q, _ in contributions), chunk)
