@@ -7,20 +7,17 @@ from fractions import Fraction
 
 import numpy as np
 
+from collectives.algorithms.shared.doubling import doublings, num_doublings
 from collectives.program import Copy, Cost, Recv, Send, Step, algorithm
 
 
-def _num_rounds(world_size: int) -> int:
-    return (world_size - 1).bit_length()
-
-
 def _all_gather_cost(world_size: int) -> Cost:
-    return Cost(_num_rounds(world_size), Fraction(world_size - 1, world_size))
+    return Cost(num_doublings(world_size), Fraction(world_size - 1, world_size))
 
 
 def _all_to_all_cost(world_size: int) -> Cost:
     num_hops = sum(distance.bit_count() for distance in range(world_size))
-    return Cost(_num_rounds(world_size), Fraction(num_hops, world_size))
+    return Cost(num_doublings(world_size), Fraction(num_hops, world_size))
 
 
 @algorithm(name="bruck", collective="all_gather", array_form=True, cost=_all_gather_cost)
@@ -34,8 +31,7 @@ def bruck_all_gather(rank: int, world_size: int) -> Iterator[Step]:
     Source: Bruck, Ho, Kipnis, Upfal and Weathersby, "Efficient algorithms for all-to-all
     communications in multiport message-passing systems", IEEE TPDS 8(11), 1997.
     """
-    for round_number in range(_num_rounds(world_size)):
-        distance = 1 << round_number
+    for distance in doublings(world_size):
         length = min(distance, world_size - distance)
         to, source = (rank - distance) % world_size, (rank + distance) % world_size
         before_end, wrapped = _split(rank, length, world_size)
@@ -72,7 +68,7 @@ def bruck_all_to_all(rank: int, world_size: int) -> Iterator[Step]:
         Copy(0, world_size - rank, rank, when=rank > 0),
     )
     layout: Sequence[int] = range(world_size)
-    for bit in reversed(range(_num_rounds(world_size))):
+    for bit in reversed(range(num_doublings(world_size))):
         staying = [distance for distance in range(world_size) if not distance >> bit & 1]
         going = [distance for distance in range(world_size) if distance >> bit & 1]
         yield _rearrange(layout, staying + going)

@@ -3,6 +3,8 @@
 induction    what is proved of a program, row by row and by induction over its loops
 reading      a program run on a symbolic rank, step and number of ranks
 rows         what was read: a step of all ranks
+loops        loops over symbols: ranges, and distances that double
+step         what is proved of a step, and what is held after it
 loop_source  loops in the source, which may carry nothing on
 comparison   what was read, held against the program's own steps
 demands      the contracts of the collectives, over symbols

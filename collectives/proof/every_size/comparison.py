@@ -14,7 +14,8 @@ import z3
 
 from collectives.errors import NotSupportedError
 from collectives.program import Algorithm, Local, Operation
-from collectives.proof.every_size.rows import Family, Loop, Row
+from collectives.proof.every_size.loops import Loop
+from collectives.proof.every_size.rows import Family, Row
 from collectives.proof.every_size.symbols import NotProvedError
 
 COMPARED = (*range(2, 25), 31, 32, 33, 47, 63, 64)
@@ -23,8 +24,8 @@ COMPARED = (*range(2, 25), 31, 32, 33, 47, 63, 64)
 Values = Mapping[str, int]
 """Of symbols, by name."""
 
-Plain = tuple[str, int, int]
-"""An operation: its kind, the peer or source, and the chunk."""
+Plain = tuple[str, int, int, int]
+"""An operation: its kind, the peer or source, the chunk and the number of chunks."""
 
 
 def compare(rows: list[Row], algorithm: Algorithm) -> None:
@@ -49,7 +50,7 @@ class _Row:
     """A row, ready to be worked out for numbers."""
 
     def __init__(self, row: Row) -> None:
-        self.loop = _Range(row.loop)
+        self.loop = _Turns(row.loop)
         self.families = [_Operations(family) for family in row.families]
 
     def steps(self, values: Values) -> Iterator[list[Plain]]:
@@ -63,32 +64,36 @@ class _Operations:
 
     def __init__(self, family: Family) -> None:
         self.kind = family.kind.__name__
-        self.over = _Range(family.variables[0] if family.variables else None)
-        self.when, self.first, self.chunk = map(as_function, (family.when, family.first, family.chunk))
+        self.over = _Turns(family.variables[0] if family.variables else None)
+        self.first, self.chunk, self.length, self.when = map(as_function, family.parts)
 
     def each(self, values: Values) -> Iterator[Plain]:
         """Yield them."""
         for inside in self.over.each(values):
             if self.when(inside):
-                yield self.kind, self.first(inside), self.chunk(inside)
+                yield self.kind, self.first(inside), self.chunk(inside), self.length(inside)
 
 
-class _Range:
-    """The values of a loop's variable; of no loop, one turn."""
+class _Turns:
+    """The turns of a loop; without one, one turn."""
 
     def __init__(self, loop: Loop | None) -> None:
+        self.loop = loop
         self.name = str(loop.variable) if loop else ""
-        self.start, self.stop = (as_function(end) for end in ((loop.start, loop.stop) if loop else (0, 1)))
+        self.bounds = [as_function(bound) for bound in loop.bounds] if loop else []
 
     def each(self, values: Values) -> Iterator[Values]:
         """Yield *values* with each value of the variable."""
-        for value in range(self.start(values), self.stop(values)):
+        if self.loop is None:
+            yield values
+            return
+        for value in self.loop.numbers(*(bound(values) for bound in self.bounds)):
             yield {**values, self.name: value}
 
 
 def _plain(operation: Operation) -> Plain:
     first = operation.source if isinstance(operation, Local) else operation.peer
-    return type(operation).__name__, first, operation.chunk
+    return type(operation).__name__, first, operation.chunk, operation.num_chunks
 
 
 _FOLDS: Mapping[int, Callable[[Any, Any], Any]] = {

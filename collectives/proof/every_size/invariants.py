@@ -94,11 +94,21 @@ def _up_and_down(t: Any, p: Any) -> Held:
     return Held(_always, holds)
 
 
+def _double(d: Any, p: Any) -> Held:
+    """Before the step at distance d a rank has its own part and those of the d - 1 ranks after it."""
+
+    def filled(rank: Any, chunk: Any) -> Any:
+        return modulo(chunk - rank, p) < d
+
+    return Held(filled, lambda rank, chunk, q, j: z3.And(filled(rank, chunk), q == chunk, j == chunk))
+
+
 INVARIANTS: Mapping[tuple[str, str], tuple[Invariant, ...]] = {
     ("ring", "all_reduce"): (_collected(1), _spread),
     ("ring", "reduce_scatter"): (_collected(0),),
     ("ring", "all_gather"): (_gathered,),
     ("naive", "all_reduce"): (_rank_0_collects, _rank_0_returns),
+    ("bruck", "all_gather"): (_double,),
     ("chain", "broadcast"): (_down_the_chain,),
     ("chain", "reduce"): (_up_the_chain,),
     ("chain", "all_reduce"): (_up_and_down,),

@@ -1,8 +1,8 @@
 """A program run on a symbolic rank, step and number of ranks: its rows, each for all ranks.
 
-The generator itself runs, with ``range`` and ``min`` replaced by ones that know symbols.  A symbolic
-range gives two values, each standing for any of the range: what the second makes of the body must be what
-the first made of it, and the source of the body may carry nothing on to the next iteration
+The generator itself runs, with ``range``, ``min`` and the like replaced by ones that know symbols.  A
+symbolic range gives two values, each standing for any of the range: what the second makes of the body
+must be what the first made of it, and the source of the body may carry nothing on to the next iteration
 (`loop_source`).  What was read is then compared with the program's own steps (`comparison`).
 """
 
@@ -16,15 +16,18 @@ from typing import Any
 
 import z3
 
+from collectives.algorithms.shared.doubling import doublings, num_doublings
 from collectives.program import Algorithm, Local
 from collectives.program.program import as_step
 from collectives.proof.every_size.loop_source import check_loops
-from collectives.proof.every_size.rows import Family, Loop, Row, same_but_for
+from collectives.proof.every_size.loops import Doublings, Loop, Range
+from collectives.proof.every_size.rows import Family, Row, same_but_for
 from collectives.proof.every_size.symbols import (
     Assumptions,
     NotProvedError,
     Number,
     minimum,
+    symbols_of,
     term,
 )
 
@@ -59,11 +62,25 @@ class Reader:
         if len(bounds) > 2:
             raise NotProvedError("it has a range with a stride over symbols")
         start, stop = bounds if len(bounds) == 2 else (0, bounds[0])
-        return self._both(term(start), term(stop))
+        return self._both(Range(*self._variables(), term(start), term(stop)))
 
-    def _both(self, start: Any, stop: Any) -> Iterator[Number]:
+    def doublings(self, stop: Any) -> Any:
+        """Return the distances that double, as the function of this name does."""
+        if not isinstance(stop, Number):
+            return doublings(stop)
+        return self._both(Doublings(*self._variables(), stop.term, self.num_doublings(stop).term))
+
+    def num_doublings(self, stop: Any) -> Any:
+        """Return how many `doublings` there are: a symbol of its own."""
+        if not isinstance(stop, Number):
+            return num_doublings(stop)
+        return self.number(z3.Function("num_doublings", z3.IntSort(), z3.IntSort())(stop.term))
+
+    def _variables(self) -> tuple[Any, Any]:
         name = next(self._names)
-        loop = Loop(z3.Int(f"i{name}"), z3.Int(f"twin{name}"), start, stop)
+        return z3.Int(f"i{name}"), z3.Int(f"twin{name}")
+
+    def _both(self, loop: Loop) -> Iterator[Number]:
         self.loops.append(loop)
         for variable, twin in ((loop.variable, False), (loop.twin, True)):
             self.assumptions.facts.append(loop.holds(variable))
@@ -73,7 +90,7 @@ class Reader:
             self.assumptions.facts.pop()
 
     def copy(self, value: Any) -> Any:
-        """Return *value*, a function or algorithm, as one whose module has our range and min."""
+        """Return *value*, a function or algorithm, as one whose module has functions that know symbols."""
         if isinstance(value, Algorithm):
             return replace(value, program=self.copy(value.program))
         if not isinstance(value, FunctionType):
@@ -91,7 +108,8 @@ class Reader:
                 isinstance(found, FunctionType) and found.__module__.startswith(value.__module__)
             ):
                 names[name] = self.copy(found)
-        names |= {"range": self.range, "min": minimum, "Fraction": _Ratio}
+        names |= {"range": self.range, "min": minimum, "Fraction": _Ratio, "np": _Numpy}
+        names |= {"doublings": self.doublings, "num_doublings": self.num_doublings}
         return copied
 
     def read(self, algorithm: Algorithm) -> None:
@@ -131,15 +149,14 @@ class Reader:
         kept: list[Family] = []
         twins: list[Family] = []
         for operation in step:
-            if not (isinstance(operation.num_chunks, int) and operation.num_chunks == 1):
-                raise NotProvedError("it has operations over several chunks at once")
             first = operation.source if isinstance(operation, Local) else operation.peer
-            parts = [term(part) for part in (first, operation.chunk, operation.when)]
-            used = {str(name) for part in parts for name in z3.z3util.get_vars(part)}
+            parts = map(term, (first, operation.chunk, operation.num_chunks, operation.when))
+            first, chunk, length, when = parts
+            used = set().union(*map(symbols_of, (first, chunk, length, when)))
             inner = [loop for loop in self.loops if id(loop) not in steady]
-            variables = tuple(loop for loop in inner if str(loop.variable) in used)
-            twin = any(str(loop.twin) in used for loop in inner)
-            family = Family(type(operation), parts[0], parts[1], parts[2], variables)
+            variables = tuple(loop for loop in inner if loop.variable.get_id() in used)
+            twin = any(loop.twin.get_id() in used for loop in inner)
+            family = Family(type(operation), first, chunk, length, when, variables)
             (twins if twin else kept).append(family)
         over = [family for family in kept if family.variables]
         if len(over) != len(twins) or any(len(family.variables) > 1 for family in over):
@@ -148,6 +165,12 @@ class Reader:
             if not same_but_for((one,), (other,), one.variables[0]):
                 raise NotProvedError("an iteration of a loop knows of the one before")
         return tuple(kept)
+
+
+class _Numpy:
+    """As much of numpy as programs need of it."""
+
+    minimum = staticmethod(minimum)
 
 
 class _Ratio:

@@ -8,20 +8,39 @@ from typing import Any
 import z3
 
 from collectives.program import Local
+from collectives.proof.every_size.loops import Loop
 
 
 @dataclass(frozen=True)
-class Loop:
-    """A symbolic range: *variable* from *start* to below *stop*, and the twin that checks it."""
+class Instance:
+    """The operation of a family on one rank, for fresh symbols in place of the family's variables.
 
-    variable: Any
-    twin: Any
-    start: Any
-    stop: Any
+    Attributes:
+        first: the peer, or the first chunk of the source of a local operation.
+        chunk: the first chunk that is sent or written.
+        length: number of chunks.
+        when: that the operation is there.
+        fresh: the symbols, over which it may be any.
+    """
 
-    def holds(self, value: Any) -> Any:
-        """Return that *value* is in the range."""
-        return z3.And(value >= self.start, value < self.stop)
+    first: Any
+    chunk: Any
+    length: Any
+    when: Any
+    fresh: list[Any]
+
+    def covers(self, chunk: Any) -> Any:
+        """Return that it is there, and sends or writes *chunk*."""
+        return z3.And(self.when, chunk >= self.chunk, chunk < self.chunk + self.length)
+
+    def is_there(self, claim: Any) -> Any:
+        """Return that there is such an operation for which *claim* holds."""
+        both = z3.And(self.when, claim)
+        return z3.Exists(self.fresh, both) if self.fresh else both
+
+    def is_other(self, other: Instance) -> Any:
+        """Return that *other*, of the same family, is for other values of its variables."""
+        return z3.Or(*(a != b for a, b in zip(self.fresh, other.fresh, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -30,15 +49,20 @@ class Family:
 
     Attributes:
         kind: Send, Recv, RecvReduce, Copy or Reduce.
-        first: the peer, or the source of a local operation.
-        chunk: what is sent or written.
+        first: as of an `Instance`, and *chunk*, *length* and *when* too.
     """
 
     kind: type
     first: Any
     chunk: Any
+    length: Any
     when: Any
     variables: tuple[Loop, ...]
+
+    @property
+    def parts(self) -> tuple[Any, Any, Any, Any]:
+        """All terms."""
+        return self.first, self.chunk, self.length, self.when
 
     @property
     def local(self) -> bool:
@@ -50,18 +74,16 @@ class Family:
         """Whether it adds to what is there."""
         return self.kind.__name__ in ("RecvReduce", "Reduce")
 
-    def at(self, rank: Any, symbolic_rank: Any) -> tuple[Any, Any, Any, list[Any]]:
-        """Return (first, chunk, when, fresh variables) of *rank*."""
-        swap = [(symbolic_rank, rank)]
-        fresh = []
-        inside = []
+    def at(self, rank: Any, symbolic_rank: Any) -> Instance:
+        """Return the operation on *rank*, which takes the place of *symbolic_rank*."""
+        swap, fresh, inside = [(symbolic_rank, rank)], [], []
         for loop in self.variables:
-            new = z3.FreshInt("v")
-            fresh.append(new)
-            inside.append(loop.holds(new))
-            swap.append((loop.variable, new))
-        first, chunk, when = (z3.substitute(part, *swap) for part in (self.first, self.chunk, self.when))
-        return first, chunk, z3.And(when, *inside), fresh
+            value = z3.FreshInt("v")
+            fresh.append(value)
+            inside.append(loop.holds(value))
+            swap.append((loop.variable, value))
+        first, chunk, length, when = (z3.substitute(part, *swap) for part in self.parts)
+        return Instance(first, chunk, length, z3.And(when, *inside), fresh)
 
 
 @dataclass(frozen=True)
@@ -79,7 +101,7 @@ def same_but_for(one: tuple[Family, ...], other: tuple[Family, ...], loop: Loop)
         a.kind is b.kind
         and all(
             z3.eq(z3.simplify(z3.substitute(x, swap)), z3.simplify(y))
-            for x, y in ((a.first, b.first), (a.chunk, b.chunk), (a.when, b.when))
+            for x, y in zip(a.parts, b.parts, strict=True)
         )
         for a, b in zip(one, other, strict=True)
     )

@@ -41,6 +41,12 @@ def term(value: Any) -> Any:
     return z3.BoolVal(value) if isinstance(value, bool) else z3.IntVal(value)
 
 
+def symbols_of(term: Any) -> set[int]:
+    """Return the identities of the symbols in *term*."""
+    children = term.children()
+    return set().union(*map(symbols_of, children)) if children else {term.get_id()}
+
+
 class Truth:
     """A truth value that depends on symbols; a branch on it must be the same for all of them."""
 

@@ -1,0 +1,220 @@
+"""Obligations of one step of all ranks, and what is held after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import z3
+
+from collectives.program import Send
+from collectives.proof.every_size.demands import Held
+from collectives.proof.every_size.rows import Family, Instance, Row
+from collectives.proof.every_size.symbols import Assumptions, NotProvedError
+
+Said = Callable[[Any, Any], Any]
+"""Of a rank and a chunk: something that is so or not."""
+
+
+@dataclass(frozen=True)
+class World:
+    """Symbols of the number of ranks and of the rank, and of how many chunks there are.
+
+    Attributes:
+        known: what holds of them.
+        equal_chunks: whether all chunks are of one length; else the last may be shorter.
+    """
+
+    num_ranks: Any
+    rank: Any
+    num_chunks: Any
+    num_slots: Any
+    equal_chunks: bool
+    known: list[Any]
+
+    def claim(self, what: str, claim: Any, facts: list[Any]) -> None:
+        """Prove *claim* where *facts* hold.
+
+        Raises:
+            NotProvedError: it is refuted, or not decided in time.
+        """
+        if not self.implies(claim, facts):
+            raise NotProvedError(f"not proved: {what}")
+
+    def implies(self, claim: Any, facts: list[Any]) -> bool:
+        """Return whether *claim* is proved where *facts* hold."""
+        return Assumptions(*self.known, *facts).imply(claim)
+
+    def is_rank(self, rank: Any) -> list[Any]:
+        """Return the bounds of a rank."""
+        return [rank >= 0, rank < self.num_ranks]
+
+    def place(self) -> tuple[Any, Any, Any, Any, list[Any]]:
+        """Return any rank, chunk, contributor q and chunk j that it contributes to, and their bounds."""
+        rank, chunk, q, j = (z3.FreshInt(name) for name in "rcqj")
+        facts = [*self.is_rank(rank), chunk >= 0, chunk < self.num_slots, *self.is_rank(q)]
+        return rank, chunk, q, j, [*facts, j >= 0, j < self.num_chunks]
+
+
+class SymbolicStep:
+    """One *row*: its messages and writes, where *inside* holds, after which *held* holds no longer."""
+
+    def __init__(self, world: World, row: Row, where: str, inside: list[Any]) -> None:
+        self.world = world
+        self.families = row.families
+        self.where = where
+        self.inside = inside
+        self.sends = [family for family in row.families if family.kind is Send]
+        self.receives = [family for family in row.families if not family.local and family.kind is not Send]
+        self.writes = [family for family in row.families if family.kind is not Send]
+        self.in_order = False
+
+    def claim(self, what: str, claim: Any, facts: list[Any]) -> None:
+        """Prove *claim* of this step."""
+        self.world.claim(f"{self.where}: {what}", claim, [*self.inside, *facts])
+
+    def at(self, family: Family, rank: Any) -> Instance:
+        """Return the operation of *family* on *rank*."""
+        return family.at(rank, self.world.rank)
+
+    def check_operations(self) -> None:
+        """Prove that ranks and chunks are there, and that chunks may be shorter only where all are."""
+        world, rank = self.world, z3.FreshInt("r")
+        for family in self.families:
+            own = self.at(family, rank)
+            facts = [*world.is_rank(rank), own.when]
+            self.claim("there is something to move", own.length >= 1, facts)
+            self.claim("chunks are there", self._fits(own.chunk, own.length), facts)
+            if family.local:
+                self.claim("chunks are there", self._fits(own.first, own.length), facts)
+                self.claim(
+                    "a chunk goes where one of its length is", self._may_move(own.first, own.chunk), facts
+                )
+            else:
+                there = z3.And(own.first >= 0, own.first < world.num_ranks, own.first != rank)
+                self.claim("the peer is another rank", there, facts)
+
+    def _fits(self, chunk: Any, length: Any) -> Any:
+        end, border = self.world.num_slots, self.world.num_chunks
+        return z3.And(chunk >= 0, chunk + length <= end, z3.Or(chunk >= border, chunk + length <= border))
+
+    def _may_move(self, source: Any, chunk: Any) -> Any:
+        if self.world.equal_chunks:
+            return True
+        there = self.world.num_chunks
+        return z3.Or(there == 1, *(source - chunk == apart for apart in (0, there, -there)))
+
+    def check_messages(self) -> None:
+        """Prove that sends and receives match one to one.
+
+        Either the n-th send in the program is always met by the n-th receive, or there is at most one
+        message from one rank to another.
+        """
+        pairs = list(zip(self.sends, self.receives, strict=False))
+        self.in_order = len(self.sends) == len(self.receives) and all(
+            self._met(send, [receive]) and self._met(receive, [send]) for send, receive in pairs
+        )
+        rank = z3.FreshInt("r")
+        facts = self.world.is_rank(rank)
+        for mine, theirs in ((self.sends, self.receives), (self.receives, self.sends)):
+            for number, family in enumerate(mine):
+                own = self.at(family, rank)
+                if not (self.in_order or self._met(family, theirs)):
+                    raise NotProvedError(f"not proved: {self.where}: every message has two sides")
+                for other in [family] if self.in_order else mine[number:]:
+                    too = self.at(other, rank)
+                    apart = own.is_other(too) if other is family else True
+                    once = own.first != too.first
+                    self.claim(
+                        "one message from one rank to another", once, [*facts, own.when, too.when, apart]
+                    )
+
+    def _met(self, family: Family, others: list[Family]) -> bool:
+        """Return whether each operation of *family* has its other side, of its length, in *others*."""
+        rank = z3.FreshInt("r")
+        own = self.at(family, rank)
+        sides = [self.at(other, own.first) for other in others]
+        met = [side.is_there(z3.And(side.first == rank, side.length == own.length)) for side in sides]
+        return self.world.implies(z3.Or(*met), [*self.inside, *self.world.is_rank(rank), own.when])
+
+    def after(self, held: Held) -> Held:
+        """Return what is held after the step, of what was *held* before, and prove that it is in order."""
+        self.check_operations()
+        self.check_messages()
+        self._check_writes(held)
+
+        def holds(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
+            value = held.holds(rank, chunk, q, j)
+            for family in self.writes:
+                comes, here = self._arrives(family, rank, chunk, lambda who, c: held.holds(who, c, q, j))
+                value = z3.Or(value, comes) if family.reduces else z3.If(here, comes, value)
+            return value
+
+        def filled(rank: Any, chunk: Any) -> Any:
+            value = held.filled(rank, chunk)
+            for family in self.writes:
+                if not family.reduces:
+                    comes, here = self._arrives(family, rank, chunk, held.filled)
+                    value = z3.If(here, comes, value)
+            return value
+
+        return Held(filled, holds)
+
+    def _arrives(self, family: Family, rank: Any, chunk: Any, said: Said) -> tuple[Any, Any]:
+        """Return that *family* brings *chunk* something of which *said* holds, and that it writes it."""
+        own = self.at(family, rank)
+        comes = own.is_there(z3.And(own.covers(chunk), self._source(family, own, rank, chunk, said)))
+        return comes, own.is_there(own.covers(chunk))
+
+    def _source(self, family: Family, own: Instance, rank: Any, chunk: Any, said: Said) -> Any:
+        """Return what is *said* of the place from which *own*, of *family*, brings *chunk* to *rank*."""
+        offset = chunk - own.chunk
+        if family.local:
+            return said(rank, own.first + offset)
+        senders = [self.sends[self.receives.index(family)]] if self.in_order else self.sends
+        options = []
+        for sender in senders:
+            sent = self.at(sender, own.first)
+            options.append(sent.is_there(z3.And(sent.first == rank, said(own.first, sent.chunk + offset))))
+        return z3.Or(*options)
+
+    def _check_writes(self, held: Held) -> None:
+        """Prove that writes do not conflict, and that contributions are added once, to what is there."""
+        rank, chunk, q, j, facts = self.world.place()
+        for number, family in enumerate(self.writes):
+            own = self.at(family, rank)
+            here = [*facts, own.covers(chunk)]
+            added = self._source(family, own, rank, chunk, lambda who, c: held.holds(who, c, q, j))
+            if not family.local:
+                self._check_lengths(family, own, rank)
+            if family.reduces:
+                there = self._source(family, own, rank, chunk, held.filled)
+                self.claim("what is reduced is there", z3.And(held.filled(rank, chunk), there), here)
+                twice = z3.And(held.holds(rank, chunk, q, j), added)
+                self.claim("no contribution is added twice", z3.Not(twice), here)
+            for other in self.writes[number:]:
+                too = self.at(other, rank)
+                both = [*here, too.covers(chunk), own.is_other(too) if other is family else True]
+                if family.reduces and other.reduces:
+                    again = self._source(other, too, rank, chunk, lambda who, c: held.holds(who, c, q, j))
+                    self.claim("no contribution is added twice", z3.Not(z3.And(added, again)), both)
+                else:
+                    self.claim("no two writes conflict", z3.BoolVal(False), both)
+            for other in self.writes:
+                if other.local:
+                    too = self.at(other, rank)
+                    read = [too.when, chunk >= too.first, chunk < too.first + too.length]
+                    self.claim("nothing is copied that is written", z3.BoolVal(False), [*here, *read])
+
+    def _check_lengths(self, family: Family, own: Instance, rank: Any) -> None:
+        """Prove that what *own* receives was sent from chunks of the same length."""
+        if self.world.equal_chunks:
+            return
+        senders = [self.sends[self.receives.index(family)]] if self.in_order else self.sends
+        for sender in senders:
+            sent = self.at(sender, own.first)
+            facts = [*self.world.is_rank(rank), own.when, sent.when, sent.first == rank]
+            self.claim(
+                "a chunk goes where one of its length is", self._may_move(sent.chunk, own.chunk), facts
+            )
