@@ -2,8 +2,10 @@
 
 routes        routes between all ranks    symmetry      ranks and links that are alike
 cut           the cut that bounds          arborescence  the cheapest tree of a root
+demand        trees or paths that are asked for        exchange_cut  the cut that bounds an all-to-all
 packing       trees, and how much each carries         rounding      whole chunks for trees
 rounds        which chunk moves in which round         messages      rounds as a program
+exchange      rounds of an all-to-all as a program
 candidates    divisions into chunks and rounds         synthesis     the best, beside what ships
 """
 

@@ -7,7 +7,7 @@ seldom.  Which is best depends on the network, so many are planned, the most pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
@@ -18,8 +18,11 @@ import numpy as np
 
 from collectives.formats.schedule_file import Message, NetworkOfSchedule, Schedule
 from collectives.synthesis.cut import Bound, narrowest_cut
+from collectives.synthesis.demand import Demand, Kind, Tree
+from collectives.synthesis.exchange import exchange_steps
+from collectives.synthesis.exchange_cut import exchange_cut, likely_sets
 from collectives.synthesis.messages import messages_of
-from collectives.synthesis.packing import Demand, Packing, Tree, pack
+from collectives.synthesis.packing import Packing, pack
 from collectives.synthesis.rounding import whole_chunks
 from collectives.synthesis.rounds import PICOSECONDS, Lengths, Rounds, Timetable
 from collectives.synthesis.routes import Routes
@@ -28,6 +31,8 @@ from sim.topology import Topology
 
 Tell = Callable[[str], None]
 
+_KINDS: Mapping[str, Kind] = {"all_reduce": "reducing", "all_to_all": "exchanging"}
+"""Of demands; what others ask for is spreading, or its mirror."""
 _PER_MESSAGE = 2e-7
 """What a message counts in the choice, of a candidate's time: small programs are easier to read."""
 _CHUNKS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
@@ -65,15 +70,19 @@ class Candidate(NamedTuple):
 
     def schedule(self, topology: Topology, collective: str, root: int) -> Schedule:
         """Return it as data."""
+        made = [part.problem.steps(part, self.num_chunks) for part in self.parts]
+        exchanges = collective == "all_to_all"
+        what = "Paths chosen" if exchanges else "Trees packed"
         return Schedule(
-            name="forest",
+            name="exchange" if exchanges else "forest",
             collective=collective,
             ranks=topology.num_ranks,
             chunks=self.num_chunks,
+            scratch=max(scratch for _, scratch in made),
             root=root,
             network=NetworkOfSchedule(name=topology.name, digest=topology.digest()),
-            made_by="Trees packed so that the fullest link carries as little as can be",
-            steps=tuple(step for part in self.parts for step in part.problem.steps(part, self.num_chunks)),
+            made_by=f"{what} so that the fullest link carries as little as can be",
+            steps=tuple(step for steps, _ in made for step in steps),
         )
 
 
@@ -96,10 +105,11 @@ class Problem:
         if collective in ("broadcast", "reduce"):
             return cls(collective, root, Demand(routes, no_symmetry(routes), [root], 1.0), backwards)
         symmetry = symmetry_of(routes)
-        is_reduction = collective == "all_reduce"
-        share = 1 / symmetry.order if is_reduction else 1 / topology.num_ranks
-        demand = Demand(routes, symmetry, symmetry.representatives, share, is_reduction)
-        return cls(collective, root, demand, backwards)
+        share = 1 / symmetry.order if collective == "all_reduce" else 1 / topology.num_ranks
+        kind = _KINDS.get(collective, "spreading")
+        return cls(
+            collective, root, Demand(routes, symmetry, symmetry.representatives, share, kind), backwards
+        )
 
     @property
     def num_roots(self) -> int:
@@ -107,16 +117,22 @@ class Problem:
         return len(self.demand.roots)
 
     def num_chunks(self, chunks: int) -> int:
-        """Return the chunks of the buffer where each root has *chunks*."""
+        """Return the chunks of the buffer where each root has *chunks*, or each of its parts."""
+        if self.demand.kind == "exchanging":
+            return chunks * self.demand.routes.num_ranks
         return chunks * self.num_roots * self.demand.symmetry.order
 
     def chunk_nbytes(self, nbytes: int, chunks: int) -> float:
         """Return the bytes of a chunk where each root has *chunks*."""
         return nbytes / self.num_chunks(chunks)
 
-    def steps(self, part: Part, num_chunks: int) -> tuple[tuple[Message, ...], ...]:
-        """Return the messages of *part*, of a buffer of *num_chunks* chunks."""
+    def steps(self, part: Part, num_chunks: int) -> tuple[tuple[tuple[Message, ...], ...], int]:
+        """Return the messages of *part*, of *num_chunks* chunks in all, and how much scratch they need."""
         symmetry, roots = self.demand.symmetry, self.demand.roots
+        if self.demand.kind == "exchanging":
+            return exchange_steps(
+                part.rounds, part.trees, symmetry, num_chunks // self.demand.routes.num_ranks
+            )
         images = symmetry.ranks
         by_root = self.collective in ("all_gather", "reduce_scatter")
         chunks = num_chunks // (self.num_roots * symmetry.order)
@@ -132,7 +148,7 @@ class Problem:
                 return int(images[element, own_root]) * chunks + position
             return element * len(part.trees) + position
 
-        return messages_of(part.rounds, symmetry, chunk_of, backwards=self.backwards)
+        return messages_of(part.rounds, symmetry, chunk_of, backwards=self.backwards), 0
 
 
 def candidates_of(problem: Problem, packing: Packing, nbytes: int, tell: Tell) -> list[Candidate]:
@@ -199,7 +215,7 @@ class _Plan(NamedTuple):
 def _plans(problem: Problem, packing: Packing, nbytes: int) -> Iterator[_Plan]:
     demand = problem.demand
     num_ranks = demand.routes.num_ranks
-    moves_per_chunk = (num_ranks - 1) * (2 if demand.is_reduction else 1)
+    moves_per_chunk = (num_ranks - 1) * (2 if demand.kind == "reducing" else 1)
     most_moves = max(16_000 if num_ranks <= 16 else 40_000, 6 * num_ranks * num_ranks)
     most_moves *= 2 if demand.symmetry.order > 1 else 1
     seconds, orbit = demand.link_seconds(), demand.symmetry.orbit_of_link[:-1]
@@ -223,9 +239,12 @@ def _plans(problem: Problem, packing: Packing, nbytes: int) -> Iterator[_Plan]:
         first = max(1, ceil(longest / unit * (1 - 1e-9)))
         each = np.full(len(load), np.inf)
         np.minimum.at(each, orbit, seconds * chunk_nbytes)  # what a chunk takes on a link of an orbit
-        for multiple in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32):
+        multiples = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
+        if demand.kind == "exchanging":
+            multiples += [48, 64, 96, 128, 192, 256, ceil(packed / unit / first)]
+        for multiple in multiples:
             round_seconds = unit * first * multiple
-            if packed / round_seconds > _MOST_ROUNDS or (multiple > 1 and round_seconds > packed):
+            if packed / round_seconds > _MOST_ROUNDS or (multiple > 1 and round_seconds >= 2 * packed):
                 continue
             per_round = np.maximum(np.floor(round_seconds / each + 1e-6), 1)
             num_rounds = max(int(np.ceil(load * chunk_nbytes / each / per_round - 1e-6).max()), height)
@@ -249,8 +268,13 @@ def _longest_delay(demand: Demand, packing: Packing) -> float:
 
 
 def cut_of(topology: Topology, collective: str, root: int) -> Bound:
-    """Return the cut that bounds *collective*; of an all-reduce, that of the all-gather in it."""
+    """Return the cut that bounds *collective*; of an all-reduce, that of the all-gather in it.
+
+    Of an all-to-all it is the worst of those that are likely.
+    """
     num_ranks = topology.num_ranks
+    if collective == "all_to_all":
+        return exchange_cut(topology, likely_sets(topology))
     if collective in ("broadcast", "reduce"):
         shares = [Fraction(int(rank == root)) for rank in range(num_ranks)]
     else:

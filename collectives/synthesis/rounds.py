@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from collectives.synthesis.packing import Demand, Tree
+from collectives.synthesis.demand import Demand, Tree
 from collectives.synthesis.routes import Float64Array
 from sim.units import Int64Array
 

@@ -20,11 +20,13 @@ from collectives.program import Algorithm
 from collectives.simulation import simulate
 from collectives.synthesis.candidates import Candidate, Problem, Tell, candidates_of, cut_of, in_a_row
 from collectives.synthesis.cut import Bound
-from collectives.synthesis.packing import pack
+from collectives.synthesis.demand import Demand
+from collectives.synthesis.exchange_cut import exchange_cut, sets_by_distance
+from collectives.synthesis.packing import Packing, pack
 from collectives.synthesis.rounds import PICOSECONDS
 from sim.topology import Topology
 
-COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce")
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all")
 """What programs are made for."""
 
 MAX_RANKS = 512
@@ -52,11 +54,13 @@ class Synthesis:
         by: ``cut``; ``routes``, no messages on the network's routes are faster; ``trees``, no reduction on
             trees that then go out on trees is; or ``floor`` (see `collectives.models.floor`).
         cut: the cut that needs longest.
-        tree_seconds: that no program of trees on the network's routes can go below.
+        tree_seconds: that no program of trees, or paths, on the network's routes can go below.
+        prices: of links, by number, their sum 1, that prove `tree_seconds` where it is longer than the cut.
         packed_seconds: that the fullest link needs for the trees as they were divided.
         shipped: the best program that ships; None where none runs here.
         shipped_seconds: that it takes, simulated.
-        num_trees: different trees of each root, on average; of an all-reduce in all, those alike once.
+        num_trees: different trees of each root, on average; of an all-reduce in all, those alike once; of an
+            all-to-all paths of each pair.
         num_chunks: of the buffer.
         num_steps: rounds.
         height: messages one after another on the longest tree.
@@ -73,6 +77,7 @@ class Synthesis:
     by: str
     cut: Bound
     tree_seconds: float
+    prices: dict[int, float]
     packed_seconds: float
     shipped: Algorithm | None
     shipped_seconds: float | None
@@ -133,6 +138,9 @@ def synthesize(
     enough = float(cut.seconds_per_byte) if collective != "all_reduce" else 0.0
     tell("packing trees")
     packing = pack(problem.demand, enough=enough)
+    if collective == "all_to_all":
+        near = exchange_cut(topology, sets_by_distance(problem.demand, packing.prices))
+        cut = max(cut, near, key=lambda bound: bound.seconds_per_byte)
     candidates = candidates_of(problem, packing, nbytes, tell)
     if collective == "all_reduce":
         candidates += in_a_row(topology, nbytes, tell)
@@ -161,7 +169,7 @@ def synthesize(
     tree_seconds = packing.bound * nbytes
     floor = floor_ps(collective, nbytes, topology, root) / PICOSECONDS
     bounds = {
-        "cut": cut_seconds * (1 + 1e-9),  # the simplest of equal reasons
+        "cut": cut_seconds * (1 + 1e-6),  # the simplest of equal reasons
         "trees" if collective == "all_reduce" else "routes": tree_seconds,
         "floor": floor,
     }
@@ -178,16 +186,23 @@ def synthesize(
         by=by,
         cut=cut,
         tree_seconds=tree_seconds,
+        prices=_prices_of_links(problem.demand, packing),
         packed_seconds=candidate.packed_seconds,
         shipped=shipped,
         shipped_seconds=shipped_seconds,
-        num_trees=different / (1 if collective == "all_reduce" else len(problem.demand.roots)),
+        num_trees=different / problem.demand.num_groups,
         num_chunks=candidate.num_chunks,
         num_steps=len(schedule.steps),
         height=sum(max(tree.height for tree in part.trees) for part in candidate.parts),
         order=problem.demand.symmetry.order,
         search_seconds=time.monotonic() - began,
     )
+
+
+def _prices_of_links(demand: Demand, packing: Packing) -> dict[int, float]:
+    symmetry = demand.symmetry
+    of_links = (packing.prices / symmetry.orbit_sizes)[symmetry.orbit_of_link[:-1]]
+    return {link: float(price) for link, price in enumerate(of_links) if price > 1e-6}
 
 
 def best_shipped(

@@ -46,7 +46,9 @@ def synthesize(
     ] = None,
     collective: Annotated[
         str,
-        typer.Option(metavar="NAME", help="all_gather, reduce_scatter, all_reduce, broadcast or reduce."),
+        typer.Option(
+            metavar="NAME", help="all_gather, reduce_scatter, all_reduce, broadcast, reduce or all_to_all."
+        ),
     ] = "all_reduce",
     nbytes: Annotated[
         str, typer.Option(metavar="SIZE", help="Bytes of the buffer that it is made for.")
@@ -60,7 +62,7 @@ def synthesize(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Make a program for this network: trees, packed so that its fullest link carries as little as can be.
+    """Make a program for this network: trees or paths, so that its fullest link carries as little as can be.
 
     The program is proved, simulated, and compared with the optimum and with the programs that ship; if one
     of those is faster, that is said, and named.

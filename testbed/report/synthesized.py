@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 _NAMED_LINKS = 4
 _REASONS = {
-    "routes": "no program whose messages take this network's routes is faster (by prices of links)",
-    "trees": "no program that reduces on trees and sends out on trees is faster (by prices of links)",
+    "routes": "no program whose messages take this network's routes is faster",
+    "trees": "no program that reduces on trees and sends out on trees is faster",
     "floor": "no program at all is faster (latency and cuts, docs/modelling.md)",
 }
 
@@ -40,6 +40,7 @@ def as_body(made: Synthesis, topology: Topology) -> dict[str, Any]:
             "direction": "out" if cut.outward else "in",
             "seconds": float(cut.seconds_per_byte * made.nbytes),
         },
+        "prices": {topology.link_name(link): price for link, price in made.prices.items()},
         "trees_seconds": made.packed_seconds,
         "trees": made.num_trees,
         "height": made.height,
@@ -75,8 +76,11 @@ def _line(name: str, value: float, made: Synthesis, what: str) -> str:
 
 
 def _shape(made: Synthesis) -> str:
-    trees = "1 tree" if made.num_trees == 1 else f"{made.num_trees:.3g} trees"
+    exchanges = made.collective == "all_to_all"
+    one = "path" if exchanges else "tree"
+    trees = f"1 {one}" if made.num_trees == 1 else f"{made.num_trees:.3g} {one}s"
     every = " of each root" if made.collective in ("all_gather", "reduce_scatter") else ""
+    every = " of each pair" if exchanges else every
     return (
         f"{trees}{every}, at most {counted(made.height, 'message')} deep; "
         f"{counted(made.num_chunks, 'chunk')}, {counted(made.num_steps, 'step')}"
@@ -84,7 +88,17 @@ def _shape(made: Synthesis) -> str:
 
 
 def _reason(made: Synthesis, topology: Topology) -> str:
-    return _of_cut(made, topology) if made.by == "cut" else _REASONS[made.by]
+    if made.by == "cut":
+        return _of_cut(made, topology)
+    return _REASONS[made.by] + (_of_prices(made, topology) if made.by in ("routes", "trees") else "")
+
+
+def _of_prices(made: Synthesis, topology: Topology) -> str:
+    """Return the prices that prove it in words: the dearest links, and their parts of all prices."""
+    dearest = sorted(made.prices.items(), key=lambda own: -own[1])
+    named = ", ".join(f"{topology.link_name(link)} {price:.0%}" for link, price in dearest[:_NAMED_LINKS])
+    more = f", and {len(dearest) - _NAMED_LINKS} others" if len(dearest) > _NAMED_LINKS else ""
+    return f": by prices of links ({named}{more})"
 
 
 def _of_cut(made: Synthesis, topology: Topology) -> str:
@@ -95,8 +109,9 @@ def _of_cut(made: Synthesis, topology: Topology) -> str:
     named = ", ".join(topology.link_name(link) for link in cut.links[:_NAMED_LINKS])
     more = ", …" if len(cut.links) > _NAMED_LINKS else ""
     way = "out of" if cut.outward else "into"
+    amount = f"{share} {'times' if share > 1 else 'of'} the buffer"
     return (
-        f"{share} of the buffer must go {way} {_ranks(cut.ranks)} over {counted(len(cut.links), 'link')} of "
+        f"{amount} must go {way} {_ranks(cut.ranks)} over {counted(len(cut.links), 'link')} of "
         f"{rate / 1e9:.4g} GB/s together ({named}{more})"
     )
 

@@ -22,11 +22,11 @@ def two_racks() -> Topology:
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
-@pytest.mark.parametrize("topology", [graph_of(1), two_racks()], ids=["ring", "racks"])
-def test_a_program_is_proved_and_no_faster_than_the_optimum(topology: Topology, collective: str) -> None:
+def test_a_program_is_proved_and_no_faster_than_the_optimum(collective: str) -> None:
+    topology = two_racks() if collective.startswith("all") else graph_of(1)
     root = 3 if collective in ("broadcast", "reduce") else 0
 
-    made = synthesize(topology, collective, 1 << 20, root=root)
+    made = synthesize(topology, collective, 1 << 16, root=root)
 
     verify(made.algorithm, 5, root=root)
     assert made.optimum_seconds <= made.best_seconds <= made.seconds
@@ -40,6 +40,21 @@ def test_two_nodes_come_within_three_per_cent_of_the_optimum(name: str, collecti
     assert made.fraction_of_optimum >= 0.97
     assert made.shipped_seconds is not None
     assert made.shipped_seconds > 1.3 * made.seconds
+
+
+def test_parts_go_through_other_ranks_where_that_is_faster() -> None:
+    rates = {("a", "b"): 100, ("b", "c"): 100, ("a", "c"): 5}
+    links = [
+        LinkSpec(*ends, rate * 10**9, 10**6) for pair, rate in rates.items() for ends in (pair, pair[::-1])
+    ]
+    topology = Topology.graph(ranks=["a", "b", "c"], links=links)
+
+    made = synthesize(topology, "all_to_all", 1 << 20)
+
+    assert verify(made.algorithm, 3).num_steps == made.num_steps
+    assert made.height == 2
+    assert made.shipped_seconds is not None
+    assert made.shipped_seconds > 2 * made.seconds
 
 
 def test_what_ships_is_returned_where_it_is_faster() -> None:

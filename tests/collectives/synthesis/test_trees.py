@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from collectives.synthesis.arborescence import cheapest_tree, depths, shallower
-from collectives.synthesis.packing import Demand, pack
+from collectives.synthesis.demand import Demand
+from collectives.synthesis.packing import pack
 from collectives.synthesis.routes import Routes
 from collectives.synthesis.symmetry import no_symmetry, symmetry_of
 from sim import load_network
