@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from collectives.catalogue.admission import admitted
 from collectives.errors import CollectiveError, NotSupportedError
 from collectives.formats.schedule_file import Schedule
+from collectives.formats.schedule_of import schedule_of
 from collectives.models.cost import Cheapest
 from collectives.models.floor import floor_ps
 from collectives.program import Algorithm
@@ -47,8 +48,8 @@ class Synthesis:
     Attributes:
         collective: that it carries out.
         nbytes: of the buffer, as nccl-tests counts it.
-        schedule: the program as data.
-        algorithm: the program.
+        schedule: the program that was made, as data.
+        algorithm: the same, to be run.
         seconds: that it takes, simulated.
         optimum_seconds: that no program can go below.
         by: ``cut``; ``routes``, no messages on the network's routes are faster; ``trees``, no reduction on
@@ -102,6 +103,12 @@ class Synthesis:
     def best(self) -> Algorithm:
         """The faster of what was made and what ships."""
         return self.shipped if self.shipped is not None and self.shipped_is_faster else self.algorithm
+
+    def best_schedule(self) -> Schedule:
+        """Return that as data, for this number of ranks."""
+        if self.shipped is None or not self.shipped_is_faster:
+            return self.schedule
+        return schedule_of(self.shipped, self.schedule.ranks, self.schedule.network)
 
     @property
     def best_seconds(self) -> float:
