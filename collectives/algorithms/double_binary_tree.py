@@ -66,21 +66,24 @@ def two_trees(world_size: int, root: int | None = None) -> tuple[Tree, Tree]:
     return _in_order(ranks, world_size, root), _in_order(other, world_size, root)
 
 
-def _in_order(ranks: Any, world_size: int, root: int | None) -> Tree:
-    """Return the tree whose in-order sequence is *ranks*, at positions 1, 2 …; *root* is at 0.
+def position_above(position: Any, count: int) -> Any:
+    """Return the position of the parent in a tree over positions 1 to *count*; 0 is above the tree.
 
     A position with k trailing zero bits is k levels above the leaves.  Its parent is found by
     moving its lowest set bit up by one; where no rank has that position, by clearing the bit.
     """
-    # Positions are numbers 1 … n.  For position 6 = 0b110 the lowest set bit is 0b010, and moved up
-    # by one it gives the parent 0b100; had the tree only 5 positions, 5 = 0b101 would look for 0b110,
-    # find nobody, and clear its bit: 0b100 again.  Clearing the last bit there is leads to 0, where
-    # the root stands, or nobody.
-    position = np.arange(1, len(ranks) + 1)
+    # For position 6 = 0b110 the lowest set bit is 0b010, and moved up by one it gives the parent 0b100;
+    # had the tree only 5 positions, 5 = 0b101 would look for 0b110, find nobody, and clear its bit: 0b100
+    # again.  Clearing the last bit there is leads to 0, where the root stands, or nobody.
     bit = position & -position
     above = (position ^ bit) | (bit << 1)
-    above = np.where(above > len(ranks), position ^ bit, above)
+    return np.where(above > count, position ^ bit, above)
 
+
+def _in_order(ranks: Any, world_size: int, root: int | None) -> Tree:
+    """Return the tree whose in-order sequence is *ranks*, at positions 1, 2 …; *root* is at 0."""
+    position = np.arange(1, len(ranks) + 1)
+    above = position_above(position, len(ranks))
     rank_at = np.concatenate([[-1 if root is None else root], ranks])
     depth, left, right, parent = (np.full(world_size, fill) for fill in (0, -1, -1, -1))
     parent[ranks] = rank_at[above]

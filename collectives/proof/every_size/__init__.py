@@ -7,6 +7,8 @@ loops        loops over symbols: ranges, and distances that double
 step         what is proved of a step, and what is held after it
 loop_source  loops in the source, which may carry nothing on
 comparison   what was read, held against the program's own steps
+trees        two binary trees over symbols
+tree_lemmas  that a rule for who is above whom makes a tree
 demands      the contracts of the collectives, over symbols
 invariants   what a loop of a shipped program keeps true
 symbols      numbers and truth values of the solver, as a program sees them

@@ -21,27 +21,35 @@ from collectives.proof.every_size.symbols import NotProvedError
 COMPARED = (*range(2, 25), 31, 32, 33, 47, 63, 64)
 """Numbers of ranks for which steps are compared."""
 
-Values = Mapping[str, int]
-"""Of symbols, by name."""
+Values = Mapping[str, Any]
+"""Of symbols and functions, by name."""
 
 Plain = tuple[str, int, int, int]
 """An operation: its kind, the peer or source, the chunk and the number of chunks."""
 
 
-def compare(rows: list[Row], algorithm: Algorithm) -> None:
+def compare(
+    rows: list[Row], algorithm: Algorithm, functions: Callable[[int], Mapping[str, Callable[[int], int]]]
+) -> None:
     """Compare *rows*, which were read, with the steps of *algorithm*.
+
+    Args:
+        rows: of symbols.
+        algorithm: what they were read of.
+        functions: of a number of ranks: what the functions in *rows* stand for, by name.
 
     Raises:
         NotProvedError: they differ, or it refuses a number of ranks.
     """
     expanded = [_Row(row) for row in rows]
     for num_ranks in COMPARED:
+        known = {"bit_length": int.bit_length, **functions(num_ranks)}
         for rank in range(num_ranks):
             try:
                 own = [sorted(map(_plain, step)) for step in algorithm.steps(rank, num_ranks)]
             except NotSupportedError as refusal:
                 raise NotProvedError(f"it refuses {num_ranks} ranks") from refusal
-            values = {"p": num_ranks, "r": rank}
+            values = {**known, "p": num_ranks, "r": rank}
             if [sorted(step) for row in expanded for step in row.steps(values)] != own:
                 raise NotProvedError(f"what was read differs from its steps of {num_ranks} ranks")
 
@@ -128,6 +136,9 @@ def as_function(term: Any) -> Callable[[Values], Any]:
     kind, parts = term.decl().kind(), [as_function(part) for part in term.children()]
     if kind == z3.Z3_OP_UNINTERPRETED and not parts:
         return operator.itemgetter(str(term))
+    if kind == z3.Z3_OP_UNINTERPRETED:
+        name, (argument,) = term.decl().name(), parts
+        return lambda values: values[name](argument(values))
     if kind == z3.Z3_OP_ITE:
         condition, yes, no = parts
         return lambda values: yes(values) if condition(values) else no(values)

@@ -40,7 +40,7 @@ def prove_every_size(algorithm: Algorithm) -> None:
         reader.read(algorithm)
         proof = _Induction(algorithm, reader)
         proof.run()
-        compare(reader.rows, algorithm)
+        compare(reader.rows, algorithm, reader.functions)
     except NotProvedError as error:
         raise NotProvedError(f"{algorithm}, {algorithm.collective}, every size: {error}") from error
     except Exception as error:
@@ -68,7 +68,7 @@ class _Induction:
             num_chunks,
             num_chunks + num_scratch,
             equal_chunks=algorithm.collective in ONE_CHUNK_PER_RANK,
-            known=[reader.num_ranks >= 2],
+            known=[reader.num_ranks >= 2, *reader.assumptions.learned, *reader.knowledge],
         )
 
     def run(self) -> None:

@@ -13,6 +13,12 @@ import z3
 
 from collectives.proof.every_size.demands import Held
 from collectives.proof.every_size.symbols import modulo
+from collectives.proof.every_size.trees import TREES, SymbolicTree
+
+SEGMENTS = 4
+"""Of a double binary tree, by default."""
+
+bit_length = z3.Function("bit_length", z3.IntSort(), z3.IntSort())
 
 Invariant = Callable[[Any, Any], Held]
 """Of (loop variable, number of ranks p)."""
@@ -103,12 +109,60 @@ def _double(d: Any, p: Any) -> Held:
     return Held(filled, lambda rank, chunk, q, j: z3.And(filled(rank, chunk), q == chunk, j == chunk))
 
 
+def _up_two_trees(t: Any, p: Any) -> Held:
+    """Segment s has what is below a rank at depth d from step s + h - d on, in trees of height h."""
+    height = bit_length(p - 1)
+
+    def holds(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
+        def in_tree(tree: SymbolicTree, segment: Any) -> Any:
+            reduced = t >= segment + height - tree.depth(rank)
+            return z3.If(reduced, tree.below(rank, q), q == rank)
+
+        return z3.And(j == chunk, _in_its_tree(chunk, in_tree))
+
+    return Held(_always, holds)
+
+
+def _down_two_trees(t: Any, p: Any) -> Held:
+    """Segment s is with a rank at depth d from step s + d on, and with the root."""
+
+    def filled(rank: Any, chunk: Any) -> Any:
+        def in_tree(tree: SymbolicTree, segment: Any) -> Any:
+            return z3.Or(rank == 0, t >= segment + tree.depth(rank))
+
+        return _in_its_tree(chunk, in_tree)
+
+    return Held(filled, lambda rank, chunk, q, j: z3.And(filled(rank, chunk), q == 0, j == chunk))
+
+
+def _up_and_down_two_trees(t: Any, p: Any) -> Held:
+    """Segment s goes up as in a reduce, turns back at step s + h, and is at depth d after d more."""
+    height = bit_length(p) - 1
+
+    def holds(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
+        def in_tree(tree: SymbolicTree, segment: Any) -> Any:
+            reduced, back = (t >= segment + height + turn * tree.depth(rank) for turn in (-1, 1))
+            return z3.Or(back, z3.If(reduced, tree.below(rank, q), q == rank))
+
+        return z3.And(j == chunk, _in_its_tree(chunk, in_tree))
+
+    return Held(_always, holds)
+
+
+def _in_its_tree(chunk: Any, said: Callable[[SymbolicTree, Any], Any]) -> Any:
+    """Return what is *said* of the tree that carries *chunk*, and of the segment that it is there."""
+    return z3.If(chunk < SEGMENTS, said(TREES[0], chunk), said(TREES[1], chunk - SEGMENTS))
+
+
 INVARIANTS: Mapping[tuple[str, str], tuple[Invariant, ...]] = {
     ("ring", "all_reduce"): (_collected(1), _spread),
     ("ring", "reduce_scatter"): (_collected(0),),
     ("ring", "all_gather"): (_gathered,),
     ("naive", "all_reduce"): (_rank_0_collects, _rank_0_returns),
     ("bruck", "all_gather"): (_double,),
+    ("double_binary_tree", "all_reduce"): (_up_and_down_two_trees,),
+    ("double_binary_tree", "broadcast"): (_down_two_trees,),
+    ("double_binary_tree", "reduce"): (_up_two_trees,),
     ("chain", "broadcast"): (_down_the_chain,),
     ("chain", "reduce"): (_up_the_chain,),
     ("chain", "all_reduce"): (_up_and_down,),

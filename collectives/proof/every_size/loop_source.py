@@ -8,11 +8,21 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
 from textwrap import dedent
+from types import MappingProxyType
 from typing import Any
 
 from collectives.proof.every_size.symbols import NotProvedError
+
+_CHANGING = {
+    name
+    for kind in (list, dict, set, deque, Iterator, Generator)
+    for name in dir(kind)
+    if name not in (*dir(tuple), *dir(frozenset), *dir(MappingProxyType), "append")
+}
+"""Methods by which a container or an iterator changes; a list may grow."""
 
 
 def check_loops(function: Callable[..., Any]) -> None:
@@ -38,8 +48,8 @@ def _check(loop: ast.For) -> None:
     for statement in loop.body:
         for node in ast.walk(statement):
             called = node.func if isinstance(node, ast.Call) else None
-            if isinstance(called, ast.Attribute) and called.attr != "append":
-                raise NotProvedError(f"a loop calls {ast.unparse(called)}, which may change something")
+            if isinstance(called, ast.Attribute) and called.attr in _CHANGING:
+                raise NotProvedError(f"a loop calls {ast.unparse(called)}, which changes something")
             if isinstance(node, ast.NamedExpr | ast.Global | ast.Nonlocal | ast.Break | ast.Continue):
                 raise NotProvedError(f"a loop has a {type(node).__name__.lower()}")
             grows = isinstance(node, ast.AugAssign) and isinstance(node.value, ast.Tuple | ast.List)

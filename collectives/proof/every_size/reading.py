@@ -8,14 +8,16 @@ must be what the first made of it, and the source of the body may carry nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from types import FunctionType
 from typing import Any
 
 import z3
 
+from collectives.algorithms.double_binary_tree import position_above, two_trees
 from collectives.algorithms.shared.doubling import doublings, num_doublings
 from collectives.program import Algorithm, Local
 from collectives.program.program import as_step
@@ -30,6 +32,8 @@ from collectives.proof.every_size.symbols import (
     symbols_of,
     term,
 )
+from collectives.proof.every_size.tree_lemmas import prove_tree
+from collectives.proof.every_size.trees import TREES, symbolic_trees, tables
 
 MOST_ROWS = 1000
 """Rows that are read of a program; loops over symbols count once."""
@@ -45,6 +49,8 @@ class Reader:
     loops: list[Loop] = field(default_factory=list)
     open: list[tuple[Loop, bool]] = field(default_factory=list)
     assumptions: Assumptions = field(init=False)
+    knowledge: list[Any] = field(default_factory=list)
+    functions: Callable[[int], Mapping[str, Callable[[int], int]]] = lambda num_ranks: {}
     _copies: dict[int, Any] = field(default_factory=dict)
     _names: Iterator[int] = field(default_factory=count)
 
@@ -75,6 +81,18 @@ class Reader:
         if not isinstance(stop, Number):
             return num_doublings(stop)
         return self.number(z3.Function("num_doublings", z3.IntSort(), z3.IntSort())(stop.term))
+
+    def two_trees(self, num_ranks: Any, root: int | None = None) -> Any:
+        """Return two binary trees, as the function of this name does."""
+        if not isinstance(num_ranks, Number):
+            return two_trees(num_ranks, root)
+        prove_tree(self.copy(position_above))
+        levels = (num_ranks if root is None else num_ranks - 1).bit_length().term
+        for tree in TREES:
+            self.knowledge += tree.knowledge(num_ranks.term, levels - (root is None))
+            self.knowledge += [] if root is None else [tree.head == root]
+        self.functions = partial(tables, root=root)
+        return symbolic_trees()
 
     def _variables(self) -> tuple[Any, Any]:
         name = next(self._names)
@@ -110,6 +128,7 @@ class Reader:
                 names[name] = self.copy(found)
         names |= {"range": self.range, "min": minimum, "Fraction": _Ratio, "np": _Numpy}
         names |= {"doublings": self.doublings, "num_doublings": self.num_doublings}
+        names |= {"two_trees": self.two_trees}
         return copied
 
     def read(self, algorithm: Algorithm) -> None:
@@ -171,6 +190,7 @@ class _Numpy:
     """As much of numpy as programs need of it."""
 
     minimum = staticmethod(minimum)
+    where = staticmethod(z3.If)
 
 
 class _Ratio:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 import z3
@@ -11,7 +12,7 @@ import z3
 from collectives.program import Send
 from collectives.proof.every_size.demands import Held
 from collectives.proof.every_size.rows import Family, Instance, Row
-from collectives.proof.every_size.symbols import Assumptions, NotProvedError
+from collectives.proof.every_size.symbols import LITTLE_WORK, MOST_WORK, Assumptions, NotProvedError
 
 Said = Callable[[Any, Any], Any]
 """Of a rank and a chunk: something that is so or not."""
@@ -42,9 +43,9 @@ class World:
         if not self.implies(claim, facts):
             raise NotProvedError(f"not proved: {what}")
 
-    def implies(self, claim: Any, facts: list[Any]) -> bool:
-        """Return whether *claim* is proved where *facts* hold."""
-        return Assumptions(*self.known, *facts).imply(claim)
+    def implies(self, claim: Any, facts: list[Any], work: int = MOST_WORK) -> bool:
+        """Return whether *claim* is proved where *facts* hold, with so much *work*."""
+        return Assumptions(*self.known, *facts).imply(claim, work)
 
     def is_rank(self, rank: Any) -> list[Any]:
         """Return the bounds of a rank."""
@@ -68,7 +69,7 @@ class SymbolicStep:
         self.sends = [family for family in row.families if family.kind is Send]
         self.receives = [family for family in row.families if not family.local and family.kind is not Send]
         self.writes = [family for family in row.families if family.kind is not Send]
-        self.in_order = False
+        self.groups: list[tuple[list[Family], list[Family]]] = []
 
     def claim(self, what: str, claim: Any, facts: list[Any]) -> None:
         """Prove *claim* of this step."""
@@ -108,27 +109,30 @@ class SymbolicStep:
     def check_messages(self) -> None:
         """Prove that sends and receives match one to one.
 
-        Either the n-th send in the program is always met by the n-th receive, or there is at most one
-        message from one rank to another.
+        Messages from one rank to another match in the order of the program.  So sends and receives are
+        looked at in groups of neighbours, as many of either: what a group sends, the group of its number
+        receives, and in a group there is at most one message from one rank to another.
         """
-        pairs = list(zip(self.sends, self.receives, strict=False))
-        self.in_order = len(self.sends) == len(self.receives) and all(
-            self._met(send, [receive]) and self._met(receive, [send]) for send, receive in pairs
-        )
+        both = gcd(len(self.sends), len(self.receives)) or 1
+        for number in (number for number in range(both, 0, -1) if both % number == 0):
+            self.groups = list(zip(_split(self.sends, number), _split(self.receives, number), strict=True))
+            if all(self._all_met(*group) and self._all_met(*group[::-1]) for group in self.groups):
+                break
+        else:
+            raise NotProvedError(f"not proved: {self.where}: every message has two sides")
         rank = z3.FreshInt("r")
-        facts = self.world.is_rank(rank)
-        for mine, theirs in ((self.sends, self.receives), (self.receives, self.sends)):
-            for number, family in enumerate(mine):
+        for side in (side for group in self.groups for side in group):
+            for number, family in enumerate(side):
                 own = self.at(family, rank)
-                if not (self.in_order or self._met(family, theirs)):
-                    raise NotProvedError(f"not proved: {self.where}: every message has two sides")
-                for other in [family] if self.in_order else mine[number:]:
+                for other in side[number:]:
                     too = self.at(other, rank)
+                    facts = [*self.world.is_rank(rank), own.when, too.when]
                     apart = own.is_other(too) if other is family else True
                     once = own.first != too.first
-                    self.claim(
-                        "one message from one rank to another", once, [*facts, own.when, too.when, apart]
-                    )
+                    self.claim("one message from one rank to another", once, [*facts, apart])
+
+    def _all_met(self, families: list[Family], others: list[Family]) -> bool:
+        return all(self._met(family, others) for family in families)
 
     def _met(self, family: Family, others: list[Family]) -> bool:
         """Return whether each operation of *family* has its other side, of its length, in *others*."""
@@ -136,7 +140,8 @@ class SymbolicStep:
         own = self.at(family, rank)
         sides = [self.at(other, own.first) for other in others]
         met = [side.is_there(z3.And(side.first == rank, side.length == own.length)) for side in sides]
-        return self.world.implies(z3.Or(*met), [*self.inside, *self.world.is_rank(rank), own.when])
+        facts = [*self.inside, *self.world.is_rank(rank), own.when]
+        return self.world.implies(z3.Or(*met), facts, LITTLE_WORK)
 
     def after(self, held: Held) -> Held:
         """Return what is held after the step, of what was *held* before, and prove that it is in order."""
@@ -172,12 +177,16 @@ class SymbolicStep:
         offset = chunk - own.chunk
         if family.local:
             return said(rank, own.first + offset)
-        senders = [self.sends[self.receives.index(family)]] if self.in_order else self.sends
+        senders = self._senders_to(family)
         options = []
         for sender in senders:
             sent = self.at(sender, own.first)
             options.append(sent.is_there(z3.And(sent.first == rank, said(own.first, sent.chunk + offset))))
         return z3.Or(*options)
+
+    def _senders_to(self, family: Family) -> list[Family]:
+        """Return the sends of which *family* receives."""
+        return next(sends for sends, receives in self.groups if family in receives)
 
     def _check_writes(self, held: Held) -> None:
         """Prove that writes do not conflict, and that contributions are added once, to what is there."""
@@ -211,10 +220,16 @@ class SymbolicStep:
         """Prove that what *own* receives was sent from chunks of the same length."""
         if self.world.equal_chunks:
             return
-        senders = [self.sends[self.receives.index(family)]] if self.in_order else self.sends
+        senders = self._senders_to(family)
         for sender in senders:
             sent = self.at(sender, own.first)
             facts = [*self.world.is_rank(rank), own.when, sent.when, sent.first == rank]
             self.claim(
                 "a chunk goes where one of its length is", self._may_move(sent.chunk, own.chunk), facts
             )
+
+
+def _split(families: list[Family], number: int) -> list[list[Family]]:
+    """Return *families* in so many parts of one length."""
+    length = len(families) // number
+    return [families[part * length : (part + 1) * length] for part in range(number)]

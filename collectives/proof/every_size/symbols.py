@@ -16,6 +16,10 @@ MOST_WORK = 20_000_000
 """Resource units of the solver for one obligation, about seconds, but the same on every machine."""
 
 
+LITTLE_WORK = MOST_WORK // 20
+"""For what is only tried."""
+
+
 class NotProvedError(ProgramError):
     """A program was not proved for every number of ranks: refuted, unreadable, or too hard."""
 
@@ -25,12 +29,17 @@ class Assumptions:
 
     def __init__(self, *facts: Any) -> None:
         self.facts = list(facts)
+        self.learned: list[Any] = []
 
-    def imply(self, claim: Any) -> bool:
+    def learn(self, fact: Any) -> None:
+        """Take in what holds from now on, wherever the program goes."""
+        self.learned.append(fact)
+
+    def imply(self, claim: Any, work: int = MOST_WORK) -> bool:
         """Return whether the facts imply *claim*; where the solver gives up, they do not."""
         solver = z3.Solver()
-        solver.set("rlimit", MOST_WORK)
-        solver.add(*self.facts, z3.Not(claim))
+        solver.set("rlimit", work)
+        solver.add(*self.facts, *self.learned, z3.Not(claim))
         return bool(solver.check() == z3.unsat)
 
 
@@ -104,6 +113,14 @@ class Number:
         return self.of(self.term * term(other))
 
     __radd__, __rmul__ = __add__, __mul__
+
+    def bit_length(self) -> Number:
+        """Return the number of bits: a symbol, of which nothing is known but that it is 1 or more."""
+        if not self.assumptions.imply(self.term >= 1):
+            raise NotProvedError(f"it asks for the bits of {self.term}, which may be 0")
+        bits = z3.Function("bit_length", z3.IntSort(), z3.IntSort())(self.term)
+        self.assumptions.learn(bits >= 1)
+        return self.of(bits)
 
     def __mod__(self, other: Any) -> Number:
         p = self.num_ranks

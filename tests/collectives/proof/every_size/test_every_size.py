@@ -20,7 +20,7 @@ from collectives.proof.every_size import NotProvedError, prove_every_size  # noq
 from collectives.proof.every_size.demands import AFTER, BEFORE, ONE_CHUNK_PER_RANK, Held  # noqa: E402
 from collectives.proof.every_size.invariants import INVARIANTS  # noqa: E402
 
-PROVED = {"chain", "direct", "naive", "one_shot", "ring"}
+PROVED = {"chain", "direct", "double_binary_tree", "naive", "one_shot", "ring"}
 PROVED_FOR_ONE = {("bruck", "all_gather")}
 SHIPPED = [own for own in ALGORITHMS if own.name in PROVED or (own.name, own.collective) in PROVED_FOR_ONE]
 FEW = 3

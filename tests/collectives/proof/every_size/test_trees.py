@@ -1,0 +1,74 @@
+"""Knowledge of trees in proofs for every size: true of the tables that programs go by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from collectives.algorithms.double_binary_tree import Tree, position_above, two_trees
+
+z3 = pytest.importorskip("z3", reason="proofs for every size need z3")
+
+from collectives.proof.every_size.symbols import NotProvedError  # noqa: E402
+from collectives.proof.every_size.tree_lemmas import prove_tree  # noqa: E402
+from collectives.proof.every_size.trees import TREES, SymbolicTree  # noqa: E402
+
+
+def tables_of(own: SymbolicTree, tree: Tree, num_ranks: int) -> list[Any]:
+    """Return that the symbols are those of *tree*."""
+    facts = []
+    below = {(rank, rank) for rank in range(num_ranks)}
+    for rank in range(num_ranks):
+        for symbol, table in (
+            (own.parent, tree.parent),
+            (own.left, tree.left),
+            (own.right, tree.right),
+            (own.depth, tree.depth),
+        ):
+            facts.append(symbol(rank) == int(table[rank]))
+        above = rank
+        while (above := int(tree.parent[above])) >= 0:
+            below.add((above, rank))
+        if tree.parent[rank] < 0:
+            facts.append(own.head == rank)
+    return facts + [
+        own.below(rank, other) == ((rank, other) in below)
+        for rank in range(num_ranks)
+        for other in range(num_ranks)
+    ]
+
+
+@pytest.mark.parametrize("root", [None, 0])
+@pytest.mark.parametrize("num_ranks", [2, 3, 4, 7, 9])
+def test_what_is_known_of_trees_is_so(num_ranks: int, root: int | None) -> None:
+    levels = (num_ranks if root is None else num_ranks - 1).bit_length()
+    for own, tree in zip(TREES, two_trees(num_ranks, root), strict=True):
+        known = own.knowledge(num_ranks, levels - (root is None))
+        solver = z3.Solver()
+        solver.add(*tables_of(own, tree, num_ranks))
+        for axiom in known:
+            variables = [z3.IntVal(0)] * axiom.num_vars()
+            for number in range(num_ranks ** len(variables)):
+                at = [z3.IntVal(number // num_ranks**n % num_ranks) for n in range(len(variables))]
+                solver.add(z3.substitute_vars(axiom.body(), *at))
+        assert solver.check() == z3.sat
+
+
+def shifted(change: int) -> Any:
+    def above(position: Any, count: Any) -> Any:
+        bit = position & -position
+        up = (position ^ bit) | (bit << change)
+        return z3.If(up > count, position ^ bit, up)
+
+    return above
+
+
+def test_another_rule_makes_no_tree() -> None:
+    prove_tree(shifted(1))
+    with pytest.raises(NotProvedError, match="not proved of its tree"):
+        prove_tree(shifted(2))
+
+
+def test_the_rule_is_that_of_the_tables() -> None:
+    assert [int(position_above(position, 6)) for position in range(1, 7)] == [2, 4, 2, 0, 6, 4]
