@@ -239,7 +239,7 @@ def _plans(problem: Problem, packing: Packing, nbytes: int) -> Iterator[_Plan]:
         first = max(1, ceil(longest / unit * (1 - 1e-9)))
         each = np.full(len(load), np.inf)
         np.minimum.at(each, orbit, seconds * chunk_nbytes)  # what a chunk takes on a link of an orbit
-        multiples = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32]
+        multiples = [*range(1, 17), 18, 20, 22, 24, 28, 32]
         if demand.kind == "exchanging":
             multiples += [48, 64, 96, 128, 192, 256, ceil(packed / unit / first)]
         for multiple in multiples:

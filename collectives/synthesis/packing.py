@@ -7,7 +7,10 @@ fullest link and joins, or proves how low it can be at most:
     minimise t,  where  Σ trees over link l: weight / bandwidth(l) ≤ t  and  Σ weights of a root = its share
 
 At any prices with Σ = 1 the cheapest trees cost no more than the least t (weak duality), so every turn also
-gives a bound.  Edges of trees are routes between ranks as the network has them, so the bound holds for every
+gives a bound.  Then, for as long, the load of all other links is brought down: ranks that need not wait for
+links that are full by chance keep in step with those that are full by necessity.
+
+Edges of trees are routes between ranks as the network has them, so the bound holds for every
 program of trees on this network; a cut (`collectives.synthesis.cut`) bounds programs of all kinds.
 
 Source: column generation after Gilmore and Gomory, Operations Research 9(6), 1961; that packings of trees
@@ -29,6 +32,13 @@ GAP = 1e-3
 
 _DEPTH = 2e-3
 """What a level of a tree may cost, of the time of the fullest link: deep trees take long to fill."""
+
+_NEARLY_FULL = (0.6, 0.8, 0.95)
+"""Parts of the time of the fullest link, above each of which the load of another counts once more."""
+_PER_LOAD = 0.02
+"""What it counts below."""
+_TURNS_TO_SPARE = 20
+"""Turns in which trees are sought that spare nearly full links."""
 
 _IN_VAIN = 40
 """Turns after which a bound that does not rise is taken for as high as it gets."""
@@ -90,11 +100,18 @@ def pack(demand: Demand, *, enough: float = 0.0) -> Packing:
             mix = 0.0
         else:
             mix = 0.5
+    for _ in range(_TURNS_TO_SPARE):
+        weights, prices = pool.spare(load)
+        found, _ = demand.cheapest(prices[orbit] * per_link)
+        new = [pool.add(tree) for tree in found]
+        if not any(new):
+            break
+    weights, _ = pool.spare(load)
     used = [number for number, weight in enumerate(weights) if weight > 1e-9 * demand.share]
     return Packing(
         [pool.trees[number] for number in used],
         weights[used],
-        load,
+        float((np.array(pool.loads).T @ weights).max()),
         bound,
         kept_prices,
         np.array([pool.loads[number] for number in used]),
@@ -152,3 +169,28 @@ class _Pool:
         prices = prices / total if total else np.full(len(upper), 1 / len(upper))
         weights = solved.x[:-1] * demand.share
         return float((loads @ weights).max()), weights, prices
+
+    def spare(self, most: float) -> tuple[Float64Array, Float64Array]:
+        """Return weights that spare nearly full links, none of which carries more than *most*, and prices."""
+        from scipy.optimize import linprog
+        from scipy.sparse import block_array, csr_array, eye_array, vstack
+
+        demand, num_trees = self.demand, len(self.trees)
+        loads = csr_array(np.array(self.loads).T * (demand.share / most))
+        num_links = loads.shape[0]
+        num_excesses = num_links * len(_NEARLY_FULL)
+        limited = block_array([[loads, csr_array((num_links, num_excesses))]])
+        excess = block_array([[vstack([loads] * len(_NEARLY_FULL)), -eye_array(num_excesses)]])
+        places = (self._groups, range(num_trees))
+        equal = csr_array((np.ones(num_trees), places), shape=(demand.num_groups, num_trees + num_excesses))
+        depth_cost = _DEPTH * np.array(self._heights) / demand.num_groups
+        solved = linprog(
+            np.append(depth_cost + _PER_LOAD * loads.sum(axis=0), np.ones(num_excesses)),
+            A_ub=vstack([limited, excess]),
+            b_ub=np.append(np.full(num_links, 1 + 1e-6), np.repeat(_NEARLY_FULL, num_links)),
+            A_eq=equal,
+            b_eq=np.ones(demand.num_groups),
+            method="highs",
+        )
+        prices = np.maximum(-solved.ineqlin.marginals, 0.0).reshape(-1, num_links).sum(axis=0)
+        return solved.x[:num_trees] * demand.share, prices + _PER_LOAD
