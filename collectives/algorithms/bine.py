@@ -19,6 +19,7 @@ from fractions import Fraction
 from functools import partial
 
 from collectives.algorithms.recursive_doubling import exchange_all, exchange_all_cost
+from collectives.algorithms.shared.doubling import num_doublings
 from collectives.algorithms.shared.power_of_two import folded
 from collectives.algorithms.shared.rooted_tree import (
     Shape,
@@ -27,7 +28,6 @@ from collectives.algorithms.shared.rooted_tree import (
     broadcast,
     broadcast_cost,
     choose,
-    depth,
     gather,
     reduce,
     reduce_cost,
@@ -40,7 +40,7 @@ from collectives.program import Cost, Step, algorithm
 
 def _root(world_size: int) -> int:
     offset = (world_size - 1) // 3
-    return offset if depth(world_size) % 2 else world_size - 1 - offset
+    return offset if num_doublings(world_size) % 2 else world_size - 1 - offset
 
 
 def _split_off(part: Subtree, level: int) -> Subtree:
@@ -56,7 +56,7 @@ BINE = Shape(root=_root, split_off=_split_off)
 
 
 def _gather_cost(world_size: int) -> Cost:
-    return Cost(depth(world_size), Fraction(world_size // 2, world_size))
+    return Cost(num_doublings(world_size), Fraction(world_size // 2, world_size))
 
 
 @algorithm(name="bine", collective="broadcast", num_chunks=1, array_form=True, cost=broadcast_cost)
@@ -80,7 +80,7 @@ def bine_reduce(rank: int, world_size: int, *, root: int = 0) -> Iterator[Step]:
 
     Source: as `bine_broadcast`.
     """
-    yield from reduce(branches(BINE, rank, world_size, root))
+    yield from reduce(reversed(branches(BINE, rank, world_size, root)))
 
 
 @algorithm(name="bine", collective="gather", array_form=True, cost=_gather_cost)
@@ -91,7 +91,7 @@ def bine_gather(rank: int, world_size: int, *, root: int = 0) -> Iterator[Step]:
 
     Source: as `bine_broadcast`.
     """
-    yield from gather(branches(BINE, rank, world_size, root), world_size)
+    yield from gather(reversed(branches(BINE, rank, world_size, root)), world_size)
 
 
 @algorithm(name="bine", collective="scatter", array_form=True, cost=scatter_cost)

@@ -7,6 +7,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Literal, TypeAlias, get_args
 
+from collectives.algorithms.shared.doubling import doublings, halvings
 from collectives.algorithms.shared.power_of_two import (
     Fold,
     floor_log2,
@@ -39,7 +40,7 @@ def _reduce_scatter_cost(world_size: int) -> Cost:
 def all_gather_cost(world_size: int) -> Cost:
     """Return what it costs to double what each rank has, and leaves' parts through their hosts."""
     fold = Fold.of(0, world_size)
-    doublings, folds = floor_log2(world_size), fold.extra > 0
+    doublings, folds = floor_log2(world_size), not is_power_of_two(world_size)
     sent_by_rank_1 = sum(int(fold.first_chunk(1 << level)) for level in range(doublings)) + folds * world_size
     return Cost(doublings + 2 * folds, Fraction(sent_by_rank_1, world_size))
 
@@ -121,46 +122,40 @@ def _halve_and_double(rank: int, world_size: int, order: Order) -> Iterator[Step
 
 
 def _halve(rank: int, world_size: int, order: Order) -> Iterator[Step]:
-    first, length = 0 * rank, world_size
-    for distance in _distances(world_size, order):
-        length //= 2
-        upper = rank // distance % 2
-        peer = rank ^ distance
-        kept, given = first + upper * length, first + (1 - upper) * length
-        yield Send(peer, given, num_chunks=length), RecvReduce(peer, kept, num_chunks=length)
-        first = kept
+    position = _position(rank, world_size, order)
+    for length in halvings(world_size):
+        peer = rank ^ _distance(length, world_size, order)
+        kept = position & -length
+        yield Send(peer, kept ^ length, num_chunks=length), RecvReduce(peer, kept, num_chunks=length)
 
 
 def double(rank: int, world_size: int, order: Order) -> Iterator[Step]:
     """Yield the steps of a rank that exchanges all chunks that it has, twice as many each time."""
-    first, length = _position(rank, world_size, order), 1
-    for distance in reversed(_distances(world_size, order)):
-        upper = rank // distance % 2
-        peer = rank ^ distance
-        yield (
-            Send(peer, first, num_chunks=length),
-            Recv(peer, first + (1 - 2 * upper) * length, num_chunks=length),
-        )
-        first, length = first - upper * length, 2 * length
+    position = _position(rank, world_size, order)
+    for length in doublings(world_size):
+        peer = rank ^ _distance(length, world_size, order)
+        own = position & -length
+        yield Send(peer, own, num_chunks=length), Recv(peer, own ^ length, num_chunks=length)
 
 
-def _distances(world_size: int, order: Order) -> list[int]:
-    """Return how far away the partners are, from the first halving to the last."""
+def _distance(length: int, world_size: int, order: Order) -> int:
+    """Return how far away the partner is with whom *length* chunks are exchanged."""
     if order not in ("far", "near"):
         raise ValueError(f"order must be 'far' or 'near', got {order!r}")
-    distances = [1 << level for level in range(floor_log2(world_size))]
-    return distances if order == "near" else distances[::-1]
+    return length if order == "far" else world_size // 2 // length
 
 
 def _position(rank: int, world_size: int, order: Order) -> int:
     """Return where the chunk is that *rank* reduces: at *rank*, or (near) at its bits reversed."""
-    if order == "far":
-        return rank
+    return rank if order == "far" else _with_bits_reversed(rank, world_size)
+
+
+def _with_bits_reversed(rank: int, world_size: int) -> int:
     position = 0 * rank
-    for distance in _distances(world_size, order):
+    for distance in doublings(world_size):
         position = 2 * position + rank // distance % 2
     return position
 
 
 def _reverse_bits_of_chunks(world_size: int) -> Step:
-    return tuple(Copy(_position(chunk, world_size, "near"), chunk) for chunk in range(world_size))
+    return tuple(Copy(_with_bits_reversed(chunk, world_size), chunk) for chunk in range(world_size))

@@ -6,16 +6,16 @@ rank without that bit; its subtree is a contiguous range of ranks, of which it i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 
+import numpy as np
+
+from collectives.algorithms.shared.doubling import doublings, halvings, num_doublings
 from collectives.algorithms.shared.rooted_tree import (
-    Shape,
-    Subtree,
-    branches,
+    Branch,
     broadcast,
     broadcast_cost,
-    depth,
     gather,
     reduce,
     reduce_cost,
@@ -25,25 +25,31 @@ from collectives.algorithms.shared.rooted_tree import (
 from collectives.program import Cost, Step, algorithm
 
 
-def _split_off(part: Subtree, level: int) -> Subtree:
-    # The upper half goes: what is longer than 2^level, and nothing where the part is no longer than that.
-    half = 1 << level
-    length = (part.length > half) * (part.length - half)
-    first = part.first + part.length - length
-    return Subtree(first, length, head=first)
-
-
-BINOMIAL = Shape(root=lambda world_size: 0, split_off=_split_off)
+def _branches(distances: Iterable[int], rank: int, world_size: int, root: int) -> Iterator[Branch]:
+    """Yield the level of the tree at which parent and child are as far apart as each of *distances*."""
+    position = (rank - root) % world_size
+    for distance in distances:
+        parent = position & -(2 * distance)
+        child = parent + distance
+        yield Branch(
+            parent=(parent + root) % world_size,
+            child=(child + root) % world_size,
+            is_parent=(position == parent) & (child < world_size),
+            is_child=position == child,
+            first=(child + root) % world_size,
+            length=np.minimum(distance, world_size - child),
+        )
 
 
 def _all_reduce_cost(world_size: int) -> Cost:
-    return Cost(2 * depth(world_size), Fraction(depth(world_size)))
+    return Cost(2 * num_doublings(world_size), Fraction(num_doublings(world_size)))
 
 
 def _gather_cost(world_size: int) -> Cost:
-    half = 1 << depth(world_size) >> 1
+    half = 1 << num_doublings(world_size) >> 1
     return Cost(
-        depth(world_size), Fraction(max(world_size - half, half // 2), world_size) if half else Fraction(0)
+        num_doublings(world_size),
+        Fraction(max(world_size - half, half // 2), world_size) if half else Fraction(0),
     )
 
 
@@ -56,7 +62,7 @@ def tree_broadcast(rank: int, world_size: int, *, root: int = 0) -> Iterator[Ste
     Source: Thakur, Rabenseifner and Gropp, "Optimization of collective communication operations
     in MPICH", IJHPCA 19(1), 2005.
     """
-    yield from broadcast(branches(BINOMIAL, rank, world_size, root))
+    yield from broadcast(_branches(halvings(world_size), rank, world_size, root))
 
 
 @algorithm(name="tree", collective="reduce", num_chunks=1, array_form=True, cost=reduce_cost)
@@ -65,7 +71,7 @@ def tree_reduce(rank: int, world_size: int, *, root: int = 0) -> Iterator[Step]:
 
     Source: as `tree_broadcast`.
     """
-    yield from reduce(branches(BINOMIAL, rank, world_size, root))
+    yield from reduce(_branches(doublings(world_size), rank, world_size, root))
 
 
 @algorithm(num_chunks=1, array_form=True, cost=_all_reduce_cost)
@@ -88,7 +94,7 @@ def tree_gather(rank: int, world_size: int, *, root: int = 0) -> Iterator[Step]:
 
     Source: as `tree_broadcast`.
     """
-    yield from gather(branches(BINOMIAL, rank, world_size, root), world_size)
+    yield from gather(_branches(doublings(world_size), rank, world_size, root), world_size)
 
 
 @algorithm(name="tree", collective="scatter", array_form=True, cost=scatter_cost)
@@ -97,4 +103,4 @@ def tree_scatter(rank: int, world_size: int, *, root: int = 0) -> Iterator[Step]
 
     Source: as `tree_broadcast`.
     """
-    yield from scatter(branches(BINOMIAL, rank, world_size, root), world_size)
+    yield from scatter(_branches(halvings(world_size), rank, world_size, root), world_size)

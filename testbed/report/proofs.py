@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from testbed.extras import how_to_install
 from testbed.output.table import counted, table
-from testbed.studies.proofs import EVERY_SIZE, MODEL, Outcome, solver_is_there
+from testbed.studies.proofs import EVERY_SIZE, MODEL, POWERS_OF_TWO, Outcome, solver_is_there
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,6 +21,7 @@ LEGEND = (
 )
 
 BEYOND = "Proved for every size: any number of ranks, by induction over the program's own loops (z3)."
+ONLY_POWERS = "Proved for 2^k: any power of two, in the same way."
 
 MAX_DETAILED = 8
 """Algorithms up to which figures for several world sizes are shown of each."""
@@ -77,6 +78,8 @@ def print_proofs(console: Console, outcomes: Sequence[Outcome], budget: int | No
     console.print(f"\n{LEGEND}{brief}\nProved by {MODEL}.", style="dim")
     if any(outcome.proved_for == EVERY_SIZE for outcome in outcomes):
         console.print(BEYOND, style="dim")
+    if any(outcome.proved_for == POWERS_OF_TWO for outcome in outcomes):
+        console.print(ONLY_POWERS, style="dim")
     if not solver_is_there():
         console.print(how_to_install("Proofs for every size need z3", "proof"), style="dim")
 

@@ -19,8 +19,8 @@ MODEL = (
     "every contribution arrives exactly once, no two writes conflict"
 )
 
-EVERY_SIZE = "every size"
-"""Every world size from 2 on."""
+EVERY_SIZE, POWERS_OF_TWO = "every size", "2^k"
+"""Every world size from 2 on, and every one that is a power of two."""
 
 ALWAYS_PROVED = "2-64"
 """World sizes for which ``testbed verify`` proves each shipped algorithm one by one."""
@@ -34,8 +34,8 @@ class Outcome:
     Those that were left out would have gone over the budget.
 
     Attributes:
-        proved_for: ``every size``, or world sizes, as in a range: `ALWAYS_PROVED` of a shipped algorithm,
-            the range that was asked for of another; None where nothing is proved.
+        proved_for: ``every size``, ``2^k``, or world sizes, as in a range: `ALWAYS_PROVED` of a shipped
+            algorithm, the range that was asked for of another; None where nothing is proved.
     """
 
     algorithm: str
@@ -146,7 +146,9 @@ def _scope(algorithm: Algorithm, outcome: Outcome, ranks: str) -> str | None:
 
     if not outcome.proofs or outcome.failed_at is not None:
         return None
-    beyond = None if outcome.refused else scope_beyond(algorithm)
+    beyond = scope_beyond(algorithm)
+    if outcome.refused and beyond == EVERY_SIZE:
+        beyond = None
     return beyond or (ALWAYS_PROVED if algorithm in ALGORITHMS else ranks)
 
 
@@ -157,8 +159,7 @@ def scope_beyond(algorithm: Algorithm) -> str | None:
     from collectives.proof.every_size import NotProvedError, prove_every_size
 
     with suppress(NotProvedError):
-        prove_every_size(algorithm)
-        return EVERY_SIZE
+        return prove_every_size(algorithm)
     return None
 
 

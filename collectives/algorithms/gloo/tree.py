@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
+from collectives.algorithms.shared.doubling import doublings, num_doublings
 from collectives.program import Cost, Recv, Send, Step, algorithm
 
 
-def _depth(world_size: int) -> int:
-    return (world_size - 1).bit_length()
-
-
 def _cost(world_size: int) -> Cost:
-    return Cost(_depth(world_size), Fraction(_depth(world_size)))
+    return Cost(num_doublings(world_size), Fraction(num_doublings(world_size)))
 
 
 @algorithm(name="gloo_tree", collective="broadcast", num_chunks=1, array_form=True, cost=_cost)
@@ -27,8 +24,7 @@ def gloo_tree_broadcast(rank: int, world_size: int, *, root: int = 0) -> Iterato
     Source: gloo/broadcast.cc.
     """
     place = (rank - root) % world_size
-    for level in range(_depth(world_size)):
-        distance = 1 << level
+    for distance in doublings(world_size):
         yield (
             Send(
                 (rank + distance) % world_size,

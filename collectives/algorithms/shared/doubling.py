@@ -13,6 +13,12 @@ def doublings(world_size: int) -> Iterator[int]:
         distance *= 2
 
 
+def halvings(world_size: int) -> Iterator[int]:
+    """Yield the same, the greatest first."""
+    for level in reversed(range(num_doublings(world_size))):
+        yield 1 << level
+
+
 def num_doublings(world_size: int) -> int:
     """Return how many `doublings` there are, ``⌈log2 p⌉``."""
     return (world_size - 1).bit_length()

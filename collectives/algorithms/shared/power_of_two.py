@@ -19,7 +19,7 @@ def floor_log2(world_size: int) -> int:
 
 def is_power_of_two(world_size: int) -> bool:
     """Return whether *world_size* is a power of two."""
-    return world_size & (world_size - 1) == 0
+    return world_size == 1 << floor_log2(world_size)
 
 
 def require_power_of_two(world_size: int, what: str, instead: str) -> None:

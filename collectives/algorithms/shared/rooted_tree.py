@@ -3,7 +3,8 @@
 Ranks stand in a circle, at positions that count from where the tree's range begins.  A tree is made by
 splitting: the range of all positions, of which the root is the head, falls into two, and its head hands
 on to the head of the other part; then each part is split likewise, until all are of one rank.  How
-a range is split is all that tells one tree from another, the `Shape`.
+a range is split is all that tells one tree from another, the `Shape`.  What hands on goes from the root
+to the leaves, level by level; what collects goes the other way.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from collectives.algorithms.shared.doubling import num_doublings
 from collectives.program import Cost, Recv, RecvReduce, Send, Step
 
 
@@ -66,11 +68,6 @@ def choose(condition: bool, yes: int, no: int) -> int:
     return no + condition * (yes - no)
 
 
-def depth(world_size: int) -> int:
-    """Return the levels of a tree over *world_size* ranks, ``⌈log2 p⌉``."""
-    return (world_size - 1).bit_length()
-
-
 def branches(shape: Shape, rank: int, world_size: int, root: int) -> list[Branch]:
     """Return the levels of the tree of *shape* below *root*, from the root to the leaves."""
     # Every rank follows the part that it is in.  At each level that part falls into two, *other* and
@@ -80,7 +77,7 @@ def branches(shape: Shape, rank: int, world_size: int, root: int) -> list[Branch
     position = (rank - turn) % world_size
     part = Subtree(0, world_size, shape.root(world_size))
     found = []
-    for level in reversed(range(depth(world_size))):
+    for level in reversed(range(num_doublings(world_size))):
         other = shape.split_off(part, level)
         found.append(
             Branch(
@@ -103,17 +100,17 @@ def branches(shape: Shape, rank: int, world_size: int, root: int) -> list[Branch
 
 def broadcast_cost(world_size: int) -> Cost:
     """Return the cost of a broadcast in which the root sends at every level."""
-    return Cost(depth(world_size), Fraction(depth(world_size)))
+    return Cost(num_doublings(world_size), Fraction(num_doublings(world_size)))
 
 
 def reduce_cost(world_size: int) -> Cost:
     """Return the cost of a reduce in which the root receives at every level."""
-    return Cost(depth(world_size), Fraction(min(world_size - 1, 1)))
+    return Cost(num_doublings(world_size), Fraction(min(world_size - 1, 1)))
 
 
 def scatter_cost(world_size: int) -> Cost:
     """Return the cost of a scatter in which the root sends at every level."""
-    return Cost(depth(world_size), Fraction(world_size - 1, world_size))
+    return Cost(num_doublings(world_size), Fraction(world_size - 1, world_size))
 
 
 def broadcast(tree: Iterable[Branch]) -> Iterator[Step]:
@@ -125,25 +122,25 @@ def broadcast(tree: Iterable[Branch]) -> Iterator[Step]:
         )
 
 
-def reduce(tree: list[Branch]) -> Iterator[Step]:
+def reduce(tree: Iterable[Branch]) -> Iterator[Step]:
     """Yield the steps of a rank that reduces what its children send, and sends it to its parent."""
-    for branch in reversed(tree):
+    for branch in tree:
         yield (
             Send(branch.parent, chunk=0, when=branch.is_child),
             RecvReduce(branch.child, chunk=0, when=branch.is_parent),
         )
 
 
-def gather(tree: list[Branch], world_size: int) -> Iterator[Step]:
+def gather(tree: Iterable[Branch], world_size: int) -> Iterator[Step]:
     """Yield the steps of a rank that sends the parts of its whole subtree to its parent."""
-    for branch in reversed(tree):
+    for branch in tree:
         yield (
             *_parts(Send, branch.parent, branch, world_size, branch.is_child),
             *_parts(Recv, branch.child, branch, world_size, branch.is_parent),
         )
 
 
-def scatter(tree: list[Branch], world_size: int) -> Iterator[Step]:
+def scatter(tree: Iterable[Branch], world_size: int) -> Iterator[Step]:
     """Yield the steps of a rank that hands on to its children the parts of their subtrees."""
     for branch in tree:
         yield (

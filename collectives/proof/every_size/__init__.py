@@ -3,14 +3,15 @@
 induction    what is proved of a program, row by row and by induction over its loops
 reading      a program run on a symbolic rank, step and number of ranks
 rows         what was read: a step of all ranks
-loops        loops over symbols: ranges, and distances that double
+loops        loops over symbols: ranges, and distances that double or halve
 step         what is proved of a step, and what is held after it
 loop_source  loops in the source, which may carry nothing on
 comparison   what was read, held against the program's own steps
 trees        two binary trees over symbols
 tree_lemmas  that a rule for who is above whom makes a tree
+powers       powers of two, and what is true of them
 demands      the contracts of the collectives, over symbols
-invariants   what a loop of a shipped program keeps true
+invariants   what a loop of a shipped program keeps true; where distances double: block_invariants
 symbols      numbers and truth values of the solver, as a program sees them
 """
 

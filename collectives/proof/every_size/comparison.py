@@ -5,9 +5,7 @@ A slip of the reader would prove something else than the program; this is where 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Mapping
-from functools import reduce
 from typing import Any
 
 import z3
@@ -15,6 +13,7 @@ import z3
 from collectives.errors import NotSupportedError
 from collectives.program import Algorithm, Local, Operation
 from collectives.proof.every_size.loops import Loop
+from collectives.proof.every_size.powers import NUM_RANKS, POWER, START
 from collectives.proof.every_size.rows import Family, Row
 from collectives.proof.every_size.symbols import NotProvedError
 
@@ -28,29 +27,34 @@ Plain = tuple[str, int, int, int]
 """An operation: its kind, the peer or source, the chunk and the number of chunks."""
 
 
+Functions = Mapping[str, Callable[..., int]]
+"""Of numbers, by name."""
+
+
 def compare(
-    rows: list[Row], algorithm: Algorithm, functions: Callable[[int], Mapping[str, Callable[[int], int]]]
+    rows: list[Row], algorithm: Algorithm, case: list[Any], functions: Callable[[int], Functions]
 ) -> None:
     """Compare *rows*, which were read, with the steps of *algorithm*.
 
     Args:
         rows: of symbols.
         algorithm: what they were read of.
+        case: of which numbers of ranks they were read.
         functions: of a number of ranks: what the functions in *rows* stand for, by name.
 
     Raises:
         NotProvedError: they differ, or it refuses a number of ranks.
     """
     expanded = [_Row(row) for row in rows]
+    holds = as_function(z3.And(NUM_RANKS >= 2, *case))
     for num_ranks in COMPARED:
-        known = {"bit_length": int.bit_length, **functions(num_ranks)}
-        for rank in range(num_ranks):
+        known = {**_OF_POWERS, **functions(num_ranks), "p": num_ranks, "k": num_ranks.bit_length() - 1}
+        for rank in range(num_ranks) if holds(known) else ():
             try:
                 own = [sorted(map(_plain, step)) for step in algorithm.steps(rank, num_ranks)]
             except NotSupportedError as refusal:
                 raise NotProvedError(f"it refuses {num_ranks} ranks") from refusal
-            values = {**known, "p": num_ranks, "r": rank}
-            if [sorted(step) for row in expanded for step in row.steps(values)] != own:
+            if [sorted(step) for row in expanded for step in row.steps({**known, "r": rank})] != own:
                 raise NotProvedError(f"what was read differs from its steps of {num_ranks} ranks")
 
 
@@ -88,7 +92,7 @@ class _Turns:
     def __init__(self, loop: Loop | None) -> None:
         self.loop = loop
         self.name = str(loop.variable) if loop else ""
-        self.bounds = [as_function(bound) for bound in loop.bounds] if loop else []
+        self.bounds = [as_function(bound) for bound in (loop.start, loop.stop)] if loop else []
 
     def each(self, values: Values) -> Iterator[Values]:
         """Yield *values* with each value of the variable."""
@@ -104,18 +108,24 @@ def _plain(operation: Operation) -> Plain:
     return type(operation).__name__, first, operation.chunk, operation.num_chunks
 
 
-_FOLDS: Mapping[int, Callable[[Any, Any], Any]] = {
-    z3.Z3_OP_ADD: operator.add,
-    z3.Z3_OP_SUB: operator.sub,
-    z3.Z3_OP_MUL: operator.mul,
-    z3.Z3_OP_LE: operator.le,
-    z3.Z3_OP_LT: operator.lt,
-    z3.Z3_OP_GE: operator.ge,
-    z3.Z3_OP_GT: operator.gt,
-    z3.Z3_OP_EQ: operator.eq,
-    z3.Z3_OP_DISTINCT: operator.ne,
-    z3.Z3_OP_AND: operator.and_,
-    z3.Z3_OP_OR: operator.or_,
+_OF_POWERS = {
+    POWER.name(): lambda level: 1 << level,
+    START.name(): lambda number, level: number >> level << level,
+}
+_OPERATORS: Mapping[int, str] = {
+    z3.Z3_OP_ADD: "+",
+    z3.Z3_OP_SUB: "-",
+    z3.Z3_OP_MUL: "*",
+    z3.Z3_OP_IDIV: "//",
+    z3.Z3_OP_MOD: "%",
+    z3.Z3_OP_LE: "<=",
+    z3.Z3_OP_LT: "<",
+    z3.Z3_OP_GE: ">=",
+    z3.Z3_OP_GT: ">",
+    z3.Z3_OP_EQ: "==",
+    z3.Z3_OP_DISTINCT: "!=",
+    z3.Z3_OP_AND: "and",
+    z3.Z3_OP_OR: "or",
 }
 
 
@@ -125,28 +135,24 @@ def as_function(term: Any) -> Callable[[Values], Any]:
     Raises:
         NotProvedError: it has an operator that programs do not need.
     """
-    if isinstance(term, int):
-        return lambda values: term
-    if z3.is_int_value(term):
-        number = term.as_long()
-        return lambda values: number
+    function: Callable[[Values], Any] = eval(f"lambda values: {_as_python(term)}")
+    return function
+
+
+def _as_python(term: Any) -> str:
+    if isinstance(term, int) or z3.is_int_value(term):
+        return f"({term})"
     if z3.is_true(term) or z3.is_false(term):
-        truth = z3.is_true(term)
-        return lambda values: truth
-    kind, parts = term.decl().kind(), [as_function(part) for part in term.children()]
-    if kind == z3.Z3_OP_UNINTERPRETED and not parts:
-        return operator.itemgetter(str(term))
+        return str(term)
+    kind, parts = term.decl().kind(), [_as_python(part) for part in term.children()]
     if kind == z3.Z3_OP_UNINTERPRETED:
-        name, (argument,) = term.decl().name(), parts
-        return lambda values: values[name](argument(values))
+        value = f"values[{term.decl().name()!r}]"
+        return f"{value}({', '.join(parts)})" if parts else value
     if kind == z3.Z3_OP_ITE:
         condition, yes, no = parts
-        return lambda values: yes(values) if condition(values) else no(values)
-    if kind == z3.Z3_OP_NOT:
-        return lambda values: not parts[0](values)
-    if kind == z3.Z3_OP_UMINUS:
-        return lambda values: -parts[0](values)
-    if kind not in _FOLDS:
+        return f"({yes} if {condition} else {no})"
+    if kind in (z3.Z3_OP_NOT, z3.Z3_OP_UMINUS):
+        return f"({'not ' if kind == z3.Z3_OP_NOT else '-'}{parts[0]})"
+    if kind not in _OPERATORS:
         raise NotProvedError(f"it computes {term.decl()}, which is not read")
-    fold = _FOLDS[kind]
-    return lambda values: reduce(fold, [part(values) for part in parts])
+    return f"({f' {_OPERATORS[kind]} '.join(parts)})"

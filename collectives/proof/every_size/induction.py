@@ -23,24 +23,44 @@ from collectives.proof.every_size.comparison import compare
 from collectives.proof.every_size.demands import AFTER, BEFORE, ONE_CHUNK_PER_RANK, Held
 from collectives.proof.every_size.invariants import INVARIANTS, Invariant
 from collectives.proof.every_size.loops import Loop
+from collectives.proof.every_size.powers import CORE, NUM_RANKS
 from collectives.proof.every_size.reading import Reader
 from collectives.proof.every_size.rows import Row
 from collectives.proof.every_size.step import SymbolicStep, World
-from collectives.proof.every_size.symbols import NotProvedError, term
+from collectives.proof.every_size.symbols import BranchError, NotProvedError, term
+
+EVERY_SIZE, POWERS_OF_TWO = "every size", "2^k"
 
 
-def prove_every_size(algorithm: Algorithm) -> None:
-    """Prove *algorithm*, with its parameters and rank 0 as the root, for every number of ranks from 2 on.
+def prove_every_size(algorithm: Algorithm) -> str:
+    """Prove *algorithm*, with its parameters and rank 0 as the root, and return for how many ranks.
+
+    Returns:
+        ``every size``, from 2 on, or ``2^k``: powers of two, where others are not proved.
 
     Raises:
         NotProvedError: refuted, not readable by symbols, or more than the solver can decide.
     """
-    reader = Reader()
+    try:
+        _prove(algorithm, [])
+    except BranchError:
+        _prove(algorithm, [NUM_RANKS == CORE])
+        try:
+            _prove(algorithm, [NUM_RANKS != CORE])
+        except NotProvedError:
+            return POWERS_OF_TWO
+    return EVERY_SIZE
+
+
+def _prove(algorithm: Algorithm, case: list[Any]) -> None:
+    reader = Reader(case)
     try:
         reader.read(algorithm)
         proof = _Induction(algorithm, reader)
         proof.run()
-        compare(reader.rows, algorithm, reader.functions)
+        compare(reader.rows, algorithm, case, reader.functions)
+    except BranchError:
+        raise
     except NotProvedError as error:
         raise NotProvedError(f"{algorithm}, {algorithm.collective}, every size: {error}") from error
     except Exception as error:
@@ -68,7 +88,7 @@ class _Induction:
             num_chunks,
             num_chunks + num_scratch,
             equal_chunks=algorithm.collective in ONE_CHUNK_PER_RANK,
-            known=[reader.num_ranks >= 2, *reader.assumptions.learned, *reader.knowledge],
+            known=[*reader.case, *reader.knowledge],
         )
 
     def run(self) -> None:
@@ -99,22 +119,23 @@ class _Induction:
 
     def through_loop(self, row: Row, loop: Loop, where: str, held: Held, invariant: Invariant) -> Held:
         """Return what is held after all turns of *loop*, and prove that each keeps its *invariant*."""
-        p = self.world.num_ranks
-        self.world.claim(f"{where}: the loop has a beginning and an end", loop.needs, [])
-        self.claim_same(f"{where}: the invariant holds at first", held, invariant(loop.first, p), [])
-        turn, inside = loop.variable, [loop.holds(loop.variable)]
-        done = SymbolicStep(self.world, row, where, inside).after(invariant(turn, p))
-        self.claim_same(f"{where}: a turn keeps the invariant", done, invariant(loop.next(turn), p), inside)
-        end, known = loop.end()
-        self.world.known.extend(known)
-        return invariant(end, p)
 
-    def claim_same(self, what: str, one: Held, other: Held, facts: list[Any]) -> None:
-        """Prove that the same is held in both, everywhere."""
+        def held_in(state: Any) -> Held:
+            return invariant(loop.seen(state), self.world.num_ranks)
+
+        self.world.claim(f"{where}: the loop does not end before it begins", loop.stop >= loop.start, [])
+        self.claim_known(f"{where}: the invariant holds at first", held, held_in(loop.first), [])
+        turn, inside = loop.variable, [loop.holds(loop.variable)]
+        done = SymbolicStep(self.world, row, where, inside).after(held_in(loop.before(turn)))
+        self.claim_known(f"{where}: a turn keeps the invariant", done, held_in(loop.after(turn)), inside)
+        return held_in(loop.last)
+
+    def claim_known(self, what: str, held: Held, known: Held, facts: list[Any]) -> None:
+        """Prove that *held* is as *known*, wherever that knows of something."""
         rank, chunk, q, j, bounds = self.world.place()
-        facts = [*facts, *bounds]
-        self.world.claim(f"{what} (filled)", one.filled(rank, chunk) == other.filled(rank, chunk), facts)
-        same = one.holds(rank, chunk, q, j) == other.holds(rank, chunk, q, j)
+        facts = [*facts, *bounds, known.filled(rank, chunk)]
+        self.world.claim(f"{what} (filled)", held.filled(rank, chunk), facts)
+        same = held.holds(rank, chunk, q, j) == known.holds(rank, chunk, q, j)
         self.world.claim(f"{what} (held)", same, facts)
 
     def check_end(self, held: Held, wanted: Held) -> None:

@@ -11,14 +11,14 @@ from typing import Any
 
 import z3
 
+from collectives.proof.every_size.block_invariants import BLOCK_INVARIANTS
 from collectives.proof.every_size.demands import Held
+from collectives.proof.every_size.powers import CEILING, FLOOR
 from collectives.proof.every_size.symbols import modulo
 from collectives.proof.every_size.trees import TREES, SymbolicTree
 
 SEGMENTS = 4
 """Of a double binary tree, by default."""
-
-bit_length = z3.Function("bit_length", z3.IntSort(), z3.IntSort())
 
 Invariant = Callable[[Any, Any], Held]
 """Of (loop variable, number of ranks p)."""
@@ -111,11 +111,10 @@ def _double(d: Any, p: Any) -> Held:
 
 def _up_two_trees(t: Any, p: Any) -> Held:
     """Segment s has what is below a rank at depth d from step s + h - d on, in trees of height h."""
-    height = bit_length(p - 1)
 
     def holds(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
         def in_tree(tree: SymbolicTree, segment: Any) -> Any:
-            reduced = t >= segment + height - tree.depth(rank)
+            reduced = t >= segment + CEILING - tree.depth(rank)
             return z3.If(reduced, tree.below(rank, q), q == rank)
 
         return z3.And(j == chunk, _in_its_tree(chunk, in_tree))
@@ -137,11 +136,10 @@ def _down_two_trees(t: Any, p: Any) -> Held:
 
 def _up_and_down_two_trees(t: Any, p: Any) -> Held:
     """Segment s goes up as in a reduce, turns back at step s + h, and is at depth d after d more."""
-    height = bit_length(p) - 1
 
     def holds(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
         def in_tree(tree: SymbolicTree, segment: Any) -> Any:
-            reduced, back = (t >= segment + height + turn * tree.depth(rank) for turn in (-1, 1))
+            reduced, back = (t >= segment + FLOOR + turn * tree.depth(rank) for turn in (-1, 1))
             return z3.Or(back, z3.If(reduced, tree.below(rank, q), q == rank))
 
         return z3.And(j == chunk, _in_its_tree(chunk, in_tree))
@@ -166,5 +164,6 @@ INVARIANTS: Mapping[tuple[str, str], tuple[Invariant, ...]] = {
     ("chain", "broadcast"): (_down_the_chain,),
     ("chain", "reduce"): (_up_the_chain,),
     ("chain", "all_reduce"): (_up_and_down,),
+    **BLOCK_INVARIANTS,
 }
 """Of each loop of a program, in order; programs without loops over steps need none."""

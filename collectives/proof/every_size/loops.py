@@ -1,59 +1,29 @@
-"""Loops over symbols: which values their variable takes, and how many."""
+"""Loops over symbols: which values their variable takes, and how many.
+
+A loop takes what is held from one state to the next.  States are numbered; a range goes from state i to
+i + 1 in its turn i.  Powers of two are counted by their levels: a loop that doubles goes up, one that halves
+goes down, and what programs and invariants see of level i is 2^i.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import z3
 
-from collectives.algorithms.shared.doubling import doublings
-
-
-class Loop(Protocol):
-    """A loop whose body was read for any value, and again for another, which checks it."""
-
-    @property
-    def variable(self) -> Any:
-        """The symbol of the first value."""
-
-    @property
-    def twin(self) -> Any:
-        """The symbol of the other."""
-
-    @property
-    def first(self) -> Any:
-        """The first value."""
-
-    @property
-    def bounds(self) -> tuple[Any, Any]:
-        """The two numbers on which it depends."""
-
-    @property
-    def turns(self) -> Any:
-        """How many values there are."""
-
-    @property
-    def needs(self) -> Any:
-        """What must hold for that to be so."""
-
-    def holds(self, value: Any) -> Any:
-        """Return that *value* is one of them."""
-
-    def next(self, value: Any) -> Any:
-        """Return what comes after *value*."""
-
-    def end(self) -> tuple[Any, list[Any]]:
-        """Return what would come after the last value, and what is known of it."""
-
-    def numbers(self, start: int, stop: int) -> Iterable[int]:
-        """Return the values where the bounds are these."""
+from collectives.proof.every_size.powers import POWER
 
 
 @dataclass(frozen=True)
-class Range:
-    """A range from *start* to below *stop*, which is not below *start*."""
+class Loop:
+    """A range from *start* to below *stop*, whose body was read for any value, and again for another.
+
+    Attributes:
+        variable: the symbol of that value.
+        twin: the symbol of the other, which checks it.
+    """
 
     variable: Any
     twin: Any
@@ -61,79 +31,70 @@ class Range:
     stop: Any
 
     @property
-    def first(self) -> Any:
-        """The first value."""
-        return self.start
-
-    @property
-    def bounds(self) -> tuple[Any, Any]:
-        """Both ends."""
-        return self.start, self.stop
-
-    @property
     def turns(self) -> Any:
         """How many values there are."""
         return self.stop - self.start
-
-    @property
-    def needs(self) -> Any:
-        """That the end is not before the start."""
-        return self.stop >= self.start
 
     def holds(self, value: Any) -> Any:
         """Return that *value* is one of them."""
         return z3.And(value >= self.start, value < self.stop)
 
-    def next(self, value: Any) -> Any:
-        """Return what comes after *value*."""
-        return value + 1
-
-    def end(self) -> tuple[Any, list[Any]]:
-        """Return what would come after the last value, and what is known of it."""
-        return self.stop, []
-
     def numbers(self, start: int, stop: int) -> Iterable[int]:
-        """Return the values where the bounds are these."""
+        """Return the values where the bounds are these, in order."""
         return range(start, stop)
-
-
-@dataclass(frozen=True)
-class Doublings:
-    """1, 2, 4 … below *stop*, which is 2 or more: any number from 1 on, for all that is proved of it."""
-
-    variable: Any
-    twin: Any
-    stop: Any
-    turns: Any
-    past: Any = field(default_factory=lambda: z3.FreshInt("past"))
 
     @property
     def first(self) -> Any:
-        """The first value."""
-        return z3.IntVal(1)
+        """The state before all turns."""
+        return self.start
 
     @property
-    def bounds(self) -> tuple[Any, Any]:
-        """Both ends."""
-        return z3.IntVal(1), self.stop
+    def last(self) -> Any:
+        """The state after all turns."""
+        return self.stop
 
-    @property
-    def needs(self) -> Any:
-        """That there is a rank to double to."""
-        return self.stop >= 2
+    def before(self, turn: Any) -> Any:
+        """Return the state before *turn*."""
+        return turn
 
-    def holds(self, value: Any) -> Any:
-        """Return that *value* is one of them."""
-        return z3.And(value >= 1, value < self.stop)
+    def after(self, turn: Any) -> Any:
+        """Return the state after *turn*."""
+        return turn + 1
 
-    def next(self, value: Any) -> Any:
-        """Return what comes after *value*."""
-        return 2 * value
+    def seen(self, number: Any) -> Any:
+        """Return what programs and invariants see of *number*, a value or a state."""
+        return number
 
-    def end(self) -> tuple[Any, list[Any]]:
-        """Return what would come after the last value, and what is known of it."""
-        return self.past, [self.past >= self.stop, self.past < 2 * self.stop]
+
+class Doublings(Loop):
+    """1, 2, 4 …, by their levels."""
+
+    def seen(self, number: Any) -> Any:
+        """Return the power of two at this level."""
+        return POWER(z3.simplify(number))
+
+
+class Halvings(Doublings):
+    """… 4, 2, 1, by their levels; state i is that before level i - 1 and after level i."""
 
     def numbers(self, start: int, stop: int) -> Iterable[int]:
-        """Return the values where the bounds are these."""
-        return doublings(stop)
+        """Return the levels where the bounds are these, the highest first."""
+        return reversed(range(start, stop))
+
+    @property
+    def first(self) -> Any:
+        """The state before all turns."""
+        return self.stop
+
+    @property
+    def last(self) -> Any:
+        """The state after all turns."""
+        return self.start
+
+    def before(self, turn: Any) -> Any:
+        """Return the state before *turn*."""
+        return turn + 1
+
+    def after(self, turn: Any) -> Any:
+        """Return the state after *turn*."""
+        return turn

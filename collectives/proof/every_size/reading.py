@@ -8,7 +8,7 @@ must be what the first made of it, and the source of the body may carry nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -18,16 +18,18 @@ from typing import Any
 import z3
 
 from collectives.algorithms.double_binary_tree import position_above, two_trees
-from collectives.algorithms.shared.doubling import doublings, num_doublings
+from collectives.algorithms.shared.doubling import doublings, halvings, num_doublings
 from collectives.program import Algorithm, Local
 from collectives.program.program import as_step
 from collectives.proof.every_size.loop_source import check_loops
-from collectives.proof.every_size.loops import Doublings, Loop, Range
+from collectives.proof.every_size.loops import Doublings, Halvings, Loop
+from collectives.proof.every_size.powers import NUM_RANKS
 from collectives.proof.every_size.rows import Family, Row, same_but_for
 from collectives.proof.every_size.symbols import (
     Assumptions,
     NotProvedError,
     Number,
+    maximum,
     minimum,
     symbols_of,
     term,
@@ -41,9 +43,14 @@ MOST_ROWS = 1000
 
 @dataclass
 class Reader:
-    """What is read, and the symbols in it."""
+    """What is read, and the symbols in it.
 
-    num_ranks: Any = field(default_factory=lambda: z3.Int("p"))
+    Attributes:
+        case: what holds of the number of ranks, beside that it is 2 or more.
+    """
+
+    case: list[Any] = field(default_factory=list)
+    num_ranks: Any = NUM_RANKS
     rank: Any = field(default_factory=lambda: z3.Int("r"))
     rows: list[Row] = field(default_factory=list)
     loops: list[Loop] = field(default_factory=list)
@@ -55,7 +62,8 @@ class Reader:
     _names: Iterator[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
-        self.assumptions = Assumptions(self.num_ranks >= 2, self.rank >= 0, self.rank < self.num_ranks)
+        self.case = [self.num_ranks >= 2, *self.case]
+        self.assumptions = Assumptions(*self.case, self.rank >= 0, self.rank < self.num_ranks)
 
     def number(self, value: Any) -> Number:
         """Return *value*, a term, as a program sees it."""
@@ -68,19 +76,25 @@ class Reader:
         if len(bounds) > 2:
             raise NotProvedError("it has a range with a stride over symbols")
         start, stop = bounds if len(bounds) == 2 else (0, bounds[0])
-        return self._both(Range(*self._variables(), term(start), term(stop)))
+        return self._both(Loop(*self._variables(), term(start), term(stop)))
 
     def doublings(self, stop: Any) -> Any:
         """Return the distances that double, as the function of this name does."""
         if not isinstance(stop, Number):
             return doublings(stop)
-        return self._both(Doublings(*self._variables(), stop.term, self.num_doublings(stop).term))
+        return self._both(Doublings(*self._variables(), *self._levels(stop)))
 
-    def num_doublings(self, stop: Any) -> Any:
-        """Return how many `doublings` there are: a symbol of its own."""
+    def halvings(self, stop: Any) -> Any:
+        """Return the distances that halve, as the function of this name does."""
         if not isinstance(stop, Number):
-            return num_doublings(stop)
-        return self.number(z3.Function("num_doublings", z3.IntSort(), z3.IntSort())(stop.term))
+            return halvings(stop)
+        return self._both(Halvings(*self._variables(), *self._levels(stop)))
+
+    def sum(self, numbers: Iterable[Any]) -> Any:
+        """Return a sum, as the built-in does; over a symbolic range, a number of which nothing is known."""
+        loops = len(self.loops)
+        added = sum(numbers)
+        return added if len(self.loops) == loops else self.number(z3.FreshInt("sum"))
 
     def two_trees(self, num_ranks: Any, root: int | None = None) -> Any:
         """Return two binary trees, as the function of this name does."""
@@ -94,6 +108,10 @@ class Reader:
         self.functions = partial(tables, root=root)
         return symbolic_trees()
 
+    @staticmethod
+    def _levels(stop: Any) -> tuple[Any, Any]:
+        return z3.IntVal(0), term(num_doublings(stop))
+
     def _variables(self) -> tuple[Any, Any]:
         name = next(self._names)
         return z3.Int(f"i{name}"), z3.Int(f"twin{name}")
@@ -103,7 +121,7 @@ class Reader:
         for variable, twin in ((loop.variable, False), (loop.twin, True)):
             self.assumptions.facts.append(loop.holds(variable))
             self.open.append((loop, twin))
-            yield self.number(variable)
+            yield self.number(loop.seen(variable))
             self.open.pop()
             self.assumptions.facts.pop()
 
@@ -115,21 +133,34 @@ class Reader:
             return value
         if id(value) in self._copies:
             return self._copies[id(value)]
-        check_loops(value)
         names: dict[str, Any] = dict(value.__globals__)
         copied = FunctionType(value.__code__, names, value.__name__, value.__defaults__, value.__closure__)
         copied.__kwdefaults__ = value.__kwdefaults__
-        self._copies[id(value)] = copied
+
+        def checked(*arguments: Any, **named: Any) -> Any:
+            check_loops(value)
+            return copied(*arguments, **named)
+
+        self._copies[id(value)] = checked
         for name in value.__code__.co_names:
             found = names.get(name)
-            if isinstance(found, Algorithm) or (
-                isinstance(found, FunctionType) and found.__module__.startswith(value.__module__)
+            if found in (doublings, halvings):
+                names[name] = self.doublings if found is doublings else self.halvings
+            elif isinstance(found, Algorithm) or (
+                isinstance(found, FunctionType) and _house(found) == _house(value)
             ):
                 names[name] = self.copy(found)
-        names |= {"range": self.range, "min": minimum, "Fraction": _Ratio, "np": _Numpy}
-        names |= {"doublings": self.doublings, "num_doublings": self.num_doublings}
-        names |= {"two_trees": self.two_trees}
-        return copied
+        names |= {
+            "range": self.range,
+            "min": minimum,
+            "max": maximum,
+            "int": _whole,
+            "sum": self.sum,
+            "Fraction": _Ratio,
+            "np": _Numpy,
+            "two_trees": self.two_trees,
+        }
+        return checked
 
     def read(self, algorithm: Algorithm) -> None:
         """Read all rows of *algorithm*.
@@ -186,6 +217,12 @@ class Reader:
         return tuple(kept)
 
 
+def _house(function: FunctionType) -> str:
+    """Return to which code *function* belongs: what ships is of one house."""
+    shipped = "collectives.algorithms"
+    return shipped if function.__module__.startswith(shipped) else function.__module__
+
+
 class _Numpy:
     """As much of numpy as programs need of it."""
 
@@ -194,8 +231,14 @@ class _Numpy:
 
 
 class _Ratio:
-    """A fraction of symbols, of which a program asks nothing."""
+    """A fraction of symbols, of which nothing is asked."""
 
     def __init__(self, numerator: Any, denominator: Any = 1) -> None:
-        self.numerator = numerator
-        self.denominator = denominator
+        pass
+
+    def __add__(self, other: Any) -> _Ratio:
+        return self
+
+
+def _whole(value: Any) -> Any:
+    return value if isinstance(value, Number) else int(value)

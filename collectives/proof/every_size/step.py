@@ -114,9 +114,10 @@ class SymbolicStep:
         receives, and in a group there is at most one message from one rank to another.
         """
         both = gcd(len(self.sends), len(self.receives)) or 1
+        work = LITTLE_WORK if both > 1 else MOST_WORK
         for number in (number for number in range(both, 0, -1) if both % number == 0):
             self.groups = list(zip(_split(self.sends, number), _split(self.receives, number), strict=True))
-            if all(self._all_met(*group) and self._all_met(*group[::-1]) for group in self.groups):
+            if all(self._all_met(*sides, work) for group in self.groups for sides in (group, group[::-1])):
                 break
         else:
             raise NotProvedError(f"not proved: {self.where}: every message has two sides")
@@ -131,17 +132,17 @@ class SymbolicStep:
                     once = own.first != too.first
                     self.claim("one message from one rank to another", once, [*facts, apart])
 
-    def _all_met(self, families: list[Family], others: list[Family]) -> bool:
-        return all(self._met(family, others) for family in families)
+    def _all_met(self, families: list[Family], others: list[Family], work: int) -> bool:
+        return all(self._met(family, others, work) for family in families)
 
-    def _met(self, family: Family, others: list[Family]) -> bool:
+    def _met(self, family: Family, others: list[Family], work: int) -> bool:
         """Return whether each operation of *family* has its other side, of its length, in *others*."""
         rank = z3.FreshInt("r")
         own = self.at(family, rank)
         sides = [self.at(other, own.first) for other in others]
         met = [side.is_there(z3.And(side.first == rank, side.length == own.length)) for side in sides]
         facts = [*self.inside, *self.world.is_rank(rank), own.when]
-        return self.world.implies(z3.Or(*met), facts, LITTLE_WORK)
+        return self.world.implies(z3.Or(*met), facts, work)
 
     def after(self, held: Held) -> Held:
         """Return what is held after the step, of what was *held* before, and prove that it is in order."""

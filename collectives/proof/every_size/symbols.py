@@ -6,11 +6,21 @@ what programs say stays linear, which the solver decides.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
+import numpy as np
 import z3
 
 from collectives.errors import ProgramError
+from collectives.proof.every_size.powers import (
+    POWER,
+    START,
+    bit_length,
+    facts_about,
+    level_of,
+    with_bit_turned,
+)
 
 MOST_WORK = 20_000_000
 """Resource units of the solver for one obligation, about seconds, but the same on every machine."""
@@ -24,22 +34,22 @@ class NotProvedError(ProgramError):
     """A program was not proved for every number of ranks: refuted, unreadable, or too hard."""
 
 
+class BranchError(NotProvedError):
+    """A program goes one way or the other, depending on its symbols."""
+
+
 class Assumptions:
     """What holds where a program is being read: bounds of p, of the rank and of loop variables."""
 
     def __init__(self, *facts: Any) -> None:
         self.facts = list(facts)
-        self.learned: list[Any] = []
-
-    def learn(self, fact: Any) -> None:
-        """Take in what holds from now on, wherever the program goes."""
-        self.learned.append(fact)
 
     def imply(self, claim: Any, work: int = MOST_WORK) -> bool:
         """Return whether the facts imply *claim*; where the solver gives up, they do not."""
         solver = z3.Solver()
         solver.set("rlimit", work)
-        solver.add(*self.facts, *self.learned, z3.Not(claim))
+        given = [*self.facts, z3.Not(claim)]
+        solver.add(*given, *facts_about(given))
         return bool(solver.check() == z3.unsat)
 
 
@@ -82,7 +92,7 @@ class Truth:
             return True
         if self.assumptions.imply(z3.Not(self.term)):
             return False
-        raise NotProvedError(f"it branches on {self.term}, which depends on rank, step or number of ranks")
+        raise BranchError(f"it branches on {self.term}, which depends on rank, step or number of ranks")
 
 
 class Number:
@@ -114,16 +124,56 @@ class Number:
 
     __radd__, __rmul__ = __add__, __mul__
 
+    def __neg__(self) -> Number:
+        return self.of(-self.term)
+
+    def __and__(self, other: Any) -> Number:
+        return self.of(START(self.term, self._level(-other)))
+
+    def __xor__(self, other: Any) -> Number:
+        return self.of(with_bit_turned(self.term, self._level(other)))
+
+    def __rlshift__(self, other: Any) -> Number:
+        if not self.assumptions.imply(self.term >= 0):
+            raise NotProvedError(f"it shifts by {self.term}, which may be below 0")
+        return self.of(other * POWER(z3.simplify(self.term)))
+
+    def __rshift__(self, other: Any) -> Number:
+        level = self._level(self) - term(other)
+        if not self.assumptions.imply(level >= 0):
+            raise NotProvedError(f"it shifts {self.term} away")
+        return self.of(POWER(z3.simplify(level)))
+
+    def __floordiv__(self, other: Any) -> Number:
+        if not (isinstance(other, int) and other > 0):
+            raise NotProvedError(f"it divides by {term(other)}")
+        return self.of(self.term / other)
+
     def bit_length(self) -> Number:
-        """Return the number of bits: a symbol, of which nothing is known but that it is 1 or more."""
-        if not self.assumptions.imply(self.term >= 1):
-            raise NotProvedError(f"it asks for the bits of {self.term}, which may be 0")
-        bits = z3.Function("bit_length", z3.IntSort(), z3.IntSort())(self.term)
-        self.assumptions.learn(bits >= 1)
-        return self.of(bits)
+        """Return how many bits it has, as an int does."""
+        length = bit_length(self.term)
+        if length is None:
+            raise NotProvedError(f"it asks how many bits {self.term} has")
+        return self.of(z3.simplify(length))
+
+    def _level(self, power: Any) -> Any:
+        level = level_of(term(power))
+        if level is None:
+            raise NotProvedError(f"it takes bits of {term(power)}, which is no power of two")
+        return level
+
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any) -> Any:
+        if function is not np.minimum or method != "__call__":
+            raise NotProvedError(f"it calls numpy.{function.__name__}")
+        return minimum(*inputs)
 
     def __mod__(self, other: Any) -> Number:
         p = self.num_ranks
+        if isinstance(other, int) and other > 0:
+            return self.of(self.term % other)
         if not (isinstance(other, Number) and z3.eq(other.term, p)):
             raise NotProvedError(f"it takes a remainder by {term(other)}, not by the number of ranks")
         if not self.assumptions.imply(z3.And(self.term >= -p, self.term < 2 * p)):
@@ -156,10 +206,15 @@ def modulo(value: Any, num_ranks: Any) -> Any:
 
 def minimum(*values: Any) -> Any:
     """Return the least of *values*, in place of the built-in ``min``."""
-    if not any(isinstance(value, Number) for value in values):
+    number = next((value for value in values if isinstance(value, Number)), None)
+    if number is None:
         return min(*values)
-    least, *others = values
-    for other in others:
-        number = least if isinstance(least, Number) else other
-        least = number.of(z3.If(term(least) <= term(other), term(least), term(other)))
-    return least
+    return number.of(reduce(lambda one, other: z3.If(one <= other, one, other), map(term, values)))
+
+
+def maximum(*values: Any) -> Any:
+    """Return the greatest of *values*, in place of the built-in ``max``."""
+    number = next((value for value in values if isinstance(value, Number)), None)
+    if number is None:
+        return max(*values)
+    return number.of(reduce(lambda one, other: z3.If(one >= other, one, other), map(term, values)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from itertools import count
@@ -28,7 +28,13 @@ _NUMBER = count()
 
 def mutants(algorithm: Algorithm) -> Iterator[tuple[str, Algorithm]]:
     """Yield *algorithm* with each slip in the source of its program: what it says now, and the mutant."""
-    function = inspect.unwrap(algorithm.program)
+    for what, program in slips(inspect.unwrap(algorithm.program)):
+        changed = replace(algorithm, name="mutant", program=program, declared_cost=None)
+        yield f"{algorithm} {algorithm.collective}: {what}", changed
+
+
+def slips(function: Callable[..., Any]) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield *function* with each slip in its source: what it says now, and the function."""
     tree = ast.parse(dedent(inspect.getsource(function)))
     definition = tree.body[0]
     assert isinstance(definition, ast.FunctionDef)
@@ -39,7 +45,7 @@ def mutants(algorithm: Algorithm) -> Iterator[tuple[str, Algorithm]]:
             changed = deepcopy(tree)
             target = next(copy for n, copy in enumerate(ast.walk(changed)) if n == number)
             slip(target)
-            yield f"{algorithm} {algorithm.collective}: {ast.unparse(target)}", _made(algorithm, changed)
+            yield ast.unparse(target), _made(function, changed)
 
 
 def _slips(node: ast.AST) -> Iterator[Any]:
@@ -52,17 +58,18 @@ def _slips(node: ast.AST) -> Iterator[Any]:
         yield lambda target: setattr(target, "ops", [_SWAPPED[type(target.ops[0])]()])
     if isinstance(node, ast.Name) and node.id in _OTHER_KIND:
         yield lambda target: setattr(target, "id", _OTHER_KIND[target.id])
+    if isinstance(node, ast.Tuple) and isinstance(node.ctx, ast.Load) and len(node.elts) > 1:
+        yield lambda target: target.elts.pop()
     if isinstance(node, ast.Name) and node.id == "rank" and isinstance(node.ctx, ast.Load):
         yield lambda target: setattr(target, "id", "world_size")
 
 
-def _made(algorithm: Algorithm, tree: ast.Module) -> Algorithm:
-    """Return *algorithm* with the program that *tree* defines, whose source can be read again."""
+def _made(function: Callable[..., Any], tree: ast.Module) -> Callable[..., Any]:
+    """Return *function* as *tree* defines it, whose source can be read again."""
     source = ast.unparse(ast.fix_missing_locations(tree))
     path = f"<mutant {next(_NUMBER)}>"
     linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
-    names = dict(vars(inspect.getmodule(algorithm.program)))
+    names = dict(vars(inspect.getmodule(function)))
     exec(compile(source, path, "exec"), names)
-    definition = tree.body[0]
-    assert isinstance(definition, ast.FunctionDef)
-    return replace(algorithm, name="mutant", program=names[definition.name], declared_cost=None)
+    changed: Callable[..., Any] = names[function.__name__]
+    return changed

@@ -1,0 +1,153 @@
+"""Invariants of loops whose distance doubles or halves: who holds what, by blocks of a power of two.
+
+Where the number of ranks is no power of two, some ranks stand in for their neighbours.  What counts is then
+a rank's number among those that stay, which is also that of the rank that it stands in for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import z3
+
+from collectives.proof.every_size.demands import Held
+from collectives.proof.every_size.powers import CORE, NUM_RANKS, POWER, START, level_of
+
+Invariant = Callable[[Any, Any], Held]
+"""Of (size of the blocks, number of ranks p)."""
+
+EXTRA = NUM_RANKS - CORE
+"""How many ranks others stand in for."""
+
+
+def _number(rank: Any) -> Any:
+    """Return which of those that stay *rank* is, or stands in for it."""
+    hosts_before = (rank + 1) / 2
+    return rank - z3.If(hosts_before <= EXTRA, hosts_before, EXTRA)
+
+
+def _stays(rank: Any) -> Any:
+    """Return that nobody stands in for *rank*."""
+    return z3.Or(rank >= 2 * EXTRA, rank % 2 == 1)
+
+
+def _block(number: Any, size: Any) -> Any:
+    """Return where the block of *size* numbers begins in which *number* lies."""
+    return START(number, level_of(size))
+
+
+def _share_block(one: Any, other: Any, size: Any) -> Any:
+    return _block(one, size) == _block(other, size)
+
+
+def _have_same_place(one: Any, other: Any, size: Any) -> Any:
+    """Return that both numbers lie at the same place of their blocks."""
+    return one - _block(one, size) == other - _block(other, size)
+
+
+def _exchanged(size: Any, p: Any) -> Held:
+    """A rank has all that the ranks of its block gave."""
+
+    def holds(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
+        return z3.And(j == chunk, _share_block(_number(q), _number(rank), size))
+
+    return Held(lambda rank, chunk: _stays(rank), holds)
+
+
+def _gathered(size: Any, p: Any) -> Held:
+    """A rank has the chunks of the ranks of its block."""
+
+    def filled(rank: Any, chunk: Any) -> Any:
+        return z3.And(_stays(rank), _share_block(_number(chunk), _number(rank), size))
+
+    return Held(filled, lambda rank, chunk, q, j: z3.And(q == chunk, j == chunk))
+
+
+def _halved(number_of_chunk: Callable[[Any], Any]) -> Invariant:
+    """A rank has, of the chunks of its block, what the ranks gave that have its place in theirs."""
+
+    def held(size: Any, p: Any) -> Held:
+        def filled(rank: Any, chunk: Any) -> Any:
+            return z3.And(_stays(rank), _share_block(number_of_chunk(chunk), _number(rank), size))
+
+        def holds(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
+            return z3.And(j == chunk, _have_same_place(_number(q), _number(rank), size))
+
+        return Held(filled, holds)
+
+    return held
+
+
+def _doubled(size: Any, p: Any) -> Held:
+    """A rank has the chunks of its block whole."""
+
+    def filled(rank: Any, chunk: Any) -> Any:
+        return z3.And(_stays(rank), _share_block(chunk, _number(rank), size))
+
+    return Held(filled, lambda rank, chunk, q, j: j == chunk)
+
+
+def _leads(rank: Any, size: Any) -> Any:
+    """Return that *rank* is the first of its block."""
+    return _block(rank, size) == rank
+
+
+def _handed_down(size: Any, p: Any) -> Held:
+    """The first rank of each block has what the root gave."""
+    return Held(lambda rank, chunk: _leads(rank, size), lambda rank, chunk, q, j: z3.And(q == 0, j == chunk))
+
+
+def _handed_up(size: Any, p: Any) -> Held:
+    """The first rank of each block has what its block gave."""
+    return Held(
+        lambda rank, chunk: _leads(rank, size),
+        lambda rank, chunk, q, j: z3.And(j == chunk, _block(q, size) == rank),
+    )
+
+
+def _handed_back(size: Any, p: Any) -> Held:
+    """The first rank of each block has the whole."""
+    return Held(lambda rank, chunk: _leads(rank, size), lambda rank, chunk, q, j: j == chunk)
+
+
+def _parts_down(size: Any, p: Any) -> Held:
+    """The first rank of each block has the parts for its block."""
+    return Held(
+        lambda rank, chunk: z3.And(_leads(rank, size), _share_block(chunk, rank, size)),
+        lambda rank, chunk, q, j: z3.And(q == 0, j == chunk),
+    )
+
+
+def _parts_up(size: Any, p: Any) -> Held:
+    """The first rank of each block has the parts of its block."""
+    return Held(
+        lambda rank, chunk: z3.And(_leads(rank, size), _share_block(chunk, rank, size)),
+        lambda rank, chunk, q, j: z3.And(q == chunk, j == chunk),
+    )
+
+
+def _nearest_first(size: Any, p: Any) -> Held:
+    """The first ranks have what the root gave, as many as the next distance."""
+    return Held(lambda rank, chunk: rank < size, lambda rank, chunk, q, j: z3.And(q == 0, j == chunk))
+
+
+def _by_level(invariant: Invariant) -> Invariant:
+    """Return *invariant*, of a size, as one of a loop over levels."""
+    return lambda level, p: invariant(POWER(level), p)
+
+
+BLOCK_INVARIANTS: Mapping[tuple[str, str], tuple[Invariant, ...]] = {
+    ("recursive_doubling", "all_reduce"): (_by_level(_exchanged),),
+    ("recursive_doubling", "all_gather"): (_gathered,),
+    ("halving_doubling", "all_reduce"): (_halved(lambda chunk: chunk), _doubled),
+    ("halving_doubling", "reduce_scatter"): (_halved(_number),),
+    ("halving_doubling", "all_gather"): (_gathered,),
+    ("tree", "broadcast"): (_handed_down,),
+    ("tree", "reduce"): (_handed_up,),
+    ("tree", "all_reduce"): (_handed_up, _handed_back),
+    ("tree", "scatter"): (_parts_down,),
+    ("tree", "gather"): (_parts_up,),
+    ("gloo_tree", "broadcast"): (_nearest_first,),
+}
+"""Of each loop of a program, in order."""
