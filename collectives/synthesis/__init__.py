@@ -6,6 +6,7 @@ demand        trees or paths that are asked for        exchange_cut  the cut tha
 packing       trees, and how much each carries         rounding      whole chunks for trees
 rounds        which chunk moves in which round         messages      rounds as a program
 exchange      rounds of an all-to-all as a program
+few_trees     a few trees for each root                search        packings and candidates
 candidates    divisions into chunks and rounds         synthesis     the best, beside what ships
 """
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import product
 from math import ceil
 from typing import NamedTuple
@@ -17,12 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from collectives.formats.schedule_file import Message, NetworkOfSchedule, Schedule
-from collectives.synthesis.cut import Bound, narrowest_cut
 from collectives.synthesis.demand import Demand, Kind, Tree
 from collectives.synthesis.exchange import exchange_steps
-from collectives.synthesis.exchange_cut import exchange_cut, likely_sets
 from collectives.synthesis.messages import messages_of
-from collectives.synthesis.packing import Packing, pack
+from collectives.synthesis.packing import Packing
 from collectives.synthesis.rounding import whole_chunks
 from collectives.synthesis.rounds import PICOSECONDS, Lengths, Rounds, Timetable
 from collectives.synthesis.routes import Routes
@@ -35,16 +32,20 @@ _KINDS: Mapping[str, Kind] = {"all_reduce": "reducing", "all_to_all": "exchangin
 """Of demands; what others ask for is spreading, or its mirror."""
 _PER_MESSAGE = 2e-7
 """What a message counts in the choice, of a candidate's time: small programs are easier to read."""
-_CHUNKS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-_MOST_ROUNDS = 300
+_CHUNKS = (1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+_MOST_ROUNDS = 600
 _SHALLOW = 3
 """Messages one after another up to which rounds that get shorter are tried."""
 _WORTH_TRYING = 0.998
 """Of the best estimate so far, what another may promise at best to be tried."""
 _WORTH_KEEPING = 1.02
 """Of the best estimate so far, what another may take to be kept: estimates are not exact."""
-_EFFORT = 400_000
-"""Looks at messages after which no other division is tried, up to 16 ranks; 16 times as many above."""
+_EFFORT = 2_000_000
+"""Looks at messages after which no other division is tried."""
+_PATIENCE = 700_000
+"""Looks after which none is tried if none was better."""
+_NEAR_ENOUGH = 1.003
+"""Of the bound, below which no better one is looked for."""
 
 
 class Part(NamedTuple):
@@ -151,19 +152,25 @@ class Problem:
         return messages_of(part.rounds, symmetry, chunk_of, backwards=self.backwards), 0
 
 
-def candidates_of(problem: Problem, packing: Packing, nbytes: int, tell: Tell) -> list[Candidate]:
-    """Return ways to divide into chunks and rounds, the most promising, with what they would take."""
+def candidates_of(
+    problem: Problem, packing: Packing, nbytes: int, tell: Tell, best: float = float("inf")
+) -> list[Candidate]:
+    """Return ways to divide into chunks and rounds, the most promising, with what they would take.
+
+    Those that take much longer than *best*, in seconds, are left out.
+    """
     demand = problem.demand
     timetable = Timetable(demand)
-    effort = _EFFORT if demand.routes.num_ranks <= 16 else 16 * _EFFORT
     candidates: list[Candidate] = []
-    best = float("inf")
+    improved = 0
     for plan in sorted(_plans(problem, packing, nbytes), key=lambda plan: plan.guess):
         if plan.least > best * _WORTH_TRYING:
             continue
         tell(f"timing {problem.num_chunks(plan.chunks)} chunks")
         rounds = timetable.rounds(plan.trees, plan.chunk_nbytes, plan.lengths, best * _WORTH_KEEPING)
         if rounds is not None:
+            if rounds.seconds < best * _WORTH_TRYING:
+                improved = timetable.looks
             best = min(best, rounds.seconds)
             num_chunks = problem.num_chunks(plan.chunks)
             pairs = sum(len({(edge.source, edge.destination) for _, edge in moves}) for moves in rounds.moves)
@@ -172,32 +179,10 @@ def candidates_of(problem: Problem, packing: Packing, nbytes: int, tell: Tell) -
             candidates.append(
                 Candidate(rounds.seconds, (part,), num_chunks, num_messages, plan.packed_seconds)
             )
-        if timetable.looks > effort:
+        enough = best <= packing.bound * nbytes * _NEAR_ENOUGH
+        if timetable.looks > _EFFORT or timetable.looks - improved > _PATIENCE or enough:
             break
     return candidates
-
-
-def in_a_row(topology: Topology, nbytes: int, tell: Tell) -> list[Candidate]:
-    """Return all-reduces that are a reduce-scatter and then an all-gather of as many chunks."""
-    halves = []
-    for collective in ("reduce_scatter", "all_gather"):
-        problem = Problem.of(topology, collective, 0)
-        packing = pack(problem.demand, enough=float(cut_of(topology, collective, 0).seconds_per_byte))
-        best: dict[int, Candidate] = {}
-        for own in sorted(candidates_of(problem, packing, nbytes, tell), key=Candidate.worth):
-            best.setdefault(own.num_chunks, own)
-        halves.append(best)
-    return [
-        Candidate(
-            scatter.estimate + gather.estimate,
-            scatter.parts + gather.parts,
-            num_chunks,
-            scatter.num_messages + gather.num_messages,
-            scatter.packed_seconds + gather.packed_seconds,
-        )
-        for num_chunks, scatter in halves[0].items()
-        if (gather := halves[1].get(num_chunks)) is not None
-    ]
 
 
 class _Plan(NamedTuple):
@@ -216,7 +201,7 @@ def _plans(problem: Problem, packing: Packing, nbytes: int) -> Iterator[_Plan]:
     demand = problem.demand
     num_ranks = demand.routes.num_ranks
     moves_per_chunk = (num_ranks - 1) * (2 if demand.kind == "reducing" else 1)
-    most_moves = max(16_000 if num_ranks <= 16 else 40_000, 6 * num_ranks * num_ranks)
+    most_moves = max(48_000, 6 * num_ranks * num_ranks)
     most_moves *= 2 if demand.symmetry.order > 1 else 1
     seconds, orbit = demand.link_seconds(), demand.symmetry.orbit_of_link[:-1]
     for chunks in _CHUNKS:
@@ -265,19 +250,3 @@ def _plans(problem: Problem, packing: Packing, nbytes: int) -> Iterator[_Plan]:
 def _longest_delay(demand: Demand, packing: Packing) -> float:
     """Return the longest latency of an edge, in seconds."""
     return max(int(demand.routes.latency[tree.edges()].max()) for tree in packing.trees) / PICOSECONDS
-
-
-def cut_of(topology: Topology, collective: str, root: int) -> Bound:
-    """Return the cut that bounds *collective*; of an all-reduce, that of the all-gather in it.
-
-    Of an all-to-all it is the worst of those that are likely.
-    """
-    num_ranks = topology.num_ranks
-    if collective == "all_to_all":
-        return exchange_cut(topology, likely_sets(topology))
-    if collective in ("broadcast", "reduce"):
-        shares = [Fraction(int(rank == root)) for rank in range(num_ranks)]
-    else:
-        shares = [Fraction(1, num_ranks)] * num_ranks
-    outward = collective not in ("reduce", "reduce_scatter")
-    return narrowest_cut(topology, shares, outward=outward)

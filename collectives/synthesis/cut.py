@@ -19,6 +19,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from collectives.synthesis.routes import working_bandwidth
 from sim.topology import Topology
 from sim.topology.routing import Wiring
 from sim.units import Int64Array
@@ -62,7 +63,7 @@ def narrowest_cut(
     wiring = topology.routing.wiring()
     tail, head = (wiring.tail, wiring.head) if outward else (wiring.head, wiring.tail)
     joins = wiring.joins if outward else wiring.joins[:, ::-1]
-    bandwidth = [int(rate) for rate in topology.link_bandwidth]
+    bandwidth = [int(rate) for rate in working_bandwidth(topology)]
     network = _Flow(wiring, tail, head, joins, bandwidth, shares)
 
     num_ranks = topology.num_ranks
@@ -112,7 +113,8 @@ class _Flow:
                     waiting.append(end)
         member = np.zeros(self.size, dtype=bool)
         member[list(reached)] = True
-        crossing = np.flatnonzero(member[self.tail] & ~member[self.head]).tolist()
+        leaving = np.flatnonzero(member[self.tail] & ~member[self.head]).tolist()
+        crossing = [link for link in leaving if self.bandwidth[link]]
         ranks = tuple(sorted(vertex for vertex in reached if vertex < len(self.shares)))
         held = sum((self.shares[rank] for rank in ranks), Fraction(0))
         rate = sum(self.bandwidth[link] for link in crossing)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -45,7 +46,7 @@ class Tree:
             destinations.append(below)
         return np.concatenate(sources), np.concatenate(destinations)
 
-    @property
+    @cached_property
     def height(self) -> int:
         """Messages one after another."""
         return sum(int(depths(tree).max()) for tree in (self.spreads, self.collects) if tree is not None)

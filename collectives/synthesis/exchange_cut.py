@@ -18,7 +18,7 @@ import numpy as np
 
 from collectives.synthesis.cut import Bound
 from collectives.synthesis.demand import Demand
-from collectives.synthesis.routes import Float64Array
+from collectives.synthesis.routes import Float64Array, working_bandwidth
 from sim.topology import Topology
 from sim.units import Int64Array
 
@@ -54,14 +54,14 @@ def exchange_cut(topology: Topology, sets: Iterable[frozenset[int]]) -> Bound:
 
     wiring, num_ranks = topology.routing.wiring(), topology.num_ranks
     size = len(wiring.names) + 2
-    bandwidth = topology.link_bandwidth
+    bandwidth = working_bandwidth(topology)
     largest = int(bandwidth.max())
     rates = np.ceil(bandwidth / largest * 2**20).astype(np.int64)
     tail = np.concatenate([wiring.tail, wiring.joins[:, 0]])
     head = np.concatenate([wiring.head, wiring.joins[:, 1]])
     total = int(rates.sum()) + 1
     if total >= 2**31:
-        rates = np.maximum(rates * (2**30) // total, 1)
+        rates = -(-rates * 2**30 // total)
         total = int(rates.sum()) + 1
     amount = np.concatenate([rates, np.full(len(wiring.joins), total)])
 
@@ -80,7 +80,7 @@ def exchange_cut(topology: Topology, sets: Iterable[frozenset[int]]) -> Bound:
         left.eliminate_zeros()
         reached = np.zeros(size, dtype=bool)
         reached[breadth_first_order(left, size - 2, return_predecessors=False)] = True
-        crossing = np.flatnonzero(reached[wiring.tail] & ~reached[wiring.head])
+        crossing = np.flatnonzero(reached[wiring.tail] & ~reached[wiring.head] & (bandwidth > 0))
         pairs = Fraction(len(inside) * len(outside), num_ranks)
         rate = sum(int(bandwidth[link]) for link in crossing)
         return Bound(

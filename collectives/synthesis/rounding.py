@@ -13,6 +13,7 @@ from collectives.synthesis.routes import Float64Array
 from sim.units import Int64Array
 
 _MOVES = 200
+_NORM = 400
 _GOOD = 1.002
 """Of the load by weights, what is near enough."""
 
@@ -49,7 +50,7 @@ def whole_chunks(packing: Packing, demand: Demand, chunks: int) -> Int64Array:
 
 def _fullest(loads: Float64Array) -> Float64Array:
     """Return the load of the fullest links, by a norm that also counts those nearly as full."""
-    norm: Float64Array = ((loads / loads.max()) ** 16).sum(axis=1) ** (1 / 16) * loads.max()
+    norm: Float64Array = ((loads / loads.max()) ** _NORM).sum(axis=1) ** (1 / _NORM) * loads.max()
     return norm
 
 

@@ -10,9 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.topology import Topology
+from sim.topology.routing import DetourRouting
 from sim.units import Int64Array
 
 Float64Array: TypeAlias = npt.NDArray[np.float64]
+
+
+def working_bandwidth(topology: Topology) -> Int64Array:
+    """Return the bytes per second of each link; 0 of those that routes avoid as they have failed."""
+    bandwidth = topology.link_bandwidth.copy()
+    if isinstance(topology.routing, DetourRouting):
+        bandwidth[list(topology.routing.avoided)] = 0
+    return bandwidth
 
 
 @dataclass(frozen=True, eq=False)

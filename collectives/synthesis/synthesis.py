@@ -19,12 +19,12 @@ from collectives.models.cost import Cheapest
 from collectives.models.floor import floor_ps
 from collectives.program import Algorithm
 from collectives.simulation import simulate
-from collectives.synthesis.candidates import Candidate, Problem, Tell, candidates_of, cut_of, in_a_row
+from collectives.synthesis.candidates import Candidate, Tell
 from collectives.synthesis.cut import Bound
 from collectives.synthesis.demand import Demand
-from collectives.synthesis.exchange_cut import exchange_cut, sets_by_distance
-from collectives.synthesis.packing import Packing, pack
+from collectives.synthesis.packing import Packing
 from collectives.synthesis.rounds import PICOSECONDS
+from collectives.synthesis.search import search
 from sim.topology import Topology
 
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all")
@@ -62,6 +62,8 @@ class Synthesis:
         shipped_seconds: that it takes, simulated.
         num_trees: different trees of each root, on average; of an all-reduce in all, those alike once; of an
             all-to-all paths of each pair.
+        few_trees: for numbers of trees of each root, where that is known: `tree_seconds`, as a part of what
+            the fullest link needs for so many.
         num_chunks: of the buffer.
         num_steps: rounds.
         height: messages one after another on the longest tree.
@@ -83,6 +85,7 @@ class Synthesis:
     shipped: Algorithm | None
     shipped_seconds: float | None
     num_trees: float
+    few_trees: dict[int, float]
     num_chunks: int
     num_steps: int
     height: int
@@ -139,23 +142,12 @@ def synthesize(
     """
     began = time.monotonic()
     _check(topology, collective, nbytes, root)
-    problem = Problem.of(topology, collective, root)
-    tell("looking for the cut that bounds")
-    cut = cut_of(topology, collective, root)
-    enough = float(cut.seconds_per_byte) if collective != "all_reduce" else 0.0
-    tell("packing trees")
-    packing = pack(problem.demand, enough=enough)
-    if collective == "all_to_all":
-        near = exchange_cut(topology, sets_by_distance(problem.demand, packing.prices))
-        cut = max(cut, near, key=lambda bound: bound.seconds_per_byte)
-    candidates = candidates_of(problem, packing, nbytes, tell)
-    if collective == "all_reduce":
-        candidates += in_a_row(topology, nbytes, tell)
-    candidates.sort(key=Candidate.worth)
+    found = search(topology, collective, nbytes, root, tell)
+    packing, cut = found.packing, found.cut
 
     best: tuple[float, Schedule, Algorithm, Candidate] | None = None
     messages = 0
-    for candidate in candidates[:_MOST_SIMULATED]:
+    for candidate in found.candidates[:_MOST_SIMULATED]:
         messages += candidate.num_messages
         if best is not None and messages > _MOST_MESSAGES * (1 if topology.num_ranks <= 16 else 4):
             continue
@@ -193,15 +185,16 @@ def synthesize(
         by=by,
         cut=cut,
         tree_seconds=tree_seconds,
-        prices=_prices_of_links(problem.demand, packing),
+        prices=_prices_of_links(found.problem.demand, packing),
         packed_seconds=candidate.packed_seconds,
         shipped=shipped,
         shipped_seconds=shipped_seconds,
-        num_trees=different / problem.demand.num_groups,
+        num_trees=different / found.problem.demand.num_groups,
+        few_trees={trees: packing.bound / seconds for trees, seconds in found.few.items()},
         num_chunks=candidate.num_chunks,
         num_steps=len(schedule.steps),
         height=sum(max(tree.height for tree in part.trees) for part in candidate.parts),
-        order=problem.demand.symmetry.order,
+        order=found.problem.demand.symmetry.order,
         search_seconds=time.monotonic() - began,
     )
 

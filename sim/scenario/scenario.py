@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import simpy
 
-from sim.errors import ConditionError, UnitError
+from sim.errors import ConditionError, TopologyError, UnitError
 from sim.network import Network
 from sim.network.coflow import CoflowAccelerator
 from sim.network.link_events import BandwidthChange, Failure, LinkEvents, OtherTraffic
@@ -30,7 +29,7 @@ from sim.topology import Topology
 from sim.topology.placement import check_place
 from sim.topology.routing import Routing
 from sim.topology.routing.private import PrivateLinksRouting
-from sim.units import Int64Array, is_whole
+from sim.units import Int64Array
 
 
 @dataclass(frozen=True)
@@ -103,22 +102,10 @@ class Scenario:
         Raises:
             ConditionError: there is none.
         """
-        link, topology = condition.link, self.base
-        if isinstance(link, str):
-            if link in self._number_of:
-                return self._number_of[link]
-            nearest = get_close_matches(link, self._number_of, n=1, cutoff=0)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-            raise ConditionError(f"{condition}: {topology.name} has no link {link!r}{hint}")
-        if not is_whole(link) or not 0 <= link < topology.num_links:
-            raise ConditionError(
-                f"{condition}: {topology.name} has links 0 to {topology.num_links - 1}, got {link!r}"
-            )
-        return int(link)
-
-    @cached_property
-    def _number_of(self) -> dict[str, int]:
-        return {self.base.link_name(link): link for link in range(self.base.num_links)}
+        try:
+            return self.base.link_number(condition.link)
+        except TopologyError as error:
+            raise ConditionError(f"{condition}: {error}") from None
 
     @property
     def slowest(self) -> Straggler | None:

@@ -20,7 +20,8 @@ import hashlib
 import inspect
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from difflib import get_close_matches
+from functools import cached_property, wraps
 from os import PathLike
 from typing import TYPE_CHECKING, ParamSpec, cast
 
@@ -32,7 +33,7 @@ from sim.topology import kinds
 from sim.topology.link_sharing import LinkSharing
 from sim.topology.routing import DetourRouting, Routing
 from sim.topology.routing.table import route_table
-from sim.units import Int64Array
+from sim.units import Int64Array, is_whole
 
 if TYPE_CHECKING:
     from sim.files.network_file import NetworkFile
@@ -148,6 +149,26 @@ class Topology:
         if not 0 <= link < self.num_links:
             raise TopologyError(f"link {link}: {self.name} has links 0 to {self.num_links - 1}")
         return self.routing.link_name(link)
+
+    def link_number(self, link: int | str) -> int:
+        """Return the number of *link*, which is given by its number or its name.
+
+        Raises:
+            TopologyError: there is no such link; names the nearest.
+        """
+        if isinstance(link, str):
+            if link in self._number_of_link:
+                return self._number_of_link[link]
+            nearest = get_close_matches(link, self._number_of_link, n=1, cutoff=0)
+            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            raise TopologyError(f"{self.name} has no link {link!r}{hint}")
+        if not is_whole(link) or not 0 <= link < self.num_links:
+            raise TopologyError(f"{self.name} has links 0 to {self.num_links - 1}, got {link!r}")
+        return int(link)
+
+    @cached_property
+    def _number_of_link(self) -> dict[str, int]:
+        return {self.link_name(link): link for link in range(self.num_links)}
 
     def route(self, source: int, destination: int) -> tuple[int, ...]:
         """Return the links from *source* to *destination*, in order.

@@ -54,6 +54,12 @@ def synthesize(
         str, typer.Option(metavar="SIZE", help="Bytes of the buffer that it is made for.")
     ] = "1G",
     root: Annotated[int, typer.Option(metavar="RANK", min=0, help="Of broadcast and reduce.")] = 0,
+    fail_link: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LINK", help="A link that has failed: 'node 0 NIC 1 up', or its number. May be repeated."
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -81,6 +87,9 @@ def synthesize(
     _check_solver()
     description = load_network(network)
     topology = description.topology(default_ranks(description, ranks))
+    if fail_link:
+        failed = [topology.link_number(int(link) if link.isdecimal() else link) for link in fail_link]
+        topology = topology.without_links(failed)
     if root >= topology.num_ranks:
         raise UsageError(f"--root: expected a rank from 0 to {topology.num_ranks - 1}, got {root}")
     with progress() as advance:

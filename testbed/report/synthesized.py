@@ -43,6 +43,7 @@ def as_body(made: Synthesis, topology: Topology) -> dict[str, Any]:
         "prices": {topology.link_name(link): price for link, price in made.prices.items()},
         "trees_seconds": made.packed_seconds,
         "trees": made.num_trees,
+        "few_trees": {str(trees): fraction for trees, fraction in made.few_trees.items()},
         "height": made.height,
         "chunks": made.num_chunks,
         "steps": made.num_steps,
@@ -65,6 +66,9 @@ def lines(made: Synthesis, topology: Topology) -> list[str]:
         compared = f"{ratio:.2f} times as long" if ratio >= 1 else f"{1 / ratio:.2f} times as fast: take it"
         said.append(_line("best shipped", made.shipped_seconds, made, f"{made.shipped}, {compared}"))
     said.append(_line("optimum", made.optimum_seconds, made, _reason(made, topology)))
+    if made.few_trees:
+        parts = ", ".join(f"{trees}: {percent(own)}" for trees, own in made.few_trees.items())
+        said.append(f"{'few trees':12}  of the optimum at most, by trees of each root: {parts}")
     if made.by == "routes":
         cut_seconds = float(made.cut.seconds_per_byte * made.nbytes)
         said.append(_line("cut", cut_seconds, made, _of_cut(made, topology)))
@@ -109,7 +113,7 @@ def _of_cut(made: Synthesis, topology: Topology) -> str:
     named = ", ".join(topology.link_name(link) for link in cut.links[:_NAMED_LINKS])
     more = ", …" if len(cut.links) > _NAMED_LINKS else ""
     way = "out of" if cut.outward else "into"
-    amount = f"{share} {'times' if share > 1 else 'of'} the buffer"
+    amount = "the whole buffer" if share == 1 else f"{share} {'times' if share > 1 else 'of'} the buffer"
     return (
         f"{amount} must go {way} {_ranks(cut.ranks)} over {counted(len(cut.links), 'link')} of "
         f"{rate / 1e9:.4g} GB/s together ({named}{more})"
