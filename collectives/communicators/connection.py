@@ -11,7 +11,16 @@ import torch
 import torch.distributed as dist
 
 from collectives.catalogue.admission import admitted
-from collectives.catalogue.selectors import NATIVE, Choice, Fixed, check_choice, fixed, parse_auto
+from collectives.catalogue.selectors import (
+    NATIVE,
+    BySize,
+    Choice,
+    Fixed,
+    Selector,
+    check_choice,
+    fixed,
+    parse_auto,
+)
 from collectives.communicators.auto import AutoLauncher
 from collectives.communicators.call_check import CallCheck
 from collectives.communicators.communicator import Communicator
@@ -24,16 +33,29 @@ from collectives.program.placement import PARAMETER, asks_for_nodes, can_do_with
 from collectives.transports.gloo import GlooTransport
 from collectives.transports.gloo_messages import close_connections
 from collectives.transports.nccl import NcclTransport
+from collectives.transports.shared_memory import SharedMemoryTransport
+from collectives.transports.shared_memory.segment import Segment
 from collectives.transports.store_reports import StoreReports
 
 if TYPE_CHECKING:
     from collectives.catalogue.measured_times import Table
 
+SHM = "shm"
+"""The transport between ranks of one host, through memory that they share."""
+
+ON_ONE_HOST = BySize(
+    small=fixed({"all_reduce": "one_shot", "all_gather": "direct", "reduce_scatter": "direct"}),
+    large=fixed({"all_reduce": "direct", "all_gather": "direct", "reduce_scatter": "direct"}),
+    limit=1 << 15,
+)
+"""Programs for ranks that share memory: every rank reads what it needs where it is."""
+
 
 def connect(
     group: dist.ProcessGroup | None = None,
-    algorithm: Choice = "native",
+    algorithm: Choice | None = None,
     *,
+    transport: str | None = None,
     timeout: float | None = None,
     device: torch.device | str = "cpu",
     check: bool = False,
@@ -42,10 +64,12 @@ def connect(
 
     Args:
         group: an initialised process group; None is the default group.
-        algorithm: ``native`` is the group's own collectives; anything else runs our programs over the
-            group's point-to-point calls: a name, a mapping or ``auto:table=FILE``, which chooses
+        algorithm: ``native``, the default, is the group's own collectives; anything else runs our programs
+            over the group's point-to-point calls: a name, a mapping or ``auto:table=FILE``, which chooses
             between both; see `collectives.catalogue.selectors`.  A parameter ``ranks_per_node`` that is not
             given comes from ``LOCAL_WORLD_SIZE``, which ``torchrun`` sets.
+        transport: ``shm`` is memory that the ranks share, all of one host and with tensors there; by default
+            our programs then are those of `ON_ONE_HOST`.  None is the group's own.
         timeout: seconds within which a collective completes or raises, by default the group's.  The
             last quarter of it, 3 s at most, is kept for asking the other ranks what they were doing.
         device: where the tensors live; decides between the backends of a group that has several.
@@ -67,13 +91,50 @@ def connect(
         group = dist.group.WORLD
     assert group is not None
     device = torch.device(device)
-    if algorithm != NATIVE:
+    if transport not in (None, SHM):
+        raise NotSupportedError(
+            f"there is no transport {transport!r}; expected {SHM!r}, or None for the group's"
+        )
+    if algorithm not in (None, NATIVE):
         check_choice(algorithm)
+    if transport == SHM:
+        return connect_memory(group, dist.get_process_group_ranks(group), algorithm, timeout, device)
+    if algorithm is None:
+        algorithm = NATIVE
     own: Any = getattr(group, "connect", None)
     if own is not None:  # a group of the testbed backend knows its members best
         communicator: Communicator = own(None if algorithm == NATIVE else algorithm, timeout, device)
         return communicator
     return connect_processes(group, dist.get_process_group_ranks(group), algorithm, timeout, device, check)
+
+
+def connect_memory(
+    group: dist.ProcessGroup,
+    ranks: Sequence[int],
+    algorithm: Choice | None,
+    timeout: float | None,
+    device: torch.device,
+) -> Communicator:
+    """Return a new communicator of *group* through memory that its ranks share; see `connect`.
+
+    *ranks* are its members, as numbered in the whole world.
+    """
+    if algorithm == NATIVE or device.type != "cpu":
+        asked = "collectives of its own" if algorithm == NATIVE else f"tensors on {device}"
+        raise NotSupportedError(f"transport shm has no {asked}; name an algorithm, or leave transport out")
+    rank, world_size, store = group.rank(), group.size(), group.get_group_store()
+    number = store.add(f"shm communicators/{rank}", 1)
+    prefix = f"shm communicator/{number}"
+    selector: Selector | None = ON_ONE_HOST
+    if algorithm is not None:
+        selector = _selector(algorithm, SHM, world_size, _Placement(store, prefix, rank, ranks))
+    if timeout is None:
+        options: Any = group._get_backend(device)
+        timeout = options.options._timeout.total_seconds()
+    reports = StoreReports(store, prefix, rank, world_size)
+    memory = SharedMemoryTransport(Segment(store, prefix, rank, world_size), timeout, reports)
+    assert selector is not None
+    return Communicator(ProgramLauncher(memory, selector, device))
 
 
 def connect_processes(
@@ -92,7 +153,9 @@ def connect_processes(
     number = store.add(f"communicators/{rank}", 1)
     backend: Any = group._get_backend(device)
     kind: str = backend.name()
-    selector = _selector(algorithm, kind, world_size, _Placement(store, number, rank, ranks))
+    selector = _selector(
+        algorithm, kind, world_size, _Placement(store, f"communicator/{number}", rank, ranks)
+    )
 
     if kind == "gloo":
         seconds = backend.options._timeout.total_seconds() if timeout is None else timeout
@@ -141,10 +204,10 @@ class _Placement:
     All ranks ask in the same call, so they agree.
     """
 
-    def __init__(self, store: Any, number: int, rank: int, ranks: Sequence[int]) -> None:
+    def __init__(self, store: Any, prefix: str, rank: int, ranks: Sequence[int]) -> None:
         self.ranks = ranks
         self._store = store
-        self._key = f"communicator/{number}/{PARAMETER}"
+        self._key = f"{prefix}/{PARAMETER}"
         if rank == 0:
             store.set(self._key, os.environ.get("LOCAL_WORLD_SIZE", ""))
 

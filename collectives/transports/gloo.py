@@ -13,7 +13,6 @@ Messages travel as bytes, so that every dtype does.  Tensors on a GPU are staged
 from __future__ import annotations
 
 import time
-import weakref
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -31,15 +30,11 @@ from collectives.program import Local, Operation, Recv, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.program.render import spell_operation
 from collectives.transports.gloo_messages import Receiving, Sending, sent
-from collectives.transports.progress import ProgressQueue, ProgressWork
+from collectives.transports.progress import QUEUES, ProgressQueue, ProgressWork
 from collectives.transports.store_reports import StoreReports, grace
 from collectives.transports.watchdog import Watchdog
 
 _MAX_SPARE = 4  # pieces of memory that are kept for later messages
-
-
-_QUEUES: weakref.WeakSet[ProgressQueue] = weakref.WeakSet()
-"""Those of all communicators of this process."""
 
 
 class GlooTransport:
@@ -64,8 +59,8 @@ class GlooTransport:
         self.world_size = group.size()
         self.number = number
         watchdog = Watchdog(reports.any_failed, reports.break_off, grace(timeout) / 4)
-        self.queue = ProgressQueue(timeout, reports.explain, grace, watchdog, _QUEUES)
-        _QUEUES.add(self.queue)
+        self.queue = ProgressQueue(timeout, reports.explain, grace, watchdog, QUEUES)
+        QUEUES.add(self.queue)
         self.clock = self.queue.clock
         self.sends: dict[int, list[Sending]] = {}
         self.traffic: defaultdict[int, _Traffic] = defaultdict(_Traffic)

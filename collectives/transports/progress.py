@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -202,6 +203,10 @@ class ProgressQueue:
     def raise_failure(self) -> None:
         """Raise if an earlier collective of this queue has failed."""
         raise_again(self.failure)
+
+
+QUEUES: weakref.WeakSet[ProgressQueue] = weakref.WeakSet()
+"""Those of all communicators between the processes of which this is one."""
 
 
 class ProgressWork:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from torch._C._distributed_c10d import Store
 
@@ -40,6 +40,9 @@ class StoreReports:
         rank: this rank.
         world_size: number of ranks.
         break_off: ends the waits of this rank, and of those that wait for it.
+
+    Attributes:
+        gone: ranks that are known to be gone, with what became of each; nobody waits for their reports.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class StoreReports:
         self.rank = rank
         self.world_size = world_size
         self.break_off = break_off
+        self.gone: Callable[[], Mapping[int, str]] = dict
 
     def explain(self, report: Report, error: Exception, seconds: float) -> CollectiveError:
         """Return the error that says which rank is to blame for the failure of *report*'s call.
@@ -124,7 +128,7 @@ class _Collection:
             self._collect()
             is_late = time.monotonic() >= self.deadline + _STORE_SECONDS
             if not is_late and not ENDING.is_set():  # else nobody waits for it any more
-                self.verdict = self.parent._agree(judge(self.reports))
+                self.verdict = self.parent._agree(judge(self.reports, self._gone()))
         except (RuntimeError, ValueError) as lost:
             self.trouble = f"cannot be reached ({_first_line(lost)})"
 
@@ -135,10 +139,15 @@ class _Collection:
             self.heard = True
             for rank in [rank for rank, report in self.reports.items() if report is None]:
                 self.reports[rank] = self.parent._read(rank)
-            if last_look or None not in self.reports.values():
+            gone = self._gone()
+            if last_look or all(report or rank in gone for rank, report in self.reports.items()):
                 return
             if ENDING.wait(_POLL_SECONDS):
                 return
+
+    def _gone(self) -> Mapping[int, str]:
+        """Return what became of ranks that have left no report and never will."""
+        return {rank: fate for rank, fate in self.parent.gone().items() if self.reports[rank] is None}
 
 
 def _first_line(error: Exception) -> str:

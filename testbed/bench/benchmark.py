@@ -31,8 +31,19 @@ class TransportName(StrEnum):
 
     SIM = "sim"
     THREADS = "threads"
+    SHM = "shm"
     GLOO = "gloo"
     NCCL = "nccl"
+
+    @property
+    def is_of_processes(self) -> bool:
+        """Whether its ranks are processes, which meet in a group of torch."""
+        return self in (TransportName.SHM, TransportName.GLOO, TransportName.NCCL)
+
+    @property
+    def backend(self) -> str:
+        """The backend of that group, whose own collectives are ``native``."""
+        return "gloo" if self is TransportName.SHM else self.value
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,8 @@ def choose_candidates(
     if collective not in CONTRACTS:
         raise UsageError(f"--collective {collective}: expected one of {', '.join(CONTRACTS)}")
     names: dict[str, bool] = {}
-    for name in split_names(text or DEFAULTS[collective]):
+    default = "direct" if transport == "shm" else DEFAULTS[collective]
+    for name in split_names(text or default):
         if name == ALL:
             shipped = dict.fromkeys(algorithm_names(collective), False)
             if native and transport != SIMULATED:
@@ -118,7 +119,7 @@ def _is_auto(name: str, transport: str) -> bool:
 
     auto = parse_auto(name)
     if auto is not None and transport == "threads":
-        raise UsageError("--algorithm auto chooses for --transport sim, or by a table for gloo and nccl")
+        raise UsageError("--algorithm auto chooses for --transport sim, or by a table for shm, gloo and nccl")
     if auto is not None and auto.table is None and transport != SIMULATED:
         raise UsageError(
             f"--algorithm auto knows no costs of a real network; give auto:table=FILE, which "

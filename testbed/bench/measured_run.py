@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from testbed.bench.benchmark import BenchRequest, TransportName
-from testbed.bench.candidates import Refusal
+from testbed.bench.candidates import NATIVE, Refusal
 from testbed.bench.measure import Row, Sample, combine, sample, size_of, turns_of
 from testbed.errors import UsageError
 from testbed.output.table import Advance, progress, spell_size
@@ -62,14 +62,16 @@ def measure_processes(request: BenchRequest) -> tuple[list[Row], list[Refusal]] 
 
     torch.set_num_threads(1)
     device = torch.device("cpu")
+    on_shm = request.transport is TransportName.SHM
     if request.transport is TransportName.NCCL:
         device = _own_gpu()
         torch.cuda.set_device(device)
-    dist.init_process_group(request.transport.value, timeout=timedelta(seconds=request.timeout))
+    dist.init_process_group(request.transport.backend, timeout=timedelta(seconds=request.timeout))
     try:
         communicators = {
             candidate.name: connect(
                 algorithm=candidate.choice(request.collective),
+                transport="shm" if on_shm and candidate.name != NATIVE else None,
                 timeout=request.timeout,
                 device=device,
             )

@@ -60,7 +60,10 @@ DEFAULT_NETWORK = "switch-100g"
 def bench(
     transport: Annotated[
         TransportName,
-        typer.Option(help="sim: virtual time; threads: of one process; gloo, nccl: processes, real time."),
+        typer.Option(
+            help="sim: virtual time; threads: of one process; shm, gloo, nccl: processes, real time. shm is "
+            "memory that the ranks of one host share; its native is Gloo's."
+        ),
     ] = TransportName.SIM,
     ranks: Annotated[
         int | None,
@@ -113,7 +116,9 @@ def bench(
     ] = 60.0,
     port: Annotated[
         int | None,
-        typer.Option(metavar="PORT", help="Where gloo and nccl ranks meet; by default one that is free."),
+        typer.Option(
+            metavar="PORT", help="Where ranks that are processes meet; by default one that is free."
+        ),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw time over size: .png, .svg or .pdf.")
@@ -128,7 +133,7 @@ def bench(
 
     Several algorithms are measured in turns, size by size, and the fastest at each size is marked.
 
-    gloo and nccl start their own processes, or join those of torchrun.
+    shm, gloo and nccl start their own processes, or join those of torchrun.
     """
     joined = "RANK" in os.environ and "WORLD_SIZE" in os.environ
     num_ranks = _num_ranks(ranks, joined)
@@ -136,7 +141,9 @@ def bench(
     if timeout <= 0:
         raise UsageError(f"--timeout {timeout:g}: expected a number of seconds above 0")
     if compare and transport is TransportName.SIM:
-        raise UsageError("--compare puts simulated beside measured: choose --transport threads, gloo or nccl")
+        raise UsageError(
+            "--compare puts simulated beside measured: choose --transport threads, shm, gloo or nccl"
+        )
     if transport_model is not None and transport is not TransportName.SIM:
         raise UsageError(f"--transport-model is for --transport sim; {transport} is a transport itself")
     if payload and transport is not TransportName.SIM:
@@ -153,8 +160,7 @@ def bench(
         ranks_per_node=_ranks_per_node(
             topology if transport is TransportName.SIM else None, num_ranks, joined
         ),
-        native=transport in (TransportName.GLOO, TransportName.NCCL)
-        or transport_model is TransportModelName.GLOO,
+        native=transport.is_of_processes or transport_model is TransportModelName.GLOO,
         transport=transport.value,
     )
     if compare and candidates[0].algorithm is None and candidates[0].name != NATIVE:
@@ -179,7 +185,7 @@ def bench(
         (transport_model or TransportModelName.IDEAL).value,
     )  # fmt: skip
 
-    if transport in (TransportName.GLOO, TransportName.NCCL) and not joined:
+    if transport.is_of_processes and not joined:
         _launch(num_ranks, port)
         return
     if transport is TransportName.SIM:

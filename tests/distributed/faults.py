@@ -37,7 +37,8 @@ class Scenario:
 
     Attributes:
         fault: one of `MISMATCHES`, `ABSENCES` or `SIGNALS`.
-        way: an algorithm; ``native``; ``native, checked``; or ``testbed``, by plain torch.distributed.
+        way: an algorithm, by itself or as in ``ring, shm``; ``native``; ``native, checked``; or
+            ``testbed``, by plain torch.distributed.
         culprit: the rank that goes wrong.
         call: before or instead of which call it does, unless by a signal.
         delay: after how many seconds a signal is sent.
@@ -102,7 +103,7 @@ class _Ranks:
         self.guilty = rank == scenario.culprit
         self.chance = random.Random(scenario.seed)
         self.wrong = self.completed = 0
-        algorithm, _, checked = scenario.way.partition(", ")
+        algorithm, _, how = scenario.way.partition(", ")
         own = "testbed" if algorithm == "testbed" else "gloo"
         self.group = dist.new_group(backend=own, timeout=timedelta(seconds=TIMEOUT))
         if algorithm == "testbed":
@@ -110,7 +111,10 @@ class _Ranks:
         else:
             if self.guilty and scenario.fault == "algorithm":
                 algorithm = "recursive_doubling" if algorithm != "recursive_doubling" else "ring"
-            self.communicator = connect(self.group, algorithm, timeout=TIMEOUT, check=bool(checked))
+            transport = "shm" if how == "shm" else None
+            self.communicator = connect(
+                self.group, algorithm, transport=transport, timeout=TIMEOUT, check=how == "checked"
+            )
 
     def call_until_one_fails(self) -> Account:
         number = 0

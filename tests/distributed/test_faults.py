@@ -30,7 +30,7 @@ NUM_SCENARIOS = 1
 MARGIN = 8.0
 """Seconds by which an error may come late on a machine that has more processes than cores."""
 
-PROGRAMS = ("ring", "tree", "halving_doubling", "testbed")
+PROGRAMS = ("ring", "tree", "ring, shm", "testbed")
 
 
 def drawn(num_scenarios: int) -> settings:

@@ -67,6 +67,12 @@ def over_gloo(scenarios: Sequence[Scenario], world_size: int, algorithm: str, po
     return pool.run(_on_gloo, world_size, scenarios, algorithm)
 
 
+def in_shared_memory(
+    scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool
+) -> list[Any]:
+    return pool.run(_in_shared_memory, world_size, scenarios, algorithm)
+
+
 def over_streams(
     scenarios: Sequence[Scenario], world_size: int, algorithm: str, pool: WorkerPool
 ) -> list[Any]:
@@ -89,11 +95,16 @@ def _on_gloo(rank: int, world_size: int, scenarios: Sequence[Scenario], algorith
     return play(connect(algorithm=algorithm, timeout=30), scenarios)
 
 
+def _in_shared_memory(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str) -> Any:
+    return play(connect(algorithm=algorithm, transport="shm", timeout=30), scenarios)
+
+
 TRANSPORTS = [
     pytest.param(over_threads, id="threads"),
     pytest.param(in_virtual_time, id="simulated"),
     pytest.param(in_virtual_time_as_over_gloo, id="simulated as gloo"),
     pytest.param(over_gloo, id="gloo", marks=pytest.mark.distributed),
+    pytest.param(in_shared_memory, id="shm", marks=pytest.mark.distributed),
     pytest.param(over_streams, id="nccl's, on the CPU", marks=pytest.mark.distributed),
 ]
 NATIVE = pytest.param(natively, id="native", marks=pytest.mark.distributed)
@@ -154,21 +165,23 @@ def test_a_transport_brings_messages(
 
 
 @pytest.mark.distributed
-def test_communicators_on_one_gloo_group_do_not_mix(pool: WorkerPool) -> None:
-    pool.run(_two_on_gloo, 3)
+@pytest.mark.parametrize("transports", [(None, None), ("shm", "shm"), (None, "shm")])
+def test_communicators_on_one_group_do_not_mix(transports: Any, pool: WorkerPool) -> None:
+    pool.run(_two_on_one_group, 3, transports)
 
 
-def _two_on_gloo(rank: int, world_size: int) -> None:
-    two_communicators_do_not_mix(connect(algorithm="ring"), connect(algorithm="ring"))
+def _two_on_one_group(rank: int, world_size: int, transports: Any) -> None:
+    two_communicators_do_not_mix(*(connect(algorithm="ring", transport=own) for own in transports))
 
 
 @pytest.mark.distributed
-def test_a_wait_for_one_communicator_lets_the_others_go_on(pool: WorkerPool) -> None:
-    assert pool.run(_crosswise_on_gloo, 3) == [(3.0, 3.0)] * 3
+@pytest.mark.parametrize("transports", [(None, None), ("shm", "shm"), (None, "shm"), ("shm", None)])
+def test_a_wait_for_one_communicator_lets_the_others_go_on(transports: Any, pool: WorkerPool) -> None:
+    assert pool.run(_crosswise, 3, transports) == [(3.0, 3.0)] * 3
 
 
-def _crosswise_on_gloo(rank: int, world_size: int) -> tuple[float, float]:
-    first, second = connect(algorithm="ring", timeout=10), connect(algorithm="ring", timeout=10)
+def _crosswise(rank: int, world_size: int, transports: Any) -> tuple[float, float]:
+    first, second = (connect(algorithm="ring", transport=own, timeout=10) for own in transports)
     a, b = torch.ones(5000), torch.ones(5000)
     if rank == 0:
         earlier = first.all_reduce(a, async_op=True)

@@ -141,7 +141,7 @@ def test_a_wrong_payload_is_counted_and_ends_with_1(
         (["--network", "switch-100gg"], "switch-100g"),
         (["--sizes", "many"], "--sizes"),
         (["--ranks", "0"], "--ranks 0"),
-        (["--compare"], "choose --transport threads, gloo or nccl"),
+        (["--compare"], "choose --transport threads, shm, gloo or nccl"),
         (["--transport", "gloo", "--network", "switch-100g"], "add --compare"),
         (["--transport", "threads", "--algorithm", "native"], "the vendor's own"),
         (["--transport", "threads", "--ranks", "1", "--compare"], "at least 2 ranks"),

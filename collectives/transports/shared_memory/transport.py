@@ -1,0 +1,241 @@
+"""Transport through shared memory: steps of programs as messages between the processes of one host.
+
+What a send reads is copied into memory that the receiver has mapped, so a step can go on as soon as its
+messages have slots; the receiver reduces straight from there.  A rank that waits looks for messages for some
+microseconds, giving its core away each time, and then sleeps until one comes.  It also looks whether the
+process that it waits for is still there.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from collectives.execution.blame import Messages
+from collectives.execution.call import Call
+from collectives.execution.execute import land
+from collectives.execution.transport import Execution
+from collectives.execution.work import Work
+from collectives.program import Local, Send, Step
+from collectives.program.chunking import Buffer
+from collectives.program.render import spell_operation
+from collectives.transports.progress import QUEUES, ProgressQueue, ProgressWork
+from collectives.transports.shared_memory import doorbell
+from collectives.transports.shared_memory.arena import Arena
+from collectives.transports.shared_memory.mailbox import Arrived, Inbox, Outbox, arena_start
+from collectives.transports.shared_memory.segment import Segment
+from collectives.transports.store_reports import StoreReports, grace
+from collectives.transports.watchdog import Watchdog
+
+_LOOKS = 200
+"""How often a rank looks for a message before it sleeps."""
+
+_LOOK_AROUND_SECONDS = 0.02
+"""Between two looks at whether other processes are still there."""
+
+
+class SharedMemoryTransport:
+    """The ranks of one host.
+
+    Args:
+        segment: their memory, of this transport alone.
+        timeout: seconds that a wait lasts unless told otherwise.
+        reports: turn a failure into the error that is raised.
+    """
+
+    def __init__(self, segment: Segment, timeout: float, reports: StoreReports) -> None:
+        self.segment = segment
+        self.rank = segment.rank
+        self.world_size = len(segment.parts)
+        arena = Arena(segment.own, arena_start(self.world_size))
+        peers = [peer for peer in range(self.world_size) if peer != self.rank]
+        self.outboxes = {peer: Outbox(segment.parts, arena, self.rank, peer) for peer in peers}
+        self.inboxes = {peer: Inbox(segment.parts, self.rank, peer) for peer in peers}
+        self.broken = ""
+        reports.break_off = self._break_off
+        reports.gone = self.gone
+        watchdog = Watchdog(reports.any_failed, self._break_off, grace(timeout) / 4)
+        self.queue = ProgressQueue(timeout, reports.explain, grace, watchdog, QUEUES)
+        QUEUES.add(self.queue)
+        self.clock = self.queue.clock
+
+    def post(self, step: Step, buffer: Buffer, fingerprint: int) -> _StepInFlight:
+        """Start all operations of *step*."""
+        return _StepInFlight(self, step, buffer, fingerprint)
+
+    def drain(self, fingerprint: int) -> _Unmatched | None:
+        """Return a handle on the messages of which the receive has not been posted, if any.
+
+        A step is complete when its sends have been copied; a program ends when others have come as far.
+        """
+        handle = _Unmatched(self, fingerprint)
+        return None if handle.is_complete() else handle
+
+    def start(self, execution: Execution, call: Call) -> ProgressWork:
+        """Start *execution*; it progresses whenever this rank calls."""
+        return self.queue.start(execution, call)
+
+    def poll(self) -> None:
+        """Advance what is in flight."""
+        self.queue.poll()
+
+    def wait_any(self, works: Sequence[Work], timeout: float | None) -> None:
+        """Return when one of *works* is complete."""
+        self.queue.complete_any(works, timeout)
+
+    def exchange(self) -> None:
+        """Take in what has come, and send what there are slots for."""
+        for inbox in self.inboxes.values():
+            inbox.poll()
+        for outbox in self.outboxes.values():
+            if outbox.waiting:
+                outbox.flush()
+
+    def gone(self) -> Mapping[int, str]:
+        """Return the ranks whose processes have ended, and what became of each."""
+        return dict.fromkeys(self.segment.ended(), "its process has ended")
+
+    def _break_off(self) -> None:
+        self.broken = "broken off: another rank has failed"
+
+
+class _Handle:
+    """What a rank waits for; a `collectives.execution.transport.Handle`."""
+
+    def __init__(self, transport: SharedMemoryTransport) -> None:
+        self.transport = transport
+
+    def is_complete(self) -> bool:
+        """Return whether that is so."""
+        raise NotImplementedError
+
+    def awaited(self) -> set[int]:
+        """Return the ranks on which it depends."""
+        raise NotImplementedError
+
+    def done(self) -> bool:
+        self.transport.exchange()
+        return self.is_complete() or bool(self.transport.broken)
+
+    def observe(self, timeout: float) -> None:
+        """Do nothing: `done` always tells."""
+
+    def wait(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        for _ in range(_LOOKS):
+            if self.is_complete():
+                return
+            self.transport.exchange()
+            os.sched_yield()
+        try:
+            self._sleep(deadline)
+        finally:
+            doorbell.awake(self.transport.segment.own)
+
+    def _sleep(self, deadline: float) -> None:
+        transport, own = self.transport, self.transport.segment.own
+        look_around = 0.0
+        while True:
+            rings = doorbell.heard(own)
+            transport.exchange()
+            if self.is_complete():
+                return
+            now = time.monotonic()
+            if now >= look_around:
+                self._check_peers()
+                look_around = now + _LOOK_AROUND_SECONDS
+            if transport.broken:
+                raise ConnectionError(transport.broken)
+            if now > deadline:
+                raise TimeoutError("timed out")
+            doorbell.sleep(own, rings)
+
+    def _check_peers(self) -> None:
+        """Check that those on which this depends are still there.
+
+        Raises:
+            ConnectionError: a process has ended, and nothing more of it has come.
+        """
+        ended = self.awaited() & self.transport.segment.ended()
+        if ended:
+            self.transport.exchange()
+            gone = sorted(self.awaited() & ended)
+            if gone and not self.is_complete():
+                raise ConnectionError(f"the process of rank {gone[0]} has ended")
+
+    def messages(self) -> Messages:
+        """Return none: in memory no message is lost."""
+        return Messages()
+
+
+class _StepInFlight(_Handle):
+    """A step that has been posted."""
+
+    def __init__(
+        self, transport: SharedMemoryTransport, step: Step, buffer: Buffer, fingerprint: int
+    ) -> None:
+        super().__init__(transport)
+        self.step = step
+        self.buffer = buffer
+        self.incoming: dict[int, Any] = {}
+        self.arrived: list[Arrived] = []
+        self.missing: set[int] = set()
+        self.receivers: set[int] = set()
+        for position, operation in enumerate(step):
+            if isinstance(operation, Local):
+                self.incoming[position] = buffer.source(operation, step)
+            elif isinstance(operation, Send):
+                data = buffer.view(operation)
+                self.receivers.add(operation.peer)
+                transport.outboxes[operation.peer].send(fingerprint, data, data.nbytes)
+            else:
+                self.missing.add(position)
+                transport.inboxes[operation.peer].expect(fingerprint, partial(self._deliver, position))
+
+    def _deliver(self, position: int, message: Arrived) -> None:
+        self.missing.discard(position)
+        self.arrived.append(message)
+        self.incoming[position] = message.view(self.buffer.data.dtype)
+
+    def is_complete(self) -> bool:
+        """Return whether all has arrived, and all sends have been copied."""
+        outboxes = self.transport.outboxes
+        return not self.missing and not any(outboxes[peer].waiting for peer in self.receivers)
+
+    def awaited(self) -> set[int]:
+        """Return the ranks from which something is missing, or whose mailbox is full."""
+        senders = {self.step[position].peer for position in self.missing}  # type: ignore[union-attr]
+        return senders | {peer for peer in self.receivers if self.transport.outboxes[peer].waiting}
+
+    def wait(self, timeout: float) -> None:
+        super().wait(timeout)
+        land(self.step, self.buffer, self.incoming)
+        for message in self.arrived:
+            message.release()
+
+    def doing(self) -> str:
+        waiting = ", ".join(spell_operation(self.step[position]) for position in sorted(self.missing))
+        return waiting or "its messages have not been taken"
+
+
+class _Unmatched(_Handle):
+    """Messages of which their receivers have not posted the receive."""
+
+    def __init__(self, transport: SharedMemoryTransport, fingerprint: int) -> None:
+        super().__init__(transport)
+        self.fingerprint = fingerprint
+
+    def awaited(self) -> set[int]:
+        """Return the receivers."""
+        outboxes = self.transport.outboxes.items()
+        return {peer for peer, outbox in outboxes if not outbox.all_matched(self.fingerprint)}
+
+    def is_complete(self) -> bool:
+        """Return whether all have been posted."""
+        return all(outbox.all_matched(self.fingerprint) for outbox in self.transport.outboxes.values())
+
+    def doing(self) -> str:
+        return "its last messages have not been taken"
