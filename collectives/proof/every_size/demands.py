@@ -87,5 +87,17 @@ AFTER: Mapping[str, Held] = {
 }
 """What must be held; where it says that nothing is filled, anything may be. The root is rank 0."""
 
-ONE_CHUNK_PER_RANK = ("reduce_scatter", "all_gather", "gather", "scatter", "all_to_all")
-"""Collectives whose buffer is one part for each rank; proofs are of programs with one chunk in each."""
+EQUAL_PARTS = ("reduce_scatter", "all_gather", "gather", "scatter", "all_to_all")
+"""Collectives whose buffer is one part for each rank; above, each is one chunk."""
+
+
+def in_parts(held: Held, chunks_per_part: int) -> Held:
+    """Return what is *held* of one chunk per part where each part is divided into so many."""
+    if chunks_per_part == 1:
+        return held
+
+    def holds(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
+        same_place = j % chunks_per_part == chunk % chunks_per_part
+        return z3.And(same_place, held.holds(rank, chunk / chunks_per_part, q, j / chunks_per_part))
+
+    return Held(lambda rank, chunk: held.filled(rank, chunk / chunks_per_part), holds)

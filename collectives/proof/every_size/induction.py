@@ -20,7 +20,7 @@ import z3
 
 from collectives.program import Algorithm
 from collectives.proof.every_size.comparison import compare
-from collectives.proof.every_size.demands import AFTER, BEFORE, ONE_CHUNK_PER_RANK, Held
+from collectives.proof.every_size.demands import AFTER, BEFORE, EQUAL_PARTS, Held, in_parts
 from collectives.proof.every_size.invariants import INVARIANTS, Invariant
 from collectives.proof.every_size.loops import Loop
 from collectives.proof.every_size.powers import CORE, NUM_RANKS
@@ -87,16 +87,18 @@ class _Induction:
             reader.rank,
             num_chunks,
             num_chunks + num_scratch,
-            equal_chunks=algorithm.collective in ONE_CHUNK_PER_RANK,
+            chunks_per_part=_in_one_part(num_chunks) if algorithm.collective in EQUAL_PARTS else 0,
             known=[*reader.case, *reader.knowledge],
         )
 
     def run(self) -> None:
         """Discharge all obligations."""
         world, collective = self.world, self.algorithm.collective
-        if world.equal_chunks:
-            world.claim("it has one chunk per rank", world.num_chunks == world.num_ranks, [])
-        held = self.at_first(BEFORE[collective])
+        before, after = BEFORE[collective], AFTER[collective]
+        if own := world.chunks_per_part:
+            world.claim("its parts are equal", world.num_chunks == own * world.num_ranks, [])
+            before, after = in_parts(before, own), in_parts(after, own)
+        held = self.at_first(before)
         invariants = list(INVARIANTS.get((self.algorithm.name, collective), ()))
         for number, row in enumerate(self.reader.rows):
             where = f"row {number}"
@@ -106,7 +108,7 @@ class _Induction:
                 held = self.through_loop(row, row.loop, where, held, invariants.pop(0))
             else:
                 raise NotProvedError(f"no invariant is known of its loop at {where}")
-        self.check_end(held, AFTER[collective])
+        self.check_end(held, after)
         self.check_number_of_steps()
 
     def at_first(self, contract: Held) -> Held:
@@ -158,3 +160,11 @@ class _Induction:
             if any(not family.local for family in row.families):
                 rows += row.loop.turns if row.loop else 1
         self.world.claim("its declared number of steps is that of its rows", term(cost.num_steps) == rows, [])
+
+
+def _in_one_part(num_chunks: Any) -> int:
+    """Return how many chunks there would be of one rank, which is how many each has if all have as many."""
+    of_one = z3.simplify(z3.substitute(num_chunks, (NUM_RANKS, z3.IntVal(1))))
+    if not (z3.is_int_value(of_one) and of_one.as_long() >= 1):
+        raise NotProvedError(f"it divides the buffer into {num_chunks} chunks")
+    return int(of_one.as_long())

@@ -61,6 +61,31 @@ def _spread(s: Any, p: Any) -> Held:
     return Held(_always, holds)
 
 
+def _collected_downwards(t: Any, p: Any) -> Held:
+    """After t segments, two to a chunk, a chunk has passed t / 2 ranks below the one where it began."""
+
+    def holds(rank: Any, segment: Any, q: Any, j: Any) -> Any:
+        passed, behind = (modulo(segment / 2 - 1 - place, p) for place in (rank, q))
+        return z3.And(j == segment, z3.If(2 * passed <= t, behind <= passed, q == rank))
+
+    return Held(_always, holds)
+
+
+def _spread_downwards(t: Any, p: Any) -> Held:
+    """After t segments, two to a chunk, a whole chunk is with t / 2 ranks below its own."""
+    return Held(
+        lambda rank, segment: 2 * modulo(segment / 2 - rank, p) <= t, lambda rank, segment, q, j: j == segment
+    )
+
+
+def _gathered_in_halves(s: Any, p: Any) -> Held:
+    """After s steps of a ring both halves of a part are with s ranks after its own."""
+    return Held(
+        lambda rank, half: modulo(rank - half / 2, p) <= s,
+        lambda rank, half, q, j: z3.And(q == half / 2, j == half),
+    )
+
+
 def _rank_0_collects(other: Any, p: Any) -> Held:
     """Rank 0 has what the ranks before *other* gave; the others still have their own."""
     return Held(_always, lambda rank, chunk, q, j: z3.And(j == chunk, z3.If(rank == 0, q < other, q == rank)))
@@ -156,6 +181,10 @@ INVARIANTS: Mapping[tuple[str, str], tuple[Invariant, ...]] = {
     ("ring", "all_reduce"): (_collected(1), _spread),
     ("ring", "reduce_scatter"): (_collected(0),),
     ("ring", "all_gather"): (_gathered,),
+    ("gloo_ring", "all_reduce"): (_collected_downwards, _spread_downwards),
+    ("gloo_ring", "reduce_scatter"): (_collected_downwards, _spread_downwards),
+    ("gloo_ring", "all_gather"): (_gathered_in_halves,),
+    ("gloo_ring", "reduce"): (_collected_downwards,),
     ("naive", "all_reduce"): (_rank_0_collects, _rank_0_returns),
     ("bruck", "all_gather"): (_double,),
     ("double_binary_tree", "all_reduce"): (_up_and_down_two_trees,),

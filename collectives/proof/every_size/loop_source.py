@@ -58,8 +58,8 @@ def _check(loop: ast.For) -> None:
         names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
         used |= {name.id for name in names if isinstance(name.ctx, ast.Load)} - assigned
         if isinstance(statement, ast.Assign):
-            assigned |= {name.id for name in names if isinstance(name.ctx, ast.Store)}
             targets = [name for target in statement.targets for name in ast.walk(target)]
+            assigned |= {name.id for name in targets if isinstance(name, ast.Name)}
             if any(isinstance(target, ast.Subscript | ast.Attribute) for target in targets):
                 raise NotProvedError("a loop changes a part of something")
     if carried := sorted(used & assigned):

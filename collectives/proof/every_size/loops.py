@@ -66,6 +66,18 @@ class Loop:
         return number
 
 
+@dataclass(frozen=True)
+class Strides(Loop):
+    """Numbers from *origin* on, *stride* apart, of turns that are numbered from 0 on."""
+
+    origin: Any
+    stride: int
+
+    def seen(self, number: Any) -> Any:
+        """Return the number of this turn."""
+        return self.origin + self.stride * number
+
+
 class Doublings(Loop):
     """1, 2, 4 …, by their levels."""
 

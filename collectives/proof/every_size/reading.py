@@ -22,7 +22,7 @@ from collectives.algorithms.shared.doubling import doublings, halvings, num_doub
 from collectives.program import Algorithm, Local
 from collectives.program.program import as_step
 from collectives.proof.every_size.loop_source import check_loops
-from collectives.proof.every_size.loops import Doublings, Halvings, Loop
+from collectives.proof.every_size.loops import Doublings, Halvings, Loop, Strides
 from collectives.proof.every_size.powers import NUM_RANKS
 from collectives.proof.every_size.rows import Family, Row, same_but_for
 from collectives.proof.every_size.symbols import (
@@ -73,10 +73,19 @@ class Reader:
         """Return a range, as the built-in does; where a bound is a symbol, a symbolic one."""
         if not any(isinstance(bound, Number) for bound in bounds):
             return range(*bounds)
-        if len(bounds) > 2:
-            raise NotProvedError("it has a range with a stride over symbols")
-        start, stop = bounds if len(bounds) == 2 else (0, bounds[0])
+        start, stop, *strides = bounds if len(bounds) > 1 else (0, *bounds)
+        if strides:
+            return self._strides(term(start), term(stop), strides[0])
+        length = z3.simplify(term(stop) - term(start))
+        if z3.is_int_value(length):
+            return [start + number for number in range(length.as_long())]
         return self._both(Loop(*self._variables(), term(start), term(stop)))
+
+    def _strides(self, start: Any, stop: Any, stride: Any) -> Iterator[Number]:
+        if not (isinstance(stride, int) and stride > 0):
+            raise NotProvedError("it has a range with a stride that is no number above 0")
+        turns = z3.simplify((stop - start + stride - 1) / stride)
+        return self._both(Strides(*self._variables(), z3.IntVal(0), turns, start, stride))
 
     def doublings(self, stop: Any) -> Any:
         """Return the distances that double, as the function of this name does."""

@@ -24,14 +24,15 @@ class World:
 
     Attributes:
         known: what holds of them.
-        equal_chunks: whether all chunks are of one length; else the last may be shorter.
+        chunks_per_part: where the buffer is one part for each rank, else 0; the last of a part, or of a
+            buffer that is not in parts, may be shorter.
     """
 
     num_ranks: Any
     rank: Any
     num_chunks: Any
     num_slots: Any
-    equal_chunks: bool
+    chunks_per_part: int
     known: list[Any]
 
     def claim(self, what: str, claim: Any, facts: list[Any]) -> None:
@@ -101,8 +102,8 @@ class SymbolicStep:
         return z3.And(chunk >= 0, chunk + length <= end, z3.Or(chunk >= border, chunk + length <= border))
 
     def _may_move(self, source: Any, chunk: Any) -> Any:
-        if self.world.equal_chunks:
-            return True
+        if self.world.chunks_per_part:
+            return (source - chunk) % self.world.chunks_per_part == 0
         there = self.world.num_chunks
         return z3.Or(there == 1, *(source - chunk == apart for apart in (0, there, -there)))
 
@@ -219,7 +220,7 @@ class SymbolicStep:
 
     def _check_lengths(self, family: Family, own: Instance, rank: Any) -> None:
         """Prove that what *own* receives was sent from chunks of the same length."""
-        if self.world.equal_chunks:
+        if self.world.chunks_per_part == 1:
             return
         senders = self._senders_to(family)
         for sender in senders:

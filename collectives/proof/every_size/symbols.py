@@ -171,14 +171,12 @@ class Number:
         return minimum(*inputs)
 
     def __mod__(self, other: Any) -> Number:
-        p = self.num_ranks
         if isinstance(other, int) and other > 0:
             return self.of(self.term % other)
-        if not (isinstance(other, Number) and z3.eq(other.term, p)):
-            raise NotProvedError(f"it takes a remainder by {term(other)}, not by the number of ranks")
-        if not self.assumptions.imply(z3.And(self.term >= -p, self.term < 2 * p)):
-            raise NotProvedError(f"it takes the remainder of {self.term}, which may be far from 0 to p")
-        return self.of(modulo(self.term, p))
+        by = term(other)
+        if not self.assumptions.imply(z3.And(by >= 1, self.term >= -by, self.term < 2 * by)):
+            raise NotProvedError(f"it takes the remainder of {self.term} by {by}, from which it may be far")
+        return self.of(modulo(self.term, by))
 
     def __lt__(self, other: Any) -> Truth:
         return Truth(self.term < term(other), self.assumptions)
@@ -199,9 +197,9 @@ class Number:
         return Truth(self.term != term(other), self.assumptions)
 
 
-def modulo(value: Any, num_ranks: Any) -> Any:
-    """Return *value* modulo p, for values from -p to 2p - 1."""
-    return z3.If(value < 0, value + num_ranks, z3.If(value < num_ranks, value, value - num_ranks))
+def modulo(value: Any, by: Any) -> Any:
+    """Return the remainder by n of *value*, which is from -n to 2n - 1."""
+    return z3.If(value < 0, value + by, z3.If(value < by, value, value - by))
 
 
 def minimum(*values: Any) -> Any:
@@ -209,7 +207,11 @@ def minimum(*values: Any) -> Any:
     number = next((value for value in values if isinstance(value, Number)), None)
     if number is None:
         return min(*values)
-    return number.of(reduce(lambda one, other: z3.If(one <= other, one, other), map(term, values)))
+
+    def less(one: Any, other: Any) -> Any:
+        return one if number.assumptions.imply(one <= other) else z3.If(one <= other, one, other)
+
+    return number.of(reduce(less, map(term, values)))
 
 
 def maximum(*values: Any) -> Any:

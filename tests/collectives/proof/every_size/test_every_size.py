@@ -17,7 +17,7 @@ from tests.collectives.proof.every_size.mutants import mutants
 z3 = pytest.importorskip("z3", reason="proofs for every size need z3")
 
 from collectives.proof.every_size import NotProvedError, prove_every_size  # noqa: E402
-from collectives.proof.every_size.demands import AFTER, BEFORE, ONE_CHUNK_PER_RANK, Held  # noqa: E402
+from collectives.proof.every_size.demands import AFTER, BEFORE, EQUAL_PARTS, Held, in_parts  # noqa: E402
 from collectives.proof.every_size.invariants import INVARIANTS  # noqa: E402
 
 PROVED = {"chain", "direct", "double_binary_tree", "naive", "one_shot", "ring"}
@@ -99,13 +99,15 @@ def test_a_program_that_goes_wrong_with_many_ranks_is_refuted() -> None:
 
 @pytest.mark.parametrize("collective", BEFORE)
 def test_what_is_demanded_is_the_contract(collective: str) -> None:
-    for world_size in range(2, 5):
-        num_chunks = world_size if collective in ONE_CHUNK_PER_RANK else 2
+    for world_size, number in product(range(2, 5), (1, 2)):
+        parts = collective in EQUAL_PARTS
+        num_chunks = number * world_size if parts else number
         for rank, chunk in product(range(world_size), range(num_chunks)):
             place = Place(rank, chunk, world_size, num_chunks, 0)
             contract = CONTRACTS[collective]
             for demand, held in ((contract.before, BEFORE), (contract.after, AFTER)):
-                assert part_of(held[collective], place) == demand(place)
+                demanded = in_parts(held[collective], number) if parts else held[collective]
+                assert part_of(demanded, place) == demand(place)
 
 
 def part_of(held: Held, place: Place) -> Part | None:
