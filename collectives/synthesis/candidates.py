@@ -7,6 +7,7 @@ seldom.  Which is best depends on the network, so many are planned, the most pro
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -42,8 +43,8 @@ _WORTH_KEEPING = 1.02
 """Of the best estimate so far, what another may take to be kept: estimates are not exact."""
 _EFFORT = 2_000_000
 """Looks at messages after which no other division is tried."""
-_PATIENCE = 700_000
-"""Looks after which none is tried if none was better."""
+_PATIENCE = 400_000
+"""Looks after which no other of a kind is tried if none was better."""
 _NEAR_ENOUGH = 1.003
 """Of the bound, below which no better one is looked for."""
 
@@ -151,37 +152,45 @@ class Problem:
 
         return messages_of(part.rounds, symmetry, chunk_of, backwards=self.backwards), 0
 
+    def candidate(self, plan: _Plan, rounds: Rounds) -> Candidate:
+        """Return the program of *plan*, in *rounds*."""
+        pairs = sum(len({(edge.source, edge.destination) for _, edge in moves}) for moves in rounds.moves)
+        return Candidate(
+            rounds.seconds,
+            (Part(self, rounds, plan.trees),),
+            self.num_chunks(plan.chunks),
+            pairs * self.demand.symmetry.order,
+            plan.packed_seconds,
+        )
 
-def candidates_of(
-    problem: Problem, packing: Packing, nbytes: int, tell: Tell, best: float = float("inf")
-) -> list[Candidate]:
-    """Return ways to divide into chunks and rounds, the most promising, with what they would take.
 
-    Those that take much longer than *best*, in seconds, are left out.
-    """
-    demand = problem.demand
-    timetable = Timetable(demand)
+def candidates_of(problem: Problem, packing: Packing, nbytes: int, tell: Tell) -> list[Candidate]:
+    """Return ways to divide into chunks and rounds, the most promising, with what they would take."""
+    best = float("inf")
+    timetable = Timetable(problem.demand)
     candidates: list[Candidate] = []
-    improved = 0
-    for plan in sorted(_plans(problem, packing, nbytes), key=lambda plan: plan.guess):
+    plans = sorted(_plans(problem, packing, nbytes), key=lambda plan: plan.guess)
+    # Guesses at rounds that get shorter are far off on some networks, so both kinds have their turns.
+    waiting = [
+        deque(own for own in plans if (own.lengths.shrink < 1) == shorter) for shorter in (False, True)
+    ]
+    tired = [0, 0]
+    while any(waiting) and best > packing.bound * nbytes * _NEAR_ENOUGH and timetable.looks <= _EFFORT:
+        kind = min((kind for kind in (0, 1) if waiting[kind]), key=lambda kind: tired[kind])
+        if tired[kind] > _PATIENCE:
+            break
+        plan = waiting[kind].popleft()
         if plan.least > best * _WORTH_TRYING:
             continue
         tell(f"timing {problem.num_chunks(plan.chunks)} chunks")
+        before = timetable.looks
         rounds = timetable.rounds(plan.trees, plan.chunk_nbytes, plan.lengths, best * _WORTH_KEEPING)
+        tired[kind] += timetable.looks - before
         if rounds is not None:
+            candidates.append(problem.candidate(plan, rounds))
             if rounds.seconds < best * _WORTH_TRYING:
-                improved = timetable.looks
+                tired[kind] = 0
             best = min(best, rounds.seconds)
-            num_chunks = problem.num_chunks(plan.chunks)
-            pairs = sum(len({(edge.source, edge.destination) for _, edge in moves}) for moves in rounds.moves)
-            num_messages = pairs * demand.symmetry.order
-            part = Part(problem, rounds, plan.trees)
-            candidates.append(
-                Candidate(rounds.seconds, (part,), num_chunks, num_messages, plan.packed_seconds)
-            )
-        enough = best <= packing.bound * nbytes * _NEAR_ENOUGH
-        if timetable.looks > _EFFORT or timetable.looks - improved > _PATIENCE or enough:
-            break
     return candidates
 
 

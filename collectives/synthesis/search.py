@@ -59,7 +59,7 @@ def search(topology: Topology, collective: str, nbytes: int, root: int, tell: Te
             own = few_trees(demand, trees, packing)
             few[trees] = own.seconds_per_byte
             if own.seconds_per_byte * nbytes < best:
-                candidates += candidates_of(problem, own, nbytes, tell, best)
+                candidates += candidates_of(problem, own, nbytes, tell)
                 best = min(own.estimate for own in candidates)
     if collective == "all_reduce":
         candidates += _in_a_row(topology, nbytes, tell, best)

@@ -27,7 +27,7 @@ def test_a_program_is_proved_and_no_faster_than_the_optimum(collective: str) -> 
     topology = two_racks() if collective.startswith("all") else graph_of(1)
     root = 3 if collective in ("broadcast", "reduce") else 0
 
-    made = synthesize(topology, collective, 1 << 14, root=root)
+    made = synthesize(topology, collective, 1 << 9, root=root)
 
     verify(made.algorithm, 5, root=root)
     assert made.optimum_seconds <= made.best_seconds <= made.seconds
