@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import lru_cache, wraps
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from collectives.catalogue import bounds
@@ -90,6 +90,25 @@ def _bounded_algorithm(algorithm: Algorithm) -> Algorithm:
         scratch_for=_bounded_function(algorithm.scratch_for, algorithm.name, "scratch_chunks"),
         declared_cost=None if cost is None else _bounded_function(cost, algorithm.name, "cost"),
     )
+
+
+def unbounded(algorithm: Algorithm) -> Algorithm:
+    """Return *algorithm* with its author's own functions, which may take any time and memory."""
+    cost = algorithm.declared_cost
+    return replace(
+        algorithm,
+        program=_own(algorithm.program),
+        chunks_for=_own(algorithm.chunks_for),
+        scratch_for=_own(algorithm.scratch_for),
+        declared_cost=None if cost is None else _own(cost),
+    )
+
+
+def _own(function: Callable[..., Any]) -> Callable[..., Any]:
+    if isinstance(function, FunctionType) and function.__globals__ is globals():
+        own: Callable[..., Any] = vars(function)["__wrapped__"]
+        return own
+    return function
 
 
 @lru_cache(maxsize=64)

@@ -118,7 +118,9 @@ def proof_table(outcomes: Sequence[Outcome]) -> Table:
 
 def _scope(outcome: Outcome) -> str:
     """Return for which world sizes *outcome* is a proof; where some were not tried, how many were."""
-    if outcome.proved_for and not (outcome.refused or outcome.left_out):
+    if outcome.proved_for == POWERS_OF_TWO or (
+        outcome.proved_for and not (outcome.refused or outcome.left_out)
+    ):
         return outcome.proved_for
     scope = f"{len(outcome.proofs)} of {outcome.wanted}"
     if not (outcome.refused or outcome.left_out):

@@ -25,6 +25,9 @@ EVERY_SIZE, POWERS_OF_TWO = "every size", "2^k"
 ALWAYS_PROVED = "2-64"
 """World sizes for which ``testbed verify`` proves each shipped algorithm one by one."""
 
+MOST_SECONDS = 60.0
+"""By the clock, after which an algorithm counts as not proved for every size."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -156,10 +159,12 @@ def scope_beyond(algorithm: Algorithm) -> str | None:
     """Return for which world sizes *algorithm* is proved all at once, if so and if the solver is there."""
     if not solver_is_there():
         return None
+    from collectives.catalogue.bounds import OutOfBoundsError, within
+    from collectives.catalogue.user_files import unbounded
     from collectives.proof.every_size import NotProvedError, prove_every_size
 
-    with suppress(NotProvedError):
-        return prove_every_size(algorithm)
+    with suppress(NotProvedError, OutOfBoundsError):
+        return within(MOST_SECONDS, prove_every_size, unbounded(algorithm))
     return None
 
 

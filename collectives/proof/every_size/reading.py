@@ -153,8 +153,10 @@ class Reader:
         self._copies[id(value)] = checked
         for name in value.__code__.co_names:
             found = names.get(name)
-            if found in (doublings, halvings):
-                names[name] = self.doublings if found is doublings else self.halvings
+            if found is doublings:
+                names[name] = self.doublings
+            elif found is halvings:
+                names[name] = self.halvings
             elif isinstance(found, Algorithm) or (
                 isinstance(found, FunctionType) and _house(found) == _house(value)
             ):
