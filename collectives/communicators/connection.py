@@ -134,7 +134,7 @@ def connect_memory(
     reports = StoreReports(store, prefix, rank, world_size)
     memory = SharedMemoryTransport(Segment(store, prefix, rank, world_size), timeout, reports)
     assert selector is not None
-    return Communicator(ProgramLauncher(memory, selector, device))
+    return Communicator(ProgramLauncher(memory, selector, device, memory.carry_out))
 
 
 def connect_processes(

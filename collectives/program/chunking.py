@@ -21,6 +21,7 @@ import numpy as np
 
 from collectives.program.contracts import CONTRACTS
 from collectives.program.program import Algorithm, Local, Operation, Send, Step
+from collectives.program.program_key import ProgramKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,14 @@ class Splits:
         return (stop - start) * self.itemsize
 
 
+@lru_cache(maxsize=256)
+def _division(key: ProgramKey, world_size: int, count: int, itemsize: int) -> tuple[Chunking, int]:
+    """Return how a program divides *count* elements, and how many elements of scratch it has."""
+    chunking = Chunking.of(key.algorithm, world_size, count, itemsize)
+    start, stop = chunking.span(chunking.num_chunks, key.algorithm.num_scratch_chunks(world_size))
+    return chunking, stop - start
+
+
 def _add(accumulator: Any, incoming: Any) -> None:
     accumulator += incoming
 
@@ -180,10 +189,8 @@ class Buffer:
         reduce: Callable[[Any, Any], None] = _add,
     ) -> Buffer:
         """Return *data*, flat and of elements of *itemsize* bytes, as *algorithm* divides it."""
-        chunking = Chunking.of(algorithm, world_size, len(data), itemsize)
-        first, num_scratch = chunking.num_chunks, algorithm.num_scratch_chunks(world_size)
-        start, stop = chunking.span(first, num_scratch)
-        return cls(chunking, data, _like(data, stop - start) if num_scratch else None, reduce)
+        chunking, num_scratch = _division(ProgramKey.of(algorithm), world_size, len(data), itemsize)
+        return cls(chunking, data, _like(data, num_scratch) if num_scratch else None, reduce)
 
     def view(self, operation: Operation) -> Any:
         """Return the elements that *operation* reads (`Send`) or writes (all others)."""

@@ -1,7 +1,7 @@
 """Arena: memory of a rank for messages on their way, given back when they have been read.
 
-In front of a message stands a word that is not 0 until whoever reads it has done so.  Blocks are of lengths
-that are powers of two, and are used again, so their pages are warm.
+In front of a message stands its number, until whoever reads it has done so and writes 0.  Blocks are of
+lengths that are powers of two, and are used again, so their pages are warm.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ class Arena:
         self.end = start
         self.free: dict[int, list[int]] = {}
         self.live: deque[tuple[int, int]] = deque()
+        self.number = 0
 
     def allocate(self, nbytes: int) -> int:
         """Return where *nbytes* may be written for a message.
@@ -41,9 +42,15 @@ class Arena:
             self.end += length
             if self.end > SIZE:
                 raise MemoryError(f"{SIZE >> 30} GiB of messages wait to be read")
-        words[start // WORD] = 1
+        self.number += 1
+        words[start // WORD] = self.number
         self.live.append((start, length))
         return start + LINE
+
+
+def is_read(part: Part, start: int, number: int) -> bool:
+    """Return whether the message of this *number*, at *start* in *part*, has been read."""
+    return part.words[(start - LINE) // WORD] != number
 
 
 def release(part: Part, start: int) -> None:

@@ -3,9 +3,9 @@
 A mailbox is a ring of slots in the part of the sender, who alone fills them, as the receiver alone empties
 them.  A slot says under which fingerprint a message was sent, how long it is and where it lies: a small
 one in the slot's own room, another in the sender's arena.  The word that says whether a slot is full
-is written last.
+is written last.  Whoever looks takes in all that has come, so a mailbox is never full for long.
 
-Who has posted the receive of a message says so, in his own part: he writes down the number of the message.
+The receiver answers a message that has met its receive with a notice, which is a slot by itself.
 """
 
 from __future__ import annotations
@@ -16,112 +16,118 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from collectives.transports.shared_memory.arena import Arena, release
+from collectives.transports.shared_memory.arena import Arena, is_read, release
 from collectives.transports.shared_memory.doorbell import ring
 from collectives.transports.shared_memory.segment import LINE, WORD, Part
 
-SLOTS = 32
+SLOTS = 64
 SMALL = 8192
 """Bytes up to which a message lies in its slot."""
 
+UNREAD = 4
+"""Large messages under one fingerprint that may wait to be read: few, so that they stay in the cache."""
+
 _PAGE = 4096
 _MAILBOX = _PAGE + SLOTS * SMALL
-_SLOT = struct.Struct(
-    "<qqqq"
-)  # fingerprint, start, bytes, number; behind the word that says whether it is full
-
-UNMATCHED = 512
-"""Messages to a rank that may be on their way, of which it has posted no receive."""
-
-
-def _matches_start(world_size: int, peer: int) -> int:
-    """Return where a part says which messages from *peer* have been matched."""
-    return _PAGE + world_size * _MAILBOX + peer * UNMATCHED * WORD
+_SLOT = struct.Struct("<qqq")  # fingerprint, start, bytes; behind the word that says whether it is full
+_NOTICE = -1  # bytes of a notice
 
 
 def arena_start(world_size: int) -> int:
     """Return where the arena of a part begins."""
-    return _matches_start(world_size, world_size)
+    return _PAGE + world_size * _MAILBOX
 
 
 class Outbox:
     """The sender's side of the mailbox from *rank* to *peer*.
 
     Attributes:
-        waiting: messages for which there was no room yet.
-        unmatched: numbers of messages that may not have met a receive, by fingerprint.
+        waiting: messages for which there was no room yet, by fingerprint.
+        unmatched: how many messages have not met a receive, by fingerprint.
     """
 
     def __init__(self, parts: Sequence[Part], arena: Arena, rank: int, peer: int) -> None:
         self.own = parts[rank]
-        self.other = parts[peer]
+        self.bell = parts[peer]
         self.arena = arena
         self.start = _PAGE + peer * _MAILBOX
-        self.matches = _matches_start(len(parts), rank) // WORD
-        self.sent = 0
-        self.all_matched_up_to = 0
-        self.waiting: deque[tuple[int, torch.Tensor, int]] = deque()
-        self.unmatched: dict[int, deque[int]] = {}
+        self.number = 0
+        self.waiting: dict[int, deque[tuple[torch.Tensor, int]]] = {}
+        self.notices: deque[int] = deque()
+        self.unmatched: dict[int, int] = {}
+        self.unread: dict[int, deque[tuple[int, int]]] = {}
 
     def send(self, fingerprint: int, data: torch.Tensor, nbytes: int) -> None:
         """Send *data*, now or when there is room; until then it must not be written to."""
-        if self.waiting or not self._post(fingerprint, data, nbytes):
-            self.waiting.append((fingerprint, data, nbytes))
+        self.unmatched[fingerprint] = self.unmatched.get(fingerprint, 0) + 1
+        if fingerprint in self.waiting:
+            self.waiting[fingerprint].append((data, nbytes))
+        elif not self._post(fingerprint, data, nbytes):
+            self.waiting[fingerprint] = deque(((data, nbytes),))
 
-    def flush(self) -> None:
-        """Send what waits, as far as there is room."""
-        while self.waiting and self._post(*self.waiting[0]):
-            self.waiting.popleft()
+    def answer(self, fingerprint: int) -> None:
+        """Send a notice that a message under *fingerprint* has met its receive."""
+        if self.notices or not self._fill(fingerprint, 0, _NOTICE):
+            self.notices.append(fingerprint)
 
-    def all_matched(self, fingerprint: int) -> bool:
-        """Return whether all messages under *fingerprint* have met a receive."""
-        numbers = self.unmatched.get(fingerprint)
-        if numbers is None:
-            return True
-        words = self.other.words
-        while numbers and words[self.matches + numbers[0] % UNMATCHED] == numbers[0]:
-            numbers.popleft()
-        if not numbers:
+    def take_notice(self, fingerprint: int) -> None:
+        """Take in that a message under *fingerprint* has met its receive."""
+        left = self.unmatched[fingerprint] - 1
+        if left:
+            self.unmatched[fingerprint] = left
+        else:
             del self.unmatched[fingerprint]
-        return not numbers
+            self.unread.pop(fingerprint, None)
+
+    def flush(self) -> bool:
+        """Send what waits, as far as there is room; return whether there was any."""
+        before = self.number
+        while self.notices and self._fill(self.notices[0], 0, _NOTICE):
+            self.notices.popleft()
+        for fingerprint, messages in list(self.waiting.items()):
+            while messages and self._post(fingerprint, *messages[0]):
+                messages.popleft()
+            if not messages:
+                del self.waiting[fingerprint]
+        return self.number != before
 
     def _post(self, fingerprint: int, data: torch.Tensor, nbytes: int) -> bool:
-        number = self.sent + 1
-        slot = self.start + number % SLOTS * LINE
-        words = self.own.words
-        if words[slot // WORD] or (number - self.all_matched_up_to > UNMATCHED and not self._look_back()):
+        slot = self.start + self.number % SLOTS * LINE
+        if self.own.words[slot // WORD]:
             return False
-        small = nbytes <= SMALL
-        place = self.start + _PAGE + number % SLOTS * SMALL if small else self.arena.allocate(nbytes)
-        self.own.write(place, data, nbytes)
-        _SLOT.pack_into(self.own.memory, slot + WORD, fingerprint, place, nbytes, number)
-        words[slot // WORD] = 1
-        self.sent = number
-        numbers = self.unmatched.get(fingerprint)
-        if numbers is None:
-            self.unmatched[fingerprint] = deque((number,))
+        if nbytes <= SMALL:
+            place = self.start + _PAGE + self.number % SLOTS * SMALL
         else:
-            numbers.append(number)
-        ring(self.other)
-        return True
+            unread = self.unread.setdefault(fingerprint, deque())
+            while unread and is_read(self.own, *unread[0]):
+                unread.popleft()
+            if len(unread) >= UNREAD:
+                return False
+            place = self.arena.allocate(nbytes)
+            unread.append((place, self.arena.number))
+        self.own.write(place, data, nbytes)
+        return self._fill(fingerprint, place, nbytes)
 
-    def _look_back(self) -> bool:
-        """See up to which number all messages have been matched; return whether there is room for another."""
-        for fingerprint in list(self.unmatched):
-            self.all_matched(fingerprint)
-        oldest = min((numbers[0] for numbers in self.unmatched.values()), default=self.sent + 1)
-        self.all_matched_up_to = oldest - 1
-        return self.sent + 1 - self.all_matched_up_to <= UNMATCHED
+    def _fill(self, fingerprint: int, place: int, nbytes: int) -> bool:
+        """Fill the next slot, if it is empty; return whether it was."""
+        slot = self.start + self.number % SLOTS * LINE
+        words = self.own.words
+        if words[slot // WORD]:
+            return False
+        _SLOT.pack_into(self.own.memory, slot + WORD, fingerprint, place, nbytes)
+        words[slot // WORD] = 1
+        self.number += 1
+        ring(self.bell)
+        return True
 
 
 class Arrived:
     """A message that has arrived: where it lies, until it is released."""
 
-    __slots__ = ("copy", "nbytes", "number", "part", "start")
+    __slots__ = ("copy", "nbytes", "part", "start")
 
-    def __init__(self, part: Part, start: int, nbytes: int, copy: torch.Tensor | None, number: int) -> None:
+    def __init__(self, part: Part, start: int, nbytes: int, copy: torch.Tensor | None) -> None:
         self.part = part
-        self.number = number
         self.start = start
         self.nbytes = nbytes
         self.copy = copy
@@ -139,14 +145,20 @@ class Arrived:
 
 
 class Inbox:
-    """The receiver's side of the mailbox from *peer* to *rank*."""
+    """The receiver's side of the mailbox from *peer* to *rank*.
 
-    def __init__(self, parts: Sequence[Part], rank: int, peer: int) -> None:
-        self.own = parts[rank]
+    Args:
+        parts: of all ranks.
+        rank: this rank.
+        peer: the sender.
+        back: the mailbox by which it is answered.
+    """
+
+    def __init__(self, parts: Sequence[Part], rank: int, peer: int, back: Outbox) -> None:
         self.part = parts[peer]
         self.start = _PAGE + rank * _MAILBOX
-        self.matches = _matches_start(len(parts), peer) // WORD
-        self.taken = 0
+        self.back = back
+        self.number = 0
         self.arrived: dict[int, deque[Arrived]] = {}
         self.expected: dict[int, deque[Callable[[Arrived], None]]] = {}
 
@@ -157,35 +169,37 @@ class Inbox:
             message = here.popleft()
             if not here:
                 del self.arrived[fingerprint]
-            self._match(message, deliver)
+            self.back.answer(fingerprint)
+            deliver(message)
         else:
             self.expected.setdefault(fingerprint, deque()).append(deliver)
 
-    def poll(self) -> None:
-        """Take in what has come."""
-        words = self.part.words
+    def poll(self) -> bool:
+        """Take in what has come; return whether there was anything."""
+        words, before = self.part.words, self.number
         while True:
-            slot = self.start + (self.taken + 1) % SLOTS * LINE
+            slot = self.start + self.number % SLOTS * LINE
             if not words[slot // WORD]:
-                return
-            fingerprint, start, nbytes, number = _SLOT.unpack_from(self.part.memory, slot + WORD)
+                return self.number != before
+            fingerprint, start, nbytes = _SLOT.unpack_from(self.part.memory, slot + WORD)
             copy = None
-            if nbytes <= SMALL:
+            if 0 < nbytes <= SMALL:
                 copy = torch.empty(nbytes, dtype=torch.uint8)
                 self.part.read(start, copy, nbytes)
             words[slot // WORD] = 0
-            self.taken = number
-            message = Arrived(self.part, start, nbytes, copy, number)
-            waiting = self.expected.get(fingerprint)
-            if waiting is None:
-                self.arrived.setdefault(fingerprint, deque()).append(message)
-                continue
-            deliver = waiting.popleft()
-            if not waiting:
-                del self.expected[fingerprint]
-            self._match(message, deliver)
+            self.number += 1
+            if nbytes == _NOTICE:
+                self.back.take_notice(fingerprint)
+            else:
+                self._deliver(fingerprint, Arrived(self.part, start, nbytes, copy))
 
-    def _match(self, message: Arrived, deliver: Callable[[Arrived], None]) -> None:
-        self.own.words[self.matches + message.number % UNMATCHED] = message.number
-        ring(self.part)
+    def _deliver(self, fingerprint: int, message: Arrived) -> None:
+        waiting = self.expected.get(fingerprint)
+        if waiting is None:
+            self.arrived.setdefault(fingerprint, deque()).append(message)
+            return
+        deliver = waiting.popleft()
+        if not waiting:
+            del self.expected[fingerprint]
+        self.back.answer(fingerprint)
         deliver(message)

@@ -12,20 +12,20 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from collectives.execution.blame import Messages
 from collectives.execution.call import Call
-from collectives.execution.execute import land
-from collectives.execution.transport import Execution
+from collectives.execution.transport import Execution, Transport
 from collectives.execution.work import Work
-from collectives.program import Local, Send, Step
+from collectives.program import Algorithm, Local, Send, Step
 from collectives.program.chunking import Buffer
+from collectives.program.program_key import ProgramKey
 from collectives.program.render import spell_operation
 from collectives.transports.progress import QUEUES, ProgressQueue, ProgressWork
 from collectives.transports.shared_memory import doorbell
 from collectives.transports.shared_memory.arena import Arena
 from collectives.transports.shared_memory.mailbox import Arrived, Inbox, Outbox, arena_start
+from collectives.transports.shared_memory.prepared import PreparedStep, copies, land, prepare, steps_of, write
 from collectives.transports.shared_memory.segment import Segment
 from collectives.transports.store_reports import StoreReports, grace
 from collectives.transports.watchdog import Watchdog
@@ -53,7 +53,7 @@ class SharedMemoryTransport:
         arena = Arena(segment.own, arena_start(self.world_size))
         peers = [peer for peer in range(self.world_size) if peer != self.rank]
         self.outboxes = {peer: Outbox(segment.parts, arena, self.rank, peer) for peer in peers}
-        self.inboxes = {peer: Inbox(segment.parts, self.rank, peer) for peer in peers}
+        self.inboxes = {peer: Inbox(segment.parts, self.rank, peer, self.outboxes[peer]) for peer in peers}
         self.broken = ""
         reports.break_off = self._break_off
         reports.gone = self.gone
@@ -64,7 +64,24 @@ class SharedMemoryTransport:
 
     def post(self, step: Step, buffer: Buffer, fingerprint: int) -> _StepInFlight:
         """Start all operations of *step*."""
-        return _StepInFlight(self, step, buffer, fingerprint)
+        return _StepInFlight(self, prepare(step, buffer.chunking), buffer, fingerprint)
+
+    def carry_out(
+        self, algorithm: Algorithm, buffer: Buffer, transport: Transport, fingerprint: int
+    ) -> Execution:
+        """Yield one handle per step of this rank's program, as `collectives.execution.execute.execute` does.
+
+        Steps are prepared once for all calls alike, and steps without messages are done at once.
+        """
+        key = ProgramKey.of(algorithm)
+        for step in steps_of(key, self.rank, self.world_size, buffer.chunking):
+            if step.is_local:
+                land(step, buffer, copies(step, buffer))
+            else:
+                yield _StepInFlight(self, step, buffer, fingerprint)
+        rest = self.drain(fingerprint)
+        if rest is not None:
+            yield rest
 
     def drain(self, fingerprint: int) -> _Unmatched | None:
         """Return a handle on the messages of which the receive has not been posted, if any.
@@ -86,13 +103,15 @@ class SharedMemoryTransport:
         """Return when one of *works* is complete."""
         self.queue.complete_any(works, timeout)
 
-    def exchange(self) -> None:
-        """Take in what has come, and send what there are slots for."""
+    def exchange(self) -> bool:
+        """Take in what has come, and send what there is room for; return whether there was anything."""
+        moved = False
         for inbox in self.inboxes.values():
-            inbox.poll()
+            moved = inbox.poll() or moved
         for outbox in self.outboxes.values():
-            if outbox.waiting:
-                outbox.flush()
+            if outbox.waiting or outbox.notices:
+                moved = outbox.flush() or moved
+        return moved
 
     def gone(self) -> Mapping[int, str]:
         """Return the ranks whose processes have ended, and what became of each."""
@@ -125,11 +144,15 @@ class _Handle:
 
     def wait(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
-        for _ in range(_LOOKS):
+        looks = 0
+        while looks < _LOOKS:
             if self.is_complete():
                 return
-            self.transport.exchange()
-            os.sched_yield()
+            if self.transport.exchange():
+                looks = 0
+            else:
+                looks += 1
+                os.sched_yield()
         try:
             self._sleep(deadline)
         finally:
@@ -140,7 +163,7 @@ class _Handle:
         look_around = 0.0
         while True:
             rings = doorbell.heard(own)
-            transport.exchange()
+            moved = transport.exchange()
             if self.is_complete():
                 return
             now = time.monotonic()
@@ -151,7 +174,8 @@ class _Handle:
                 raise ConnectionError(transport.broken)
             if now > deadline:
                 raise TimeoutError("timed out")
-            doorbell.sleep(own, rings)
+            if not moved:
+                doorbell.sleep(own, rings)
 
     def _check_peers(self) -> None:
         """Check that those on which this depends are still there.
@@ -175,50 +199,52 @@ class _StepInFlight(_Handle):
     """A step that has been posted."""
 
     def __init__(
-        self, transport: SharedMemoryTransport, step: Step, buffer: Buffer, fingerprint: int
+        self, transport: SharedMemoryTransport, step: PreparedStep, buffer: Buffer, fingerprint: int
     ) -> None:
-        super().__init__(transport)
+        self.transport = transport
         self.step = step
         self.buffer = buffer
-        self.incoming: dict[int, Any] = {}
-        self.arrived: list[Arrived] = []
-        self.missing: set[int] = set()
-        self.receivers: set[int] = set()
-        for position, operation in enumerate(step):
-            if isinstance(operation, Local):
-                self.incoming[position] = buffer.source(operation, step)
-            elif isinstance(operation, Send):
-                data = buffer.view(operation)
-                self.receivers.add(operation.peer)
-                transport.outboxes[operation.peer].send(fingerprint, data, data.nbytes)
-            else:
-                self.missing.add(position)
-                transport.inboxes[operation.peer].expect(fingerprint, partial(self._deliver, position))
+        self.fingerprint = fingerprint
+        self.incoming = copies(step, buffer)
+        self.left = len(step.receives)
+        for peer, span in step.sends:
+            data = span.of(buffer)
+            transport.outboxes[peer].send(fingerprint, data, data.nbytes)
+        for peer, number in step.receives:
+            transport.inboxes[peer].expect(fingerprint, partial(self._deliver, number))
 
-    def _deliver(self, position: int, message: Arrived) -> None:
-        self.missing.discard(position)
-        self.arrived.append(message)
-        self.incoming[position] = message.view(self.buffer.data.dtype)
+    def _deliver(self, number: int, message: Arrived) -> None:
+        self.left -= 1
+        data = message.view(self.buffer.data.dtype)
+        if self.step.at_once:
+            write(self.step.writes[number], self.buffer, data)
+        else:
+            self.incoming[number] = data.clone()
+        message.release()
 
     def is_complete(self) -> bool:
         """Return whether all has arrived, and all sends have been copied."""
-        outboxes = self.transport.outboxes
-        return not self.missing and not any(outboxes[peer].waiting for peer in self.receivers)
+        return not self.left and not self._full()
+
+    def _full(self) -> list[int]:
+        """Return to whom something could not be sent yet."""
+        outboxes, fingerprint = self.transport.outboxes, self.fingerprint
+        return [peer for peer in self.step.receivers if fingerprint in outboxes[peer].waiting]
 
     def awaited(self) -> set[int]:
         """Return the ranks from which something is missing, or whose mailbox is full."""
-        senders = {self.step[position].peer for position in self.missing}  # type: ignore[union-attr]
-        return senders | {peer for peer in self.receivers if self.transport.outboxes[peer].waiting}
+        inboxes = self.transport.inboxes
+        missing = {peer for peer in self.step.senders if self.fingerprint in inboxes[peer].expected}
+        return missing | set(self._full())
 
     def wait(self, timeout: float) -> None:
         super().wait(timeout)
         land(self.step, self.buffer, self.incoming)
-        for message in self.arrived:
-            message.release()
 
     def doing(self) -> str:
-        waiting = ", ".join(spell_operation(self.step[position]) for position in sorted(self.missing))
-        return waiting or "its messages have not been taken"
+        awaited = self.awaited()
+        waiting = [own for own in self.step.step if not isinstance(own, Local | Send) and own.peer in awaited]
+        return ", ".join(map(spell_operation, waiting)) or "its messages have not been taken"
 
 
 class _Unmatched(_Handle):
@@ -231,11 +257,12 @@ class _Unmatched(_Handle):
     def awaited(self) -> set[int]:
         """Return the receivers."""
         outboxes = self.transport.outboxes.items()
-        return {peer for peer, outbox in outboxes if not outbox.all_matched(self.fingerprint)}
+        return {peer for peer, outbox in outboxes if self.fingerprint in outbox.unmatched}
 
     def is_complete(self) -> bool:
         """Return whether all have been posted."""
-        return all(outbox.all_matched(self.fingerprint) for outbox in self.transport.outboxes.values())
+        outboxes = self.transport.outboxes.values()
+        return not any(self.fingerprint in outbox.unmatched for outbox in outboxes)
 
     def doing(self) -> str:
         return "its last messages have not been taken"
