@@ -10,6 +10,8 @@ A program is read once for all ranks (`reading`). In each row, for every rank:
 What is held after a row follows from what was held before it. A loop keeps its invariant: it holds
 before the first iteration, and an iteration carries it to the next. In the end every rank holds what the
 collective demands. The declared number of steps is the number of rows.
+
+A program that goes one way or the other is read and proved twice: for powers of two, and for other sizes.
 """
 
 from __future__ import annotations
@@ -59,10 +61,8 @@ def _prove(algorithm: Algorithm, case: list[Any]) -> None:
         proof = _Induction(algorithm, reader)
         proof.run()
         compare(reader.rows, algorithm, case, reader.functions)
-    except BranchError:
-        raise
     except NotProvedError as error:
-        raise NotProvedError(f"{algorithm}, {algorithm.collective}, every size: {error}") from error
+        raise type(error)(f"{algorithm}, {algorithm.collective}, every size: {error}") from error
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
         raise NotProvedError(
