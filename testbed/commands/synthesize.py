@@ -9,13 +9,17 @@ import typer
 
 from testbed.commands.network import default_ranks
 from testbed.errors import reporting_errors
+from testbed.options.annotations import HtmlFile
 from testbed.options.arguments import parse_sizes
 from testbed.output.folder import check_writable, document
-from testbed.output.table import print_json, progress, stdout_console
+from testbed.output.table import progress
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from collectives.synthesis import Synthesis
     from sim.topology import Topology
+    from testbed.pages import Delivery
 
 EXAMPLES = """\b
 Examples:
@@ -66,6 +70,7 @@ def synthesize(
             metavar="FILE.json", help="Write the program; FILE.json is an algorithm wherever a name is."
         ),
     ] = None,
+    html: HtmlFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Make a program for this network: trees or paths, so that its fullest link carries as little as can be.
@@ -76,7 +81,10 @@ def synthesize(
     from collectives.synthesis.synthesis import synthesize as made_for
     from sim import load_network
     from testbed.errors import UsageError
+    from testbed.pages import Delivery
 
+    delivery = Delivery(as_json, html)
+    delivery.check()
     sizes = parse_sizes(nbytes, 2, "--nbytes")
     if len(sizes) != 1:
         raise UsageError(f"--nbytes: a program is made for one size, got {nbytes!r}")
@@ -96,7 +104,7 @@ def synthesize(
         made = made_for(topology, collective.replace("-", "_"), sizes[0], root=root, tell=advance)
     if output is not None:
         made.best_schedule().save(output)
-    _report(made, topology, output, as_json=as_json)
+    _report(made, topology, output, delivery)
 
 
 def _check_solver() -> None:
@@ -110,28 +118,29 @@ def _check_solver() -> None:
         raise UsageError(how_to_install("synthesize needs scipy", "synthesis"))
 
 
-def _report(made: Synthesis, topology: Topology, output: Path | None, *, as_json: bool) -> None:
-    from testbed.report.synthesized import as_body, lines
+def _report(made: Synthesis, topology: Topology, output: Path | None, delivery: Delivery) -> None:
+    from testbed.report.synthesized import answer, as_body, lines
 
-    if as_json:
-        saved: dict[str, Any] = {} if output is None else {"output": str(output)}
-        print_json(
-            document(
-                method=["proved", "simulated"],
-                model=MODEL,
-                topologies={topology.name: topology.digest()},
-                **as_body(made, topology),
-                **saved,
-            )
-        )
-        return
-    console = stdout_console()
+    saved: dict[str, Any] = {} if output is None else {"output": str(output)}
+    result = document(
+        method=["proved", "simulated"],
+        model=MODEL,
+        topologies={topology.name: topology.digest()},
+        **as_body(made, topology),
+        **saved,
+    )
     title, *facts = lines(made, topology)
-    console.print(title, style="bold", markup=False, soft_wrap=True)
-    console.print()
-    for line in facts:
-        console.print(line, markup=False, soft_wrap=True)
-    console.print(f"\nProved for {topology.num_ranks} ranks. Simulated: {MODEL}.", style="dim", markup=False)
-    if output is not None:
-        which = f" ({made.best}, as it ships)" if made.shipped_is_faster else ""
-        console.print(f"Program: {output}{which}", markup=False, soft_wrap=True)
+
+    def show(console: Console) -> None:
+        console.print(title, style="bold", markup=False, soft_wrap=True)
+        console.print()
+        for line in facts:
+            console.print(line, markup=False, soft_wrap=True)
+        console.print(
+            f"\nProved for {topology.num_ranks} ranks. Simulated: {MODEL}.", style="dim", markup=False
+        )
+        if output is not None:
+            which = f" ({made.best}, as it ships)" if made.shipped_is_faster else ""
+            console.print(f"Program: {output}{which}", markup=False, soft_wrap=True)
+
+    delivery.give(result, show, title, answer(made))

@@ -75,6 +75,19 @@ def lines(made: Synthesis, topology: Topology) -> list[str]:
     return said
 
 
+def answer(made: Synthesis) -> str:
+    """Return which program to take, in a sentence."""
+    if made.shipped_is_faster:
+        return (
+            f"{made.shipped}, which ships, takes {seconds(made.best_seconds)}: what was made is not faster."
+        )
+    taken = f"The program made for this network takes {seconds(made.seconds)}"
+    if made.shipped_seconds is None:
+        return f"{taken}."
+    ratio = made.shipped_seconds / made.seconds
+    return f"{taken}, the best that ships, {made.shipped}, {ratio:.2f} times as long."
+
+
 def _line(name: str, value: float, made: Synthesis, what: str) -> str:
     return f"{name:12}  {seconds(value):>8}  {made.nbytes / value / 1e9:7.2f} GB/s  {what}"
 
