@@ -1,7 +1,8 @@
 """Creation of a process group of ours, for ``init_process_group("testbed")`` and ``new_group``.
 
 Which algorithms it uses is said by ``pg_options``; else, between processes, by the environment variable
-``TESTBED_ALGORITHM``, and on rank threads by the run.
+``TESTBED_ALGORITHM``, and on rank threads by the run.  ``TESTBED_TRANSPORT=shm`` takes the messages of
+processes through memory that they share.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from collectives.catalogue.selectors import Choice, check_choice
-from collectives.errors import UnknownAlgorithmError
+from collectives.communicators.connection import SHM
+from collectives.errors import NotSupportedError, UnknownAlgorithmError
 from collectives.torch_backend.functional import implement_out_variants
 from collectives.torch_backend.group import TestbedProcessGroup
 from collectives.torch_backend.members import GroupMembers, Processes
@@ -21,6 +23,9 @@ from collectives.torch_backend.nccl_options import NCCLOptions, is_of_nccl
 from collectives.torch_backend.replacements import replace_for_good
 
 ALGORITHM_VARIABLE = "TESTBED_ALGORITHM"
+TRANSPORT_VARIABLE = "TESTBED_TRANSPORT"
+
+GLOO = "gloo"
 
 # Members of the group that this thread makes, or None where it is no rank of theirs: see `members_from`.
 MembersOf = Callable[[Any, Choice | None], GroupMembers | None]
@@ -80,16 +85,29 @@ def create(options: Any, backend_options: Any) -> TestbedProcessGroup:
             kind = type(nccl).__name__
             raise TypeError(f"pg_options must be a TestbedOptions or ProcessGroupNCCL.Options, got {kind}")
         replace_for_good(lambda group: isinstance(group, TestbedProcessGroup))
-        members = Processes(options, chosen or _algorithm_of_environment(), nccl)
+        in_memory = _transport_of_environment() == SHM
+        algorithm = chosen or _algorithm_of_environment() or (None if in_memory else "ring")
+        members = Processes(options, algorithm, nccl, in_memory=in_memory)
     group = TestbedProcessGroup(members, options.group_rank, options.group_size)
     group.options = NCCLOptions() if nccl is None else nccl
     return group
 
 
-def _algorithm_of_environment() -> str:
-    name = os.environ.get(ALGORITHM_VARIABLE) or "ring"
+def _transport_of_environment() -> str:
+    name = os.environ.get(TRANSPORT_VARIABLE) or GLOO
+    if name not in (GLOO, SHM):
+        raise NotSupportedError(
+            f"environment variable {TRANSPORT_VARIABLE}: there is no transport {name!r}; "
+            f"expected {GLOO} or {SHM}"
+        )
+    return name
+
+
+def _algorithm_of_environment() -> str | None:
+    name = os.environ.get(ALGORITHM_VARIABLE) or None
     try:
-        check_choice(name)
+        if name is not None:
+            check_choice(name)
     except UnknownAlgorithmError as error:
         raise UnknownAlgorithmError(f"environment variable {ALGORITHM_VARIABLE}: {error}") from None
     return name

@@ -10,7 +10,7 @@ from torch._C._distributed_c10d import PrefixStore
 
 from collectives.catalogue.selectors import Choice
 from collectives.communicators.communicator import Communicator
-from collectives.communicators.connection import connect_processes
+from collectives.communicators.connection import connect_memory, connect_processes
 from collectives.errors import NotSupportedError
 from collectives.torch_backend.door import Door, OpenDoor
 from collectives.torch_backend.fresh_store import fresh_store
@@ -48,12 +48,16 @@ class Processes:
 
     Args:
         options: as torch gives them to the creator of a backend: store, rank, size and timeout.
-        algorithm: the group's own choice.
+        algorithm: the group's own choice, if it has one.
         nccl: ``ProcessGroupNCCL.Options`` of the group for CUDA tensors; None: NCCL's defaults.
+        in_memory: whether CPU tensors go through memory that the processes share.
     """
 
-    def __init__(self, options: Any, algorithm: Choice, nccl: Any = None) -> None:
+    def __init__(
+        self, options: Any, algorithm: Choice | None, nccl: Any = None, *, in_memory: bool = False
+    ) -> None:
         self.options = options
+        self.in_memory = in_memory
         self._nccl = nccl
         self.algorithm = algorithm
         self.door: Door = OpenDoor()
@@ -65,13 +69,16 @@ class Processes:
         """Do nothing: processes are reached alike in all groups."""
 
     def connect(self, algorithm: Choice | None, device: torch.device, timeout: float | None) -> Communicator:
-        """Return a new communicator over Gloo for CPU tensors, over NCCL for CUDA tensors."""
+        """Return a new communicator over Gloo or memory for CPU tensors, over NCCL for CUDA tensors."""
         if device.type not in self._groups:
             self._groups[device.type] = self._inner_group(device)
         seconds = self.options.timeout.total_seconds() if timeout is None else timeout
         inner = self._groups[device.type]
         ranks = tuple(self.options.global_ranks_in_group) or range(self.options.group_size)
-        return connect_processes(inner, ranks, algorithm or self.algorithm, seconds, device)
+        algorithm = algorithm or self.algorithm
+        if device.type == "cpu" and self.in_memory:
+            return connect_memory(inner, ranks, algorithm, seconds, device)
+        return connect_processes(inner, ranks, algorithm or "ring", seconds, device)
 
     def _inner_group(self, device: torch.device) -> dist.ProcessGroup:
         options = self.options

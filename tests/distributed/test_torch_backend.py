@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from collectives.communicators.connection import connect
-from collectives.errors import CollectiveTimeoutError, UnknownAlgorithmError
+from collectives.errors import CollectiveTimeoutError, NotSupportedError, UnknownAlgorithmError
 from collectives.torch_backend import TestbedOptions
 
 pytestmark = pytest.mark.distributed
@@ -151,6 +151,33 @@ def algorithms_of_the_environment(rank, world_size):
     finally:
         del os.environ["TESTBED_ALGORITHM"]
     return used
+
+
+def transports_of_the_environment(rank, world_size):
+    used = []
+    try:
+        for name in ("shm", "gloo", "smh"):
+            os.environ["TESTBED_TRANSPORT"] = name
+            group = dist.new_group(backend="testbed")
+            tensor = torch.ones(8)
+            dist.all_reduce(tensor, group=group)
+            launcher = group.communicator(tensor.device).launcher
+            algorithm = str(launcher.selector.select("all_reduce", 32))
+            used.append((type(launcher.transport).__name__, algorithm, tensor[0].item()))
+    except NotSupportedError as error:
+        used.append(str(error))
+    finally:
+        del os.environ["TESTBED_TRANSPORT"]
+    return used
+
+
+def test_the_environment_chooses_the_transport_between_processes(pool):
+    *used, error = pool.run(transports_of_the_environment, 2)[0]
+
+    assert used == [("SharedMemoryTransport", "one_shot", 2.0), ("GlooTransport", "ring", 2.0)]
+    assert (
+        error == "environment variable TESTBED_TRANSPORT: there is no transport 'smh'; expected gloo or shm"
+    )
 
 
 def test_the_environment_chooses_the_algorithm_of_groups_that_choose_none(pool):
