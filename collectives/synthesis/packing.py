@@ -33,6 +33,8 @@ GAP = 1e-3
 _DEPTH = 2e-3
 """What a level of a tree may cost, of the time of the fullest link: deep trees take long to fill."""
 
+_SHALLOW_FROM = 5
+"""So many times that, from which on a packing of shallower trees is made too."""
 _NEARLY_FULL = (0.6, 0.8, 0.95)
 """Parts of the time of the fullest link, above each of which the load of another counts once more."""
 _PER_LOAD = 0.02
@@ -66,11 +68,18 @@ class Packing:
 
 
 def pack(demand: Demand, *, enough: float = 0.0) -> Packing:
-    """Return the best packing that is found.
+    """Return the best packing that is found; *enough* is a bound that is known, in seconds for each byte."""
+    return packings(demand, enough=enough)[0]
+
+
+def packings(demand: Demand, *, enough: float = 0.0, level: float = 0.0) -> list[Packing]:
+    """Return the packing that loads the fullest link least, and one for which a level costs *level*.
 
     Args:
         demand: what is to be packed.
         enough: a bound that is known already, in seconds for each byte.
+        level: what a level of the trees costs, in seconds for each byte; the second packing is left out
+            where that is little.
     """
     pool = _Pool(demand)
     num_orbits = len(demand.symmetry.orbit_sizes)
@@ -107,15 +116,10 @@ def pack(demand: Demand, *, enough: float = 0.0) -> Packing:
         if not any(new):
             break
     weights, _ = pool.spare(load)
-    used = [number for number, weight in enumerate(weights) if weight > 1e-9 * demand.share]
-    return Packing(
-        [pool.trees[number] for number in used],
-        weights[used],
-        float((np.array(pool.loads).T @ weights).max()),
-        bound,
-        kept_prices,
-        np.array([pool.loads[number] for number in used]),
-    )
+    found_weights = [weights]
+    if level > _SHALLOW_FROM * _DEPTH * load:
+        found_weights.append(pool.solve(load, level / load)[1])
+    return [pool.packing(weights, bound, kept_prices) for weights in found_weights]
 
 
 class _Pool:
@@ -142,7 +146,19 @@ class _Pool:
         self._groups.append(self._number_of.setdefault(group, len(self._number_of)))
         return True
 
-    def solve(self, bound: float) -> tuple[float, Float64Array, Float64Array]:
+    def packing(self, weights: Float64Array, bound: float, prices: Float64Array) -> Packing:
+        """Return the trees that *weights* use."""
+        used = [number for number, weight in enumerate(weights) if weight > 1e-9 * self.demand.share]
+        return Packing(
+            [self.trees[number] for number in used],
+            weights[used],
+            float((np.array(self.loads).T @ weights).max()),
+            bound,
+            prices,
+            np.array([self.loads[number] for number in used]),
+        )
+
+    def solve(self, bound: float, level: float = _DEPTH) -> tuple[float, Float64Array, Float64Array]:
         """Return the load of the fullest link, the weight of each tree, and the prices of orbits of links."""
         from scipy.optimize import linprog
         from scipy.sparse import csr_array
@@ -155,7 +171,7 @@ class _Pool:
         equal = csr_array((np.ones(len(self.trees)), places), shape=(num_groups, len(self.trees) + 1))
         # Weights are taken in shares, times in the scale: numbers near 1.
         upper = np.hstack([loads * (demand.share / scale), -np.ones((len(loads), 1))])
-        depth_cost = _DEPTH * np.array(self._heights) / num_groups
+        depth_cost = level * np.array(self._heights) / num_groups
         solved = linprog(
             np.append(depth_cost, 1.0),
             A_ub=upper,

@@ -10,7 +10,7 @@ from collectives.synthesis.candidates import Candidate, Problem, Tell, candidate
 from collectives.synthesis.cut import Bound, narrowest_cut
 from collectives.synthesis.exchange_cut import exchange_cut, likely_sets, sets_by_distance
 from collectives.synthesis.few_trees import few_trees
-from collectives.synthesis.packing import Packing, pack
+from collectives.synthesis.packing import Packing, pack, packings
 from collectives.synthesis.rounds import PICOSECONDS
 from sim.topology import Topology
 
@@ -46,12 +46,16 @@ def search(topology: Topology, collective: str, nbytes: int, root: int, tell: Te
     cut = cut_of(topology, collective, root)
     floor = floor_ps(collective, nbytes, topology, root) / PICOSECONDS / nbytes
     tell("packing trees")
-    packing = pack(demand, enough=max(float(cut.seconds_per_byte), floor * (1 - 1e-6)))
+    enough = max(float(cut.seconds_per_byte), floor * (1 - 1e-6))
+    level = int(demand.routes.latency.max()) / PICOSECONDS / nbytes
+    packing, *shallow = packings(demand, enough=enough, level=level)
     if collective == "all_to_all":
         near = exchange_cut(topology, sets_by_distance(demand, packing.prices))
         cut = max(cut, near, key=lambda bound: bound.seconds_per_byte)
 
     candidates = candidates_of(problem, packing, nbytes, tell)
+    for own in shallow:
+        candidates += candidates_of(problem, own, nbytes, tell)
     best = min(own.estimate for own in candidates)
     few: dict[int, float] = {}
     for trees in FEW:
