@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from collectives.transports.shared_memory.arena import Arena, is_read, release
+from collectives.transports.shared_memory.arena import Arena, Outgoing
 from collectives.transports.shared_memory.doorbell import ring
 from collectives.transports.shared_memory.segment import LINE, WORD, Part
 
@@ -29,7 +29,7 @@ UNREAD = 4
 
 _PAGE = 4096
 _MAILBOX = _PAGE + SLOTS * SMALL
-_SLOT = struct.Struct("<qqq")  # fingerprint, start, bytes; behind the word that says whether it is full
+_SLOT = struct.Struct("<qqqq")  # fingerprint, start, bytes, mark; behind the word that says it is full
 _NOTICE = -1  # bytes of a notice
 
 
@@ -52,22 +52,22 @@ class Outbox:
         self.arena = arena
         self.start = _PAGE + peer * _MAILBOX
         self.number = 0
-        self.waiting: dict[int, deque[tuple[torch.Tensor, int]]] = {}
+        self.waiting: dict[int, deque[Outgoing]] = {}
         self.notices: deque[int] = deque()
         self.unmatched: dict[int, int] = {}
         self.unread: dict[int, deque[tuple[int, int]]] = {}
 
-    def send(self, fingerprint: int, data: torch.Tensor, nbytes: int) -> None:
-        """Send *data*, now or when there is room; until then it must not be written to."""
+    def send(self, fingerprint: int, outgoing: Outgoing) -> None:
+        """Send *outgoing*, now or when there is room."""
         self.unmatched[fingerprint] = self.unmatched.get(fingerprint, 0) + 1
         if fingerprint in self.waiting:
-            self.waiting[fingerprint].append((data, nbytes))
-        elif not self._post(fingerprint, data, nbytes):
-            self.waiting[fingerprint] = deque(((data, nbytes),))
+            self.waiting[fingerprint].append(outgoing)
+        elif not self._post(fingerprint, outgoing):
+            self.waiting[fingerprint] = deque((outgoing,))
 
     def answer(self, fingerprint: int) -> None:
         """Send a notice that a message under *fingerprint* has met its receive."""
-        if self.notices or not self._fill(fingerprint, 0, _NOTICE):
+        if self.notices or not self._fill(fingerprint, 0, _NOTICE, 0):
             self.notices.append(fingerprint)
 
     def take_notice(self, fingerprint: int) -> None:
@@ -82,39 +82,40 @@ class Outbox:
     def flush(self) -> bool:
         """Send what waits, as far as there is room; return whether there was any."""
         before = self.number
-        while self.notices and self._fill(self.notices[0], 0, _NOTICE):
+        while self.notices and self._fill(self.notices[0], 0, _NOTICE, 0):
             self.notices.popleft()
         for fingerprint, messages in list(self.waiting.items()):
-            while messages and self._post(fingerprint, *messages[0]):
+            while messages and self._post(fingerprint, messages[0]):
                 messages.popleft()
             if not messages:
                 del self.waiting[fingerprint]
         return self.number != before
 
-    def _post(self, fingerprint: int, data: torch.Tensor, nbytes: int) -> bool:
+    def _post(self, fingerprint: int, outgoing: Outgoing) -> bool:
         slot = self.start + self.number % SLOTS * LINE
         if self.own.words[slot // WORD]:
             return False
-        if nbytes <= SMALL:
+        if outgoing.nbytes <= SMALL and outgoing.data is not None:
             place = self.start + _PAGE + self.number % SLOTS * SMALL
-        else:
-            unread = self.unread.setdefault(fingerprint, deque())
-            while unread and is_read(self.own, *unread[0]):
-                unread.popleft()
-            if len(unread) >= UNREAD:
-                return False
-            place = self.arena.allocate(nbytes)
-            unread.append((place, self.arena.number))
-        self.own.write(place, data, nbytes)
-        return self._fill(fingerprint, place, nbytes)
+            self.own.write(place, outgoing.data, outgoing.nbytes)
+            return self._fill(fingerprint, place, outgoing.nbytes, 0)
+        unread = self.unread.setdefault(fingerprint, deque())
+        while unread and self.own.words[unread[0][0] // WORD] != unread[0][1]:
+            unread.popleft()
+        if len(unread) >= UNREAD:
+            return False
+        self.arena.write(outgoing)
+        mark = outgoing.next_mark()
+        unread.append((mark, outgoing.number))
+        return self._fill(fingerprint, outgoing.start, outgoing.nbytes, mark)
 
-    def _fill(self, fingerprint: int, place: int, nbytes: int) -> bool:
+    def _fill(self, fingerprint: int, place: int, nbytes: int, mark: int) -> bool:
         """Fill the next slot, if it is empty; return whether it was."""
         slot = self.start + self.number % SLOTS * LINE
         words = self.own.words
         if words[slot // WORD]:
             return False
-        _SLOT.pack_into(self.own.memory, slot + WORD, fingerprint, place, nbytes)
+        _SLOT.pack_into(self.own.memory, slot + WORD, fingerprint, place, nbytes, mark)
         words[slot // WORD] = 1
         self.number += 1
         ring(self.bell)
@@ -124,12 +125,13 @@ class Outbox:
 class Arrived:
     """A message that has arrived: where it lies, until it is released."""
 
-    __slots__ = ("copy", "nbytes", "part", "start")
+    __slots__ = ("copy", "mark", "nbytes", "part", "start")
 
-    def __init__(self, part: Part, start: int, nbytes: int, copy: torch.Tensor | None) -> None:
+    def __init__(self, part: Part, start: int, nbytes: int, mark: int, copy: torch.Tensor | None) -> None:
         self.part = part
         self.start = start
         self.nbytes = nbytes
+        self.mark = mark
         self.copy = copy
 
     def view(self, dtype: torch.dtype) -> torch.Tensor:
@@ -139,9 +141,9 @@ class Arrived:
         return self.part.view(self.start, self.nbytes, dtype)
 
     def release(self) -> None:
-        """Give its memory back to the sender."""
+        """Say to the sender that it has been read."""
         if self.copy is None:
-            release(self.part, self.start)
+            self.part.words[self.mark // WORD] = 0
 
 
 class Inbox:
@@ -181,7 +183,7 @@ class Inbox:
             slot = self.start + self.number % SLOTS * LINE
             if not words[slot // WORD]:
                 return self.number != before
-            fingerprint, start, nbytes = _SLOT.unpack_from(self.part.memory, slot + WORD)
+            fingerprint, start, nbytes, mark = _SLOT.unpack_from(self.part.memory, slot + WORD)
             copy = None
             if 0 < nbytes <= SMALL:
                 copy = torch.empty(nbytes, dtype=torch.uint8)
@@ -191,7 +193,7 @@ class Inbox:
             if nbytes == _NOTICE:
                 self.back.take_notice(fingerprint)
             else:
-                self._deliver(fingerprint, Arrived(self.part, start, nbytes, copy))
+                self._deliver(fingerprint, Arrived(self.part, start, nbytes, mark, copy))
 
     def _deliver(self, fingerprint: int, message: Arrived) -> None:
         waiting = self.expected.get(fingerprint)

@@ -6,6 +6,7 @@ takes only microseconds.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import combinations, islice
@@ -17,7 +18,7 @@ from collectives.program import Local, Send, Step
 from collectives.program.chunking import Buffer, Chunking, Splits
 from collectives.program.program_key import ProgramKey
 
-PIECE = 1 << 19
+PIECE = 1 << 20
 """Bytes of a message at most: a longer one goes in pieces, which are read while they are in the cache."""
 
 _MOST_STEPS = 256
@@ -61,7 +62,7 @@ class PreparedStep(NamedTuple):
 
     Attributes:
         step: without the operations on nothing.
-        sends: peers, and what they are sent, piece by piece.
+        sends: peers, what they are sent, piece by piece, and to how many that is sent.
         receives: peers, and the number in *writes* of what comes from them.
         writes: in the order of the step, piece by piece.
         at_once: whether what has come may be written at once, as nothing else of the step reads or writes
@@ -70,7 +71,7 @@ class PreparedStep(NamedTuple):
     """
 
     step: Step
-    sends: tuple[tuple[int, Span], ...]
+    sends: tuple[tuple[int, Span, int], ...]
     receives: tuple[tuple[int, int], ...]
     writes: tuple[Write, ...]
     at_once: bool
@@ -108,7 +109,9 @@ def prepare(step: Step, chunking: Chunking | Splits) -> PreparedStep:
     alone = all(not _overlap(one, other) for one, other in combinations(written, 2))
     at_once = alone and not any(_overlap(one, other) for one in written for other in read)
     senders, receivers = (tuple({peer: None for peer, _ in side}) for side in (receives, sends))
-    return PreparedStep(step, tuple(sends), tuple(receives), tuple(writes), at_once, senders, receivers)
+    readers = Counter(span for _, span in sends)
+    shared = tuple((peer, span, readers[span]) for peer, span in sends)
+    return PreparedStep(step, shared, tuple(receives), tuple(writes), at_once, senders, receivers)
 
 
 def steps_of(

@@ -23,9 +23,17 @@ from collectives.program.program_key import ProgramKey
 from collectives.program.render import spell_operation
 from collectives.transports.progress import QUEUES, ProgressQueue, ProgressWork
 from collectives.transports.shared_memory import doorbell
-from collectives.transports.shared_memory.arena import Arena
+from collectives.transports.shared_memory.arena import Arena, Outgoing
 from collectives.transports.shared_memory.mailbox import Arrived, Inbox, Outbox, arena_start
-from collectives.transports.shared_memory.prepared import PreparedStep, copies, land, prepare, steps_of, write
+from collectives.transports.shared_memory.prepared import (
+    PreparedStep,
+    Span,
+    copies,
+    land,
+    prepare,
+    steps_of,
+    write,
+)
 from collectives.transports.shared_memory.segment import Segment
 from collectives.transports.store_reports import StoreReports, grace
 from collectives.transports.watchdog import Watchdog
@@ -207,9 +215,12 @@ class _StepInFlight(_Handle):
         self.fingerprint = fingerprint
         self.incoming = copies(step, buffer)
         self.left = len(step.receives)
-        for peer, span in step.sends:
-            data = span.of(buffer)
-            transport.outboxes[peer].send(fingerprint, data, data.nbytes)
+        shared: dict[Span, Outgoing] = {}
+        for peer, span, readers in step.sends:
+            outgoing = shared.get(span)
+            if outgoing is None:
+                outgoing = shared[span] = Outgoing(span.of(buffer), readers)
+            transport.outboxes[peer].send(fingerprint, outgoing)
         for peer, number in step.receives:
             transport.inboxes[peer].expect(fingerprint, partial(self._deliver, number))
 
