@@ -77,7 +77,7 @@ def exchange_steps(
                     end = kept
             lies[element][number] = end
             moved[step][source, destination].append((start, end))
-    return tuple(_messages(step) for step in moved), scratch.size
+    return tuple(_messages(step, scratch.first) for step in moved), scratch.size
 
 
 class _Scratch:
@@ -102,14 +102,17 @@ class _Scratch:
         return self.first + block * self.chunks + place
 
 
-def _messages(moved: dict[tuple[int, int], list[tuple[int, int]]]) -> tuple[Message, ...]:
-    """Return the messages between pairs of ranks; chunks that lie side by side at both are one."""
+def _messages(moved: dict[tuple[int, int], list[tuple[int, int]]], first_scratch: int) -> tuple[Message, ...]:
+    """Return the messages between pairs of ranks; chunks that lie side by side at both are one.
+
+    The buffer and scratch, which begins with chunk *first_scratch*, are not side by side.
+    """
     messages: list[Message] = []
     for (source, destination), chunks in moved.items():
         chunks.sort()
         count = 1
         for here, after in zip(chunks, [*chunks[1:], (-1, -1)], strict=True):
-            if after == (here[0] + 1, here[1] + 1):
+            if after == (here[0] + 1, here[1] + 1) and first_scratch not in after:
                 count += 1
                 continue
             messages.append(

@@ -17,6 +17,8 @@ from sim.topology import Topology
 FEW = (1, 2, 4, 8)
 """Trees of each root that are also tried, where there are few roots."""
 _MOST_FEW_TREES = 16
+_FEW_UP_TO = 32
+"""Ranks up to which they are looked for."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def search(topology: Topology, collective: str, nbytes: int, root: int, tell: Te
         candidates += candidates_of(problem, own, nbytes, tell)
     best = min(own.estimate for own in candidates)
     few: dict[int, float] = {}
-    for trees in FEW:
+    for trees in FEW if topology.num_ranks <= _FEW_UP_TO else ():
         if demand.kind == "spreading" and trees * len(demand.roots) <= _MOST_FEW_TREES:
             own = few_trees(demand, trees, packing)
             few[trees] = own.seconds_per_byte
