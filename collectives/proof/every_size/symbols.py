@@ -22,11 +22,11 @@ from collectives.proof.every_size.powers import (
     with_bit_turned,
 )
 
-MOST_WORK = 20_000_000
-"""Resource units of the solver for one obligation, about seconds, but the same on every machine."""
+MOST_WORK = 100_000_000
+"""Resource units of the solver for one obligation, some seconds, but the same on every machine."""
 
 
-LITTLE_WORK = MOST_WORK // 20
+LITTLE_WORK = MOST_WORK // 100
 """For what is only tried."""
 
 
