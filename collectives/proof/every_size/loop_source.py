@@ -43,7 +43,8 @@ def check_loops(function: Callable[..., Any]) -> None:
 
 
 def _check(loop: ast.For) -> None:
-    assigned: set[str] = set()
+    assigned: set[str] = set()  # for certain, before what follows
+    stored: set[str] = set()  # perhaps, as in an inner loop
     used: set[str] = set()
     for statement in loop.body:
         for node in ast.walk(statement):
@@ -56,11 +57,19 @@ def _check(loop: ast.For) -> None:
             if isinstance(node, ast.AugAssign) and not grows:
                 raise NotProvedError(f"a loop carries {ast.unparse(node.target)} on to its next iteration")
         names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
-        used |= {name.id for name in names if isinstance(name.ctx, ast.Load)} - assigned
+        inner = _bound_within(statement)
+        used |= {name.id for name in names if isinstance(name.ctx, ast.Load)} - assigned - inner
+        stored |= {name.id for name in names if isinstance(name.ctx, ast.Store)} - inner
         if isinstance(statement, ast.Assign):
             targets = [name for target in statement.targets for name in ast.walk(target)]
             assigned |= {name.id for name in targets if isinstance(name, ast.Name)}
             if any(isinstance(target, ast.Subscript | ast.Attribute) for target in targets):
                 raise NotProvedError("a loop changes a part of something")
-    if carried := sorted(used & assigned):
+    if carried := sorted(used & stored):
         raise NotProvedError(f"a loop carries {carried[0]} on to its next iteration")
+
+
+def _bound_within(statement: ast.stmt) -> set[str]:
+    """Return the variables of inner loops and comprehensions, which are assigned before they are used."""
+    targets = [node.target for node in ast.walk(statement) if isinstance(node, ast.For | ast.comprehension)]
+    return {name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)}
