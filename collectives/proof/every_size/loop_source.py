@@ -60,8 +60,9 @@ def _check(loop: ast.For) -> None:
         inner = _bound_within(statement)
         used |= {name.id for name in names if isinstance(name.ctx, ast.Load)} - assigned - inner
         stored |= {name.id for name in names if isinstance(name.ctx, ast.Store)} - inner
-        if isinstance(statement, ast.Assign):
-            targets = [name for target in statement.targets for name in ast.walk(target)]
+        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
+            made = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            targets = [name for target in made for name in ast.walk(target)]
             assigned |= {name.id for name in targets if isinstance(name, ast.Name)}
             if any(isinstance(target, ast.Subscript | ast.Attribute) for target in targets):
                 raise NotProvedError("a loop changes a part of something")
