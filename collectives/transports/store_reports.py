@@ -42,7 +42,8 @@ class StoreReports:
         break_off: ends the waits of this rank, and of those that wait for it.
 
     Attributes:
-        gone: ranks that are known to be gone, with what became of each; nobody waits for their reports.
+        gone: ranks that are known to be gone, with what became of each, asked for when a failure is noticed:
+            nobody waits for their reports.  Who leaves later may have left because of the failure.
     """
 
     def __init__(
@@ -75,7 +76,8 @@ class StoreReports:
         cause = f"failed: {_first_line(error)}"
         if collection.verdict is not None or collection.heard:
             reports = dict(collection.reports)
-            return diagnose(self.rank, report, reports, cause, collection.verdict or judge(reports))
+            verdict = collection.verdict or judge(reports, collection.silent())
+            return diagnose(self.rank, report, reports, cause, verdict)
         unknown = Verdict(
             CollectiveTimeoutError,
             f"the other ranks cannot be asked, as the group's store {collection.trouble}: the process that "
@@ -116,6 +118,7 @@ class _Collection:
         self.deadline = deadline
         self.reports: dict[int, Report | None] = dict.fromkeys(range(parent.world_size))
         self.reports[parent.rank] = report
+        self.gone = parent.gone()
         self.report = report
         self.verdict: Verdict | None = None
         self.heard = False
@@ -128,7 +131,7 @@ class _Collection:
             self._collect()
             is_late = time.monotonic() >= self.deadline + _STORE_SECONDS
             if not is_late and not ENDING.is_set():  # else nobody waits for it any more
-                self.verdict = self.parent._agree(judge(self.reports, self._gone()))
+                self.verdict = self.parent._agree(judge(self.reports, self.silent()))
         except (RuntimeError, ValueError) as lost:
             self.trouble = f"cannot be reached ({_first_line(lost)})"
 
@@ -139,15 +142,14 @@ class _Collection:
             self.heard = True
             for rank in [rank for rank, report in self.reports.items() if report is None]:
                 self.reports[rank] = self.parent._read(rank)
-            gone = self._gone()
-            if last_look or all(report or rank in gone for rank, report in self.reports.items()):
+            if last_look or all(report or rank in self.gone for rank, report in self.reports.items()):
                 return
             if ENDING.wait(_POLL_SECONDS):
                 return
 
-    def _gone(self) -> Mapping[int, str]:
-        """Return what became of ranks that have left no report and never will."""
-        return {rank: fate for rank, fate in self.parent.gone().items() if self.reports[rank] is None}
+    def silent(self) -> Mapping[int, str]:
+        """Return what became of the ranks that are gone and have left no report."""
+        return {rank: fate for rank, fate in self.gone.items() if self.reports[rank] is None}
 
 
 def _first_line(error: Exception) -> str:

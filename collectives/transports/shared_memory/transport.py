@@ -34,12 +34,15 @@ from collectives.transports.shared_memory.prepared import (
     steps_of,
     write,
 )
-from collectives.transports.shared_memory.segment import Segment
+from collectives.transports.shared_memory.segment import LINE, WORD, Segment
 from collectives.transports.store_reports import StoreReports, grace
 from collectives.transports.watchdog import Watchdog
 
 _LOOKS = 200
 """How often a rank looks for a message before it sleeps."""
+
+_FAILED = 2 * LINE // WORD
+"""The word of a rank's memory in which it says that it has failed."""
 
 _LOOK_AROUND_SECONDS = 0.02
 """Between two looks at whether other processes are still there."""
@@ -125,7 +128,13 @@ class SharedMemoryTransport:
         """Return the ranks whose processes have ended, and what became of each."""
         return dict.fromkeys(self.segment.ended(), "its process has ended")
 
+    def look_around(self) -> None:
+        """See whether another rank has said in its memory that it has failed."""
+        if any(part.words[_FAILED] for part in self.segment.parts):
+            self._break_off()
+
     def _break_off(self) -> None:
+        self.segment.own.words[_FAILED] = 1
         self.broken = "broken off: another rank has failed"
 
 
@@ -177,6 +186,7 @@ class _Handle:
             now = time.monotonic()
             if now >= look_around:
                 self._check_peers()
+                transport.look_around()
                 look_around = now + _LOOK_AROUND_SECONDS
             if transport.broken:
                 raise ConnectionError(transport.broken)
