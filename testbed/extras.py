@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+import importlib.util
 
 TORCH = "real runs and scripts need torch"
 
@@ -14,6 +14,11 @@ def how_to_install(what: str, extra: str) -> str:
     )
 
 
+def is_installed(module: str) -> bool:
+    """Return whether *module*, which an extra brings, is there to be imported."""
+    return importlib.util.find_spec(module) is not None
+
+
 def has_torch() -> bool:
     """Return whether torch is installed."""
-    return find_spec("torch") is not None
+    return is_installed("torch")

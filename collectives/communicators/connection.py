@@ -43,11 +43,8 @@ if TYPE_CHECKING:
 SHM = "shm"
 """The transport between ranks of one host, through memory that they share."""
 
-ON_ONE_HOST = BySize(
-    small=fixed({"all_reduce": "one_shot", "all_gather": "direct", "reduce_scatter": "direct"}),
-    large=fixed({"all_reduce": "direct", "all_gather": "direct", "reduce_scatter": "direct"}),
-    limit=1 << 15,
-)
+_DIRECT = dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter"), "direct")
+ON_ONE_HOST = BySize(small=fixed({**_DIRECT, "all_reduce": "one_shot"}), large=fixed(_DIRECT), limit=1 << 15)
 """Programs for ranks that share memory: every rank reads what it needs where it is."""
 
 

@@ -213,10 +213,8 @@ class Buffer:
         return _copy_of(view) if overwritten else view
 
     def _elements(self, chunk: int, num_chunks: int) -> Any:
-        start, stop = self.chunking.span(chunk, num_chunks)
-        if chunk < self.chunking.num_chunks:
-            return self.data[start:stop]
-        return self.scratch[start - self.chunking.count : stop - self.chunking.count]
+        in_scratch, start, stop = place_of(self.chunking, chunk, num_chunks)
+        return (self.scratch if in_scratch else self.data)[start:stop]
 
     def snapshot(self, operation: Send) -> Any:
         """Return a copy of what *operation* reads, or None where only sizes travel."""
@@ -231,6 +229,14 @@ class Buffer:
         if not self.chunking.has_empty:
             return step
         return tuple(operation for operation in step if self.nbytes(operation))
+
+
+def place_of(chunking: Chunking | Splits, chunk: int, num_chunks: int) -> tuple[bool, int, int]:
+    """Return whether a range of chunks is scratch, and which elements ``[start, stop)`` it is there."""
+    start, stop = chunking.span(chunk, num_chunks)
+    if chunk < chunking.num_chunks:
+        return False, start, stop
+    return True, start - chunking.count, stop - chunking.count
 
 
 def _copy_of(view: Any) -> Any:

@@ -86,8 +86,7 @@ def create(options: Any, backend_options: Any) -> TestbedProcessGroup:
             raise TypeError(f"pg_options must be a TestbedOptions or ProcessGroupNCCL.Options, got {kind}")
         replace_for_good(lambda group: isinstance(group, TestbedProcessGroup))
         in_memory = _transport_of_environment() == SHM
-        algorithm = chosen or _algorithm_of_environment() or (None if in_memory else "ring")
-        members = Processes(options, algorithm, nccl, in_memory=in_memory)
+        members = Processes(options, chosen or _algorithm_of_environment(), nccl, in_memory=in_memory)
     group = TestbedProcessGroup(members, options.group_rank, options.group_size)
     group.options = NCCLOptions() if nccl is None else nccl
     return group

@@ -15,29 +15,25 @@ from __future__ import annotations
 import time
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
 
 from collectives.execution.blame import Messages
-from collectives.execution.call import Call
 from collectives.execution.execute import land
-from collectives.execution.transport import Execution
-from collectives.execution.work import Work
 from collectives.program import Local, Operation, Recv, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.program.render import spell_operation
 from collectives.transports.gloo_messages import Receiving, Sending, sent
-from collectives.transports.progress import QUEUES, ProgressQueue, ProgressWork
+from collectives.transports.progress import QUEUES, ProgressQueue, QueuedTransport
 from collectives.transports.store_reports import StoreReports, grace
 from collectives.transports.watchdog import Watchdog
 
 _MAX_SPARE = 4  # pieces of memory that are kept for later messages
 
 
-class GlooTransport:
+class GlooTransport(QueuedTransport):
     """The ranks of a Gloo group.
 
     Args:
@@ -92,18 +88,6 @@ class GlooTransport:
             return _Drain(self, fingerprint)
         self.traffic.pop(fingerprint, None)
         return None
-
-    def start(self, execution: Execution, call: Call) -> ProgressWork:
-        """Start *execution*; it progresses whenever this rank calls."""
-        return self.queue.start(execution, call)
-
-    def poll(self) -> None:
-        """Advance what is in flight."""
-        self.queue.poll()
-
-    def wait_any(self, works: Sequence[Work], timeout: float | None) -> None:
-        """Return when one of *works* is complete."""
-        self.queue.complete_any(works, timeout)
 
     def tag(self, fingerprint: int) -> int:
         """Return the Gloo tag for *fingerprint*: 30 bits."""

@@ -29,7 +29,7 @@ from collectives.errors import CollectiveError
 from collectives.execution.blame import Messages, Report, raise_again
 from collectives.execution.call import Call, Lane, RecentCalls
 from collectives.execution.clock import RealClock
-from collectives.execution.transport import Handle
+from collectives.execution.transport import Execution, Handle
 from collectives.execution.work import Work
 from collectives.transports.watchdog import Watchdog
 
@@ -203,6 +203,24 @@ class ProgressQueue:
     def raise_failure(self) -> None:
         """Raise if an earlier collective of this queue has failed."""
         raise_again(self.failure)
+
+
+class QueuedTransport:
+    """As much of a `collectives.execution.transport.Transport` as its queue does for it."""
+
+    queue: ProgressQueue
+
+    def start(self, execution: Execution, call: Call) -> ProgressWork:
+        """Start *execution*; it progresses whenever this rank calls."""
+        return self.queue.start(execution, call)
+
+    def poll(self) -> None:
+        """Advance what is in flight."""
+        self.queue.poll()
+
+    def wait_any(self, works: Sequence[Work], timeout: float | None) -> None:
+        """Return when one of *works* is complete."""
+        self.queue.complete_any(works, timeout)
 
 
 QUEUES: weakref.WeakSet[ProgressQueue] = weakref.WeakSet()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from collectives.errors import CollectiveError
@@ -17,11 +17,10 @@ from collectives.execution.call import Call
 from collectives.execution.execute import land
 from collectives.execution.matching import Matching
 from collectives.execution.transport import Execution
-from collectives.execution.work import Work
 from collectives.program import Local, Recv, RecvReduce, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.program.render import spell_operation
-from collectives.transports.progress import ProgressQueue, ProgressWork
+from collectives.transports.progress import ProgressQueue, ProgressWork, QueuedTransport
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds that a collective waits for its peers unless told otherwise."""
@@ -53,7 +52,7 @@ class ThreadMeetingPoint:
             self.changed.notify_all()
 
 
-class ThreadedTransport:
+class ThreadedTransport(QueuedTransport):
     """One rank's side of a `ThreadMeetingPoint`."""
 
     def __init__(
@@ -88,15 +87,7 @@ class ThreadedTransport:
         """Start *execution*; it progresses whenever this rank calls."""
         with self.meeting_point.changed:
             self.meeting_point.reports[self.rank] = Report(call, "posted", tuple(self.queue.recent))
-        return self.queue.start(execution, call)
-
-    def wait_any(self, works: Sequence[Work], timeout: float | None) -> None:
-        """Return when one of *works* is complete."""
-        self.queue.complete_any(works, timeout)
-
-    def poll(self) -> None:
-        """Advance what is in flight."""
-        self.queue.poll()
+        return super().start(execution, call)
 
     def _explain(self, report: Report, error: Exception, seconds: float) -> CollectiveError:
         with self.meeting_point.changed:

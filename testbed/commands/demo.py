@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +11,7 @@ import typer
 from rich.text import Text
 
 from testbed.errors import CheckError, UsageError, reporting_errors
-from testbed.extras import how_to_install
+from testbed.extras import how_to_install, is_installed
 from testbed.output.folder import ResultFolder, document
 from testbed.output.table import percent, print_json, progress, seconds, stdout_console, table
 from testbed.report.proofs import LEGEND as PROOF_LEGEND
@@ -64,7 +63,7 @@ def demo(
     Proves all-reduce, trains on real digits over Gloo and over a simulated network, predicts how
     training scales, and leaves traces and a plot. About a minute on two cores.
     """
-    missing = [name for name in ("torch", "sklearn", "matplotlib") if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("torch", "sklearn", "matplotlib") if not is_installed(name)]
     if missing:
         raise UsageError(how_to_install(f"the demo needs {', '.join(missing)}", "demo"))
     script = example_script()

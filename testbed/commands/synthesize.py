@@ -109,12 +109,10 @@ def synthesize(
 
 def _check_solver() -> None:
     """Refuse where what solves linear programs is not installed."""
-    from importlib.util import find_spec
-
     from testbed.errors import UsageError
-    from testbed.extras import how_to_install
+    from testbed.extras import how_to_install, is_installed
 
-    if find_spec("scipy") is None:
+    if not is_installed("scipy"):
         raise UsageError(how_to_install("synthesize needs scipy", "synthesis"))
 
 

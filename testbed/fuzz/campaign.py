@@ -6,24 +6,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from testbed.errors import LaunchError
 from testbed.tasks import results
 
 MOST_VIOLATIONS = 5
 """Violations after which no more seeds are tried."""
-
-
-class AnyDraw(Protocol):
-    """A run that was drawn from a seed."""
-
-    @property
-    def seed(self) -> int:
-        """From which it was drawn."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON types."""
 
 
 @dataclass(frozen=True)

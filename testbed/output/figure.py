@@ -7,14 +7,13 @@ without matplotlib's global state.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 from collectives.formats.whole_file import whole_file
 from testbed.errors import UsageError
-from testbed.extras import how_to_install
+from testbed.extras import how_to_install, is_installed
 from testbed.output.folder import check_writable
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -27,7 +26,7 @@ NOT_INSTALLED = how_to_install("plots need matplotlib", "plot")
 
 def has_matplotlib() -> bool:
     """Return whether plots can be drawn at all."""
-    return find_spec("matplotlib") is not None
+    return is_installed("matplotlib")
 
 
 def check_plot(path: Path) -> None:

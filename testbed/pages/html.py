@@ -9,13 +9,12 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collectives.formats.whole_file import write_whole
 from testbed.errors import UsageError
-from testbed.extras import how_to_install
+from testbed.extras import how_to_install, is_installed
 from testbed.output.folder import check_writable
 from testbed.pages.page import Figures, Grid, Page, Plot, Text
 
@@ -34,7 +33,7 @@ def check_page(path: Path | None) -> None:
     """
     if path is None:
         return
-    if find_spec("bokeh") is None:
+    if not is_installed("bokeh"):
         raise UsageError(NOT_INSTALLED)
     if path.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"--html {path}: expected a name that ends in .html")

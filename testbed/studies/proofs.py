@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import UsageError
+from testbed.extras import is_installed
 from testbed.output.table import Advance
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def scope_beyond(algorithm: Algorithm) -> str | None:
 
 def solver_is_there() -> bool:
     """Return whether z3, which proves for every size, is installed."""
-    return find_spec("z3") is not None
+    return is_installed("z3")
 
 
 def rows_of(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from types import FunctionType
 from typing import Any
@@ -109,7 +109,7 @@ class Reader:
         """Return two binary trees, as the function of this name does."""
         if not isinstance(num_ranks, Number):
             return two_trees(num_ranks, root)
-        prove_tree(self.copy(position_above))
+        _prove_trees()
         levels = (num_ranks if root is None else num_ranks - 1).bit_length().term
         for tree in TREES:
             self.knowledge += tree.knowledge(num_ranks.term, levels - (root is None))
@@ -226,6 +226,12 @@ class Reader:
             if not same_but_for((one,), (other,), one.variables[0]):
                 raise NotProvedError("an iteration of a loop knows of the one before")
         return tuple(kept)
+
+
+@cache
+def _prove_trees() -> None:
+    """Prove, once in a process, that the rule by which `two_trees` goes makes trees."""
+    prove_tree(Reader().copy(position_above))
 
 
 def _house(function: FunctionType) -> str:

@@ -8,7 +8,6 @@ who is below whom, that everybody is below one position, and how deep a tree can
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import z3
@@ -19,7 +18,6 @@ WIDTH = 32
 """Bits of a position; two are kept so that nothing overflows."""
 
 
-@cache
 def prove_tree(above: Callable[[Any, Any], Any]) -> None:
     """Prove that *above*, of a position and their number, makes a binary tree of least depth.
 

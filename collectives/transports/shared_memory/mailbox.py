@@ -67,8 +67,10 @@ class Outbox:
 
     def answer(self, fingerprint: int) -> None:
         """Send a notice that a message under *fingerprint* has met its receive."""
-        if self.notices or not self._fill(fingerprint, 0, _NOTICE, 0):
+        if self.notices or self._slot_is_full():
             self.notices.append(fingerprint)
+        else:
+            self._fill(fingerprint, 0, _NOTICE, 0)
 
     def take_notice(self, fingerprint: int) -> None:
         """Take in that a message under *fingerprint* has met its receive."""
@@ -82,8 +84,8 @@ class Outbox:
     def flush(self) -> bool:
         """Send what waits, as far as there is room; return whether there was any."""
         before = self.number
-        while self.notices and self._fill(self.notices[0], 0, _NOTICE, 0):
-            self.notices.popleft()
+        while self.notices and not self._slot_is_full():
+            self._fill(self.notices.popleft(), 0, _NOTICE, 0)
         for fingerprint, messages in list(self.waiting.items()):
             while messages and self._post(fingerprint, messages[0]):
                 messages.popleft()
@@ -92,13 +94,13 @@ class Outbox:
         return self.number != before
 
     def _post(self, fingerprint: int, outgoing: Outgoing) -> bool:
-        slot = self.start + self.number % SLOTS * LINE
-        if self.own.words[slot // WORD]:
+        if self._slot_is_full():
             return False
         if outgoing.nbytes <= SMALL and outgoing.data is not None:
             place = self.start + _PAGE + self.number % SLOTS * SMALL
             self.own.write(place, outgoing.data, outgoing.nbytes)
-            return self._fill(fingerprint, place, outgoing.nbytes, 0)
+            self._fill(fingerprint, place, outgoing.nbytes, 0)
+            return True
         unread = self.unread.setdefault(fingerprint, deque())
         while unread and self.own.words[unread[0][0] // WORD] != unread[0][1]:
             unread.popleft()
@@ -107,19 +109,20 @@ class Outbox:
         self.arena.write(outgoing)
         mark = outgoing.next_mark()
         unread.append((mark, outgoing.number))
-        return self._fill(fingerprint, outgoing.start, outgoing.nbytes, mark)
+        self._fill(fingerprint, outgoing.start, outgoing.nbytes, mark)
+        return True
 
-    def _fill(self, fingerprint: int, place: int, nbytes: int, mark: int) -> bool:
-        """Fill the next slot, if it is empty; return whether it was."""
+    def _slot_is_full(self) -> bool:
+        """Return whether the receiver has not emptied the next slot."""
+        return bool(self.own.words[(self.start + self.number % SLOTS * LINE) // WORD])
+
+    def _fill(self, fingerprint: int, place: int, nbytes: int, mark: int) -> None:
+        """Fill the next slot, which is empty."""
         slot = self.start + self.number % SLOTS * LINE
-        words = self.own.words
-        if words[slot // WORD]:
-            return False
         _SLOT.pack_into(self.own.memory, slot + WORD, fingerprint, place, nbytes, mark)
-        words[slot // WORD] = 1
+        self.own.words[slot // WORD] = 1
         self.number += 1
         ring(self.bell)
-        return True
 
 
 class Arrived:

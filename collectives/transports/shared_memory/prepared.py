@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from collectives.program import Local, Send, Step
-from collectives.program.chunking import Buffer, Chunking, Splits
+from collectives.program.chunking import Buffer, Chunking, Splits, place_of
 from collectives.program.program_key import ProgramKey
 
 PIECE = 1 << 20
@@ -171,10 +171,8 @@ def _pieces(span: Span, itemsize: int) -> Iterator[Span]:
 
 
 def _span(chunking: Chunking | Splits, chunk: int, num_chunks: int) -> Span:
-    start, stop = chunking.span(chunk, num_chunks)
-    if chunk < chunking.num_chunks:
-        return Span(False, start, stop, whole=stop - start == chunking.count)
-    return Span(True, start - chunking.count, stop - chunking.count)
+    in_scratch, start, stop = place_of(chunking, chunk, num_chunks)
+    return Span(in_scratch, start, stop, whole=not in_scratch and stop - start == chunking.count)
 
 
 def _overlap(one: Span, other: Span) -> bool:

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import partial
 
 from collectives.execution.blame import Messages
-from collectives.execution.call import Call
 from collectives.execution.transport import Execution, Transport
-from collectives.execution.work import Work
 from collectives.program import Algorithm, Local, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.program.program_key import ProgramKey
 from collectives.program.render import spell_operation
-from collectives.transports.progress import QUEUES, ProgressQueue, ProgressWork
+from collectives.transports.progress import QUEUES, ProgressQueue, QueuedTransport
 from collectives.transports.shared_memory import doorbell
 from collectives.transports.shared_memory.arena import Arena, Outgoing
 from collectives.transports.shared_memory.mailbox import Arrived, Inbox, Outbox, arena_start
@@ -48,7 +47,7 @@ _LOOK_AROUND_SECONDS = 0.02
 """Between two looks at whether other processes are still there."""
 
 
-class SharedMemoryTransport:
+class SharedMemoryTransport(QueuedTransport):
     """The ranks of one host.
 
     Args:
@@ -102,18 +101,6 @@ class SharedMemoryTransport:
         handle = _Unmatched(self, fingerprint)
         return None if handle.is_complete() else handle
 
-    def start(self, execution: Execution, call: Call) -> ProgressWork:
-        """Start *execution*; it progresses whenever this rank calls."""
-        return self.queue.start(execution, call)
-
-    def poll(self) -> None:
-        """Advance what is in flight."""
-        self.queue.poll()
-
-    def wait_any(self, works: Sequence[Work], timeout: float | None) -> None:
-        """Return when one of *works* is complete."""
-        self.queue.complete_any(works, timeout)
-
     def exchange(self) -> bool:
         """Take in what has come, and send what there is room for; return whether there was anything."""
         moved = False
@@ -138,25 +125,25 @@ class SharedMemoryTransport:
         self.broken = "broken off: another rank has failed"
 
 
-class _Handle:
+class _Handle(ABC):
     """What a rank waits for; a `collectives.execution.transport.Handle`."""
 
     def __init__(self, transport: SharedMemoryTransport) -> None:
         self.transport = transport
 
+    @abstractmethod
     def is_complete(self) -> bool:
         """Return whether that is so."""
-        raise NotImplementedError
 
+    @abstractmethod
     def awaited(self) -> set[int]:
         """Return the ranks on which it depends."""
-        raise NotImplementedError
 
     def done(self) -> bool:
         self.transport.exchange()
         return self.is_complete() or bool(self.transport.broken)
 
-    def observe(self, timeout: float) -> None:
+    def observe(self, timeout: float) -> None:  # noqa: B027 nothing is to be overridden
         """Do nothing: `done` always tells."""
 
     def wait(self, timeout: float) -> None:
@@ -219,7 +206,7 @@ class _StepInFlight(_Handle):
     def __init__(
         self, transport: SharedMemoryTransport, step: PreparedStep, buffer: Buffer, fingerprint: int
     ) -> None:
-        self.transport = transport
+        super().__init__(transport)
         self.step = step
         self.buffer = buffer
         self.fingerprint = fingerprint

@@ -59,9 +59,7 @@ def front_plot(
     drawn.add_tools(HoverTool(renderers=dots, tooltips=[("", "@name"), (x, "@at"), (y, "@value")]))
     drawn.xaxis.axis_label, drawn.yaxis.axis_label = x, y
     for axis in drawn.axis:
-        axis.formatter = CustomJSTickFormatter(
-            code="return tick.toLocaleString('en', {maximumSignificantDigits: 4})"
-        )
+        axis.formatter = CustomJSTickFormatter(code=_DIGITS)
     drawn.x_range.range_padding, drawn.y_range.range_padding = 0.15, 0.4
     return drawn
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 import tempfile
@@ -11,7 +10,7 @@ from statistics import mean, median, quantiles, stdev
 from typing import Any
 
 from testbed.errors import UsageError
-from testbed.extras import how_to_install
+from testbed.extras import how_to_install, is_installed
 from testbed.output.table import percent, seconds
 from testbed.scripts.launch import launch
 from testbed.truth.claims.claim import Case, Claim, Finding
@@ -50,7 +49,7 @@ def check_data() -> None:
     Raises:
         UsageError: there are none.
     """
-    if importlib.util.find_spec("sklearn") is None:
+    if not is_installed("sklearn"):
         raise UsageError(how_to_install("claim C9 needs scikit-learn", "demo"))
 
 

@@ -49,7 +49,7 @@ def test_shaped_and_files_go_together() -> None:
 def test_without_matplotlib_it_measures_all_the_same_and_says_that_nothing_was_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("testbed.output.figure.find_spec", lambda _: None)
+    monkeypatch.setattr("testbed.output.figure.is_installed", lambda _: False)
     monkeypatch.setattr(built, "check_possible", lambda: None)
     monkeypatch.setattr("testbed.truth.shaped.plain.calibrate_plain", lambda _: StandIn())
     monkeypatch.setattr("testbed.truth.shaped.validation.validate", lambda *_: StandIn())
