@@ -28,7 +28,7 @@ from collectives.communicators.checks import (
 )
 from collectives.communicators.dispatch_modes import hidden_from_modes
 from collectives.communicators.reduction import ReduceOp, check_reduction
-from collectives.communicators.requests import Request
+from collectives.communicators.requests import Memory, Request
 from collectives.errors import NotSupportedError
 from collectives.execution.call import Lane
 from collectives.execution.clock import Clock
@@ -288,6 +288,15 @@ class Communicator:
     def poll(self) -> None:
         """Advance what is in flight as far as it goes without waiting."""
         self.launcher.poll()
+
+    def zeros(self, count: int, dtype: torch.dtype, device: torch.device | str = "cpu") -> torch.Tensor:
+        """Return a flat tensor of *count* zeros which is read without a copy where ranks share memory.
+
+        Elsewhere, or where there is not as much of that memory, it is like any other.
+        """
+        memory: Memory | None = getattr(self.launcher, "memory", None)
+        own = memory(count * dtype.itemsize) if memory and count and str(device) == "cpu" else None
+        return torch.zeros(count, dtype=dtype, device=device) if own is None else own.view(dtype).zero_()
 
     def _receive(self, tensor: torch.Tensor, peer: int, tag: int, async_op: bool = True) -> Work:
         """Start receiving the next message of *peer* under *tag*."""

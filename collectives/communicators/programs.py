@@ -14,7 +14,7 @@ from collectives.communicators.any_source import FirstSource, WaitAny
 from collectives.communicators.dispatch_modes import calls_hidden_from_modes
 from collectives.communicators.point_to_point import message
 from collectives.communicators.reduction import REDUCE
-from collectives.communicators.requests import Request, apart_from, flat
+from collectives.communicators.requests import Memory, Request, apart_from, flat
 from collectives.errors import NotSupportedError
 from collectives.execution.call import Call
 from collectives.execution.execute import execute
@@ -54,6 +54,7 @@ class ProgramLauncher:
         self.moves_by_itself = False
         self.wait_any: WaitAny | None = getattr(transport, "wait_any", None)
         self.first_source: FirstSource = getattr(transport, "first_source", min)
+        self.memory: Memory | None = getattr(transport, "memory", None)
         self._carry_out = carry_out
 
     def launch(self, request: Request) -> Work:

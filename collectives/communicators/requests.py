@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from collectives.execution.call import Call, Lane
+
+Memory = Callable[[int], torch.Tensor | None]
+"""Returns so many bytes that messages are read from without a copy, or None if there are not as many."""
 
 
 @dataclass(slots=True, eq=False)

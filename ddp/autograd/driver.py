@@ -120,7 +120,7 @@ class TorchDriver:
 
         self._timeline = timeline = RankTimeline(communicator, recorder)
         self.times = IterationTimes(timeline.now_ps)
-        self.buckets = GradientBuckets(parameters, options, communicator.world_size)
+        self.buckets = GradientBuckets(parameters, options, communicator)
         self.in_flight = BucketsInFlight(
             self.buckets, communicator, timeline, self.times, readiness if options.skips_unused else None
         )

@@ -23,7 +23,7 @@ class GradientBuckets:
     Args:
         parameters: by name; their indices count in this order.
         options: see `ReductionOptions`.
-        world_size: number of ranks, each of which may have a part of a buffer.
+        communicator: between the ranks, each of which may have a part of a buffer; buffers are of its memory.
 
     Attributes:
         parameters: whose gradients lie here.
@@ -33,12 +33,12 @@ class GradientBuckets:
     """
 
     def __init__(
-        self, parameters: Mapping[str, Parameter], options: ReductionOptions, world_size: int
+        self, parameters: Mapping[str, Parameter], options: ReductionOptions, communicator: Communicator
     ) -> None:
         self.parameters = list(parameters.values())
         self._names = list(parameters)
         self._options = options
-        self._world_size = world_size
+        self._communicator = communicator
         self.build(options.first_limits)
 
     def build(
@@ -148,5 +148,6 @@ class GradientBuckets:
             return SparseBucket(parameters[0], names[0])
 
         in_parts = any(launch.collective in (REDUCE_SCATTER, ALL_GATHER) for launch in self.plan.launches)
-        multiple_of = self._world_size if in_parts else 1
-        return FlatBucket(parameters, names, self._options.as_view, self._options.batched, multiple_of)
+        multiple_of = self._communicator.world_size if in_parts else 1
+        zeros, options = self._communicator.zeros, self._options
+        return FlatBucket(parameters, names, zeros, options.as_view, options.batched, multiple_of)

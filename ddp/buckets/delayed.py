@@ -47,7 +47,7 @@ class DelayedReduction:
                 f"and device; got {sorted(map(str, kinds))}"
             )
         parameters = [parameter for _, parameter in named]
-        self._bucket = FlatBucket(parameters, [name for name, _ in named], as_view=True)
+        self._bucket = FlatBucket(parameters, [name for name, _ in named], communicator.zeros, as_view=True)
         self._communicator = communicator
         self._enabled = True
         self._awaited: set[int] = set()

@@ -13,7 +13,7 @@ whole bucket instead of multiplying by the reciprocal; so does this, if it is as
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collectives.communicators.communicator import Communicator
     from collectives.execution.work import Work
 
+Zeros = Callable[[int, torch.dtype, torch.device], torch.Tensor]
+
 SMALL_BYTES = 2**14
 """Gradients of fewer bytes on average are copied together."""
 
@@ -36,6 +38,7 @@ class FlatBucket:
     Args:
         parameters: the members, in the order in which they lie in the flat tensor.
         names: their names, for errors.
+        zeros: returns memory: as `collectives.communicators.communicator.Communicator.zeros`.
         as_view: let ``parameter.grad`` be the view itself, which saves its memory and two copies.
         batched: copy all gradients when the bucket is complete, whatever their size.
         multiple_of: pad the flat tensor with zeros to a multiple of so many elements.
@@ -51,6 +54,7 @@ class FlatBucket:
         self,
         parameters: Sequence[Parameter],
         names: Sequence[str],
+        zeros: Zeros,
         as_view: bool,
         batched: bool = False,
         multiple_of: int = 1,
@@ -62,7 +66,7 @@ class FlatBucket:
         first = self.parameters[0]
         numel = sum(parameter.numel() for parameter in self.parameters)
         numel += -numel % multiple_of
-        self.flat = torch.zeros(numel, dtype=first.dtype, device=first.device)
+        self.flat = zeros(numel, first.dtype, first.device)
         self.views: list[torch.Tensor] = []
         offset = 0
         for parameter in self.parameters:

@@ -61,6 +61,7 @@ class BenchRequest:
         warmup: calls before them.
         timeout: seconds that a collective may wait for its peers.
         transport_model: how a step is completed, where that is simulated.
+        registered: whether tensors lie in memory of the transport, where it has any.
     """
 
     transport: TransportName
@@ -73,6 +74,7 @@ class BenchRequest:
     warmup: int
     timeout: float
     transport_model: str = "ideal"
+    registered: bool = False
 
     @property
     def sizes(self) -> list[int]:
@@ -233,8 +235,9 @@ def measured(request: BenchRequest, rows: list[Row], refusals: list[Refusal]) ->
     """Return measured *rows* as a result."""
     turns, ranks = turns_of(request.iterations), counted(request.num_ranks, "rank")
     alternately = ", the algorithms taking turns at each size" if len(request.candidates) > 1 else ""
+    shared = ", tensors in memory that the ranks share" if request.registered else ""
     model = (
-        f"Measured: {_subject(request, rows)} over {request.transport}, {ranks}; "
+        f"Measured: {_subject(request, rows)} over {request.transport}, {ranks}{shared}; "
         f"{request.iterations} calls of the slowest rank, after {request.warmup}, in {turns} turns, of which "
         f"the mean call counts and the median turn{alternately}; "
         "payload of integers checked on every rank"

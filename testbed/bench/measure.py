@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -151,6 +152,7 @@ def sample(
     iterations: int,
     warmup: int,
     device: torch.device,
+    registered: bool = False,
     visiting: Callable[[str, int], None] = lambda algorithm, count: None,
 ) -> Iterator[Sample | Refusal]:
     """Yield what this rank sees of each algorithm at each size, size by size.
@@ -168,6 +170,7 @@ def sample(
         iterations: timed calls of each algorithm and size.
         warmup: calls before the first turn; one before each further.
         device: where the tensors live.
+        registered: whether they are of the communicator's own memory, where it has any.
         visiting: is told the algorithm and the count before each turn.
     """
     import torch
@@ -176,20 +179,19 @@ def sample(
 
     left = dict(communicators)
     for count in counts:
-        some = next(iter(communicators.values()))
-        place: Any = {"rank": some.rank, "world_size": some.world_size, "device": device}
-        payload = Payload(collective, count, getattr(torch, dtype), **place)
+        payloads = _payloads(left, collective, count, getattr(torch, dtype), device, registered)
         wrong: dict[str, int] = {}
         for name, communicator in list(left.items()):
             visiting(name, count)
             try:
-                wrong[name] = payload.count_wrong(communicator)
+                wrong[name] = payloads[name].count_wrong(communicator)
             except NotSupportedError as error:
                 if len(communicators) == 1:
                     raise
                 del left[name]
                 yield Refusal(name, str(error))
-        payload.clear()
+        for payload in payloads.values():
+            payload.clear()
         seconds: dict[str, list[float]] = {name: [] for name in left}
         num_turns = turns_of(iterations)
         for turn in range(num_turns):
@@ -199,10 +201,28 @@ def sample(
             for name in names[first:] + names[:first]:
                 visiting(name, count)
                 warm = warmup if turn == 0 else min(warmup, 1)
-                seconds[name].append(_time(left[name], payload, calls, warm, device))
+                seconds[name].append(_time(left[name], payloads[name], calls, warm, device))
         for name, communicator in left.items():
-            again = payload.count_wrong(communicator)
+            again = payloads[name].count_wrong(communicator)
             yield Sample(name, count, tuple(seconds[name]), wrong[name] + again)
+
+
+def _payloads(
+    communicators: Mapping[str, Communicator],
+    collective: str,
+    count: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    registered: bool,
+) -> dict[str, Payload]:
+    """Return the payload of each algorithm: one for all, unless each has memory of its own."""
+    some = next(iter(communicators.values()))
+    make = partial(
+        Payload, collective, count, dtype, rank=some.rank, world_size=some.world_size, device=device
+    )
+    if registered:
+        return {name: make(zeros=own.zeros) for name, own in communicators.items()}
+    return dict.fromkeys(communicators, make())
 
 
 def turns_of(iterations: int) -> int:

@@ -117,6 +117,7 @@ def _samples(
             iterations=request.iterations,
             warmup=request.warmup,
             device=device,
+            registered=request.registered,
             visiting=visiting or (lambda algorithm, count: None),
         )
     )

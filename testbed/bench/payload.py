@@ -7,12 +7,15 @@ Sums fit every type, up to 255 ranks, so every order of addition gives the same 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
 
     from collectives.communicators.communicator import Communicator
+
+    Zeros = Callable[[int, torch.dtype, torch.device | str], torch.Tensor]
 
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
 ROOTED = ("broadcast", "gather", "reduce", "scatter")
@@ -36,6 +39,12 @@ def _has_equal_parts(collective: str) -> bool:
     return CONTRACTS[collective].equal_parts
 
 
+def _ordinary(count: int, dtype: torch.dtype, device: torch.device | str) -> torch.Tensor:
+    import torch
+
+    return torch.zeros(count, dtype=dtype, device=device)
+
+
 class Payload:
     """The tensors of one rank for one collective, and what must be in them after it.
 
@@ -46,6 +55,7 @@ class Payload:
         rank: whose tensors they are.
         world_size: number of ranks; the root is rank 0.
         device: where the tensors live.
+        zeros: returns memory for them; see `collectives.communicators.communicator.Communicator.zeros`.
     """
 
     def __init__(
@@ -57,9 +67,9 @@ class Payload:
         rank: int,
         world_size: int,
         device: torch.device | str = "cpu",
+        zeros: Zeros | None = None,
     ) -> None:
-        import torch
-
+        zeros = zeros or _ordinary
         self.collective = collective
         self.count = count
         self.rank = rank
@@ -71,9 +81,9 @@ class Payload:
             "reduce_scatter": (whole, count),
             "scatter": (whole if rank == ROOT else 0, count),
         }.get(collective, (whole, whole))
-        self.output = torch.empty(takes, dtype=dtype, device=device)
+        self.output = zeros(takes, dtype, device)
         in_place = not _has_equal_parts(collective)
-        self.input = self.output if in_place else torch.empty(gives, dtype=dtype, device=device)
+        self.input = self.output if in_place else zeros(gives, dtype, device)
 
     def call(self, communicator: Communicator) -> None:
         """Carry the collective out, once, and wait for it."""

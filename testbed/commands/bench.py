@@ -107,6 +107,14 @@ def bench(
         bool,
         typer.Option("--payload", help="sim: carry real tensors too, and check them (takes memory for all)."),
     ] = False,
+    registered: Annotated[
+        bool,
+        typer.Option(
+            "--registered",
+            help="shm: tensors in memory that the ranks share, as Communicator.zeros returns it and DDP's "
+            "buckets have it; -R of nccl-tests.",
+        ),
+    ] = False,
     iterations: Annotated[
         int, typer.Option(metavar="N", min=1, max=MAX_COUNT, help="Timed calls of each size.")
     ] = 20,
@@ -150,6 +158,8 @@ def bench(
         raise UsageError(f"--payload is for --transport sim; over {transport} the payload always travels")
     if compare and num_ranks == 1:
         raise UsageError("--compare needs at least 2 ranks: one rank sends nothing")
+    if registered and transport is not TransportName.SHM:
+        raise UsageError(f"--registered is for --transport shm; over {transport} there is no such memory")
     if network is not None and transport is not TransportName.SIM and not compare:
         raise UsageError(f"--network is simulated, {transport} is not: add --compare, or use --transport sim")
     topology = _topology(network, num_ranks) if network or transport is TransportName.SIM else None
@@ -173,7 +183,8 @@ def bench(
         dict.fromkeys(count_of(size, dtype, collective, num_ranks) for size in parse_sizes(sizes, factor))
     )
     if payload or transport is not TransportName.SIM:
-        _check_memory(collective, dtype, max(counts), num_ranks, joined)
+        num_payloads = len(candidates) if registered else 1
+        _check_memory(collective, dtype, max(counts), num_ranks, joined, num_payloads)
     delivery = Delivery(as_json, html)
     delivery.check()
     if plot is not None:
@@ -182,7 +193,7 @@ def bench(
         check_writable(save)
     request = BenchRequest(
         transport, num_ranks, collective, tuple(candidates), counts, dtype, iterations, warmup, timeout,
-        (transport_model or TransportModelName.IDEAL).value,
+        (transport_model or TransportModelName.IDEAL).value, registered,
     )  # fmt: skip
 
     if transport.is_of_processes and not joined:
@@ -235,8 +246,10 @@ def _ranks_per_node(topology: Topology | None, num_ranks: int, joined: bool) -> 
     return int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks)) if joined else num_ranks
 
 
-def _check_memory(collective: str, dtype: str, count: int, num_ranks: int, joined: bool) -> None:
-    """Refuse a payload that the ranks of this machine cannot hold: each has a buffer, and a copy of it.
+def _check_memory(
+    collective: str, dtype: str, count: int, num_ranks: int, joined: bool, num_payloads: int
+) -> None:
+    """Refuse payloads that the ranks of this machine cannot hold: each has buffers, and a copy of one.
 
     Raises:
         UsageError: it is larger than the memory of the machine.
@@ -244,7 +257,7 @@ def _check_memory(collective: str, dtype: str, count: int, num_ranks: int, joine
     here = int(os.environ.get("LOCAL_WORLD_SIZE", num_ranks)) if joined else num_ranks
     nbytes = size_of(count, dtype, collective, num_ranks)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if 2 * here * nbytes > memory:
+    if (num_payloads + 1) * here * nbytes > memory:
         raise UsageError(
             f"--sizes: {spell_size(nbytes)} with a copy of it on each of {here} ranks does not fit into the "
             f"{spell_size(memory)} of this machine"

@@ -2,10 +2,12 @@
 
 A mailbox is a ring of slots in the part of the sender, who alone fills them, as the receiver alone empties
 them.  A slot says under which fingerprint a message was sent, how long it is and where it lies: a small
-one in the slot's own room, another in the sender's arena.  The word that says whether a slot is full
-is written last.  Whoever looks takes in all that has come, so a mailbox is never full for long.
+one in the slot's own room, another in the sender's arena, or where the sender has it if that is shared.  The
+word that says whether a slot is full is written last.  Whoever looks takes in all that has come, so a
+mailbox is never full for long.
 
-The receiver answers a message that has met its receive with a notice, which is a slot by itself.
+A message has a mark, a word of the sender's memory which the receiver clears when the message has met its
+receive and has been read.  It does so at once and needs no room for it, so it may then leave.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from collectives.transports.shared_memory.arena import Arena, Outgoing
+from collectives.transports.shared_memory.arena import Arena, Mark, Outgoing
 from collectives.transports.shared_memory.doorbell import ring
 from collectives.transports.shared_memory.segment import LINE, WORD, Part
 
@@ -25,12 +27,11 @@ SMALL = 8192
 """Bytes up to which a message lies in its slot."""
 
 UNREAD = 4
-"""Large messages under one fingerprint that may wait to be read: few, so that they stay in the cache."""
+"""Copied messages under one fingerprint that may wait to be read: few, so that they stay in the cache."""
 
 _PAGE = 4096
 _MAILBOX = _PAGE + SLOTS * SMALL
-_SLOT = struct.Struct("<qqqq")  # fingerprint, start, bytes, mark; behind the word that says it is full
-_NOTICE = -1  # bytes of a notice
+_SLOT = struct.Struct("<qqqqq")  # fingerprint, start, bytes, mark, lent; behind the word that says it is full
 
 
 def arena_start(world_size: int) -> int:
@@ -43,49 +44,32 @@ class Outbox:
 
     Attributes:
         waiting: messages for which there was no room yet, by fingerprint.
-        unmatched: how many messages have not met a receive, by fingerprint.
+        unread: marks of those that have been announced and have not met a receive, by fingerprint.
+        copied: as many of them as lie in the arena.
     """
 
     def __init__(self, parts: Sequence[Part], arena: Arena, rank: int, peer: int) -> None:
         self.own = parts[rank]
         self.bell = parts[peer]
         self.arena = arena
+        self.peer = peer
         self.start = _PAGE + peer * _MAILBOX
         self.number = 0
         self.waiting: dict[int, deque[Outgoing]] = {}
-        self.notices: deque[int] = deque()
-        self.unmatched: dict[int, int] = {}
-        self.unread: dict[int, deque[tuple[int, int]]] = {}
+        self.unread: dict[int, deque[Mark]] = {}
+        self.copied: dict[int, list[Mark]] = {}
+        self.free: list[int] = []
 
     def send(self, fingerprint: int, outgoing: Outgoing) -> None:
         """Send *outgoing*, now or when there is room."""
-        self.unmatched[fingerprint] = self.unmatched.get(fingerprint, 0) + 1
         if fingerprint in self.waiting:
             self.waiting[fingerprint].append(outgoing)
         elif not self._post(fingerprint, outgoing):
             self.waiting[fingerprint] = deque((outgoing,))
 
-    def answer(self, fingerprint: int) -> None:
-        """Send a notice that a message under *fingerprint* has met its receive."""
-        if self.notices or self._slot_is_full():
-            self.notices.append(fingerprint)
-        else:
-            self._fill(fingerprint, 0, _NOTICE, 0)
-
-    def take_notice(self, fingerprint: int) -> None:
-        """Take in that a message under *fingerprint* has met its receive."""
-        left = self.unmatched[fingerprint] - 1
-        if left:
-            self.unmatched[fingerprint] = left
-        else:
-            del self.unmatched[fingerprint]
-            self.unread.pop(fingerprint, None)
-
     def flush(self) -> bool:
         """Send what waits, as far as there is room; return whether there was any."""
         before = self.number
-        while self.notices and not self._slot_is_full():
-            self._fill(self.notices.popleft(), 0, _NOTICE, 0)
         for fingerprint, messages in list(self.waiting.items()):
             while messages and self._post(fingerprint, messages[0]):
                 messages.popleft()
@@ -93,48 +77,71 @@ class Outbox:
                 del self.waiting[fingerprint]
         return self.number != before
 
-    def _post(self, fingerprint: int, outgoing: Outgoing) -> bool:
-        if self._slot_is_full():
+    def is_unmatched(self, fingerprint: int) -> bool:
+        """Return whether messages under *fingerprint* have not met their receives."""
+        if fingerprint in self.waiting:
+            return True
+        unread = self.unread.get(fingerprint)
+        if unread is None:
             return False
-        if outgoing.nbytes <= SMALL and outgoing.data is not None:
+        while unread and not self.arena.is_unread(unread[0]):
+            self.free.append(unread.popleft().place)
+        if unread:
+            return True
+        del self.unread[fingerprint]
+        self.copied.pop(fingerprint, None)
+        return False
+
+    def _post(self, fingerprint: int, outgoing: Outgoing) -> bool:
+        slot = self.start + self.number % SLOTS * LINE
+        words = self.own.words
+        if words[slot // WORD]:
+            return False
+        copied = None
+        if outgoing.nbytes <= SMALL:
             place = self.start + _PAGE + self.number % SLOTS * SMALL
             self.own.write(place, outgoing.data, outgoing.nbytes)
-            self._fill(fingerprint, place, outgoing.nbytes, 0)
-            return True
-        unread = self.unread.setdefault(fingerprint, deque())
-        while unread and self.own.words[unread[0][0] // WORD] != unread[0][1]:
-            unread.popleft()
-        if len(unread) >= UNREAD:
-            return False
-        self.arena.write(outgoing)
-        mark = outgoing.next_mark()
-        unread.append((mark, outgoing.number))
-        self._fill(fingerprint, outgoing.start, outgoing.nbytes, mark)
-        return True
-
-    def _slot_is_full(self) -> bool:
-        """Return whether the receiver has not emptied the next slot."""
-        return bool(self.own.words[(self.start + self.number % SLOTS * LINE) // WORD])
-
-    def _fill(self, fingerprint: int, place: int, nbytes: int, mark: int) -> None:
-        """Fill the next slot, which is empty."""
-        slot = self.start + self.number % SLOTS * LINE
-        _SLOT.pack_into(self.own.memory, slot + WORD, fingerprint, place, nbytes, mark)
-        self.own.words[slot // WORD] = 1
+        else:
+            copied = self.copied.setdefault(fingerprint, [])
+            copied[:] = filter(self.arena.is_unread, copied)
+            if len(copied) >= UNREAD:
+                return False
+            self.arena.place(outgoing)
+            place = outgoing.start
         self.number += 1
+        if not self.free:
+            self.free = self.arena.words()
+        mark = Mark(self.free.pop(), self.number)
+        outgoing.marks.append((self.peer, mark))
+        words[mark.place // WORD] = mark.number
+        self.unread.setdefault(fingerprint, deque()).append(mark)
+        if copied is not None and not outgoing.is_lent:
+            copied.append(mark)
+        _SLOT.pack_into(
+            self.own.memory, slot + WORD, fingerprint, place, outgoing.nbytes, mark.place, outgoing.is_lent
+        )
+        words[slot // WORD] = 1
         ring(self.bell)
+        return True
 
 
 class Arrived:
-    """A message that has arrived: where it lies, until it is released."""
+    """A message that has arrived: where it lies, until it has been read.
 
-    __slots__ = ("copy", "mark", "nbytes", "part", "start")
+    Attributes:
+        is_lent: whether it lies where the sender has it, so that it takes no room while it waits to be read.
+    """
 
-    def __init__(self, part: Part, start: int, nbytes: int, mark: int, copy: torch.Tensor | None) -> None:
+    __slots__ = ("copy", "is_lent", "mark", "nbytes", "part", "start")
+
+    def __init__(
+        self, part: Part, start: int, nbytes: int, mark: int, is_lent: bool, copy: torch.Tensor | None
+    ) -> None:
         self.part = part
         self.start = start
         self.nbytes = nbytes
         self.mark = mark
+        self.is_lent = is_lent
         self.copy = copy
 
     def view(self, dtype: torch.dtype) -> torch.Tensor:
@@ -145,24 +152,23 @@ class Arrived:
 
     def release(self) -> None:
         """Say to the sender that it has been read."""
-        if self.copy is None:
+        if self.mark:
             self.part.words[self.mark // WORD] = 0
+            ring(self.part)
+            self.mark = 0
+
+    def keep(self) -> None:
+        """Copy it, so that it is released."""
+        self.copy = self.view(torch.uint8).clone()
+        self.release()
 
 
 class Inbox:
-    """The receiver's side of the mailbox from *peer* to *rank*.
+    """The receiver's side of the mailbox from *peer* to *rank*."""
 
-    Args:
-        parts: of all ranks.
-        rank: this rank.
-        peer: the sender.
-        back: the mailbox by which it is answered.
-    """
-
-    def __init__(self, parts: Sequence[Part], rank: int, peer: int, back: Outbox) -> None:
+    def __init__(self, parts: Sequence[Part], rank: int, peer: int) -> None:
         self.part = parts[peer]
         self.start = _PAGE + rank * _MAILBOX
-        self.back = back
         self.number = 0
         self.arrived: dict[int, deque[Arrived]] = {}
         self.expected: dict[int, deque[Callable[[Arrived], None]]] = {}
@@ -174,7 +180,6 @@ class Inbox:
             message = here.popleft()
             if not here:
                 del self.arrived[fingerprint]
-            self.back.answer(fingerprint)
             deliver(message)
         else:
             self.expected.setdefault(fingerprint, deque()).append(deliver)
@@ -186,17 +191,14 @@ class Inbox:
             slot = self.start + self.number % SLOTS * LINE
             if not words[slot // WORD]:
                 return self.number != before
-            fingerprint, start, nbytes, mark = _SLOT.unpack_from(self.part.memory, slot + WORD)
+            fingerprint, start, nbytes, mark, is_lent = _SLOT.unpack_from(self.part.memory, slot + WORD)
             copy = None
-            if 0 < nbytes <= SMALL:
+            if nbytes <= SMALL:
                 copy = torch.empty(nbytes, dtype=torch.uint8)
                 self.part.read(start, copy, nbytes)
             words[slot // WORD] = 0
             self.number += 1
-            if nbytes == _NOTICE:
-                self.back.take_notice(fingerprint)
-            else:
-                self._deliver(fingerprint, Arrived(self.part, start, nbytes, mark, copy))
+            self._deliver(fingerprint, Arrived(self.part, start, nbytes, mark, bool(is_lent), copy))
 
     def _deliver(self, fingerprint: int, message: Arrived) -> None:
         waiting = self.expected.get(fingerprint)
@@ -206,5 +208,4 @@ class Inbox:
         deliver = waiting.popleft()
         if not waiting:
             del self.expected[fingerprint]
-        self.back.answer(fingerprint)
         deliver(message)

@@ -7,7 +7,7 @@ takes only microseconds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations, islice
 from typing import Any, NamedTuple
@@ -57,24 +57,46 @@ class Write(NamedTuple):
     kept: bool = False
 
 
+class Sent(NamedTuple):
+    """What a step sends.
+
+    Attributes:
+        peer: the receiver.
+        span: what it is sent.
+        readers: to how many that is sent.
+        is_kept: whether the step leaves it as it is.
+    """
+
+    peer: int
+    span: Span
+    readers: int
+    is_kept: bool
+
+
 class PreparedStep(NamedTuple):
     """A step, ready for many calls.
 
     Attributes:
         step: without the operations on nothing.
-        sends: peers, what they are sent, piece by piece, and to how many that is sent.
+        sends: what peers are sent, piece by piece.
         receives: peers, and the number in *writes* of what comes from them.
         writes: in the order of the step, piece by piece.
-        at_once: whether what has come may be written at once, as nothing else of the step reads or writes
-            there.
+        before: for each of *writes*, the number of the last one before it that has the same target, or -1.
+        after: the other way round.
+        in_turn: whether what has come may be written as soon as what is *before* it has been, as nothing else
+            of the step reads or writes there.
+        written: what the step writes, operation by operation.
         senders: peers from which something comes, and *receivers*, to which something goes, each once.
     """
 
     step: Step
-    sends: tuple[tuple[int, Span, int], ...]
+    sends: tuple[Sent, ...]
     receives: tuple[tuple[int, int], ...]
     writes: tuple[Write, ...]
-    at_once: bool
+    before: tuple[int, ...]
+    after: Mapping[int, int]
+    in_turn: bool
+    written: tuple[Span, ...]
     senders: tuple[int, ...]
     receivers: tuple[int, ...]
 
@@ -87,31 +109,57 @@ class PreparedStep(NamedTuple):
 def prepare(step: Step, chunking: Chunking | Splits) -> PreparedStep:
     """Return *step*, on a buffer that is divided so."""
     step = tuple(operation for operation in step if chunking.nbytes(operation.chunk, operation.num_chunks))
-    own = [_span(chunking, operation.chunk, operation.num_chunks) for operation in step]
-    written = [span for span, operation in zip(own, step, strict=True) if not isinstance(operation, Send)]
-    read = [span for span, operation in zip(own, step, strict=True) if isinstance(operation, Send)]
-    sends: list[tuple[int, Span]] = []
+    read: list[Span] = []
+    received: list[Span] = []
+    local: list[Span] = []
+    sends: list[tuple[int, Span, bool]] = []
     receives: list[tuple[int, int]] = []
     writes: list[Write] = []
+    own = [_span(chunking, operation.chunk, operation.num_chunks) for operation in step]
+    written = [span for span, operation in zip(own, step, strict=True) if not isinstance(operation, Send)]
     for operation, span in zip(step, own, strict=True):
         if isinstance(operation, Local):
             source = _span(chunking, operation.source, operation.num_chunks)
             read.append(source)
-            kept = any(_overlap(source, there) for there in written)
-            writes.append(Write(operation.reduces, span, source, kept))
+            local.append(span)
+            writes.append(Write(operation.reduces, span, source))
             continue
+        (read if isinstance(operation, Send) else received).append(span)
+        is_kept = not any(overlap(span, there) for there in written)
         for piece in _pieces(span, chunking.itemsize):
             if isinstance(operation, Send):
-                sends.append((operation.peer, piece))
+                sends.append((operation.peer, piece, is_kept))
             else:
                 receives.append((operation.peer, len(writes)))
                 writes.append(Write(operation.reduces, piece))
-    alone = all(not _overlap(one, other) for one, other in combinations(written, 2))
-    at_once = alone and not any(_overlap(one, other) for one in written for other in read)
-    senders, receivers = (tuple({peer: None for peer, _ in side}) for side in (receives, sends))
-    readers = Counter(span for _, span in sends)
-    shared = tuple((peer, span, readers[span]) for peer, span in sends)
-    return PreparedStep(step, shared, tuple(receives), tuple(writes), at_once, senders, receivers)
+    kept = {source for source in read if any(overlap(source, there) for there in written)}
+    in_turn = not any(overlap(one, other) for one in received for other in (*read, *local)) and not any(
+        one != other and overlap(one, other) for one, other in combinations(received, 2)
+    )
+    senders, receivers = (tuple({own[0]: None for own in side}) for side in (receives, sends))
+    before = _before(writes)
+    readers = Counter(piece for _, piece, _ in sends)
+    return PreparedStep(
+        step,
+        tuple(Sent(peer, piece, readers[piece], is_kept) for peer, piece, is_kept in sends),
+        tuple(receives),
+        tuple(own._replace(kept=own.source in kept) for own in writes),
+        before,
+        {earlier: number for number, earlier in enumerate(before) if earlier >= 0},
+        in_turn,
+        tuple(written),
+        senders,
+        receivers,
+    )
+
+
+def _before(writes: Sequence[Write]) -> tuple[int, ...]:
+    last: dict[Span, int] = {}
+    before = []
+    for number, own in enumerate(writes):
+        before.append(last.get(own.target, -1))
+        last[own.target] = number
+    return tuple(before)
 
 
 def steps_of(
@@ -175,5 +223,6 @@ def _span(chunking: Chunking | Splits, chunk: int, num_chunks: int) -> Span:
     return Span(in_scratch, start, stop, whole=not in_scratch and stop - start == chunking.count)
 
 
-def _overlap(one: Span, other: Span) -> bool:
+def overlap(one: Span, other: Span) -> bool:
+    """Return whether *one* and *other* have elements in common."""
     return one.in_scratch == other.in_scratch and one.start < other.stop and other.start < one.stop

@@ -16,21 +16,29 @@ import mmap
 import os
 import platform
 import select
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from collectives.errors import NotSupportedError
 
-SIZE = 1 << 37
-"""Bytes of address space of a part, of which only what is used takes memory."""
+SIZE = 1 << 34
+"""Bytes of address space of a part, of which only what is used takes memory: a process can have 8,000."""
 
 WORD = 8
 LINE = 64
 """Bytes of a line of the cache, which two ranks do not write to at the same time."""
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.munmap.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
+_LIBC.mmap.restype = ctypes.c_size_t
+_LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+_FAILED = ctypes.c_size_t(-1).value
 
 
 class Part:
@@ -43,16 +51,19 @@ class Part:
     """
 
     def __init__(self, descriptor: int) -> None:
-        try:
-            self.memory = mmap.mmap(descriptor, SIZE)
-        except OSError as error:
+        mapped = _LIBC.mmap(None, SIZE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, 0)
+        if mapped == _FAILED:
             raise NotSupportedError(
                 f"transport shm: {SIZE >> 30} GiB of address space for each rank were refused "
-                f"({error.strerror}); is there a limit on it (ulimit -v)?"
-            ) from error
-        self.words = memoryview(self.memory).cast("B").cast("q")
+                f"({os.strerror(ctypes.get_errno())}); is there a limit on it (ulimit -v), or does this "
+                "process keep thousands of communicators?"
+            )
+        self.address: int = mapped
+        self.memory = (ctypes.c_char * SIZE).from_address(mapped)  # what reads there keeps it
+        weakref.finalize(self.memory, _LIBC.munmap, mapped, SIZE).atexit = False
         self.data = torch.frombuffer(self.memory, dtype=torch.uint8)
-        self.address = self.data.data_ptr()
+        words: Any = self.data.view(torch.int64).numpy()
+        self.words = memoryview(words)
         self._views: dict[tuple[int, int, torch.dtype], torch.Tensor] = {}
 
     def view(self, start: int, nbytes: int, dtype: torch.dtype) -> torch.Tensor:
@@ -64,6 +75,11 @@ class Part:
                 self._views.clear()
             found = self._views[key] = self.data[start : start + nbytes].view(dtype)
         return found
+
+    def place_of(self, data: torch.Tensor) -> int | None:
+        """Return where *data* is in this part, or None if it is elsewhere."""
+        start = data.data_ptr() - self.address
+        return start if 0 <= start < SIZE else None
 
     def write(self, start: int, data: torch.Tensor, nbytes: int) -> None:
         """Write *data*, contiguous, from *start* on."""
@@ -84,34 +100,31 @@ class Segment:
         world_size: number of ranks.
 
     Raises:
-        NotSupportedError: the ranks are not on one host, or cannot open each other's memory.
+        NotSupportedError: on all ranks alike: they are not on one host, or cannot open each other's memory.
     """
 
     def __init__(self, store: Any, prefix: str, rank: int, world_size: int) -> None:
-        check_machine()
         self.rank = rank
-        descriptor = os.memfd_create(f"collectives, rank {rank}", os.MFD_CLOEXEC)
-        os.ftruncate(descriptor, SIZE)
-        own = [_BOOT.read_text().strip(), os.getpid(), descriptor, os.fstat(descriptor).st_ino]
-        store.set(f"{prefix}/{rank}", json.dumps(own))
         self.parts: list[Part] = []
         self._ended = select.poll()
         self._rank_of: dict[int, int] = {}
-        for peer in range(world_size):
-            if peer == rank:
+        with ExitStack() as open_files:
+            made = _agreed(store, f"{prefix}/made", rank, world_size, lambda: _make(rank, open_files))
+            _agreed(store, f"{prefix}/mapped", rank, world_size, lambda: self._map(made))
+
+    def _map(self, made: list[_Made]) -> None:
+        for peer, there in enumerate(made):
+            if there.boot != made[self.rank].boot:
+                raise NotSupportedError(
+                    f"transport shm is for ranks of one host, and rank {peer} is on another than this: "
+                    "use gloo"
+                )
+            if peer != self.rank:
+                process = _watch(peer, there.process)
+                self._rank_of[process] = peer
+                self._ended.register(process, select.POLLIN)
+            with _opened(peer, there) as descriptor:
                 self.parts.append(Part(descriptor))
-                continue
-            said = json.loads(store.get(f"{prefix}/{peer}"))
-            opened = _open(peer, said, own)
-            self.parts.append(Part(opened))
-            os.close(opened)
-            process = os.pidfd_open(said[1])
-            self._ended.register(process, select.POLLIN)
-            self._rank_of[process] = peer
-        if store.add(f"{prefix}/mapped", 1) == world_size:
-            store.set(f"{prefix}/all mapped", "")
-        store.wait([f"{prefix}/all mapped"])
-        os.close(descriptor)
 
     @property
     def own(self) -> Part:
@@ -123,8 +136,93 @@ class Segment:
         return {self._rank_of[process] for process, _ in self._ended.poll(0)}
 
     def __del__(self) -> None:
-        for process in getattr(self, "_rank_of", ()):
+        for process in self._rank_of:
             os.close(process)
+
+
+class _Made(NamedTuple):
+    """Where a rank's memory is: on which host, in which process, and which of its files, by number."""
+
+    boot: str
+    process: int
+    descriptor: int
+    file: int
+
+
+def _agreed(store: Any, key: str, rank: int, world_size: int, act: Callable[[], _Made | None]) -> list[_Made]:
+    """Return what *act* returns on all ranks.
+
+    Raises:
+        NotSupportedError: a rank could not do so; it is raised on all.
+    """
+    refusal = None
+    done: _Made | None = None
+    try:
+        done = act()
+    except NotSupportedError as error:
+        refusal = error
+    store.set(f"{key}/{rank}", json.dumps([done, refusal and str(refusal)]))
+    if refusal is not None:
+        raise refusal
+    of_all = []
+    for peer in range(world_size):
+        theirs, why = json.loads(store.get(f"{key}/{peer}"))
+        if why is not None:
+            raise NotSupportedError(f"rank {peer} refuses: {why}")
+        of_all.append(_Made(*theirs or ("", 0, 0, 0)))
+    return of_all
+
+
+def _make(rank: int, open_files: ExitStack) -> _Made:
+    """Make the memory of this rank, which stays open until *open_files* are closed."""
+    check_machine()
+    try:
+        descriptor = os.memfd_create(f"collectives, rank {rank}", os.MFD_CLOEXEC)
+        open_files.callback(os.close, descriptor)
+        os.ftruncate(descriptor, SIZE)
+    except OSError as error:
+        raise NotSupportedError(
+            f"transport shm: a file of {SIZE >> 30} GiB in memory, of which only what is used takes room, "
+            f"was refused ({error.strerror}); is there a limit on files (ulimit -f, ulimit -n)? Or use gloo"
+        ) from error
+    return _Made(_BOOT.read_text().strip(), os.getpid(), descriptor, os.fstat(descriptor).st_ino)
+
+
+def _watch(peer: int, process: int) -> int:
+    """Return a file that can be read when *process* has ended."""
+    try:
+        return os.pidfd_open(process)
+    except ProcessLookupError as error:
+        raise NotSupportedError(
+            f"transport shm: rank {peer}, process {process}, is not here: it has ended, or the ranks are in "
+            "several containers, and then use gloo"
+        ) from error
+    except OSError as error:
+        raise NotSupportedError(
+            f"transport shm: rank {peer}, process {process}, cannot be watched ({error.strerror}); is there "
+            "a limit on files (ulimit -n)? Or use gloo"
+        ) from error
+
+
+@contextmanager
+def _opened(peer: int, there: _Made) -> Iterator[int]:
+    """Give the file of rank *peer*, open while the body runs."""
+    try:
+        opened = os.open(f"/proc/{there.process}/fd/{there.descriptor}", os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise NotSupportedError(
+            f"transport shm: the memory of rank {peer}, process {there.process}, cannot be opened "
+            f"({error.strerror}): ranks must run as one user in one container; use gloo"
+        ) from error
+    try:
+        if os.fstat(opened).st_ino != there.file:
+            raise NotSupportedError(
+                f"transport shm: process {there.process} is not rank {peer} here, so the ranks are in "
+                "several containers: use gloo"
+            )
+        yield opened
+    finally:
+        os.close(opened)
 
 
 def check_machine() -> None:
@@ -139,25 +237,3 @@ def check_machine() -> None:
             f"transport shm needs Linux on x86-64, which orders what is stored; this is {system} on "
             f"{machine}: use gloo"
         )
-
-
-def _open(peer: int, said: list[Any], own: list[Any]) -> int:
-    boot, process, descriptor, file = said
-    if boot != own[0]:
-        raise NotSupportedError(
-            f"transport shm is for ranks of one host, and rank {peer} is on another than this: use gloo"
-        )
-    try:
-        opened = os.open(f"/proc/{process}/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
-    except OSError as error:
-        raise NotSupportedError(
-            f"transport shm: the memory of rank {peer}, process {process}, cannot be opened "
-            f"({error.strerror}): ranks must run as one user in one container; use gloo"
-        ) from error
-    if os.fstat(opened).st_ino != file:
-        os.close(opened)
-        raise NotSupportedError(
-            f"transport shm: process {process} is not rank {peer} here, so the ranks are in several "
-            "containers: use gloo"
-        )
-    return opened

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import platform
+import random
+import time
 
 import pytest
 import torch
 
 from collectives import NotSupportedError
 from collectives.communicators.connection import connect
+from collectives.program import Recv, Send
+from collectives.program.chunking import Buffer, Chunking
 from tests.distributed.pool import WorkerPool
 
 pytestmark = pytest.mark.distributed
@@ -49,19 +53,73 @@ def _in_pieces(rank: int, world_size: int) -> list[float]:
     return totals
 
 
-def test_what_has_no_shared_memory_is_refused_by_name(
-    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tensors_in_shared_memory_give_the_same_bits_as_others(pool: WorkerPool) -> None:
+    assert pool.run(_lent, 3) == [True] * 3
+
+
+def _lent(rank: int, world_size: int) -> bool:
+    late = random.Random(rank)
+    generator = torch.Generator().manual_seed(rank)
+    same = []
+    for algorithm in ("direct", "one_shot", "ring", "tree", "bucket", "double_binary_tree"):
+        communicator = connect(algorithm=algorithm, transport="shm", timeout=30)
+        shared = communicator.zeros(900_001, torch.float32)
+        for _ in range(3):
+            shared.copy_(torch.randn(900_001, generator=generator))
+            other = shared.clone()
+            time.sleep(late.choice((0, 0.002)))
+            work = communicator.all_reduce(shared, async_op=True)
+            communicator.all_reduce(other)
+            work.wait()
+            same.append(torch.equal(shared, other))
+    return all(same)
+
+
+def test_what_is_lent_is_not_overwritten_before_it_is_read(pool: WorkerPool) -> None:
+    assert pool.run(_overwritten_while_lent, 3) == [2.0, 0.0, 2.0]
+
+
+def _overwritten_while_lent(rank: int, world_size: int) -> float:
+    """Send what another rank, which is late, has not yet read when something else comes there."""
+    communicator = connect(algorithm="ring", transport="shm", timeout=30)
+    transport = communicator.launcher.transport  # type: ignore[attr-defined]
+    data = communicator.zeros(700_000, torch.float32).fill_(rank)
+    buffer = Buffer(Chunking(len(data), 1, 4), data)
+    steps = {0: [Send(1, 0), Recv(2, 0)], 1: [Recv(0, 0)], 2: [Send(0, 0)]}[rank]
+    if rank == 1:
+        time.sleep(0.2)
+    for operation in steps:
+        transport.post((operation,), buffer, 5).wait(10)
+    rest = transport.drain(5)
+    if rest is not None:
+        rest.wait(10)
+    assert len(data.unique()) == 1
+    return float(data[0])
+
+
+def test_memory_is_given_back_with_the_tensor_that_has_it(pool: WorkerPool) -> None:
+    first, second, fits = pool.run(_twice_of_one_memory, 1)[0]
+
+    assert first == second
+    assert not fits
+
+
+def _twice_of_one_memory(rank: int, world_size: int) -> tuple[int, int, bool]:
+    communicator = connect(transport="shm")
+    tensor = communicator.zeros(1000, torch.int16)
+    first = tensor.data_ptr()
+    del tensor
+    second = communicator.zeros(900, torch.float32).data_ptr()
+    assert communicator.launcher.memory is not None  # type: ignore[attr-defined]
+    return first, second, communicator.launcher.memory(1 << 40) is not None  # type: ignore[attr-defined]
+
+
+def test_what_has_no_shared_memory_is_refused_by_name(pool: WorkerPool) -> None:
     said = pool.run(_refusals, 2)[0]
 
     assert "there is no transport 'smh'; expected 'shm', or None" in said[0]
     assert "transport shm has no collectives of its own" in said[1]
     assert "transport shm has no tensors on cuda" in said[2]
-    from collectives.transports.shared_memory.segment import check_machine
-
-    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    with pytest.raises(NotSupportedError, match="this is Linux on aarch64: use gloo"):
-        check_machine()
 
 
 def _refusals(rank: int, world_size: int) -> list[str]:
@@ -75,3 +133,21 @@ def _refusals(rank: int, world_size: int) -> list[str]:
             connect(**options)
         said.append(str(refusal.value))
     return said
+
+
+def test_what_one_rank_refuses_is_refused_on_all_at_once(pool: WorkerPool) -> None:
+    began = time.monotonic()
+    first, second, third = pool.run(_one_refuses, 3)
+
+    assert time.monotonic() - began < 20
+    assert first == third == f"rank 1 refuses: {second}"
+    assert "this is Linux on aarch64: use gloo" in second
+
+
+def _one_refuses(rank: int, world_size: int) -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        if rank == 1:
+            patch.setattr(platform, "machine", lambda: "aarch64")
+        with pytest.raises(NotSupportedError) as refusal:
+            connect(transport="shm")
+    return str(refusal.value)
