@@ -94,15 +94,27 @@ def connect(
         )
     if algorithm not in (None, NATIVE):
         check_choice(algorithm)
-    if transport == SHM:
-        return connect_memory(group, dist.get_process_group_ranks(group), algorithm, timeout, device)
-    if algorithm is None:
-        algorithm = NATIVE
     own: Any = getattr(group, "connect", None)
     if own is not None:  # a group of the testbed backend knows its members best
-        communicator: Communicator = own(None if algorithm == NATIVE else algorithm, timeout, device)
+        asked = algorithm if transport == SHM or algorithm != NATIVE else None
+        communicator: Communicator = own(asked, timeout, device, transport)
         return communicator
-    return connect_processes(group, dist.get_process_group_ranks(group), algorithm, timeout, device, check)
+    ranks = dist.get_process_group_ranks(group)
+    if transport == SHM:
+        return connect_memory(group, ranks, algorithm, timeout, device)
+    return connect_processes(group, ranks, algorithm or NATIVE, timeout, device, check)
+
+
+def share_memory(group: dist.ProcessGroup, timeout: float) -> Segment:
+    """Return new memory that the ranks of *group* share; every rank makes the same calls.
+
+    Raises:
+        NoSharedMemoryError: on all ranks alike: they cannot.
+        CollectiveTimeoutError: a rank did not come within *timeout* seconds.
+    """
+    store = group.get_group_store()
+    number = store.add(f"shm communicators/{group.rank()}", 1)
+    return Segment(store, f"shm communicator/{number}", group.rank(), group.size(), timeout)
 
 
 def connect_memory(
@@ -111,26 +123,29 @@ def connect_memory(
     algorithm: Choice | None,
     timeout: float | None,
     device: torch.device,
+    segment: Segment | None = None,
 ) -> Communicator:
     """Return a new communicator of *group* through memory that its ranks share; see `connect`.
 
-    *ranks* are its members, as numbered in the whole world.
+    *ranks* are its members, as numbered in the whole world; *segment* is of `share_memory`, and of this
+    communicator alone.
     """
     if algorithm == NATIVE or device.type != "cpu":
         asked = "collectives of its own" if algorithm == NATIVE else f"tensors on {device}"
         raise NotSupportedError(f"transport shm has no {asked}; name an algorithm, or leave transport out")
-    rank, world_size, store = group.rank(), group.size(), group.get_group_store()
-    number = store.add(f"shm communicators/{rank}", 1)
-    prefix = f"shm communicator/{number}"
-    selector: Selector | None = ON_ONE_HOST
-    if algorithm is not None:
-        selector = _selector(algorithm, SHM, world_size, _Placement(store, prefix, rank, ranks))
     if timeout is None:
         options: Any = group._get_backend(device)
         timeout = options.options._timeout.total_seconds()
-    reports = StoreReports(store, prefix, rank, world_size)
-    memory = SharedMemoryTransport(Segment(store, prefix, rank, world_size), timeout, reports)
+    assert timeout is not None
+    if segment is None:
+        segment = share_memory(group, timeout)
+    rank, world_size, store = group.rank(), group.size(), group.get_group_store()
+    selector: Selector | None = ON_ONE_HOST
+    if algorithm is not None:
+        placement = _Placement(store, segment.prefix, rank, ranks)
+        selector = _selector(algorithm, SHM, world_size, placement)
     assert selector is not None
+    memory = SharedMemoryTransport(segment, timeout, StoreReports(store, segment.prefix, rank, world_size))
     return Communicator(ProgramLauncher(memory, selector, device, memory.carry_out))
 
 

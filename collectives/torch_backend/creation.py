@@ -1,8 +1,8 @@
 """Creation of a process group of ours, for ``init_process_group("testbed")`` and ``new_group``.
 
 Which algorithms it uses is said by ``pg_options``; else, between processes, by the environment variable
-``TESTBED_ALGORITHM``, and on rank threads by the run.  ``TESTBED_TRANSPORT=shm`` takes the messages of
-processes through memory that they share.
+``TESTBED_ALGORITHM``, and on rank threads by the run.  Messages of processes go through memory where they can
+share some, else over Gloo; ``TESTBED_TRANSPORT`` says which, ``shm`` or ``gloo``.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from collectives.communicators.connection import SHM
 from collectives.errors import NotSupportedError, UnknownAlgorithmError
 from collectives.torch_backend.functional import implement_out_variants
 from collectives.torch_backend.group import TestbedProcessGroup
-from collectives.torch_backend.members import GroupMembers, Processes
+from collectives.torch_backend.members import GLOO, GroupMembers, Processes
 from collectives.torch_backend.nccl_options import NCCLOptions, is_of_nccl
 from collectives.torch_backend.replacements import replace_for_good
 
 ALGORITHM_VARIABLE = "TESTBED_ALGORITHM"
 TRANSPORT_VARIABLE = "TESTBED_TRANSPORT"
-
-GLOO = "gloo"
 
 # Members of the group that this thread makes, or None where it is no rank of theirs: see `members_from`.
 MembersOf = Callable[[Any, Choice | None], GroupMembers | None]
@@ -85,16 +83,16 @@ def create(options: Any, backend_options: Any) -> TestbedProcessGroup:
             kind = type(nccl).__name__
             raise TypeError(f"pg_options must be a TestbedOptions or ProcessGroupNCCL.Options, got {kind}")
         replace_for_good(lambda group: isinstance(group, TestbedProcessGroup))
-        in_memory = _transport_of_environment() == SHM
-        members = Processes(options, chosen or _algorithm_of_environment(), nccl, in_memory=in_memory)
+        algorithm = chosen or _algorithm_of_environment()
+        members = Processes(options, algorithm, nccl, transport=_transport_of_environment())
     group = TestbedProcessGroup(members, options.group_rank, options.group_size)
     group.options = NCCLOptions() if nccl is None else nccl
     return group
 
 
-def _transport_of_environment() -> str:
-    name = os.environ.get(TRANSPORT_VARIABLE) or GLOO
-    if name not in (GLOO, SHM):
+def _transport_of_environment() -> str | None:
+    name = os.environ.get(TRANSPORT_VARIABLE) or None
+    if name not in (None, GLOO, SHM):
         raise NotSupportedError(
             f"environment variable {TRANSPORT_VARIABLE}: there is no transport {name!r}; "
             f"expected {GLOO} or {SHM}"

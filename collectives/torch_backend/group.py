@@ -60,12 +60,13 @@ class TestbedProcessGroup(NamedProcessGroup):
         algorithm: Choice | None = None,
         timeout: float | None = None,
         device: torch.device | str = "cpu",
+        transport: str | None = None,
     ) -> Communicator:
         """Return a new communicator between the members of this group, with its own queue.
 
         Every rank makes the same calls in the same order.
         """
-        return self.members.connect(algorithm, torch.device(device), timeout)
+        return self.members.connect(algorithm, torch.device(device), timeout, transport)
 
     def communicator(self, device: torch.device) -> Communicator:
         """Return the communicator that carries this group's own collectives."""

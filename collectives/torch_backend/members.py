@@ -8,13 +8,16 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
-from collectives.catalogue.selectors import Choice
+from collectives.catalogue.selectors import NATIVE, Choice, parse_auto
 from collectives.communicators.communicator import Communicator
-from collectives.communicators.connection import connect_memory, connect_processes
+from collectives.communicators.connection import SHM, connect_memory, connect_processes, share_memory
 from collectives.errors import NotSupportedError
 from collectives.torch_backend.door import Door, OpenDoor
 from collectives.torch_backend.fresh_store import fresh_store
 from collectives.torch_backend.names import NamedProcessGroup
+from collectives.transports.shared_memory.segment import NoSharedMemoryError, Segment
+
+GLOO = "gloo"
 
 
 class GroupMembers(Protocol):
@@ -31,10 +34,17 @@ class GroupMembers(Protocol):
     def belong_to(self, group: NamedProcessGroup) -> None:
         """Get to know the group, whose name and backend come to be known after it is made."""
 
-    def connect(self, algorithm: Choice | None, device: torch.device, timeout: float | None) -> Communicator:
+    def connect(
+        self,
+        algorithm: Choice | None,
+        device: torch.device,
+        timeout: float | None,
+        transport: str | None = None,
+    ) -> Communicator:
         """Return a new communicator between the members; every rank makes the same calls.
 
-        *algorithm* None means the group's own choice; *timeout* is in seconds, None the group's.
+        *algorithm* None means the group's own choice; *timeout* is in seconds, None the group's;
+        *transport* is as of `collectives.communicators.connection.connect`.
         """
 
     def shutdown(self) -> None:
@@ -44,41 +54,67 @@ class GroupMembers(Protocol):
 class Processes:
     """The members are processes, reached through inner groups of torch's own backends.
 
-    That for CPU tensors is connected at once, so that a rank that is late later is only late.
+    What is for CPU tensors is connected at once, so that a rank that is late later is only late.
 
     Args:
         options: as torch gives them to the creator of a backend: store, rank, size and timeout.
         algorithm: the group's own choice, if it has one.
         nccl: ``ProcessGroupNCCL.Options`` of the group for CUDA tensors; None: NCCL's defaults.
-        in_memory: whether CPU tensors go through memory that the processes share.
+        transport: of CPU tensors: ``shm`` or ``gloo``; None: memory where the processes can share some.
     """
 
     def __init__(
-        self, options: Any, algorithm: Choice | None, nccl: Any = None, *, in_memory: bool = False
+        self, options: Any, algorithm: Choice | None, nccl: Any = None, *, transport: str | None = None
     ) -> None:
         self.options = options
-        self.in_memory = in_memory
+        self.transport = transport
         self._nccl = nccl
         self.algorithm = algorithm
         self.door: Door = OpenDoor()
         seconds = options.timeout.total_seconds()
         self.store = fresh_store(options.store, options.group_rank, options.group_size, seconds)
         self._groups = {"cpu": self._inner_group(torch.device("cpu"))}
+        self._memory = self._share_memory(seconds) if self._takes_memory(algorithm) else None
 
     def belong_to(self, group: NamedProcessGroup) -> None:
         """Do nothing: processes are reached alike in all groups."""
 
-    def connect(self, algorithm: Choice | None, device: torch.device, timeout: float | None) -> Communicator:
-        """Return a new communicator over Gloo or memory for CPU tensors, over NCCL for CUDA tensors."""
+    def connect(
+        self,
+        algorithm: Choice | None,
+        device: torch.device,
+        timeout: float | None,
+        transport: str | None = None,
+    ) -> Communicator:
+        """Return a new communicator through memory or Gloo for CPU tensors, over NCCL for CUDA tensors."""
         if device.type not in self._groups:
             self._groups[device.type] = self._inner_group(device)
         seconds = self.options.timeout.total_seconds() if timeout is None else timeout
         inner = self._groups[device.type]
         ranks = tuple(self.options.global_ranks_in_group) or range(self.options.group_size)
-        algorithm = algorithm or self.algorithm
-        if device.type == "cpu" and self.in_memory:
-            return connect_memory(inner, ranks, algorithm, seconds, device)
-        return connect_processes(inner, ranks, algorithm or "ring", seconds, device)
+        if transport == SHM:
+            return connect_memory(inner, ranks, algorithm or self.algorithm, seconds, device)
+        algorithm = algorithm or self.algorithm or "ring"
+        if device.type == "cpu" and self._takes_memory(algorithm):
+            segment, self._memory = self._memory or self._share_memory(seconds), None
+            if segment is not None:
+                return connect_memory(inner, ranks, algorithm, seconds, device, segment)
+        return connect_processes(inner, ranks, algorithm, seconds, device)
+
+    def _takes_memory(self, algorithm: Choice | None) -> bool:
+        """Return whether *algorithm* goes through memory; by default neither Gloo's own nor a table does."""
+        is_theirs = algorithm == NATIVE or (algorithm is not None and parse_auto(algorithm) is not None)
+        return self.transport == SHM or (self.transport is None and not is_theirs)
+
+    def _share_memory(self, seconds: float) -> Segment | None:
+        """Return memory for a communicator; None, from then on, where the processes cannot share any."""
+        try:
+            return share_memory(self._groups["cpu"], seconds)
+        except NoSharedMemoryError:
+            if self.transport is not None:
+                raise
+            self.transport = GLOO
+            return None
 
     def _inner_group(self, device: torch.device) -> dist.ProcessGroup:
         options = self.options

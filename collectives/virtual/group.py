@@ -59,11 +59,17 @@ class RankThreads:
         self.ordinal = self.world.partitions.join(rank_thread.rank, self.hosts)
         self.key = (name, self.hosts, self.world.count((name, self.hosts, rank_thread.rank)))
 
-    def connect(self, algorithm: Choice | None, device: torch.device, timeout: float | None) -> Communicator:
+    def connect(
+        self,
+        algorithm: Choice | None,
+        device: torch.device,
+        timeout: float | None,
+        transport: str | None = None,
+    ) -> Communicator:
         """Return a new communicator over the simulated network.
 
         Where the script has chosen no time-out, it waits for as long as there is hope: until a deadlock is
-        found.
+        found.  Whatever *transport* the script asks for, messages travel as the run says.
         """
         self.world.classes.check_group(self.hosts, self.ordinal, self.rank_thread.rank)
         chosen = algorithm or self.algorithm
@@ -90,9 +96,9 @@ class RankThreads:
         rank_thread, world = self.rank_thread, self.world
         progress = world.progress.setdefault(rank_thread.rank, RankProgress(rank_thread))
         seconds = self._timeout if timeout is None else timeout
-        transport = SimulatedTransport(meeting_point, self.rank, rank_thread, world.trace, progress, seconds)
+        simulated = SimulatedTransport(meeting_point, self.rank, rank_thread, world.trace, progress, seconds)
         carry_out = self.world.batched[key].carry_out
-        programs = ProgramLauncher(transport, self._selector(chosen), carry_out=carry_out)
+        programs = ProgramLauncher(simulated, self._selector(chosen), carry_out=carry_out)
         return Communicator(OnValues(programs))
 
     def _selector(self, chosen: Choice) -> Selector:

@@ -55,6 +55,10 @@ class InFlight(ABC):
     def observe(self, timeout: float) -> None:  # noqa: B027 nothing is to be overridden
         """Do nothing: `done` always tells."""
 
+    @abstractmethod
+    def doing(self) -> str:
+        """Return what is waited for, in words."""
+
     def wait(self, timeout: float) -> None:
         """Return when this is complete.
 
@@ -62,7 +66,7 @@ class InFlight(ABC):
             TimeoutError: it is not after *timeout* seconds.
             ConnectionError: a process has ended, or another rank has failed.
         """
-        deadline = time.monotonic() + timeout
+        began = time.monotonic()
         looks = 0
         while looks < _LOOKS:
             if self.is_complete():
@@ -73,11 +77,11 @@ class InFlight(ABC):
                 looks += 1
                 os.sched_yield()
         try:
-            self._sleep(deadline)
+            self._sleep(began, began + timeout)
         finally:
             doorbell.awake(self.mailroom.segment.own)
 
-    def _sleep(self, deadline: float) -> None:
+    def _sleep(self, began: float, deadline: float) -> None:
         mailroom, own = self.mailroom, self.mailroom.segment.own
         look_around = 0.0
         while True:
@@ -93,7 +97,7 @@ class InFlight(ABC):
             if mailroom.broken:
                 raise ConnectionError(mailroom.broken)
             if now > deadline:
-                raise TimeoutError("timed out")
+                raise TimeoutError(f"Timed out after {now - began:.3g} s: {self.doing()}")
             if not moved:
                 doorbell.sleep(own, rings)
 

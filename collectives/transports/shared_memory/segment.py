@@ -16,15 +16,18 @@ import mmap
 import os
 import platform
 import select
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from collectives.errors import NotSupportedError
+from collectives.errors import CollectiveTimeoutError, NotSupportedError
 
 SIZE = 1 << 34
 """Bytes of address space of a part, of which only what is used takes memory: a process can have 8,000."""
@@ -41,6 +44,10 @@ _LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ct
 _FAILED = ctypes.c_size_t(-1).value
 
 
+class NoSharedMemoryError(NotSupportedError):
+    """The ranks of a group cannot share memory, which all of them are told."""
+
+
 class Part:
     """The memory of one rank.
 
@@ -53,7 +60,7 @@ class Part:
     def __init__(self, descriptor: int) -> None:
         mapped = _LIBC.mmap(None, SIZE, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, 0)
         if mapped == _FAILED:
-            raise NotSupportedError(
+            raise NoSharedMemoryError(
                 f"transport shm: {SIZE >> 30} GiB of address space for each rank were refused "
                 f"({os.strerror(ctypes.get_errno())}); is there a limit on it (ulimit -v), or does this "
                 "process keep thousands of communicators?"
@@ -98,24 +105,28 @@ class Segment:
         prefix: of the keys, equal on all ranks and unlike that of any other segment.
         rank: this rank.
         world_size: number of ranks.
+        timeout: seconds that this waits for the others.
 
     Raises:
-        NotSupportedError: on all ranks alike: they are not on one host, or cannot open each other's memory.
+        NoSharedMemoryError: on all ranks alike: they are not on one host, or cannot open each other's memory.
+        CollectiveTimeoutError: a rank did not come.
     """
 
-    def __init__(self, store: Any, prefix: str, rank: int, world_size: int) -> None:
+    def __init__(self, store: Any, prefix: str, rank: int, world_size: int, timeout: float) -> None:
+        self.prefix = prefix
         self.rank = rank
         self.parts: list[Part] = []
         self._ended = select.poll()
         self._rank_of: dict[int, int] = {}
         with ExitStack() as open_files:
-            made = _agreed(store, f"{prefix}/made", rank, world_size, lambda: _make(rank, open_files))
-            _agreed(store, f"{prefix}/mapped", rank, world_size, lambda: self._map(made))
+            agreed = partial(_agreed, store, rank, world_size, timeout)
+            made = agreed(f"{prefix}/made", lambda: _make(rank, open_files))
+            agreed(f"{prefix}/mapped", lambda: self._map(made))
 
     def _map(self, made: list[_Made]) -> None:
         for peer, there in enumerate(made):
             if there.boot != made[self.rank].boot:
-                raise NotSupportedError(
+                raise NoSharedMemoryError(
                     f"transport shm is for ranks of one host, and rank {peer} is on another than this: "
                     "use gloo"
                 )
@@ -149,26 +160,38 @@ class _Made(NamedTuple):
     file: int
 
 
-def _agreed(store: Any, key: str, rank: int, world_size: int, act: Callable[[], _Made | None]) -> list[_Made]:
+def _agreed(
+    store: Any, rank: int, world_size: int, timeout: float, key: str, act: Callable[[], _Made | None]
+) -> list[_Made]:
     """Return what *act* returns on all ranks.
 
     Raises:
-        NotSupportedError: a rank could not do so; it is raised on all.
+        NoSharedMemoryError: a rank could not do so; it is raised on all.
+        CollectiveTimeoutError: a rank did not come within *timeout* seconds.
     """
+    deadline = time.monotonic() + timeout
     refusal = None
     done: _Made | None = None
     try:
         done = act()
-    except NotSupportedError as error:
+    except NoSharedMemoryError as error:
         refusal = error
     store.set(f"{key}/{rank}", json.dumps([done, refusal and str(refusal)]))
     if refusal is not None:
         raise refusal
     of_all = []
     for peer in range(world_size):
+        left = timedelta(seconds=max(deadline - time.monotonic(), 0.001))
+        try:
+            store.wait([f"{key}/{peer}"], left)
+        except RuntimeError as error:
+            raise CollectiveTimeoutError(
+                f"rank {rank}: rank {peer} did not come to share memory in {timeout:g} s: killed, stalled, "
+                f"or never called it ({str(error).splitlines()[0]})"
+            ) from error
         theirs, why = json.loads(store.get(f"{key}/{peer}"))
         if why is not None:
-            raise NotSupportedError(f"rank {peer} refuses: {why}")
+            raise NoSharedMemoryError(f"rank {peer} refuses: {why}")
         of_all.append(_Made(*theirs or ("", 0, 0, 0)))
     return of_all
 
@@ -181,7 +204,7 @@ def _make(rank: int, open_files: ExitStack) -> _Made:
         open_files.callback(os.close, descriptor)
         os.ftruncate(descriptor, SIZE)
     except OSError as error:
-        raise NotSupportedError(
+        raise NoSharedMemoryError(
             f"transport shm: a file of {SIZE >> 30} GiB in memory, of which only what is used takes room, "
             f"was refused ({error.strerror}); is there a limit on files (ulimit -f, ulimit -n)? Or use gloo"
         ) from error
@@ -193,12 +216,12 @@ def _watch(peer: int, process: int) -> int:
     try:
         return os.pidfd_open(process)
     except ProcessLookupError as error:
-        raise NotSupportedError(
+        raise NoSharedMemoryError(
             f"transport shm: rank {peer}, process {process}, is not here: it has ended, or the ranks are in "
             "several containers, and then use gloo"
         ) from error
     except OSError as error:
-        raise NotSupportedError(
+        raise NoSharedMemoryError(
             f"transport shm: rank {peer}, process {process}, cannot be watched ({error.strerror}); is there "
             "a limit on files (ulimit -n)? Or use gloo"
         ) from error
@@ -210,13 +233,13 @@ def _opened(peer: int, there: _Made) -> Iterator[int]:
     try:
         opened = os.open(f"/proc/{there.process}/fd/{there.descriptor}", os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
-        raise NotSupportedError(
+        raise NoSharedMemoryError(
             f"transport shm: the memory of rank {peer}, process {there.process}, cannot be opened "
             f"({error.strerror}): ranks must run as one user in one container; use gloo"
         ) from error
     try:
         if os.fstat(opened).st_ino != there.file:
-            raise NotSupportedError(
+            raise NoSharedMemoryError(
                 f"transport shm: process {there.process} is not rank {peer} here, so the ranks are in "
                 "several containers: use gloo"
             )
@@ -229,11 +252,11 @@ def check_machine() -> None:
     """Check that this machine can share memory as it is needed.
 
     Raises:
-        NotSupportedError: it cannot.
+        NoSharedMemoryError: it cannot.
     """
     machine, system = platform.machine(), platform.system()
     if machine not in ("x86_64", "AMD64") or system != "Linux":
-        raise NotSupportedError(
+        raise NoSharedMemoryError(
             f"transport shm needs Linux on x86-64, which orders what is stored; this is {system} on "
             f"{machine}: use gloo"
         )
