@@ -1,6 +1,8 @@
-"""One training step of our DDP against torch's, over the same Gloo, in pairs, in one run.
+"""One training step of our DDP against torch's over Gloo, in pairs, in one run.
 
-    torchrun --nproc-per-node 2 benchmarks/ddp_step.py
+    torchrun --nproc-per-node 2 benchmarks/ddp_step.py [--algorithm ring] [--backend testbed]
+
+Ours is over the same Gloo, or on the backend testbed, where ranks of one host share memory.
 
 Models: ``small``, 200 small parameters; ``resnet50``, the parameters of ResNet-50, each used once; and
 ``transformer``, an encoder of four layers.  A step is zero_grad, forward and backward pass; it takes as
@@ -64,11 +66,13 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--models", default=",".join(MODELS), help="comma-separated")
-    parser.add_argument("--algorithm", default="native")
+    parser.add_argument("--algorithm", default="native", help="of ours; native: the group's own")
+    parser.add_argument("--backend", choices=("gloo", "testbed"), default="gloo", help="of ours")
     parser.add_argument("--pairs", type=int, default=200)
     args = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
+    group = dist.new_group(backend=args.backend)
     if dist.get_rank() == 0:
         print(f"{dist.get_world_size()} processes, {args.pairs} pairs")
         print(f"{'model':<12} {'torch':>10} {'ours':>10}  ratio  95 % interval")
@@ -76,7 +80,7 @@ def main() -> None:
         torch.manual_seed(0)
         module, inputs = MODELS[name]()
         theirs = nn.parallel.DistributedDataParallel(copy.deepcopy(module))
-        ours = ddp.DistributedDataParallel(module, algorithm=args.algorithm)
+        ours = ddp.DistributedDataParallel(module, process_group=group, algorithm=args.algorithm)
         sides = (theirs, ours)
         pairs = [measure_pair(sides, inputs, turn) for turn in range(args.pairs + 4)][4:]
         if dist.get_rank() == 0:

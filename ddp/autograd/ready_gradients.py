@@ -90,7 +90,7 @@ class ReadyGradients:
         """Watch the last gradient of each group only, if nobody has to hear of each when it comes."""
         nobody_asks = self._readiness is None and self._checks is None and not self._tells_each
         stay_in_place = self._deferred is None and not any(own.is_view for own in self._buckets.memory)
-        if nobody_asks and stay_in_place and self._moves_by_itself:
+        if nobody_asks and stay_in_place:
             waits = [memory.waits for memory in self._buckets.memory]
             self._hooks.group(self._buckets.members, list(self.ready_ps), waits)
 
