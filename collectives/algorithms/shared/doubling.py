@@ -1,4 +1,4 @@
-"""Distances that double: those of programs with a logarithmic number of steps."""
+"""Powers of two: distances that double, of programs with a logarithmic number of steps."""
 
 from __future__ import annotations
 
@@ -22,3 +22,11 @@ def halvings(world_size: int) -> Iterator[int]:
 def num_doublings(world_size: int) -> int:
     """Return how many `doublings` there are, ``⌈log2 p⌉``."""
     return (world_size - 1).bit_length()
+
+
+def powers_in(number: int) -> Iterator[int]:
+    """Yield the powers of two of which *number*, from 0 on, is the sum, the least first."""
+    while number:
+        power = number & -number
+        yield power
+        number -= power

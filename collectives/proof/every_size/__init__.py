@@ -10,8 +10,9 @@ comparison   what was read, held against the program's own steps
 trees        two binary trees over symbols
 tree_lemmas  that a rule for who is above whom makes a tree
 powers       powers of two, and what is true of them
+bit_sums     sums over the powers of two in a number
 demands      the contracts of the collectives, over symbols
-invariants   what a loop of a shipped program keeps true; where distances double: block_invariants
+invariants   what a loop of a shipped program keeps true; block_invariants, pat_invariants
 symbols      numbers and truth values of the solver, as a program sees them
 """
 

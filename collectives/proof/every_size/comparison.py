@@ -12,8 +12,9 @@ import z3
 
 from collectives.errors import NotSupportedError
 from collectives.program import Algorithm, Local, Operation
+from collectives.proof.every_size.bit_sums import BIT_SUM, LEVEL
 from collectives.proof.every_size.loops import Loop
-from collectives.proof.every_size.powers import NUM_RANKS, POWER, START
+from collectives.proof.every_size.powers import NUM_RANKS, POWER, QUOTIENT, START
 from collectives.proof.every_size.rows import Family, Row
 from collectives.proof.every_size.symbols import NotProvedError
 
@@ -108,9 +109,10 @@ def _plain(operation: Operation) -> Plain:
     return type(operation).__name__, first, operation.chunk, operation.num_chunks
 
 
-_OF_POWERS = {
+_OF_POWERS: Functions = {
     POWER.name(): lambda level: 1 << level,
     START.name(): lambda number, level: number >> level << level,
+    QUOTIENT.name(): lambda number, level: number >> level,
 }
 _OPERATORS: Mapping[int, str] = {
     z3.Z3_OP_ADD: "+",
@@ -127,6 +129,18 @@ _OPERATORS: Mapping[int, str] = {
     z3.Z3_OP_AND: "and",
     z3.Z3_OP_OR: "or",
 }
+
+
+def sums_over_powers(term: Any, num_ranks: int) -> dict[str, Callable[[int], int]]:
+    """Return what the sum of *term*, over the powers in a number, is, by the name of its symbol."""
+    added = as_function(term)
+    known = {**_OF_POWERS, "p": num_ranks, "k": num_ranks.bit_length() - 1}
+    by_level = [added({**known, LEVEL.decl().name(): level}) for level in range(num_ranks.bit_length())]
+
+    def summed(number: int) -> int:
+        return sum(by_level[level] for level in range(number.bit_length()) if number >> level & 1)
+
+    return {BIT_SUM.name(): summed}
 
 
 def as_function(term: Any) -> Callable[[Values], Any]:

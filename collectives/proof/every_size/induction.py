@@ -16,6 +16,7 @@ A program that goes one way or the other is read and proved twice: for powers of
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import z3
@@ -23,7 +24,7 @@ import z3
 from collectives.program import Algorithm
 from collectives.proof.every_size.comparison import compare
 from collectives.proof.every_size.demands import AFTER, BEFORE, EQUAL_PARTS, Held, in_parts
-from collectives.proof.every_size.invariants import INVARIANTS, Invariant
+from collectives.proof.every_size.invariants import ENUMERATIONS, INVARIANTS, Invariant
 from collectives.proof.every_size.loops import Loop
 from collectives.proof.every_size.powers import CORE, NUM_RANKS
 from collectives.proof.every_size.reading import Reader
@@ -90,6 +91,10 @@ class _Induction:
             chunks_per_part=_in_one_part(num_chunks) if algorithm.collective in EQUAL_PARTS else 0,
             known=[*reader.case, *reader.knowledge],
         )
+        if reader.bit_sum is not None:
+            self.world = replace(self.world, bit_sum=reader.bit_sum)
+            if enumeration := ENUMERATIONS.get((algorithm.name, algorithm.collective)):
+                self.world = replace(self.world, bit_sum=reader.bit_sum.enumerating(enumeration))
 
     def run(self) -> None:
         """Discharge all obligations."""

@@ -13,6 +13,7 @@ import z3
 
 from collectives.proof.every_size.block_invariants import BLOCK_INVARIANTS
 from collectives.proof.every_size.demands import Held
+from collectives.proof.every_size.pat_invariants import PAT_ENUMERATIONS, PAT_INVARIANTS
 from collectives.proof.every_size.powers import CEILING, FLOOR
 from collectives.proof.every_size.symbols import modulo
 from collectives.proof.every_size.trees import TREES, SymbolicTree
@@ -177,6 +178,9 @@ def _in_its_tree(chunk: Any, said: Callable[[SymbolicTree, Any], Any]) -> Any:
     return z3.If(chunk < SEGMENTS, said(TREES[0], chunk), said(TREES[1], chunk - SEGMENTS))
 
 
+ENUMERATIONS = PAT_ENUMERATIONS
+"""Of the sums over powers of two in a program."""
+
 INVARIANTS: Mapping[tuple[str, str], tuple[Invariant, ...]] = {
     ("ring", "all_reduce"): (_collected(1), _spread),
     ("ring", "reduce_scatter"): (_collected(0),),
@@ -194,5 +198,6 @@ INVARIANTS: Mapping[tuple[str, str], tuple[Invariant, ...]] = {
     ("chain", "reduce"): (_up_the_chain,),
     ("chain", "all_reduce"): (_up_and_down,),
     **BLOCK_INVARIANTS,
+    **PAT_INVARIANTS,
 }
 """Of each loop of a program, in order; programs without loops over steps need none."""

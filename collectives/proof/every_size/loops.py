@@ -68,14 +68,31 @@ class Loop:
 
 @dataclass(frozen=True)
 class Strides(Loop):
-    """Numbers from *origin* on, *stride* apart, of turns that are numbered from 0 on."""
+    """A range of numbers that are *stride* apart."""
 
-    origin: Any
     stride: int
 
-    def seen(self, number: Any) -> Any:
-        """Return the number of this turn."""
-        return self.origin + self.stride * number
+    @property
+    def turns(self) -> Any:
+        """How many values there are."""
+        return (self.stop - self.start + self.stride - 1) / self.stride
+
+    def holds(self, value: Any) -> Any:
+        """Return that *value* is one of them."""
+        return z3.And(super().holds(value), (value - self.start) % self.stride == 0)
+
+    def numbers(self, start: int, stop: int) -> Iterable[int]:
+        """Return the values where the bounds are these, in order."""
+        return range(start, stop, self.stride)
+
+    @property
+    def last(self) -> Any:
+        """The state after all turns."""
+        return self.start + self.turns * self.stride
+
+    def after(self, turn: Any) -> Any:
+        """Return the state after *turn*."""
+        return turn + self.stride
 
 
 class Doublings(Loop):

@@ -20,6 +20,9 @@ POWER = z3.Function("power", z3.IntSort(), z3.IntSort())
 START = z3.Function("start", z3.IntSort(), z3.IntSort(), z3.IntSort())
 """The greatest multiple of 2^i that is not above x, of x and a level i from 0 on."""
 
+QUOTIENT = z3.Function("quotient", z3.IntSort(), z3.IntSort(), z3.IntSort())
+"""The whole part of x divided by 2^i, of a number x from 0 on and a level i from 0 on."""
+
 NUM_RANKS = z3.Int("p")
 """The number of ranks p."""
 
@@ -72,26 +75,22 @@ def with_bit_turned(value: Any, level: Any) -> Any:
 def facts_about(claims: Iterable[Any]) -> list[Any]:
     """Return what is true of the powers and blocks that occur in *claims*."""
     occurring = [_occurring(claim) for claim in claims]
-    levels = tuple(dict.fromkeys(level for found, _, _ in occurring for level in found))
+    levels = tuple(dict.fromkeys(level for found, _, _, _ in occurring for level in found))
     if not levels:
         return []
-    of_blocks = tuple(dict.fromkeys(level for _, found, _ in occurring for level in found))
-    numbers = list(dict.fromkeys(number for _, _, found in occurring for number in found))
+    of_blocks = tuple(dict.fromkeys(level for _, found, _, _ in occurring for level in found))
+    numbers = list(dict.fromkeys(number for _, _, found, _ in occurring for number in found))
+    divided = list(dict.fromkeys(number for _, _, _, found in occurring for number in found))
     any_numbers, facts = _facts(levels, of_blocks, len(numbers))
-    return [z3.substitute(facts, *zip(any_numbers, numbers, strict=True))]
+    all_facts = [z3.substitute(facts, *zip(any_numbers, numbers, strict=True))]
+    return [*all_facts, *_of_quotients(divided, list(dict.fromkeys([*levels, z3.IntVal(0)])))]
 
 
 @lru_cache(maxsize=4096)
-def _occurring(claim: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]:
-    """Return the levels of powers, and those of blocks, and the numbers in blocks that occur in *claim*."""
-    levels, of_blocks, numbers = [], [], []
-    seen, waiting = set(), [claim]
-    while waiting:
-        term = waiting.pop()
-        if term in seen or not z3.is_app(term):
-            continue
-        seen.add(term)
-        waiting += term.children()
+def _occurring(claim: Any) -> tuple[tuple[Any, ...], ...]:
+    """Return what is in *claim*: levels of powers, levels of blocks, numbers in blocks, numbers divided."""
+    levels, of_blocks, numbers, divided = [], [], [], []
+    for term in terms_in(claim):
         if term.eq(FLOOR):
             levels.append(term)
         elif term.decl().eq(POWER):
@@ -99,7 +98,22 @@ def _occurring(claim: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any,
         elif term.decl().eq(START):
             numbers.append(term.arg(0))
             of_blocks.append(term.arg(1))
-    return (*levels, *of_blocks), tuple(of_blocks), tuple(numbers)
+        elif term.decl().eq(QUOTIENT):
+            divided.append(term.arg(0))
+            numbers.append(term.arg(0))
+            of_blocks.append(term.arg(1))
+    return (*levels, *of_blocks), tuple(of_blocks), tuple(numbers), tuple(divided)
+
+
+def terms_in(claim: Any) -> Iterator[Any]:
+    """Yield each term in *claim* once."""
+    seen, waiting = set(), [claim]
+    while waiting:
+        term = waiting.pop()
+        if term not in seen and z3.is_app(term):
+            seen.add(term)
+            waiting += term.children()
+            yield term
 
 
 @lru_cache(maxsize=256)
@@ -121,10 +135,15 @@ def _of_powers(levels: list[Any]) -> Iterator[Any]:
 
 def _of_blocks(numbers: list[Any], levels: list[Any]) -> Iterator[Any]:
     for level in levels:
+        if level.eq(z3.IntVal(0)):
+            yield from (START(number, level) == number for number in numbers)
+            continue
         size, there = POWER(level), level >= 0
         for number in numbers:
             start = START(number, level)
             yield z3.Implies(there, z3.And(start <= number, number < start + size))
+            if z3.is_int_value(level) and level.as_long() > 0:
+                yield start == number - number % 2 ** level.as_long()
         for one, other in combinations([z3.IntVal(0), *(START(number, level) for number in numbers)], 2):
             yield z3.Implies(there, z3.Or(one == other, one + size <= other, other + size <= one))
     for low, high, below, next_below in _in_order(levels):
@@ -133,6 +152,22 @@ def _of_blocks(numbers: list[Any], levels: list[Any]) -> Iterator[Any]:
             inside = z3.And(outer <= inner, inner + POWER(low) <= outer + POWER(high))
             yield z3.Implies(below, inside)
             yield z3.Implies(next_below, z3.Or(inner == outer, inner == outer + POWER(low)))
+
+
+def _of_quotients(numbers: list[Any], levels: list[Any]) -> Iterator[Any]:
+    for number in numbers:
+        for level in levels:
+            nothing_left = START(number, level) == 0
+            quotient = QUOTIENT(number, level)
+            yield z3.Implies(z3.And(level >= 0, number >= 0), (quotient == 0) == nothing_left)
+            yield z3.Implies(z3.And(level >= 0, number >= 0), quotient >= 0)
+            if z3.is_int_value(level) and level.as_long() >= 0:
+                yield quotient == number / 2 ** level.as_long()
+        for low, high, _, next_below in _in_order(levels):
+            doubled = QUOTIENT(number, low) == 2 * QUOTIENT(number, high) + z3.If(
+                is_in_upper_half(number, low), 1, 0
+            )
+            yield z3.Implies(next_below, doubled)
 
 
 def _in_order(levels: list[Any]) -> Iterator[tuple[Any, Any, Any, Any]]:

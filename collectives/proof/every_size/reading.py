@@ -12,18 +12,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import count
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import z3
 
 from collectives.algorithms.double_binary_tree import position_above, two_trees
-from collectives.algorithms.shared.doubling import doublings, halvings, num_doublings
+from collectives.algorithms.shared.doubling import doublings, halvings, num_doublings, powers_in
 from collectives.program import Algorithm, Local
 from collectives.program.program import as_step
+from collectives.proof.every_size.bit_sums import BIT_SUM, LEVEL, TWIN, BitSum
+from collectives.proof.every_size.comparison import sums_over_powers
 from collectives.proof.every_size.loop_source import check_loops
 from collectives.proof.every_size.loops import Doublings, Halvings, Loop, Strides
-from collectives.proof.every_size.powers import NUM_RANKS
+from collectives.proof.every_size.powers import FLOOR, NUM_RANKS, POWER, terms_in
 from collectives.proof.every_size.rows import Family, Row, same_but_for
 from collectives.proof.every_size.symbols import (
     Assumptions,
@@ -58,6 +60,8 @@ class Reader:
     assumptions: Assumptions = field(init=False)
     knowledge: list[Any] = field(default_factory=list)
     functions: Callable[[int], Mapping[str, Callable[[int], int]]] = lambda num_ranks: {}
+    bit_sum: BitSum | None = None
+    _powers_of: Any = None
     _copies: dict[int, Any] = field(default_factory=dict)
     _names: Iterator[int] = field(default_factory=count)
 
@@ -84,8 +88,7 @@ class Reader:
     def _strides(self, start: Any, stop: Any, stride: Any) -> Iterator[Number]:
         if not (isinstance(stride, int) and stride > 0):
             raise NotProvedError("it has a range with a stride that is no number above 0")
-        turns = z3.simplify((stop - start + stride - 1) / stride)
-        return self._both(Strides(*self._variables(), z3.IntVal(0), turns, start, stride))
+        return self._both(Strides(*self._variables(), start, stop, stride))
 
     def doublings(self, stop: Any) -> Any:
         """Return the distances that double, as the function of this name does."""
@@ -102,8 +105,35 @@ class Reader:
     def sum(self, numbers: Iterable[Any]) -> Any:
         """Return a sum, as the built-in does; over a symbolic range, a number of which nothing is known."""
         loops = len(self.loops)
-        added = sum(numbers)
-        return added if len(self.loops) == loops else self.number(z3.FreshInt("sum"))
+        terms = list(numbers)
+        if self._powers_of is not None:
+            return self._sum_over_powers(terms)
+        return sum(terms) if len(self.loops) == loops else self.number(z3.FreshInt("sum"))
+
+    def powers_in(self, number: Any) -> Iterator[Any]:
+        """Yield the powers of two in a number, as the function of this name does; a sum over them is read."""
+        if not isinstance(number, Number):
+            yield from powers_in(number)
+            return
+        for level in (LEVEL, TWIN):
+            self.assumptions.facts.append(level >= 0)
+            yield self.number(POWER(level))
+            self.assumptions.facts.pop()
+        self._powers_of = number
+
+    def _sum_over_powers(self, terms: list[Any]) -> Number:
+        number, self._powers_of = self._powers_of, None
+        one, twin = map(term, terms)
+        if not z3.eq(z3.simplify(z3.substitute(one, (LEVEL, TWIN))), z3.simplify(twin)):
+            raise NotProvedError("it has a sum over powers of two that is not read")
+        names = {str(part) for part in terms_in(one) if z3.is_const(part) and not z3.is_int_value(part)}
+        if not names <= {str(symbol) for symbol in (LEVEL, NUM_RANKS, FLOOR)}:
+            raise NotProvedError("it has a sum over powers of two that depends on more than their levels")
+        self.bit_sum = self.bit_sum or BitSum(one)
+        if not z3.eq(z3.simplify(self.bit_sum.term), z3.simplify(one)):
+            raise NotProvedError("it has more than one sum over powers of two")
+        self.functions = partial(sums_over_powers, one)
+        return self.number(BIT_SUM(number.term))
 
     def two_trees(self, num_ranks: Any, root: int | None = None) -> Any:
         """Return two binary trees, as the function of this name does."""
@@ -151,12 +181,14 @@ class Reader:
             return copied(*arguments, **named)
 
         self._copies[id(value)] = checked
-        for name in value.__code__.co_names:
+        for name in _names_in(value.__code__):
             found = names.get(name)
             if found is doublings:
                 names[name] = self.doublings
             elif found is halvings:
                 names[name] = self.halvings
+            elif found is powers_in:
+                names[name] = self.powers_in
             elif isinstance(found, Algorithm) or (
                 isinstance(found, FunctionType) and _house(found) == _house(value)
             ):
@@ -232,6 +264,12 @@ class Reader:
 def _prove_trees() -> None:
     """Prove, once in a process, that the rule by which `two_trees` goes makes trees."""
     prove_tree(Reader().copy(position_above))
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """Return the names in *code*, and in the code within it, such as comprehensions."""
+    inner = (part for part in code.co_consts if isinstance(part, CodeType))
+    return {*code.co_names}.union(*map(_names_in, inner))
 
 
 def _house(function: FunctionType) -> str:

@@ -8,7 +8,27 @@ from typing import Any
 import z3
 
 from collectives.program import Local
+from collectives.proof.every_size.bit_sums import BIT_SUM, INVERSE
 from collectives.proof.every_size.loops import Loop
+from collectives.proof.every_size.symbols import symbols_of
+
+
+def solutions(term: Any, symbol: Any, value: Any) -> list[Any] | None:
+    """Return for which *symbol* alone *term* may be *value*, or None where those are not known.
+
+    They are known of a choice between terms of which each grows or falls by one with the symbol, or has the
+    sum over its powers of two, where no two have the same (which `SymbolicStep.check_operations` proves).
+    """
+    if z3.is_app(term) and term.decl().kind() == z3.Z3_OP_ITE:
+        _, yes, no = term.children()
+        either, other = (solutions(part, symbol, value) for part in (yes, no))
+        return None if either is None or other is None else [*either, *other]
+    at_zero = z3.substitute(term, (symbol, z3.IntVal(0)))
+    for sign in (1, -1):
+        if z3.eq(z3.simplify(term - at_zero - sign * symbol), z3.IntVal(0)):
+            return [sign * (value - at_zero)]
+    rest = z3.simplify(term - BIT_SUM(symbol))
+    return [INVERSE(value - rest)] if symbol.get_id() not in symbols_of(rest) else None
 
 
 @dataclass(frozen=True)
@@ -29,14 +49,31 @@ class Instance:
     when: Any
     fresh: list[Any]
 
+    @property
+    def parts(self) -> tuple[Any, Any, Any, Any]:
+        """All terms."""
+        return self.first, self.chunk, self.length, self.when
+
     def covers(self, chunk: Any) -> Any:
         """Return that it is there, and sends or writes *chunk*."""
         return z3.And(self.when, chunk >= self.chunk, chunk < self.chunk + self.length)
 
-    def is_there(self, claim: Any) -> Any:
-        """Return that there is such an operation for which *claim* holds."""
+    def is_there(self, claim: Any, part: Any = None, value: Any = None) -> Any:
+        """Return that there is such an operation for which *claim* holds.
+
+        Args:
+            claim: of the operation.
+            part: a term of it, if one is known to have to be *value*: where that leaves a few operations
+                only, nothing is said of any.
+            value: see *part*.
+        """
         both = z3.And(self.when, claim)
-        return z3.Exists(self.fresh, both) if self.fresh else both
+        if not self.fresh:
+            return both
+        found = None if part is None or len(self.fresh) != 1 else solutions(part, self.fresh[0], value)
+        if found is None:
+            return z3.Exists(self.fresh, both)
+        return z3.Or(*(z3.substitute(both, (self.fresh[0], solution)) for solution in found))
 
     def is_other(self, other: Instance) -> Any:
         """Return that *other*, of the same family, is for other values of its variables."""

@@ -10,7 +10,9 @@ from typing import Any
 import z3
 
 from collectives.program import Send
+from collectives.proof.every_size.bit_sums import BIT_SUM, BitSum, is_multiple
 from collectives.proof.every_size.demands import Held
+from collectives.proof.every_size.powers import terms_in
 from collectives.proof.every_size.rows import Family, Instance, Row
 from collectives.proof.every_size.symbols import LITTLE_WORK, MOST_WORK, Assumptions, NotProvedError
 
@@ -24,6 +26,7 @@ class World:
 
     Attributes:
         known: what holds of them.
+        bit_sum: the sum over powers of two that the program takes, if any.
         chunks_per_part: where the buffer is one part for each rank, else 0; the last of a part, or of a
             buffer that is not in parts, may be shorter.
     """
@@ -34,6 +37,7 @@ class World:
     num_slots: Any
     chunks_per_part: int
     known: list[Any]
+    bit_sum: BitSum | None = None
 
     def claim(self, what: str, claim: Any, facts: list[Any]) -> None:
         """Prove *claim* where *facts* hold.
@@ -46,7 +50,8 @@ class World:
 
     def implies(self, claim: Any, facts: list[Any], work: int = MOST_WORK) -> bool:
         """Return whether *claim* is proved where *facts* hold, with so much *work*."""
-        return Assumptions(*self.known, *facts).imply(claim, work)
+        of_sums = self.bit_sum.facts_about([claim, *facts]) if self.bit_sum else []
+        return Assumptions(*self.known, *facts, *of_sums).imply(claim, work)
 
     def is_rank(self, rank: Any) -> list[Any]:
         """Return the bounds of a rank."""
@@ -86,6 +91,10 @@ class SymbolicStep:
         for family in self.families:
             own = self.at(family, rank)
             facts = [*world.is_rank(rank), own.when]
+            for number in (number for number in own.fresh if _is_summed(number, own)):
+                known = world.bit_sum and world.bit_sum.enumeration
+                inside = is_multiple(number, z3.IntVal(known.lowest)) if known else z3.BoolVal(False)
+                self.claim("no two numbers have the same sum", inside, facts)
             self.claim("there is something to move", own.length >= 1, facts)
             self.claim("chunks are there", self._fits(own.chunk, own.length), facts)
             if family.local:
@@ -141,7 +150,10 @@ class SymbolicStep:
         rank = z3.FreshInt("r")
         own = self.at(family, rank)
         sides = [self.at(other, own.first) for other in others]
-        met = [side.is_there(z3.And(side.first == rank, side.length == own.length)) for side in sides]
+        met = [
+            side.is_there(z3.And(side.first == rank, side.length == own.length), side.first, rank)
+            for side in sides
+        ]
         facts = [*self.inside, *self.world.is_rank(rank), own.when]
         return self.world.implies(z3.Or(*met), facts, work)
 
@@ -171,8 +183,10 @@ class SymbolicStep:
     def _arrives(self, family: Family, rank: Any, chunk: Any, said: Said) -> tuple[Any, Any]:
         """Return that *family* brings *chunk* something of which *said* holds, and that it writes it."""
         own = self.at(family, rank)
-        comes = own.is_there(z3.And(own.covers(chunk), self._source(family, own, rank, chunk, said)))
-        return comes, own.is_there(own.covers(chunk))
+        part = own.chunk if z3.eq(own.length, z3.IntVal(1)) else None
+        source = self._source(family, own, rank, chunk, said)
+        comes = own.is_there(z3.And(own.covers(chunk), source), part, chunk)
+        return comes, own.is_there(own.covers(chunk), part, chunk)
 
     def _source(self, family: Family, own: Instance, rank: Any, chunk: Any, said: Said) -> Any:
         """Return what is *said* of the place from which *own*, of *family*, brings *chunk* to *rank*."""
@@ -183,7 +197,8 @@ class SymbolicStep:
         options = []
         for sender in senders:
             sent = self.at(sender, own.first)
-            options.append(sent.is_there(z3.And(sent.first == rank, said(own.first, sent.chunk + offset))))
+            claim = z3.And(sent.first == rank, said(own.first, sent.chunk + offset))
+            options.append(sent.is_there(claim, sent.first, rank))
         return z3.Or(*options)
 
     def _senders_to(self, family: Family) -> list[Family]:
@@ -212,11 +227,6 @@ class SymbolicStep:
                     self.claim("no contribution is added twice", z3.Not(z3.And(added, again)), both)
                 else:
                     self.claim("no two writes conflict", z3.BoolVal(False), both)
-            for other in self.writes:
-                if other.local:
-                    too = self.at(other, rank)
-                    read = [too.when, chunk >= too.first, chunk < too.first + too.length]
-                    self.claim("nothing is copied that is written", z3.BoolVal(False), [*here, *read])
 
     def _check_lengths(self, family: Family, own: Instance, rank: Any) -> None:
         """Prove that what *own* receives was sent from chunks of the same length."""
@@ -229,6 +239,12 @@ class SymbolicStep:
             self.claim(
                 "a chunk goes where one of its length is", self._may_move(sent.chunk, own.chunk), facts
             )
+
+
+def _is_summed(number: Any, own: Instance) -> bool:
+    """Return whether *own* says something of the sum over the powers of two in *number*."""
+    summed = BIT_SUM(number)
+    return any(term.eq(summed) for part in own.parts for term in terms_in(part))
 
 
 def _split(families: list[Family], number: int) -> list[list[Family]]:

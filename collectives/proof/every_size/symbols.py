@@ -15,6 +15,7 @@ import z3
 from collectives.errors import ProgramError
 from collectives.proof.every_size.powers import (
     POWER,
+    QUOTIENT,
     START,
     bit_length,
     facts_about,
@@ -120,6 +121,8 @@ class Number:
         return self.of(term(other) - self.term)
 
     def __mul__(self, other: Any) -> Number:
+        if isinstance(other, Truth):
+            return self.of(z3.If(other.term, self.term, 0))
         return self.of(self.term * term(other))
 
     __radd__, __rmul__ = __add__, __mul__
@@ -144,10 +147,16 @@ class Number:
             raise NotProvedError(f"it shifts {self.term} away")
         return self.of(POWER(z3.simplify(level)))
 
-    def __floordiv__(self, other: Any) -> Number:
-        if not (isinstance(other, int) and other > 0):
-            raise NotProvedError(f"it divides by {term(other)}")
-        return self.of(self.term / other)
+    def __floordiv__(self, other: Any) -> Any:
+        by, own = level_of(term(other)), level_of(self.term)
+        if by is not None and own is not None and self.assumptions.imply(own >= by):
+            level = z3.simplify(own - by)
+            return 1 << level.as_long() if z3.is_int_value(level) else self.of(POWER(level))
+        if isinstance(other, int) and other > 0:
+            return self.of(self.term / other)
+        if by is None or not self.assumptions.imply(z3.And(by >= 0, self.term >= 0)):
+            raise NotProvedError(f"it divides {self.term} by {term(other)}")
+        return self.of(QUOTIENT(self.term, by))
 
     def bit_length(self) -> Number:
         """Return how many bits it has, as an int does."""
@@ -219,4 +228,11 @@ def maximum(*values: Any) -> Any:
     number = next((value for value in values if isinstance(value, Number)), None)
     if number is None:
         return max(*values)
-    return number.of(reduce(lambda one, other: z3.If(one >= other, one, other), map(term, values)))
+
+    def greater(one: Any, other: Any) -> Any:
+        for high, low in ((one, other), (other, one)):
+            if number.assumptions.imply(high >= low, LITTLE_WORK):
+                return high
+        return z3.If(one >= other, one, other)
+
+    return number.of(reduce(greater, map(term, values)))

@@ -21,11 +21,21 @@ z3 = pytest.importorskip("z3", reason="proofs for every size need z3")
 
 from collectives.proof.every_size import NotProvedError, prove_every_size  # noqa: E402
 
-HALVING, RECURSIVE, TREE, ROOTED, GLOO = (
+HALVING, RECURSIVE, TREE, ROOTED, GLOO, PAT = (
     import_module(f"collectives.algorithms.{name}")
-    for name in ("halving_doubling", "recursive_doubling", "tree", "shared.rooted_tree", "gloo.ring")
+    for name in ("halving_doubling", "recursive_doubling", "tree", "shared.rooted_tree", "gloo.ring", "pat")
 )
 OF_FOLD = ("to_host", "to_leaf", "among_hosts", "first_chunk", "core_rank", "is_leaf", "is_host")
+OF_PAT = (
+    "_aggregating",
+    "_visiting",
+    "_stored",
+    "_num_parts",
+    "_block",
+    "_place",
+    "_displacement",
+    "_arriving",
+)
 MADE_OF = {
     ("recursive_doubling", "all_reduce"): [(RECURSIVE, "exchange_all")],
     ("recursive_doubling", "all_gather"): [(Fold, name) for name in OF_FOLD],
@@ -36,6 +46,8 @@ MADE_OF = {
     ("halving_doubling", "all_gather"): [(HALVING, "folded_all_gather"), (HALVING, "double")],
     ("gloo_ring", "reduce_scatter"): [(GLOO, name) for name in ("_passed_on", "_pairs", "_reduce_scatter")],
     ("gloo_ring", "reduce"): [(GLOO, name) for name in ("_passed_on", "_pairs")],
+    ("pat", "all_gather"): [(PAT, name) for name in (*OF_PAT, "_passed_on")],
+    ("pat", "reduce_scatter"): [(PAT, name) for name in (*OF_PAT, "_reduced")],
     ("tree", "broadcast"): [(TREE, "_branches"), (TREE, "broadcast")],
     ("tree", "reduce"): [(TREE, "_branches"), (TREE, "reduce")],
     ("tree", "gather"): [(TREE, "_branches"), (TREE, "gather"), (ROOTED, "_parts")],

@@ -31,11 +31,6 @@ def names(shipped: Algorithm) -> str:
     return f"{shipped.collective}-{shipped.name}"
 
 
-@pytest.mark.parametrize("shipped", SHIPPED, ids=names)
-def test_it_is_proved(shipped: Algorithm) -> None:
-    prove_every_size(shipped)
-
-
 def is_wrong(mutant: Algorithm) -> bool:
     """Return whether *mutant* is wrong, or refuses, for some number of ranks up to 16."""
     for world_size in range(2, 17):

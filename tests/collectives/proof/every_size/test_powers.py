@@ -17,7 +17,14 @@ from collectives.program import Algorithm
 z3 = pytest.importorskip("z3", reason="proofs for every size need z3")
 
 from collectives.proof.every_size import prove_every_size  # noqa: E402
-from collectives.proof.every_size.powers import FLOOR, NUM_RANKS, POWER, START, facts_about  # noqa: E402
+from collectives.proof.every_size.powers import (  # noqa: E402
+    FLOOR,
+    NUM_RANKS,
+    POWER,
+    QUOTIENT,
+    START,
+    facts_about,
+)
 
 
 @pytest.mark.parametrize("shipped", [recursive_doubling, tree_gather], ids=lambda own: own.name)
@@ -49,6 +56,7 @@ def test_facts_are_true(num_ranks: int, levels: set[int], numbers: set[int]) -> 
     known = {level for level in (0, floor, *levels) if level >= 0}
     solver.add(*(POWER(level) == 1 << level for level in known))
     solver.add(*(START(x, level) == x >> level << level for x in numbers for level in known))
-    asked = [START(x, level) >= POWER(level) for x in numbers for level in levels]
+    solver.add(*(QUOTIENT(x, level) == x >> level for x in numbers for level in known))
+    asked = [START(x, level) >= QUOTIENT(x, level) * POWER(level) for x in numbers for level in levels]
     solver.add(*facts_about([*asked, POWER(FLOOR) >= 1]))
     assert solver.check() == z3.sat
