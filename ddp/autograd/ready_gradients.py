@@ -9,7 +9,7 @@ somebody asks for its time, where gradients share buckets, and where a bucket is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from torch.nn import Parameter
 
@@ -113,7 +113,7 @@ class ReadyGradients:
         if self._readiness is None:
             self._take(self._hooks.come_with(index))
         else:
-            self._take(self._readiness.accumulated(index))
+            self._take(tuple(self._readiness.accumulated(index)))
 
     def gradient_kept(self, index: int) -> None:
         """Take note of a gradient that is not reduced."""
@@ -144,7 +144,7 @@ class ReadyGradients:
             return
 
         if self._readiness is not None:
-            self._take(self._readiness.pass_ended())
+            self._take(tuple(self._readiness.pass_ended()))
         for twice in self._hooks.end():
             self._note(twice)
         for bucket in range(len(self._num_missing)):
@@ -156,12 +156,18 @@ class ReadyGradients:
         if self._readiness is not None:
             self._readiness.reset()
 
-    def _take(self, ready: Iterable[int]) -> None:
+    def _take(self, ready: Sequence[int]) -> None:
         """Copy gradients into their buckets, and advance what is in flight."""
         if self._reduction.phase is not Phase.FILLING:
             self._reduction.begin()
 
         divisor = self._in_flight.local_divisor
+        if self._are_a_bucket(ready):
+            self._buckets.take_all(ready, divisor)
+            self._note_filled(self._bucket_of[ready[0]])
+            self._reduction.advance()
+            return
+
         has_told = False
         for index in ready:
             if self._checks is not None:
@@ -174,6 +180,20 @@ class ReadyGradients:
 
         if has_told or not self._moves_by_itself:
             self._reduction.advance()
+
+    def _are_a_bucket(self, ready: Sequence[int]) -> bool:
+        """Return whether they are all gradients of one bucket, and nobody asks for each."""
+        if self._tells_each or self._checks is not None or self._deferred is not None or len(ready) < 2:
+            return False
+        members = self._buckets.plan.buckets[self._bucket_of[ready[0]]].parameters
+        return len(ready) == len(members) and set(ready) == set(members) and ready[0] not in self.ready_ps
+
+    def _note_filled(self, bucket: int) -> None:
+        """Take note that all gradients of *bucket* have come."""
+        self._num_missing[bucket] = 0
+        members = self._buckets.plan.buckets[bucket].parameters
+        self.ready_ps.update(dict.fromkeys(members, self._timeline.now_ps()))
+        self._tell(BucketFilled(bucket))
 
     def _note(self, index: int) -> bool:
         """Take note of a gradient; return whether the reducer was told of it."""
@@ -193,9 +213,7 @@ class ReadyGradients:
         self._num_missing[bucket] -= 1
         if self._num_missing[bucket]:
             return False
-        members = self._buckets.plan.buckets[bucket].parameters
-        self.ready_ps.update(dict.fromkeys(members, timeline.now_ps()))
-        self._tell(BucketFilled(bucket))
+        self._note_filled(bucket)
         return True
 
     def _tell(self, event: Event) -> None:
