@@ -12,7 +12,8 @@ from typing import Any
 import z3
 
 from collectives.proof.every_size.demands import Held
-from collectives.proof.every_size.powers import CORE, NUM_RANKS, POWER, START, level_of
+from collectives.proof.every_size.powers import CORE, NUM_RANKS, POWER, ROOT, START, level_of
+from collectives.proof.every_size.symbols import modulo
 
 Invariant = Callable[[Any, Any], Held]
 """Of (size of the blocks, number of ranks p)."""
@@ -137,17 +138,37 @@ def _by_level(invariant: Invariant) -> Invariant:
     return lambda level, p: invariant(POWER(level), p)
 
 
+def from_root(invariant: Invariant, *, of_parts: bool = False) -> Invariant:
+    """Return *invariant*, of ranks that count from the root; and of chunks, where these are *of_parts*."""
+
+    def held(state: Any, p: Any) -> Held:
+        counted = invariant(state, p)
+
+        def place(rank: Any) -> Any:
+            return modulo(rank - ROOT, p)
+
+        def part(chunk: Any) -> Any:
+            return place(chunk) if of_parts else chunk
+
+        return Held(
+            lambda rank, chunk: counted.filled(place(rank), part(chunk)),
+            lambda rank, chunk, q, j: counted.holds(place(rank), part(chunk), place(q), part(j)),
+        )
+
+    return held
+
+
 BLOCK_INVARIANTS: Mapping[tuple[str, str], tuple[Invariant, ...]] = {
     ("recursive_doubling", "all_reduce"): (_by_level(_exchanged),),
     ("recursive_doubling", "all_gather"): (_gathered,),
     ("halving_doubling", "all_reduce"): (_halved(lambda chunk: chunk), _doubled),
     ("halving_doubling", "reduce_scatter"): (_halved(_number),),
     ("halving_doubling", "all_gather"): (_gathered,),
-    ("tree", "broadcast"): (_handed_down,),
-    ("tree", "reduce"): (_handed_up,),
+    ("tree", "broadcast"): (from_root(_handed_down),),
+    ("tree", "reduce"): (from_root(_handed_up),),
     ("tree", "all_reduce"): (_handed_up, _handed_back),
-    ("tree", "scatter"): (_parts_down,),
-    ("tree", "gather"): (_parts_up,),
-    ("gloo_tree", "broadcast"): (_nearest_first,),
+    ("tree", "scatter"): (from_root(_parts_down, of_parts=True),),
+    ("tree", "gather"): (from_root(_parts_up, of_parts=True),),
+    ("gloo_tree", "broadcast"): (from_root(_nearest_first),),
 }
 """Of each loop of a program, in order."""

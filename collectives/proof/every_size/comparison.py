@@ -6,6 +6,7 @@ A slip of the reader would prove something else than the program; this is where 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from inspect import signature
 from typing import Any
 
 import z3
@@ -14,7 +15,7 @@ from collectives.errors import NotSupportedError
 from collectives.program import Algorithm, Local, Operation
 from collectives.proof.every_size.bit_sums import BIT_SUM, LEVEL
 from collectives.proof.every_size.loops import Loop
-from collectives.proof.every_size.powers import NUM_RANKS, POWER, QUOTIENT, START
+from collectives.proof.every_size.powers import NUM_RANKS, POWER, QUOTIENT, ROOT, START
 from collectives.proof.every_size.rows import Family, Row
 from collectives.proof.every_size.symbols import NotProvedError
 
@@ -49,14 +50,26 @@ def compare(
     expanded = [_Row(row) for row in rows]
     holds = as_function(z3.And(NUM_RANKS >= 2, *case))
     for num_ranks in COMPARED:
+        root = compared_root(num_ranks)
+        rooted = (
+            algorithm.with_parameters(root=root)
+            if "root" in signature(algorithm.program).parameters
+            else algorithm
+        )
         known = {**_OF_POWERS, **functions(num_ranks), "p": num_ranks, "k": num_ranks.bit_length() - 1}
+        known[ROOT.decl().name()] = root
         for rank in range(num_ranks) if holds(known) else ():
             try:
-                own = [sorted(map(_plain, step)) for step in algorithm.steps(rank, num_ranks)]
+                own = [sorted(map(_plain, step)) for step in rooted.steps(rank, num_ranks)]
             except NotSupportedError as refusal:
                 raise NotProvedError(f"it refuses {num_ranks} ranks") from refusal
             if [sorted(step) for row in expanded for step in row.steps({**known, "r": rank})] != own:
                 raise NotProvedError(f"what was read differs from its steps of {num_ranks} ranks")
+
+
+def compared_root(num_ranks: int) -> int:
+    """Return the root for which steps of a collective that has one are compared."""
+    return num_ranks // 3
 
 
 class _Row:

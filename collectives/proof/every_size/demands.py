@@ -12,6 +12,8 @@ from typing import Any
 
 import z3
 
+from collectives.proof.every_size.powers import ROOT
+
 Places = Callable[[Any, Any], Any]
 Contents = Callable[[Any, Any, Any, Any], Any]
 
@@ -46,7 +48,7 @@ def _mirrored(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
 
 
 def _of_root(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
-    return z3.And(q == 0, j == chunk)
+    return z3.And(q == ROOT, j == chunk)
 
 
 def _everywhere(rank: Any, chunk: Any) -> Any:
@@ -58,7 +60,7 @@ def _at_owner(rank: Any, chunk: Any) -> Any:
 
 
 def _at_root(rank: Any, chunk: Any) -> Any:
-    return rank == 0
+    return rank == ROOT
 
 
 def _where(place: Places, contents: Contents) -> Held:
@@ -85,7 +87,7 @@ AFTER: Mapping[str, Held] = {
     "scatter": _where(_at_owner, _of_root),
     "all_to_all": _where(_everywhere, _mirrored),
 }
-"""What must be held; where it says that nothing is filled, anything may be. The root is rank 0."""
+"""What must be held; where it says that nothing is filled, anything may be."""
 
 EQUAL_PARTS = ("reduce_scatter", "all_gather", "gather", "scatter", "all_to_all")
 """Collectives whose buffer is one part for each rank; above, each is one chunk."""

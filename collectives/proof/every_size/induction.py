@@ -36,7 +36,7 @@ EVERY_SIZE, POWERS_OF_TWO = "every size", "2^k"
 
 
 def prove_every_size(algorithm: Algorithm) -> str:
-    """Prove *algorithm*, with its parameters and rank 0 as the root, and return for how many ranks.
+    """Prove *algorithm*, with its parameters and any rank as the root, and return for how many ranks.
 
     Returns:
         ``every size``, from 2 on, or ``2^k``: powers of two, where others are not proved.
@@ -75,8 +75,6 @@ class _Induction:
     """The obligations of one program."""
 
     def __init__(self, algorithm: Algorithm, reader: Reader) -> None:
-        if algorithm.parameters.get("root", 0) != 0:
-            raise NotProvedError("its root is not rank 0")
         self.algorithm = algorithm
         self.reader = reader
         num_chunks, num_scratch = (

@@ -11,10 +11,10 @@ from typing import Any
 
 import z3
 
-from collectives.proof.every_size.block_invariants import BLOCK_INVARIANTS
+from collectives.proof.every_size.block_invariants import BLOCK_INVARIANTS, from_root
 from collectives.proof.every_size.demands import Held
 from collectives.proof.every_size.pat_invariants import PAT_ENUMERATIONS, PAT_INVARIANTS
-from collectives.proof.every_size.powers import CEILING, FLOOR
+from collectives.proof.every_size.powers import CEILING, FLOOR, ROOT
 from collectives.proof.every_size.symbols import modulo
 from collectives.proof.every_size.trees import TREES, SymbolicTree
 
@@ -153,11 +153,11 @@ def _down_two_trees(t: Any, p: Any) -> Held:
 
     def filled(rank: Any, chunk: Any) -> Any:
         def in_tree(tree: SymbolicTree, segment: Any) -> Any:
-            return z3.Or(rank == 0, t >= segment + tree.depth(rank))
+            return z3.Or(rank == ROOT, t >= segment + tree.depth(rank))
 
         return _in_its_tree(chunk, in_tree)
 
-    return Held(filled, lambda rank, chunk, q, j: z3.And(filled(rank, chunk), q == 0, j == chunk))
+    return Held(filled, lambda rank, chunk, q, j: z3.And(filled(rank, chunk), q == ROOT, j == chunk))
 
 
 def _up_and_down_two_trees(t: Any, p: Any) -> Held:
@@ -194,8 +194,8 @@ INVARIANTS: Mapping[tuple[str, str], tuple[Invariant, ...]] = {
     ("double_binary_tree", "all_reduce"): (_up_and_down_two_trees,),
     ("double_binary_tree", "broadcast"): (_down_two_trees,),
     ("double_binary_tree", "reduce"): (_up_two_trees,),
-    ("chain", "broadcast"): (_down_the_chain,),
-    ("chain", "reduce"): (_up_the_chain,),
+    ("chain", "broadcast"): (from_root(_down_the_chain),),
+    ("chain", "reduce"): (from_root(_up_the_chain),),
     ("chain", "all_reduce"): (_up_and_down,),
     **BLOCK_INVARIANTS,
     **PAT_INVARIANTS,

@@ -26,6 +26,9 @@ QUOTIENT = z3.Function("quotient", z3.IntSort(), z3.IntSort(), z3.IntSort())
 NUM_RANKS = z3.Int("p")
 """The number of ranks p."""
 
+ROOT = z3.Int("root")
+"""The rank that is the root, of a collective that has one."""
+
 FLOOR = z3.Int("k")
 """The level of the greatest power of two that is not above p."""
 

@@ -8,6 +8,7 @@ must be what the first made of it, and the source of the body may carry nothing 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -25,16 +26,19 @@ from collectives.proof.every_size.bit_sums import BIT_SUM, LEVEL, TWIN, BitSum
 from collectives.proof.every_size.comparison import sums_over_powers
 from collectives.proof.every_size.loop_source import check_loops
 from collectives.proof.every_size.loops import Doublings, Halvings, Loop, Strides
-from collectives.proof.every_size.powers import FLOOR, NUM_RANKS, POWER, terms_in
+from collectives.proof.every_size.powers import FLOOR, NUM_RANKS, POWER, ROOT, terms_in
 from collectives.proof.every_size.rows import Family, Row, same_but_for
 from collectives.proof.every_size.symbols import (
     Assumptions,
     NotProvedError,
     Number,
+    Numpy,
+    Ratio,
     maximum,
     minimum,
     symbols_of,
     term,
+    whole,
 )
 from collectives.proof.every_size.tree_lemmas import prove_tree
 from collectives.proof.every_size.trees import TREES, symbolic_trees, tables
@@ -67,6 +71,7 @@ class Reader:
 
     def __post_init__(self) -> None:
         self.case = [self.num_ranks >= 2, *self.case]
+        self.case += [ROOT >= 0, self.num_ranks > ROOT]
         self.assumptions = Assumptions(*self.case, self.rank >= 0, self.rank < self.num_ranks)
 
     def number(self, value: Any) -> Number:
@@ -135,7 +140,7 @@ class Reader:
         self.functions = partial(sums_over_powers, one)
         return self.number(BIT_SUM(number.term))
 
-    def two_trees(self, num_ranks: Any, root: int | None = None) -> Any:
+    def two_trees(self, num_ranks: Any, root: Any = None) -> Any:
         """Return two binary trees, as the function of this name does."""
         if not isinstance(num_ranks, Number):
             return two_trees(num_ranks, root)
@@ -143,8 +148,8 @@ class Reader:
         levels = (num_ranks if root is None else num_ranks - 1).bit_length().term
         for tree in TREES:
             self.knowledge += tree.knowledge(num_ranks.term, levels - (root is None))
-            self.knowledge += [] if root is None else [tree.head == root]
-        self.functions = partial(tables, root=root)
+            self.knowledge += [] if root is None else [tree.head == term(root)]
+        self.functions = partial(tables, rooted=root is not None)
         return symbolic_trees()
 
     @staticmethod
@@ -197,10 +202,10 @@ class Reader:
             "range": self.range,
             "min": minimum,
             "max": maximum,
-            "int": _whole,
+            "int": whole,
             "sum": self.sum,
-            "Fraction": _Ratio,
-            "np": _Numpy,
+            "Fraction": Ratio,
+            "np": Numpy,
             "two_trees": self.two_trees,
         }
         return checked
@@ -213,8 +218,11 @@ class Reader:
         """
         program = self.copy(algorithm.program)
         rank, num_ranks = self.number(self.rank), self.number(self.num_ranks)
+        parameters = dict(algorithm.parameters)
+        if "root" in inspect.signature(algorithm.program).parameters:
+            parameters["root"] = self.number(ROOT)
         pending: list[Row] = []
-        for step in program(rank, num_ranks, **algorithm.parameters):
+        for step in program(rank, num_ranks, **parameters):
             if len(self.rows) > MOST_ROWS:
                 raise NotProvedError(f"it has more than {MOST_ROWS} steps outside of loops")
             families = self._families(as_step(step))
@@ -276,24 +284,3 @@ def _house(function: FunctionType) -> str:
     """Return to which code *function* belongs: what ships is of one house."""
     shipped = "collectives.algorithms"
     return shipped if function.__module__.startswith(shipped) else function.__module__
-
-
-class _Numpy:
-    """As much of numpy as programs need of it."""
-
-    minimum = staticmethod(minimum)
-    where = staticmethod(z3.If)
-
-
-class _Ratio:
-    """A fraction of symbols, of which nothing is asked."""
-
-    def __init__(self, numerator: Any, denominator: Any = 1) -> None:
-        pass
-
-    def __add__(self, other: Any) -> _Ratio:
-        return self
-
-
-def _whole(value: Any) -> Any:
-    return value if isinstance(value, Number) else int(value)

@@ -183,9 +183,11 @@ class Number:
         if isinstance(other, int) and other > 0:
             return self.of(self.term % other)
         by = term(other)
-        if not self.assumptions.imply(z3.And(by >= 1, self.term >= -by, self.term < 2 * by)):
-            raise NotProvedError(f"it takes the remainder of {self.term} by {by}, from which it may be far")
-        return self.of(modulo(self.term, by))
+        if self.assumptions.imply(z3.And(by >= 1, self.term >= -by, self.term < 2 * by)):
+            return self.of(modulo(self.term, by))
+        if self.assumptions.imply(z3.And(by >= 1, self.term >= 0, self.term < 3 * by)):
+            return self.of(modulo(z3.If(self.term < by, self.term, self.term - by), by))
+        raise NotProvedError(f"it takes the remainder of {self.term} by {by}, from which it may be far")
 
     def __lt__(self, other: Any) -> Truth:
         return Truth(self.term < term(other), self.assumptions)
@@ -236,3 +238,25 @@ def maximum(*values: Any) -> Any:
         return z3.If(one >= other, one, other)
 
     return number.of(reduce(greater, map(term, values)))
+
+
+class Numpy:
+    """As much of numpy as programs need of it."""
+
+    minimum = staticmethod(minimum)
+    where = staticmethod(z3.If)
+
+
+class Ratio:
+    """A fraction of symbols, of which nothing is asked."""
+
+    def __init__(self, numerator: Any, denominator: Any = 1) -> None:
+        pass
+
+    def __add__(self, other: Any) -> Ratio:
+        return self
+
+
+def whole(value: Any) -> Any:
+    """Return *value* as a whole number, in place of the built-in ``int``."""
+    return value if isinstance(value, Number) else int(value)

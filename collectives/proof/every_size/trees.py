@@ -12,6 +12,7 @@ from typing import Any
 import z3
 
 from collectives.algorithms.double_binary_tree import Tree, two_trees
+from collectives.proof.every_size.comparison import compared_root
 from collectives.proof.every_size.symbols import Number
 
 NUMBER = z3.IntSort()
@@ -90,9 +91,10 @@ def symbolic_trees() -> tuple[Tree, Tree]:
     return first, second
 
 
-def tables(num_ranks: int, root: int | None) -> dict[str, Callable[[int], int]]:
+def tables(num_ranks: int, rooted: bool) -> dict[str, Callable[[int], int]]:
     """Return the tables of a number of ranks, by the names of their symbols."""
     found: dict[str, Callable[[int], int]] = {}
+    root = compared_root(num_ranks) if rooted else None
     for own, tree in zip(TREES, two_trees(num_ranks, root), strict=True):
         columns = (
             (own.parent, tree.parent),

@@ -19,6 +19,7 @@ z3 = pytest.importorskip("z3", reason="proofs for every size need z3")
 
 from collectives.proof.every_size import NotProvedError, prove_every_size  # noqa: E402
 from collectives.proof.every_size.demands import AFTER, BEFORE, EQUAL_PARTS, Held, in_parts  # noqa: E402
+from collectives.proof.every_size.powers import ROOT  # noqa: E402
 
 PROVED = {"chain", "direct", "double_binary_tree", "naive", "one_shot", "ring"}
 PROVED_FOR_ONE = {("bruck", "all_gather")}
@@ -90,13 +91,26 @@ def test_a_program_that_goes_wrong_with_many_ranks_is_refuted() -> None:
         prove_every_size(right_up_to_seventy)
 
 
+@algorithm(collective="gather")
+def always_to_rank_0(rank: int, world_size: int, *, root: int = 0) -> Any:
+    sources = range(1, world_size)
+    yield Send(0, rank, when=rank != 0), *(Recv(source, source, when=rank == 0) for source in sources)
+
+
+def test_a_program_that_serves_one_root_only_is_refuted() -> None:
+    verify(always_to_rank_0, 8)
+    with pytest.raises(NotProvedError, match="the end: everything is filled"):
+        prove_every_size(always_to_rank_0)
+
+
 @pytest.mark.parametrize("collective", BEFORE)
 def test_what_is_demanded_is_the_contract(collective: str) -> None:
-    for world_size, number in product(range(2, 5), (1, 2)):
+    for world_size, number, last in product(range(2, 5), (1, 2), (False, True)):
+        root = last * (world_size - 1)
         parts = collective in EQUAL_PARTS
         num_chunks = number * world_size if parts else number
         for rank, chunk in product(range(world_size), range(num_chunks)):
-            place = Place(rank, chunk, world_size, num_chunks, 0)
+            place = Place(rank, chunk, world_size, num_chunks, root)
             contract = CONTRACTS[collective]
             for demand, held in ((contract.before, BEFORE), (contract.after, AFTER)):
                 demanded = in_parts(held[collective], number) if parts else held[collective]
@@ -104,13 +118,16 @@ def test_what_is_demanded_is_the_contract(collective: str) -> None:
 
 
 def part_of(held: Held, place: Place) -> Part | None:
+    def so(claim: Any) -> bool:
+        return z3.is_true(z3.simplify(z3.substitute(claim, (ROOT, z3.IntVal(place.root)))))
+
     numbers = z3.IntVal(place.rank), z3.IntVal(place.chunk)
-    if not z3.is_true(z3.simplify(held.filled(*numbers))):
+    if not so(held.filled(*numbers)):
         return None
     contributions = [
         (q, j)
         for q, j in product(range(place.world_size), range(place.num_chunks))
-        if z3.is_true(z3.simplify(held.holds(*numbers, z3.IntVal(q), z3.IntVal(j))))
+        if so(held.holds(*numbers, z3.IntVal(q), z3.IntVal(j)))
     ]
     (chunk,) = {j for _, j in contributions}
     return Part(sum(1 << q for q, _ in contributions), chunk)
