@@ -77,7 +77,7 @@ def exchange_steps(
                     end = kept
             lies[element][number] = end
             moved[step][source, destination].append((start, end))
-    return tuple(_messages(step, scratch.first) for step in moved), scratch.size
+    return tuple(messages_of(step, scratch.first) for step in moved), scratch.size
 
 
 class _Scratch:
@@ -102,7 +102,9 @@ class _Scratch:
         return self.first + block * self.chunks + place
 
 
-def _messages(moved: dict[tuple[int, int], list[tuple[int, int]]], first_scratch: int) -> tuple[Message, ...]:
+def messages_of(
+    moved: dict[tuple[int, int], list[tuple[int, int]]], first_scratch: int
+) -> tuple[Message, ...]:
     """Return the messages between pairs of ranks; chunks that lie side by side at both are one.
 
     The buffer and scratch, which begins with chunk *first_scratch*, are not side by side.

@@ -147,6 +147,7 @@ def test_a_wrong_payload_is_counted_and_ends_with_1(
         (["--transport", "threads", "--ranks", "1", "--compare"], "at least 2 ranks"),
         (["--timeout", "0"], "--timeout 0"),
         (["--transport", "threads", "--payload"], "--payload is for --transport sim"),
+        (["--transport", "gloo", "--registered"], "--registered is for --transport shm"),
         (
             ["--transport", "threads", "--algorithm", "ring,tree", "--compare"],
             "one algorithm; 2 are named",
