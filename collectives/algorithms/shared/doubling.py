@@ -25,7 +25,13 @@ def num_doublings(world_size: int) -> int:
 
 
 def powers_in(number: int) -> Iterator[int]:
-    """Yield the powers of two of which *number*, from 0 on, is the sum, the least first."""
+    """Yield the powers of two of which *number* is the sum, the least first.
+
+    Raises:
+        ValueError: *number* is negative, and no such sum.
+    """
+    if number < 0:
+        raise ValueError(f"{number} is no sum of powers of two; expected a number from 0 on")
     while number:
         power = number & -number
         yield power

@@ -56,8 +56,8 @@ MADE_OF = {
 """Of the programs: where the functions are found that they are made of, and their names."""
 
 SHIPPED = [own for own in (*ALGORITHMS, *NATIVE_ALGORITHMS) if (own.name, own.collective) in MADE_OF]
-FEW = 1
-"""Mutants of each program that are tried where all of them would take too long."""
+FEW, MANY = 1, 10
+"""Mutants of each program that are tried, of at most 65; all take five minutes, and none is proved."""
 
 
 def names(shipped: Algorithm) -> str:
@@ -94,14 +94,18 @@ def judge(shipped: Algorithm, tried: list[tuple[Any, str, str, Any]]) -> None:
             assert not is_wrong(named, proved_for), f"proved, but wrong: {name}: {what}"
 
 
+def some_of(shipped: Algorithm, number: int) -> list[tuple[Any, str, str, Any]]:
+    found = list(mutants(shipped))
+    return random.Random(names(shipped)).sample(found, min(number, len(found)))
+
+
 @pytest.mark.parametrize("shipped", SHIPPED, ids=names)
 def test_no_program_with_a_slip_is_proved(shipped: Algorithm) -> None:
-    found = list(mutants(shipped))
-    judge(shipped, random.Random(names(shipped)).sample(found, FEW))
+    judge(shipped, some_of(shipped, FEW))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("shipped", SHIPPED, ids=names)
-def test_no_program_with_any_slip_is_proved(shipped: Algorithm) -> None:
-    judge(shipped, list(mutants(shipped)))
+def test_none_of_many_programs_with_a_slip_is_proved(shipped: Algorithm) -> None:
+    judge(shipped, some_of(shipped, MANY))
