@@ -19,7 +19,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from sim.files.fields import Bandwidth, Count, Efficiency, Fields, SharingTable, Time, Words, parts, quantity
+from sim.files.common import AnySize, Common
+from sim.files.fields import Bandwidth, Count, Efficiency, SharingTable, Time, parts, quantity
 from sim.files.graph_tables import (
     LinkClassTable,
     LinkTable,
@@ -31,35 +32,10 @@ from sim.files.graph_tables import (
     named_links,
     static_routes,
 )
-from sim.files.hardware_table import HardwareTable
-from sim.files.measured_table import MeasuredTable
 from sim.units import effective
 
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 Paths: TypeAlias = Literal["static", "ecmp"]
-
-
-class Common(Fields):
-    """What networks of all kinds have in common."""
-
-    schema_version: Literal[1] = Field(alias="schema")
-    description: Words = ""
-    source: Words = ""
-    in_network_reduction: bool = False
-    hardware: HardwareTable | None = None
-    measured: list[MeasuredTable] = Field(default=[])
-    calibration: dict[str, Any] = Field(default={}, description="what testbed calibrate found")
-
-
-class AnySize(Common):
-    """A network of any number of ranks, unless the file says how many."""
-
-    num_ranks: Count | None = None
-
-    @property
-    def size(self) -> int | None:
-        """Number of ranks, or None for any number."""
-        return self.num_ranks
 
 
 class Switch(AnySize):

@@ -13,40 +13,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from fractions import Fraction
-from typing import Literal, NamedTuple, TypeAlias
-
-import numpy as np
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 from sim.errors import TopologyError
-from sim.topology.link_sharing import LinkSharing
-from sim.topology.routing import (
-    FatTreeRouting,
-    GraphRouting,
-    LeafSpineRouting,
-    LinkSpec,
-    NodesRouting,
-    Routing,
-    SwitchRouting,
-    TorusRouting,
-)
-from sim.topology.sharing_table import Sharing, SharingArgument
-from sim.units import Int64Array, Quantity, parse_bandwidth, parse_count, parse_time
-
-Spreading: TypeAlias = Literal["static", "ecmp"]
-
-
-class NetworkLayout(NamedTuple):
-    """What a kind of network comes to; the fields are the first of `Topology`."""
-
-    name: str
-    num_ranks: int
-    ranks_per_node: int
-    link_bandwidth: Int64Array
-    link_latency: Int64Array
-    routing: Routing
-    sharing: LinkSharing | None = None
+from sim.topology.layout import NetworkLayout, ecmp_seed, layout
+from sim.topology.routing import GraphRouting, LinkSpec, NodesRouting, SwitchRouting, TorusRouting
+from sim.topology.sharing_table import SharingArgument
+from sim.topology.trees import fat_tree, leaf_spine
+from sim.units import Quantity, parse_bandwidth, parse_count, parse_time
 
 
 def switch(
@@ -73,7 +48,7 @@ def switch(
     """
     ranks = parse_count(num_ranks, "num_ranks")
     kinds = [(2 * ranks, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
-    return _layout(name, ranks, 1, kinds, SwitchRouting(ranks), sharing)
+    return layout(name, ranks, 1, kinds, SwitchRouting(ranks), sharing)
 
 
 def ring(
@@ -91,7 +66,7 @@ def ring(
     ranks = parse_count(num_ranks, "num_ranks")
     routing = TorusRouting((ranks,))
     kinds = [(routing.num_links, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
-    return _layout(name, ranks, 1, kinds, routing, sharing)
+    return layout(name, ranks, 1, kinds, routing, sharing)
 
 
 def nodes(
@@ -150,7 +125,7 @@ def nodes(
     )
     nic = parse_bandwidth(nic_bandwidth, "nic_bandwidth"), parse_time(nic_latency, "nic_latency")
     kinds = [(2 * ranks, *intra), (2 * routing.num_nics, *nic)]
-    return _layout(name, ranks, min(ranks, ranks_per_node), kinds, routing, intra_sharing, nic_sharing)
+    return layout(name, ranks, min(ranks, ranks_per_node), kinds, routing, intra_sharing, nic_sharing)
 
 
 def torus(
@@ -177,110 +152,7 @@ def torus(
         raise TopologyError(f"shape: expected the sizes of the dimensions, such as (4, 4, 4), got {shape!r}")
     routing = TorusRouting(tuple(parse_count(size, "shape") for size in shape))
     kinds = [(routing.num_links, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
-    return _layout(name, routing.num_ranks, 1, kinds, routing, sharing)
-
-
-def leaf_spine(
-    *,
-    num_ranks: int,
-    hosts_per_leaf: int,
-    bandwidth: Quantity,
-    uplink_bandwidth: Quantity,
-    latency: Quantity,
-    num_spines: int = 1,
-    uplink_latency: Quantity | None = None,
-    routing: Spreading = "static",
-    seed: int = 0,
-    sharing: SharingArgument = None,
-    uplink_sharing: SharingArgument = None,
-    name: str = "leaf_spine",
-) -> NetworkLayout:
-    """Return a tree of two levels: every leaf switch is linked to every spine.
-
-    A path has two links inside a leaf and four to another.  Each rank is a node of its own.
-
-    Args:
-        num_ranks: number of ranks, which fill the leaves in order.
-        hosts_per_leaf: ranks that a leaf has room for.
-        bandwidth: of each rank's link to its leaf, each way.
-        uplink_bandwidth: of the link between a leaf and a spine, each way.
-        latency: of each rank's link.
-        num_spines: number of spines, so also of links up from a leaf.
-        uplink_latency: of the links between leaves and spines; by default *latency*.
-        routing: which spine a message takes: ``static`` by its destination, ``ecmp`` by hash.
-        seed: of the hash.
-        sharing: what flows get of each rank's link, as for `switch`.
-        uplink_sharing: of each link between a leaf and a spine.
-        name: for people.
-
-    Raises:
-        TopologyError: counts that are not positive, an unknown routing.
-        UnitError: a bandwidth or latency that is out of range or cannot be read.
-    """
-    tree = LeafSpineRouting(
-        parse_count(num_ranks, "num_ranks"),
-        parse_count(hosts_per_leaf, "hosts_per_leaf"),
-        parse_count(num_spines, "num_spines"),
-        _ecmp_seed(routing, "static", seed),
-    )
-
-    up = latency if uplink_latency is None else uplink_latency
-    kinds = [
-        (2 * num_ranks, parse_bandwidth(bandwidth), parse_time(latency, "latency")),
-        (
-            2 * tree.num_uplinks,
-            parse_bandwidth(uplink_bandwidth, "uplink_bandwidth"),
-            parse_time(up, "uplink_latency"),
-        ),
-    ]
-    return _layout(name, tree.num_ranks, 1, kinds, tree, sharing, uplink_sharing)
-
-
-def fat_tree(
-    *,
-    k: int,
-    bandwidth: Quantity,
-    latency: Quantity,
-    oversubscription: int | float | Fraction = 1,
-    num_ranks: int | None = None,
-    routing: Spreading = "static",
-    seed: int = 0,
-    sharing: SharingArgument = None,
-    name: str = "fat_tree",
-) -> NetworkLayout:
-    """Return a k-ary fat tree: three levels of switches with k ports, k³/4 ranks.
-
-    A path has two links under one edge switch, four inside a pod, six between pods.
-
-    Args:
-        k: ports of each switch, even.
-        bandwidth: of each rank's link to its edge switch, each way.
-        latency: of each link.
-        oversubscription: what the ranks of an edge switch send at most, over what its links up
-            carry.  Links between switches have *bandwidth* divided by it, so networks that differ
-            in nothing else can be compared on the same ranks.
-        num_ranks: number of ranks, which fill the edge switches in order; by default all places.
-        routing: the way up: ``static`` by destination (d-mod-k), ``ecmp`` by hash.
-        seed: of the hash.
-        sharing: what flows get of each link, as for `switch`.
-        name: for people.
-
-    Raises:
-        TopologyError: an odd k, more ranks than places, an oversubscription that is not positive
-            or leaves no bandwidth, an unknown routing.
-        UnitError: a bandwidth or latency that is out of range or cannot be read.
-    """
-    if parse_count(k, "k") % 2:
-        raise TopologyError(f"k: expected an even number of ports, got {k}")
-    places = k**3 // 4
-    ranks = places if num_ranks is None else parse_count(num_ranks, "num_ranks")
-
-    if ranks > places:
-        raise TopologyError(f"num_ranks: {ranks} ranks, but a fat tree with k = {k} holds {places}")
-    tree = FatTreeRouting(ranks, int(k), _ecmp_seed(routing, "static", seed))
-    rate, delay = parse_bandwidth(bandwidth), parse_time(latency, "latency")
-    kinds = [(2 * ranks, rate, delay), (4 * places, _thinned(rate, oversubscription), delay)]
-    return _layout(name, ranks, 1, kinds, tree, sharing, sharing)
+    return layout(name, routing.num_ranks, 1, kinds, routing, sharing)
 
 
 def graph(
@@ -316,7 +188,7 @@ def graph(
     """
     if metric not in ("hops", "latency"):
         raise TopologyError(f"metric: expected 'hops' or 'latency', got {metric!r}")
-    seed_or_none = _ecmp_seed(routing, "shortest", seed)
+    seed_or_none = ecmp_seed(routing, "shortest", seed)
     specs = [LinkSpec(*link) for link in links]
     for spec in specs:
         what = f"link {spec.tail!r} to {spec.head!r}"
@@ -327,7 +199,7 @@ def graph(
     kinds = [(0, 1, 0), *((1, spec.bandwidth, spec.latency) for spec in specs)]
     per_node = min(parse_count(ranks_per_node, "ranks_per_node"), num_ranks)
     sharings = [None, *(spec.sharing for spec in specs)]
-    return _layout(name, num_ranks, per_node, kinds, graph, *sharings)
+    return layout(name, num_ranks, per_node, kinds, graph, *sharings)
 
 
 KINDS: Mapping[str, Callable[..., NetworkLayout]] = {
@@ -340,53 +212,3 @@ KINDS: Mapping[str, Callable[..., NetworkLayout]] = {
     "graph": graph,
 }
 """By the names that network files have for them."""
-
-
-def _ecmp_seed(routing: str, otherwise: str, seed: int) -> int | None:
-    """Return the seed of the hash that *routing* ``ecmp`` asks for, or None for *otherwise*.
-
-    Raises:
-        TopologyError: another routing than these two, or a seed that is not a whole number.
-    """
-    if routing not in ("ecmp", otherwise):
-        raise TopologyError(f"routing: expected {otherwise!r} or 'ecmp', got {routing!r}")
-    return parse_count(seed, "seed", least=0) if routing == "ecmp" else None
-
-
-def _thinned(bandwidth: int, oversubscription: float | Fraction) -> int:
-    """Return *bandwidth* divided by *oversubscription*, rounded down.
-
-    Raises:
-        TopologyError: the divisor is not a positive number, or leaves nothing.
-    """
-    try:
-        rate = int(bandwidth / Fraction(str(oversubscription)))
-    except (ValueError, ZeroDivisionError):
-        rate = 0
-    if not 0 < rate < 2**63:
-        raise TopologyError(
-            f"oversubscription: expected a number such as 4 that leaves some of {bandwidth} bytes/s, "
-            f"got {oversubscription!r}"
-        )
-    return rate
-
-
-def _layout(
-    name: str,
-    num_ranks: int,
-    ranks_per_node: int,
-    kinds: Sequence[tuple[int, int, int]],
-    routing: Routing,
-    *sharing: SharingArgument,
-) -> NetworkLayout:
-    """Return the layout of links given as (count, bandwidth, latency), each kind with its sharing."""
-    counts = [count for count, _, _ in kinds]
-    tables = [Sharing.of(one) for one in sharing]
-    shares = LinkSharing.of(zip(counts, tables, strict=True), routing)
-    return NetworkLayout(name, num_ranks, ranks_per_node, *_link_arrays(kinds), routing, shares)
-
-
-def _link_arrays(kinds: Iterable[tuple[int, int, int]]) -> tuple[Int64Array, Int64Array]:
-    """Return bandwidths and latencies of links given as (count, bandwidth, latency)."""
-    counts, bandwidth, latency = (np.array(column, dtype=np.int64) for column in zip(*kinds, strict=True))
-    return np.repeat(bandwidth, counts), np.repeat(latency, counts)

@@ -29,7 +29,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.errors import TopologyError
-from sim.topology import kinds
+from sim.topology import kinds, trees
+from sim.topology.layout import NetworkLayout
 from sim.topology.link_sharing import LinkSharing
 from sim.topology.routing import DetourRouting, Routing
 from sim.topology.routing.table import route_table
@@ -46,7 +47,7 @@ _NAMED_RANKS = 8
 """At most so many ranks are named in an error."""
 
 
-def _made_by(kind: Callable[P, kinds.NetworkLayout]) -> Callable[P, Topology]:
+def _made_by(kind: Callable[P, NetworkLayout]) -> Callable[P, Topology]:
     """Return a constructor of topologies with the arguments and the documentation of *kind*."""
 
     @wraps(kind)
@@ -91,8 +92,8 @@ class Topology:
     ring = staticmethod(_made_by(kinds.ring))
     torus = staticmethod(_made_by(kinds.torus))
     nodes = staticmethod(_made_by(kinds.nodes))
-    leaf_spine = staticmethod(_made_by(kinds.leaf_spine))
-    fat_tree = staticmethod(_made_by(kinds.fat_tree))
+    leaf_spine = staticmethod(_made_by(trees.leaf_spine))
+    fat_tree = staticmethod(_made_by(trees.fat_tree))
     graph = staticmethod(_made_by(kinds.graph))
 
     def __post_init__(self) -> None:
