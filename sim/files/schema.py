@@ -223,6 +223,32 @@ class FatTree(Common):
         }
 
 
+class Host(AnySize):
+    """Ranks of one host, that share its memory."""
+
+    kind: Literal["host"]
+    bandwidth: Bandwidth
+    efficiency: Efficiency = 1.0
+    sharing: SharingTable | None = None
+    memory_bandwidth: Bandwidth
+    memory_efficiency: Efficiency = 1.0
+    latency: Time
+
+    def num_links(self, num_ranks: int) -> int:
+        """Return the number of directed links for *num_ranks* ranks."""
+        return 2 * num_ranks + 1
+
+    def arguments(self, num_ranks: int) -> dict[str, Any]:
+        """Return the arguments that make the network for *num_ranks* ranks."""
+        return {
+            "num_ranks": num_ranks,
+            "bandwidth": effective(self.bandwidth, self.efficiency),
+            "sharing": parts(self.sharing),
+            "memory_bandwidth": effective(self.memory_bandwidth, self.memory_efficiency),
+            "latency": quantity(self.latency),
+        }
+
+
 class Graph(Common):
     """Any graph: nodes and links by name."""
 
@@ -261,7 +287,7 @@ class Graph(Common):
         }
 
 
-AnyNetwork: TypeAlias = Switch | Ring | Nodes | LeafSpine | Torus | FatTree | Graph
+AnyNetwork: TypeAlias = Switch | Ring | Nodes | LeafSpine | Torus | FatTree | Host | Graph
 KINDS: Mapping[str, type[AnyNetwork]] = {
     "switch": Switch,
     "ring": Ring,
@@ -269,6 +295,7 @@ KINDS: Mapping[str, type[AnyNetwork]] = {
     "leaf_spine": LeafSpine,
     "torus": Torus,
     "fat_tree": FatTree,
+    "host": Host,
     "graph": Graph,
 }
 

@@ -6,6 +6,7 @@
     nodes       nodes of several ranks with a fast network inside and NICs between them
     leaf_spine  a tree of two levels
     fat_tree    the k-ary fat tree: three levels of equal switches
+    host        one host: ranks that share its memory
     graph       any ranks, switches and links
 
 `Topology` offers each of them under its name.
@@ -18,7 +19,14 @@ from typing import Literal
 
 from sim.errors import TopologyError
 from sim.topology.layout import NetworkLayout, ecmp_seed, layout
-from sim.topology.routing import GraphRouting, LinkSpec, NodesRouting, SwitchRouting, TorusRouting
+from sim.topology.routing import (
+    GraphRouting,
+    HostRouting,
+    LinkSpec,
+    NodesRouting,
+    SwitchRouting,
+    TorusRouting,
+)
 from sim.topology.sharing_table import SharingArgument
 from sim.topology.trees import fat_tree, leaf_spine
 from sim.units import Quantity, parse_bandwidth, parse_count, parse_time
@@ -128,6 +136,38 @@ def nodes(
     return layout(name, ranks, min(ranks, ranks_per_node), kinds, routing, intra_sharing, nic_sharing)
 
 
+def host(
+    *,
+    num_ranks: int,
+    bandwidth: Quantity,
+    memory_bandwidth: Quantity,
+    latency: Quantity,
+    sharing: SharingArgument = None,
+    name: str = "host",
+) -> NetworkLayout:
+    """Return ranks of one host that share its memory; a path has three links, the memory between two.
+
+    A rank's processor writes what the rank sends and reads what it receives; both share it where *sharing*
+    says so (``{"one_way": [1.0], "both_ways": [0.5]}``: half of it for each).
+
+    Args:
+        num_ranks: number of ranks, at least 1.
+        bandwidth: bytes of messages that one rank's processor carries, ``"10GB/s"`` or bytes/s.
+        memory_bandwidth: bytes of messages that all ranks carry together.
+        latency: of writing, and of reading.
+        sharing: what flows get of a rank's processor, as for `switch`.
+        name: for people.
+
+    Raises:
+        TopologyError: an impossible number of ranks, or parts.
+        UnitError: a bandwidth or latency that is out of range or cannot be read.
+    """
+    ranks = parse_count(num_ranks, "num_ranks")
+    rate, whole = parse_bandwidth(bandwidth), parse_bandwidth(memory_bandwidth, "memory_bandwidth")
+    kinds = [(2 * ranks, rate, parse_time(latency, "latency")), (1, whole, 0)]
+    return layout(name, ranks, ranks, kinds, HostRouting(ranks), sharing, None)
+
+
 def torus(
     *,
     shape: Sequence[int],
@@ -209,6 +249,7 @@ KINDS: Mapping[str, Callable[..., NetworkLayout]] = {
     "nodes": nodes,
     "leaf_spine": leaf_spine,
     "fat_tree": fat_tree,
+    "host": host,
     "graph": graph,
 }
 """By the names that network files have for them."""

@@ -1,7 +1,8 @@
 """Sharing tables on the links of a topology: which each link has, and which link is its opposite.
 
-The opposite of a link runs between the same two vertices the other way; of several, the first is opposite
-to the first.  A link without one is always used one way.
+The opposite of a link is the one that its routing names or, where it names none, runs between the same two
+vertices the other way; of several, the first is opposite to the first.  A link without one is always used
+one way.
 """
 
 from __future__ import annotations
@@ -91,6 +92,8 @@ class LinkSharing:
 
 def _opposites(wiring: Wiring) -> Int64Array:
     """Return the opposite of each link, -1 where it has none."""
+    if wiring.opposite is not None:
+        return wiring.opposite
     tail, head = np.asarray(wiring.tail, np.int64), np.asarray(wiring.head, np.int64)
     if not len(tail):
         return np.zeros(0, dtype=np.int64)

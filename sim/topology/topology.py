@@ -10,6 +10,7 @@ full duplex: the two directions of a cable are two links.
     Topology.nodes       nodes of several ranks with a fast network inside and NICs between them
     Topology.leaf_spine  a tree of two levels
     Topology.fat_tree    the k-ary fat tree: three levels of equal switches
+    Topology.host        one host: ranks that share its memory
     Topology.graph       any ranks, switches and links
     Topology.from_file   any of these, as a TOML file or preset describes it
 """
@@ -94,6 +95,7 @@ class Topology:
     nodes = staticmethod(_made_by(kinds.nodes))
     leaf_spine = staticmethod(_made_by(trees.leaf_spine))
     fat_tree = staticmethod(_made_by(trees.fat_tree))
+    host = staticmethod(_made_by(kinds.host))
     graph = staticmethod(_made_by(kinds.graph))
 
     def __post_init__(self) -> None:

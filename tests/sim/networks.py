@@ -16,7 +16,7 @@ from sim.topology.link_sharing import LinkSharing
 from sim.topology.sharing_table import Sharing
 
 LATENCIES = st.sampled_from(["0s", "1ps", "500ns", "2us"])
-KINDS = ("switch", "ring", "torus", "nodes", "leaf_spine", "fat_tree", "graph")
+KINDS = ("switch", "ring", "torus", "nodes", "leaf_spine", "fat_tree", "host", "graph")
 
 
 @st.composite
@@ -45,6 +45,8 @@ def networks(
     elif kind == "fat_tree":
         k = draw(st.sampled_from([2, 4, 6]))
         shape = {"k": k, "num_ranks": min(k**3 // 4, max_ranks)}
+    elif kind == "host":
+        shape["memory_bandwidth"] = draw(bandwidth)
     if kind in ("leaf_spine", "fat_tree"):
         shape |= {"routing": draw(st.sampled_from(["static", "ecmp"])), "seed": draw(st.integers(0, 9))}
     topology: Topology = getattr(Topology, kind)(bandwidth=draw(bandwidth), latency=draw(LATENCIES), **shape)

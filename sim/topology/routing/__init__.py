@@ -9,6 +9,7 @@ on arrays of them, so each formula stands here once, and routes of thousands of 
     Cut       where links are few      NodesRouting       nodes with network cards
     LinkSpec  a link of a graph        LeafSpineRouting   a tree of two levels
                                        FatTreeRouting     the k-ary fat tree
+                                       HostRouting        one host: memory that ranks share
                                        GraphRouting       any graph: shortest paths
                                        DetourRouting      any of these, without some links
                                        UnsharedRouting    any of these, for each rank its own
@@ -19,6 +20,7 @@ from __future__ import annotations
 from sim.topology.routing.detour import DetourRouting
 from sim.topology.routing.fat_tree import FatTreeRouting
 from sim.topology.routing.graph import GraphRouting, LinkSpec
+from sim.topology.routing.host import HostRouting
 from sim.topology.routing.leaf_spine import LeafSpineRouting
 from sim.topology.routing.nodes import NodesRouting
 from sim.topology.routing.protocol import Cut, Ranks, Routing, Wiring
@@ -31,6 +33,7 @@ __all__ = [
     "DetourRouting",
     "FatTreeRouting",
     "GraphRouting",
+    "HostRouting",
     "LeafSpineRouting",
     "LinkSpec",
     "NodesRouting",

@@ -78,12 +78,15 @@ class Wiring:
         head: the vertex where each link ends.
         joins: pairs (from, to) of vertices between which messages pass at no cost, as between a rank
             and a network card that it shares with others; int64 of shape (j, 2).
+        opposite: the link back of each, -1 where there is none; None: the links between the same two
+            vertices, the first back to the first.
     """
 
     names: tuple[str, ...]
     tail: Int64Array
     head: Int64Array
     joins: Int64Array = field(default_factory=_no_joins)
+    opposite: Int64Array | None = None
 
 
 def one_pair(routing: Routing, source: int, destination: int) -> Iterator[int]:

@@ -32,6 +32,7 @@ NETWORKS = {
     "five dimensions": Topology.torus(shape=(2, 3, 2, 2, 3), **LINK),
     "nodes": load_network("dgx-h100").topology(20),
     "leaves": Topology.leaf_spine(num_ranks=30, hosts_per_leaf=4, uplink_bandwidth=1, num_spines=3, **LINK),
+    "host": Topology.host(num_ranks=4, memory_bandwidth=1, **LINK),
     "fat tree": Topology.fat_tree(k=8, **LINK),
     "graph": load_network(ROOT / "examples" / "cluster.toml").topology(),
     "unused switch": Topology.graph(ranks=["a", "b"], switches=["s"], links=PIPE),
