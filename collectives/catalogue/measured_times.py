@@ -69,7 +69,7 @@ class TimesDocument(_Fields):
 
     schema_version: Literal[1] = Field(default=1, alias="schema")
     ranks: Annotated[int, Field(ge=1, le=MAX_RANKS)]
-    transport: Literal["sim", "threads", "gloo", "nccl"]
+    transport: Literal["sim", "threads", "shm", "gloo", "nccl"]
     rows: Annotated[tuple[MeasuredTime, ...], Field(min_length=1)]
 
 

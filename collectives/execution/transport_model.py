@@ -8,6 +8,11 @@ model states the rule of one transport, and a simulation follows it:
             goes on when its rank calls (`collectives.transports.progress`)
     nccl    our programs over NCCL: one group call for each step on a stream, which goes on by itself, and
             a kernel that reduces after it (`collectives.transports.nccl`)
+    shm     our programs through memory that ranks share (`collectives.transports.shared_memory`): as over
+            Gloo, but ranks carry the bytes themselves, and reduce them as they come
+
+Over ``shm`` every send counts as one that is read where it lies, as it is of registered tensors; a copy of
+others is made first, so that a step which writes there need not wait.
 
 What software takes of each message is no part of a model: it is a quantity of its own, on the sender's and
 the receiver's side (`sim.scenario.rank_overhead`).
@@ -19,6 +24,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
+
+from collectives.errors import NotSupportedError
 
 
 @dataclass(frozen=True)
@@ -33,12 +40,31 @@ class TransportModel:
             ``calls`` alone: those that start, test or await a collective, and the hooks of a backward pass.
         reduces: ``after`` the last byte of the step, or while bytes are ``arriving``, which costs nothing
             unless it is slower than the wire.
+        carried_by: whether bytes move in the ``network``, or ``ranks`` move them on their own processors, so
+            that none moves while they compute.
     """
 
     name: str
     late_sends: bool = False
     progress: Literal["itself", "calls"] = "itself"
     reduces: Literal["after", "arriving"] = "after"
+    carried_by: Literal["network", "ranks"] = "network"
+
+    def check_overlap(self, what: str) -> None:
+        """Check that what computes may do so beside its collectives.
+
+        Args:
+            what: computes, in words.
+
+        Raises:
+            NotSupportedError: ranks carry the bytes themselves.
+        """
+        if self.carried_by == "ranks":
+            raise NotSupportedError(
+                f"{what}: over transport model {self.name!r} ranks carry the bytes themselves, and what that "
+                "takes of computation is not modelled; simulate collectives alone, or take "
+                "transport_model='gloo'"
+            )
 
 
 IDEAL = TransportModel("ideal")
@@ -50,6 +76,7 @@ TRANSPORT_MODELS: Mapping[str, TransportModel] = MappingProxyType(
             IDEAL,
             TransportModel("gloo", late_sends=True, progress="calls"),
             TransportModel("nccl"),
+            TransportModel("shm", late_sends=True, progress="calls", reduces="arriving", carried_by="ranks"),
         )
     }
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collectives.catalogue.selectors import NCCL
 from sim.topology import Topology
+from sim.topology.routing import HostRouting
 
 AUTO = "auto"
 
@@ -11,8 +12,11 @@ AUTO = "auto"
 def default_transport_model(topology: Topology) -> str:
     """Return the name of the transport model that a real run on *topology* would follow.
 
-    ``nccl`` where the network says what GPUs and network cards it has (``[hardware]``), else ``gloo``.
+    ``nccl`` where the network says what GPUs and network cards it has (``[hardware]``), ``shm`` on one host
+    whose ranks share its memory, else ``gloo``.
     """
+    if isinstance(topology.routing, HostRouting):
+        return "shm"
     return "gloo" if topology.hardware is None else "nccl"
 
 

@@ -13,14 +13,16 @@ from collectives.catalogue.admission import admitted
 from collectives.catalogue.native import by_itself, native_over
 from collectives.catalogue.resolve import resolve_algorithm
 from collectives.catalogue.selectors import NATIVE, NCCL, parse_auto
+from collectives.execution.staging import staged_nbytes
 from collectives.execution.transport_model import IDEAL, TransportModel, transport_model
 from collectives.models.cost import selector_on
 from collectives.program import Algorithm, Program
 from collectives.program.placement import on_nodes
 from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
+from sim.topology import Topology
 from sim.topology.placement import Placement, places
-from sim.units import Quantity, parse_time
+from sim.units import SECOND, Quantity, parse_bandwidth, parse_time
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,9 @@ class Job:
         reduction_bandwidth: at which a rank reduces; None: reducing takes no time.
         arrival_overhead: from the last byte of a message until its receiver knows.
         transport_model: how a step is completed (see `collectives.execution.transport_model`).
+        call_overhead: of the call, on each rank, before its first step.
+        copy_bandwidth: bytes/s at which a rank copies what its communicator copies around the program (see
+            `collectives.execution.staging`); None: that takes no time.
 
     Raises:
         ValueError: *nbytes* is negative, or no multiple of *itemsize*.
@@ -57,6 +62,8 @@ class Job:
     reduction_bandwidth: Quantity | None = None
     arrival_overhead: Quantity = 0
     transport_model: str | TransportModel = "ideal"
+    call_overhead: Quantity = 0
+    copy_bandwidth: Quantity | None = None
 
     def __post_init__(self) -> None:
         if self.nbytes < 0 or self.itemsize < 1 or self.nbytes % self.itemsize:
@@ -74,6 +81,22 @@ class Job:
         return RankOverhead.of(
             self.overhead, self.reduction_bandwidth, arrival_overhead=self.arrival_overhead
         )
+
+    def held_nbytes(self, topology: Topology) -> int:
+        """Return the bytes of the buffers of all ranks together."""
+        return self.nbytes * len(places(self.placement, topology))
+
+    def around_ps(self, collective: str, num_ranks: int) -> int:
+        """Return what a call takes on a rank besides its program; counted before its first step.
+
+        Raises:
+            UnitError: a quantity that cannot be read.
+        """
+        call_ps = parse_time(self.call_overhead, "call_overhead")
+        if self.copy_bandwidth is None:
+            return call_ps
+        rate = parse_bandwidth(self.copy_bandwidth, "copy_bandwidth")
+        return call_ps + staged_nbytes(collective, num_ranks, self.nbytes) * SECOND // rate
 
 
 @dataclass(frozen=True)
@@ -113,8 +136,12 @@ def plan(job: Job, scenario: Scenario) -> PlannedJob:
     hosts = places(job.placement, scenario.base)
     rank_overhead = scenario.rank_overhead(job.rank_overhead(), hosts)
     model = transport_model(job.transport_model)
+    algorithm = _algorithm_of(job, scenario, hosts, rank_overhead)
+    if around_ps := job.around_ps(algorithm.collective, len(hosts)):
+        delays_ps = rank_overhead.delays_of(len(hosts)) + around_ps
+        rank_overhead = rank_overhead.with_late(dict(enumerate(delays_ps.tolist())))
     return PlannedJob(
-        algorithm=_algorithm_of(job, scenario, hosts, rank_overhead),
+        algorithm=algorithm,
         nbytes=job.nbytes,
         itemsize=job.itemsize,
         hosts=hosts,

@@ -62,6 +62,8 @@ def simulate(
     reduction_bandwidth: Quantity | None = None,
     arrival_overhead: Quantity = 0,
     transport_model: str | TransportModel = "ideal",
+    call_overhead: Quantity = 0,
+    copy_bandwidth: Quantity | None = None,
     protocol: NcclProtocol | None = None,
     conditions: Sequence[Condition] = (),
     model: Model = "links",
@@ -89,8 +91,11 @@ def simulate(
         overhead: of each message, on either side (see `sim.scenario.rank_overhead`).
         reduction_bandwidth: at which a rank reduces; None: reducing takes no time.
         arrival_overhead: from the last byte of a message until its receiver knows.
-        transport_model: how a step is completed, ``ideal``, ``gloo`` or ``nccl`` (see
+        transport_model: how a step is completed, ``ideal``, ``gloo``, ``nccl`` or ``shm`` (see
             `collectives.execution.transport_model`).
+        call_overhead: of the call, on each rank, before its first step.
+        copy_bandwidth: bytes/s at which a rank copies what its communicator copies around the program (see
+            `collectives.execution.staging`); None: that takes no time.
         protocol: of NCCL, for what it leaves of a link and its latency (see
             `collectives.models.nccl.protocol`).
         conditions: under which the cluster works (see `sim.scenario`).  Ranks in them are places of
@@ -113,7 +118,6 @@ def simulate(
     """
     if protocol is not None:
         topology = with_protocol(topology, protocol)
-    scenario = Scenario.of(topology, conditions)
     job = Job(
         algorithm,
         nbytes,
@@ -124,13 +128,20 @@ def simulate(
         reduction_bandwidth=reduction_bandwidth,
         arrival_overhead=arrival_overhead,
         transport_model=transport_model,
+        call_overhead=call_overhead,
+        copy_bandwidth=copy_bandwidth,
     )
 
+    scenario = Scenario.of(topology.holding(job.held_nbytes(topology)), conditions)
     formula = closed_form_of(algorithm, model)
     if formula is None:
         return evaluate(plan(job, scenario), engine, observe=observe, watch=watch)
     if observe:
         raise NotSupportedError(_UNSEEN)
+    if call_overhead or copy_bandwidth is not None:
+        raise NotSupportedError(
+            "call_overhead, copy_bandwidth: a closed form knows of neither; leave them out"
+        )
     return formula(job, scenario)
 
 
@@ -167,7 +178,8 @@ def simulate_jobs(
         raise ValueError("jobs: expected at least one Job, got none")
 
     env = simpy.Environment(initial_time=0)
-    scenario = Scenario.of(topology, conditions)
+    held = sum(job.held_nbytes(topology) for job in jobs)
+    scenario = Scenario.of(topology.holding(held), conditions)
     recorder = Recorder(scenario.topology) if observe else None
     network = scenario.network(env, recorder)
 
@@ -183,7 +195,7 @@ def simulate_jobs(
 
     spans: list[Any] = [process.value for process in running]
     return [
-        Run.of(one, span.end_ps - span.start_ps, engine="events", start_ps=span.start_ps, observation=watched)
+        Run.of(one, span.end_ps - one.start_ps, engine="events", start_ps=one.start_ps, observation=watched)
         for one, span, watched in zip(planned, spans, seen, strict=True)
     ]
 

@@ -144,6 +144,7 @@ def run(
         with suppress(NotSupportedError):  # for all ranks; a group that is made may be smaller
             selector_on(topology, algorithm)
     transport = named_transport_model(transport_model)
+    transport.check_overlap("run")
     if algorithm == NATIVE:
         native_over(transport, topology.num_ranks)
     rank_overhead = RankOverhead.of(overhead, reduction_bandwidth, arrival_overhead=arrival_overhead)

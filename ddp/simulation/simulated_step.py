@@ -151,6 +151,7 @@ def simulate_step(
         asked = replace(asked, model=lost.model)
     counted = asked.running(algorithm)
     transport = counted.transport.name
+    counted.transport.check_overlap("simulate_step")
     on_call = counted.transport.progress == "calls"
     if on_call and scenario.delays_ps:
         raise NotSupportedError(

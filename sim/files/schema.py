@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, TypeAdapter
 
 from sim.files.common import AnySize, Common
-from sim.files.fields import Bandwidth, Count, Efficiency, SharingTable, Time, parts, quantity
+from sim.files.fields import Bandwidth, Count, Efficiency, SharingTable, Size, Time, parts, quantity
 from sim.files.graph_tables import (
     LinkClassTable,
     LinkTable,
@@ -32,6 +32,7 @@ from sim.files.graph_tables import (
     named_links,
     static_routes,
 )
+from sim.topology.layout import MOST_SPEEDUP
 from sim.units import effective
 
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
@@ -233,6 +234,8 @@ class Host(AnySize):
     memory_bandwidth: Bandwidth
     memory_efficiency: Efficiency = 1.0
     latency: Time
+    cache: Size | None = None
+    cache_speedup: Annotated[float, Field(ge=1, le=MOST_SPEEDUP)] = 1.0
 
     def num_links(self, num_ranks: int) -> int:
         """Return the number of directed links for *num_ranks* ranks."""
@@ -246,6 +249,8 @@ class Host(AnySize):
             "sharing": parts(self.sharing),
             "memory_bandwidth": effective(self.memory_bandwidth, self.memory_efficiency),
             "latency": quantity(self.latency),
+            "cache": self.cache or 0,
+            "cache_speedup": self.cache_speedup,
         }
 
 

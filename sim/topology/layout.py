@@ -15,6 +15,16 @@ from sim.units import Int64Array, parse_count
 
 Spreading: TypeAlias = Literal["static", "ecmp"]
 
+MOST_SPEEDUP = 1000
+"""Times as fast that memory near processors may be."""
+
+
+class Cache(NamedTuple):
+    """Memory near processors: buffers of all ranks that together fit into it move *speedup* times as fast."""
+
+    nbytes: int
+    speedup: float
+
 
 class NetworkLayout(NamedTuple):
     """What a kind of network comes to; the fields are the first of `Topology`."""
@@ -26,6 +36,7 @@ class NetworkLayout(NamedTuple):
     link_latency: Int64Array
     routing: Routing
     sharing: LinkSharing | None = None
+    cache: Cache | None = None
 
 
 def layout(

@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from sim.errors import TopologyError
 from sim.topology import kinds, trees
-from sim.topology.layout import NetworkLayout
+from sim.topology.layout import Cache, NetworkLayout
 from sim.topology.link_sharing import LinkSharing
 from sim.topology.routing import DetourRouting, Routing
 from sim.topology.routing.table import route_table
@@ -73,6 +73,7 @@ class Topology:
         link_latency: picoseconds of each directed link, int64.
         routing: which links a message crosses.
         sharing: what flows get of a link, by how many they are and in which directions; None: all of it.
+        cache: which buffers move faster through the memory of a host; None: none.
         hardware: what the GPUs and network cards are, for NCCL's own model; None: unknown.
         in_network_reduction: whether the switches can reduce and multicast, as NVLink SHARP does.
         measured: what collectives take by measurement, for ``model="measured"``.
@@ -85,6 +86,7 @@ class Topology:
     link_latency: Int64Array = field(repr=False)
     routing: Routing
     sharing: LinkSharing | None = None
+    cache: Cache | None = None
     hardware: Hardware | None = None
     in_network_reduction: bool = False
     measured: tuple[MeasuredCurve, ...] = field(default=(), repr=False)
@@ -101,6 +103,16 @@ class Topology:
     def __post_init__(self) -> None:
         self.link_bandwidth.setflags(write=False)
         self.link_latency.setflags(write=False)
+
+    def holding(self, nbytes: int) -> Topology:
+        """Return this network as it is for buffers of *nbytes* bytes, of all ranks together.
+
+        It is another where they fit into memory near the processors; see `cache`.
+        """
+        if self.cache is None or nbytes > self.cache.nbytes:
+            return self
+        faster = np.rint(self.link_bandwidth * self.cache.speedup).astype(np.int64)
+        return replace(self, link_bandwidth=faster, cache=None)
 
     def without_links(self, links: Collection[int]) -> Topology:
         """Return this network with routes that avoid *links*; all links keep their numbers.
@@ -222,6 +234,8 @@ class Topology:
         )
         if self.sharing is not None:
             parts = (*parts, self.sharing.described())
+        if self.cache is not None:
+            parts = (*parts, self.cache)
         content = repr(parts).encode() + self.link_bandwidth.tobytes() + self.link_latency.tobytes()
         return hashlib.sha256(content).hexdigest()[:16]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   testbed calibrate --ranks 4 --output mine.toml --plot mine.png
+  testbed calibrate --transport shm --ranks 2 --output host.toml
   torchrun --nnodes 2 --nproc-per-node 2 … --no-python testbed calibrate --output mine.toml
   testbed calibrate --from nccl-tests.log --output mine.toml
   testbed calibrate --from rows.csv --network dgx-h100 --output mine.toml
@@ -37,6 +39,13 @@ DEVICE_MODEL = (
     "a kernel takes a launch and then its arithmetic or bytes at a rate that depends on its kind, type and "
     "shape; each time is the fastest of several rounds"
 )
+
+
+class Carrier(StrEnum):
+    """What carries the bytes of a network that is measured."""
+
+    GLOO = "gloo"
+    SHM = "shm"
 
 
 @reporting_errors
@@ -74,6 +83,12 @@ def calibrate(
         int | None,
         typer.Option(min=1, max=MAX_RANKS, help="On how many nodes, where the table does not say."),
     ] = None,
+    transport: Annotated[
+        Carrier,
+        typer.Option(
+            help="What carries bytes between processes: gloo, or memory that those of a host share."
+        ),
+    ] = Carrier.GLOO,
     device: Annotated[
         bool,
         typer.Option("--device", help="Measure kernels on this machine's GPU or processor: a device file."),
@@ -102,13 +117,15 @@ def calibrate(
     """Find the constants of a machine, and write the file that predicts with them.
 
     By default: measures the network between processes over Gloo, its own on this machine or those of
-    torchrun, and finds what flows get of links, latencies, and what software takes of each message.
+    torchrun, and finds what flows get of links, latencies, and what software takes of each message; with
+    --transport shm the memory that processes of one host share.
 
     From a table: what the library's own collectives take, for --model measured. With --device: what
     kernels take by kind, type and shape, for run --compute FILE; about a minute for each type.
     """
     if device or table_file is not None:
-        _refuse("of a network that is measured", seconds=seconds, plot=plot, port=port)
+        shm = Carrier.SHM if transport is Carrier.SHM else None
+        _refuse("of a network that is measured", seconds=seconds, plot=plot, port=port, transport=shm)
     if device:
         if table_file is not None:
             raise UsageError("calibrate: --device measures this machine, and --from reads a table: name one")
@@ -118,7 +135,8 @@ def calibrate(
         of_tables = {"network": network, "select": select, "collective": collective, "nodes": nodes}
         _refuse("of a table, which --from names", **of_tables)
         _refuse("of --device", types=types)
-        calibrate_network(LiveRequest(ranks, seconds or DEFAULT_SECONDS, port), output, plot, as_json=as_json)
+        request = LiveRequest(ranks, seconds or DEFAULT_SECONDS, port, transport)
+        calibrate_network(request, output, plot, as_json=as_json)
         return
     from testbed.truth.published.calibration import calibrations_from
     from testbed.truth.published.tables import Said, read_table

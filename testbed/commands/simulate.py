@@ -17,6 +17,8 @@ from testbed.options.arguments import MAX_COUNT, MAX_RANKS, parse_placement, par
 from testbed.options.conditions import parse_conditions
 from testbed.options.software import (
     ArrivalOverhead,
+    CallOverhead,
+    CopyBandwidth,
     Overhead,
     Protocol,
     ReductionBandwidth,
@@ -112,6 +114,8 @@ def simulate(
     overhead: Overhead = None,
     arrival_overhead: ArrivalOverhead = None,
     reduction_bandwidth: ReductionBandwidth = None,
+    call_overhead: CallOverhead = None,
+    copy_bandwidth: CopyBandwidth = None,
     transport_model: TransportModel = TransportModelName.IDEAL,
     jitter: Jitter = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**63, help="Seed of the jitter.")] = 0,
@@ -173,6 +177,8 @@ def simulate(
             "overhead": overhead or 0,
             "arrival_overhead": arrival_overhead or 0,
             "reduction_bandwidth": reduction_bandwidth,
+            "call_overhead": call_overhead or 0,
+            "copy_bandwidth": copy_bandwidth,
             "transport_model": transport,
             "conditions": tuple(conditions),
         },

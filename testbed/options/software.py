@@ -39,6 +39,7 @@ class TransportModelName(StrEnum):
     IDEAL = "ideal"
     GLOO = "gloo"
     NCCL = "nccl"
+    SHM = "shm"
 
 
 Overhead: TypeAlias = Annotated[
@@ -52,6 +53,16 @@ ArrivalOverhead: TypeAlias = Annotated[
 ReductionBandwidth: TypeAlias = Annotated[
     str | None,
     typer.Option(metavar="RATE", help="At which a rank reduces, such as 200GB/s; else at no cost."),
+]
+CallOverhead: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Of a call on each rank, before its first step, such as 100us."),
+]
+CopyBandwidth: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE", help="At which a rank copies what calls copy around programs; else at no cost."
+    ),
 ]
 Protocol: TypeAlias = Annotated[
     ProtocolName | None,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 INTERVAL = "95 % interval"
 
 MODEL = (
-    "the constants with which the simulator, by the transport model of Gloo, answers what was measured; "
+    "the constants with which the simulator, by the transport model named, answers what was measured; "
     "intervals hold 95 of 100 bootstraps, errors are those of the fit"
 )
 
@@ -50,7 +50,7 @@ def calibrate_network(request: LiveRequest, output: Path | None, plot: Path | No
     if not joined():
         start_ranks(request)
         return
-    measured = measured_here(request.seconds)
+    measured = measured_here(request)
     if measured is None:
         return
 
@@ -97,10 +97,9 @@ def print_calibration(calibration: Calibration) -> None:
     console.print(f"{calibration.name}: {origin.network}", style="bold", markup=False, soft_wrap=True)
     console.print(table(("links", "constant", "value", INTERVAL), _links(calibration), text_columns=2))
     console.print()
-    software = [
-        *_software("ours", calibration.programs),
-        *_software("native", calibration.native),
-    ]
+    software = _software("ours", calibration.programs)
+    if calibration.native is not None:
+        software += _software("native", calibration.native)
     console.print(table(("software", "constant", "value", INTERVAL), software, text_columns=2))
     console.print()
     fits = [
@@ -135,6 +134,11 @@ def _links(calibration: Calibration) -> list[tuple[str, ...]]:
     for kind, shares in calibration.classes.items():
         name = kind.replace("_", " ")
         rows.append((name, "rate", *_shown(shares.rate, _rate)))
+        if kind == "memory":
+            if (cached := calibration.cached) is not None:
+                upto = f"up to {spell_size(cached.nbytes)} of all ranks"
+                rows.append((name, f"{upto}, times as fast", f"{cached.speedup:.3g}", ""))
+            continue
         rows.append((name, "latency of a path", *_shown(shares.latency, seconds)))
         for way, parts in (("one way", shares.one_way), ("both ways", shares.both_ways)):
             for k, part in enumerate(parts, 1):
@@ -147,9 +151,14 @@ def _software(name: str, costs: SoftwareCosts) -> list[tuple[str, ...]]:
         (name, "overhead of a message, either side", *_shown(costs.overhead, seconds)),
         (name, "until an arrival is known", *_shown(costs.arrival_overhead, seconds)),
     ]
-    if costs.reduction_bandwidth is None:
-        return [*rows, (name, "reduction", "free", "")]
-    return [*rows, (name, "reduction", *_shown(costs.reduction_bandwidth, _rate))]
+    if costs.call_overhead is not None:
+        rows.append((name, "overhead of a call", *_shown(costs.call_overhead, seconds)))
+        rows.append((name, "copies around a program", *_shown_rate(costs.copy_bandwidth)))
+    return [*rows, (name, "reduction", *_shown_rate(costs.reduction_bandwidth))]
+
+
+def _shown_rate(estimate: Estimate | None) -> tuple[str, str]:
+    return ("free", "") if estimate is None else _shown(estimate, _rate)
 
 
 def _shown(estimate: Estimate, spell: Callable[[float], Any]) -> tuple[str, str]:

@@ -211,6 +211,10 @@ def assumptions(request: SimulationRequest) -> str:
         added.append(f"overhead of {options['overhead']} per message and side")
     if options["arrival_overhead"]:
         added.append(f"what arrives is known after {options['arrival_overhead']}")
+    if options["call_overhead"]:
+        added.append(f"{options['call_overhead']} for the call")
+    if options["copy_bandwidth"]:
+        added.append(f"copies around the program at {options['copy_bandwidth']}")
     added += map(str, options["conditions"])
     if any(entry.name == "nvls" for entry in request.entries):
         added.append("nvls is a closed form")

@@ -14,12 +14,16 @@ if TYPE_CHECKING:
     from testbed.truth.calibration.calibration import Calibration
 
 
+_MODELS = {TransportName.GLOO: "gloo", TransportName.SHM: "shm"}
+"""Transport models of transports, where one is not the ideal."""
+
+
 def with_simulation(
     result: Result, request: BenchRequest, topology: Topology | None, calibration: Calibration | None = None
 ) -> Result:
     """Simulate what was measured: on *topology*, or on a switch fitted to the measurement itself.
 
-    Over Gloo steps are completed as Gloo does, and *native* is what it runs (see
+    Over Gloo and shared memory steps are completed as they do there, and Gloo's *native* is what it runs (see
     `collectives.catalogue.native`); elsewhere our default algorithm stands for the vendor's.  What software
     takes is counted where *calibration*, that *topology* is from, says it.
     """
@@ -80,7 +84,7 @@ def _simulated_seconds(
             topology=topology,
             collective=request.collective,
             itemsize=ITEM_SIZES[request.dtype],
-            transport_model="gloo" if over_gloo else "ideal",
+            transport_model=_MODELS.get(request.transport, "ideal"),
             **costs,
         ).seconds
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from collectives.errors import NotSupportedError
 from collectives.formats.json_document import parse_json, problems, read_bytes, spell
 from testbed.errors import UsageError
 from testbed.truth.calibration.application import applied
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from sim.topology.description import NetworkDescription
 
 __all__ = [
+    "CachedBuffers",
     "Calibration",
     "Estimate",
     "Fit",
@@ -107,6 +109,21 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class CachedBuffers:
+    """Which buffers move faster through the memory of a host.
+
+    Attributes:
+        nbytes: of all ranks together, up to which they do.
+        speedup: how many times as fast.
+    """
+
+    __pydantic_config__ = STRICT
+
+    nbytes: int
+    speedup: float
+
+
+@dataclass(frozen=True)
 class Calibration:
     """Constants of a network and of the software on it.
 
@@ -114,9 +131,10 @@ class Calibration:
         name: for people.
         classes: of each class of links that was measured.
         programs: of our programs over the transport.
-        native: of the vendor's own collectives.
+        native: of the vendor's own collectives; None: there are none over this transport.
         fits: how well the model holds, by size.
         origin: what the constants are from.
+        cached: of a host, which buffers move faster; None: no difference was looked for.
     """
 
     __pydantic_config__ = STRICT
@@ -124,13 +142,22 @@ class Calibration:
     name: str
     classes: Mapping[LinkClass, LinkShares]
     programs: SoftwareCosts
-    native: SoftwareCosts
     fits: tuple[Fit, ...]
     origin: Origin
+    native: SoftwareCosts | None = None
+    cached: CachedBuffers | None = None
 
     def software(self, algorithm: str) -> SoftwareCosts:
-        """Return what ranks add when they run *algorithm*; ``native`` is the vendor's own."""
-        return self.native if algorithm == "native" else self.programs
+        """Return what ranks add when they run *algorithm*; ``native`` is the vendor's own.
+
+        Raises:
+            NotSupportedError: there are no such collectives over this transport.
+        """
+        if algorithm != "native":
+            return self.programs
+        if self.native is None:
+            raise NotSupportedError(f"{self.name}: over {self.origin.transport} nothing is native")
+        return self.native
 
     def applied_to(self, topology: Topology) -> Topology:
         """Return *topology* with these shares and latencies; see `testbed.truth.calibration.application`."""

@@ -2,7 +2,7 @@
 
 Times are nearly linear in the constants if those of the links are written as seconds a byte, so that is
 what the vector holds.  `predicted` runs the very simulation that later uses what is found: the transport
-model of Gloo, its own algorithms for ``native``, and sharing tables.
+model of Gloo or of shared memory, Gloo's own algorithms for ``native``, and sharing tables.
 """
 
 from __future__ import annotations
@@ -11,24 +11,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from collectives.simulation import Job, simulate, simulate_jobs
+from collectives.simulation import Job, default_transport_model, simulate, simulate_jobs
 from sim import Topology
+from sim.topology.layout import MOST_SPEEDUP
 from testbed.truth.calibration.plan import Wiring
 from testbed.truth.calibration.quantities import LinkClass
 from testbed.truth.calibration.rows import ITEM_SIZE, Pattern
 
 _PS = 1e12
+CACHED = "inside_node cached_way 1"
+"""The name of what a byte of one flow takes where buffers fit into caches."""
 MOST_FLOWS = 4
 """Entries of a sharing table that are found; the last goes on."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Of software: seconds of a message on either side, until its arrival is known, and of a reduced byte."""
+    """Of software: seconds of a message on either side, until its arrival is known, and of a reduced byte.
+
+    Where it is looked for: of a call, and of a byte that is copied around a program.
+    """
 
     overhead: float
     arrival: float
     reduced: float
+    call: float = 0.0
+    copied: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -45,15 +53,28 @@ class Links:
 
 @dataclass(frozen=True)
 class Constants:
-    """All that is found: of each class of links, of our programs and of the vendor's collectives."""
+    """All that is found: of each class of links, of our programs and of the vendor's collectives, if any.
+
+    Where a size of caches is assumed: seconds that a byte of one flow takes where buffers fit into them.
+    """
 
     links: Mapping[LinkClass, Links]
     programs: Costs
-    native: Costs
+    native: Costs | None
+    cached: float | None = None
+
+    @property
+    def cache_speedup(self) -> float:
+        """How many times as fast memory is where buffers fit into caches."""
+        if self.cached is None:
+            return 1.0
+        return min(MOST_SPEEDUP, max(1.0, self.links["inside_node"].one_way[0] / self.cached))
 
 
 def classes_of(wiring: Wiring) -> tuple[LinkClass, ...]:
     """Return the classes of links on a network of this *wiring*, those at the ranks first."""
+    if wiring.kind == "host":
+        return "inside_node", "memory"
     if wiring.kind == "nodes":
         return "inside_node", "between_nodes"
     if wiring.kind == "leaf_spine":
@@ -84,6 +105,17 @@ def network(wiring: Wiring, constants: Constants, rates: Mapping[LinkClass, floa
     if wiring.kind == "switch":
         return Topology.switch(
             num_ranks=wiring.num_ranks, bandwidth=whole[0], latency=half, sharing=tables[0], name="calibrated"
+        )
+    if wiring.kind == "host":
+        return Topology.host(
+            num_ranks=wiring.num_ranks,
+            bandwidth=whole[0],
+            memory_bandwidth=whole[1],
+            latency=half,
+            sharing=tables[0],
+            cache=wiring.cache,
+            cache_speedup=constants.cache_speedup,
+            name="calibrated",
         )
     if wiring.kind == "nodes":
         return Topology.nodes(
@@ -119,13 +151,22 @@ def _table(links: Links, rate: int) -> dict[str, list[float]]:
     return {name: [min(1.0, 1 / (own * rate)) for own in seconds] for name, seconds in parts.items()}
 
 
+def _bandwidth(seconds: float) -> int | None:
+    """Return bytes/s at which a byte takes *seconds*, None for no time."""
+    return None if seconds <= 0 else max(1, round(1 / seconds))
+
+
 def predicted(pattern: Pattern, topology: Topology, constants: Constants) -> float:
     """Return the seconds that the simulator says *pattern* takes."""
     costs = constants.native if pattern.is_native else constants.programs
+    assert costs is not None
+    transport = default_transport_model(topology)
     software: dict[str, Any] = {
         "overhead": f"{round(costs.overhead * _PS)}ps",
         "arrival_overhead": f"{round(costs.arrival * _PS)}ps",
-        "reduction_bandwidth": None if costs.reduced <= 0 else max(1, round(1 / costs.reduced)),
+        "reduction_bandwidth": _bandwidth(costs.reduced),
+        "call_overhead": f"{round(costs.call * _PS)}ps",
+        "copy_bandwidth": _bandwidth(costs.copied),
     }
     jobs = [
         Job(
@@ -134,7 +175,7 @@ def predicted(pattern: Pattern, topology: Topology, constants: Constants) -> flo
             collective=pattern.collective,
             itemsize=ITEM_SIZE,
             placement=members,
-            transport_model="gloo",
+            transport_model=transport,
             **software,
         )
         for members in pattern.groups
@@ -148,23 +189,38 @@ def predicted(pattern: Pattern, topology: Topology, constants: Constants) -> flo
             collective=job.collective,
             itemsize=ITEM_SIZE,
             placement=job.placement,
-            transport_model="gloo",
+            transport_model=transport,
             **software,
         ).seconds
     return max(run.seconds for run in simulate_jobs(jobs, topology=topology))
 
 
+def flows_of(wiring: Wiring) -> int:
+    """Return how many entries of sharing tables are found."""
+    return min(MOST_FLOWS, max(1, wiring.num_ranks - 1))
+
+
 def names_of(wiring: Wiring, flows: int) -> list[str]:
-    """Return the names of all constants, in the order of a vector."""
-    links = [
-        f"{kind} {what}"
-        for kind in classes_of(wiring)
-        for what in (
-            "latency",
-            *(f"{way} {k}" for way in ("one_way", "both_ways") for k in range(1, flows + 1)),
-        )
-    ]
-    return [*links, *(f"{by} {what}" for by in ("programs", "native") for what in Costs.__dataclass_fields__)]
+    """Return the names of all constants, in the order of a vector; memory has only a rate."""
+    names = []
+    for kind in classes_of(wiring):
+        if kind == "memory":
+            names += ["memory one_way 1", CACHED] if wiring.cache else ["memory one_way 1"]
+            continue
+        ways = (f"{way} {k}" for way in ("one_way", "both_ways") for k in range(1, flows + 1))
+        names += [f"{kind} {what}" for what in ("latency", *ways)]
+    return [*names, *(f"{by} {what}" for by in software_of(wiring) for what in _costs_of(wiring))]
+
+
+def _costs_of(wiring: Wiring) -> tuple[str, ...]:
+    """Return the names of costs of software; of calls, where the network does not hide them."""
+    names = tuple(Costs.__dataclass_fields__)
+    return names if wiring.in_memory else names[:3]
+
+
+def software_of(wiring: Wiring) -> tuple[str, ...]:
+    """Return whose costs are found: of our programs and, where there are any, of the vendor's collectives."""
+    return ("programs",) if wiring.in_memory else ("programs", "native")
 
 
 def constants_of(values: Sequence[float], wiring: Wiring, flows: int) -> Constants:
@@ -176,5 +232,16 @@ def constants_of(values: Sequence[float], wiring: Wiring, flows: int) -> Constan
         del rest[:count]
         return taken
 
-    links = {kind: Links(take(1)[0], take(flows), take(flows)) for kind in classes_of(wiring)}
-    return Constants(links, Costs(*take(3)), Costs(*take(3)))
+    links: dict[LinkClass, Links] = {}
+    cached = None
+    for kind in classes_of(wiring):
+        if kind == "memory":
+            rate = take(1)
+            if wiring.cache:
+                (cached,) = take(1)
+            links[kind] = Links(0.0, rate, rate)
+        else:
+            links[kind] = Links(take(1)[0], take(flows), take(flows))
+    number = len(_costs_of(wiring))
+    programs, *native = (Costs(*take(number)) for _ in software_of(wiring))
+    return Constants(links, programs, native[0] if native else None, cached)

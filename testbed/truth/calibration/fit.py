@@ -26,9 +26,10 @@ import numpy.typing as npt
 
 from collectives.errors import NotSupportedError
 from testbed.truth.calibration.constants import (
-    MOST_FLOWS,
+    CACHED,
     Constants,
     constants_of,
+    flows_of,
     names_of,
     network,
     predicted,
@@ -50,6 +51,8 @@ _HUBER = 1.5
 _TIME_STEP = 5e-6
 _RELATIVE_STEP = 0.02
 _ENOUGH = 1e-3
+_FASTER = 1.5
+"""Times as fast that memory begins to be taken for where buffers fit into caches."""
 _FASTEST = 10.0
 """Times the rate of the largest rows that a link of unknown rate is taken to reach at most."""
 
@@ -65,6 +68,7 @@ class Fitted:
         high: the other end.
         rows: that were fitted.
         predicted: seconds of each row with the constants found.
+        wiring: who was taken to share what.
     """
 
     names: tuple[str, ...]
@@ -73,6 +77,12 @@ class Fitted:
     high: Floats
     rows: tuple[Row, ...]
     predicted: Floats
+    wiring: Wiring
+
+    @property
+    def residual(self) -> float:
+        """Mean of the absolute errors."""
+        return float(np.abs(self.errors).mean())
 
     @property
     def errors(self) -> Floats:
@@ -135,7 +145,7 @@ def fit(rows: Sequence[Row], wiring: Wiring, rates: Mapping[LinkClass, float] | 
     tail = 100 * (1 - CONFIDENCE) / 2
     low, high = np.percentile(again, [tail, 100 - tail], axis=0)
     ends = np.minimum(low, values), np.maximum(high, values)
-    return Fitted(tuple(problem.names), values, *ends, tuple(rows), times)
+    return Fitted(tuple(problem.names), values, *ends, tuple(rows), times, wiring)
 
 
 @dataclass(frozen=True)
@@ -166,7 +176,7 @@ class _Problem:
 
     @classmethod
     def of(cls, rows: Sequence[Row], wiring: Wiring, rates: Mapping[LinkClass, float] | None) -> _Problem:
-        flows = min(MOST_FLOWS, max(1, wiring.num_ranks - 1))
+        flows = flows_of(wiring)
         names = names_of(wiring, flows)
         byte = _byte_seconds(rows)
         measured = np.array([row.median for row in rows])
@@ -179,7 +189,9 @@ class _Problem:
     def start(self) -> Floats:
         """Return where to begin: what the largest rows take for a byte, and some microseconds."""
         byte = _byte_seconds(self.rows)
-        first = [byte if _is_of_bytes(name) else 0.0 if "reduced" in name else 2e-5 for name in self.names]
+        first = [byte if _is_of_bytes(name) else 0.0 if _is_of_copies(name) else 2e-5 for name in self.names]
+        if CACHED in self.names:
+            first[self.names.index(CACHED)] = byte / _FASTER
         started: Floats = np.maximum(np.array(first), self.least)
         return started
 
@@ -271,6 +283,10 @@ def _is_of_bytes(name: str) -> bool:
     return "_way" in name
 
 
+def _is_of_copies(name: str) -> bool:
+    return name.endswith(("reduced", "copied"))
+
+
 def _concerns(name: str, pattern: Pattern) -> bool:
     """Return whether the time of *pattern* may depend on the constant of that name."""
     by, _, what = name.partition(" ")
@@ -301,4 +317,4 @@ def _step_of(name: str, value: float, byte_seconds: float) -> float:
     """Return by how much to move a constant to see what follows."""
     if _is_of_bytes(name):
         return value * _RELATIVE_STEP
-    return byte_seconds * _RELATIVE_STEP if "reduced" in name else _TIME_STEP
+    return byte_seconds * _RELATIVE_STEP if _is_of_copies(name) else _TIME_STEP

@@ -31,11 +31,13 @@ class LiveRequest:
         ranks: how many; None: as torchrun has started, or else `DEFAULT_RANKS`.
         seconds: that it may take, about.
         port: where the ranks meet; None: one that is free.
+        transport: ``gloo``, or ``shm``.
     """
 
     ranks: int | None
     seconds: float
     port: int | None
+    transport: str = "gloo"
 
     @property
     def num_ranks(self) -> int:
@@ -86,7 +88,7 @@ def start_ranks(request: LiveRequest) -> None:
         raise SystemExit(error.exit_code) from None
 
 
-def measured_here(seconds: float) -> Measured | None:
+def measured_here(request: LiveRequest) -> Measured | None:
     """Measure as one of several processes; return what was found on rank 0, None elsewhere."""
     import torch
     import torch.distributed as dist
@@ -100,7 +102,8 @@ def measured_here(seconds: float) -> Measured | None:
     try:
         with progress(100, show=dist.get_rank() == 0) as advance:
             found = measure(
-                seconds=seconds,
+                seconds=request.seconds,
+                transport="shm" if request.transport == "shm" else None,
                 ranks_per_node=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
                 told=lambda what, part: advance(what, completed=round(100 * part)),
             )

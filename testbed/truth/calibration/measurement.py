@@ -1,4 +1,4 @@
-"""Measurement of a network by the ranks of a Gloo group, pattern by pattern.
+"""Measurement of a network, or of shared memory, by the ranks of a Gloo group, pattern by pattern.
 
 All ranks begin at one agreed moment.  What counts is the time from when the last of them has begun until the
 last is done.  Ranks of one machine share its clock; of other machines' clocks the difference is estimated
@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -28,6 +29,8 @@ _LEAD_SECONDS = 2e-3
 _ROUND_TRIPS = 20
 _PROBED = 1 << 18
 """Bytes of the buffer by which the sizes are chosen, and by which racks are found."""
+
+Call: TypeAlias = Callable[[], None]
 
 Told: TypeAlias = Callable[[str, float], None]
 """Is told what comes next, and which part of the whole is done."""
@@ -47,6 +50,7 @@ def measure(
     *,
     seconds: float = 60.0,
     ranks_per_node: int = 1,
+    transport: str | None = None,
     told: Told | None = None,
 ) -> Measured:
     """Measure the network between the ranks of *group*; all of them call this, and get the same.
@@ -55,15 +59,21 @@ def measure(
         group: of Gloo, of at least two ranks; by default all.
         seconds: that it may take, about.
         ranks_per_node: consecutive ranks that share a node.
+        transport: ``shm`` to measure the memory that they share; by default what the group has.
         told: on rank 0, what comes next.
 
     Raises:
         RuntimeError: an element came out wrong, or a rank failed.
     """
     began = time.monotonic()
-    meter = Meter(group)
-    wiring, found = _wiring(meter, ranks_per_node)
-    rate = _PROBED / meter.time(pattern_of("broadcast", True, _PROBED, (0, 1)), 0.5).median
+    in_memory = transport == "shm"
+    meter = Meter(group, transport=transport)
+    wiring, found = (
+        (Wiring(meter.num_ranks, meter.num_ranks, in_memory=True), [])
+        if in_memory
+        else _wiring(meter, ranks_per_node)
+    )
+    rate = _PROBED / meter.time(pattern_of("broadcast", not in_memory, _PROBED, (0, 1)), 0.5).median
     num_patterns = len(list(patterns_of(wiring, LARGEST)))
     largest = _power_of_two(rate * seconds / num_patterns / LEAST_REPETITIONS)
 
@@ -96,15 +106,19 @@ class Meter:
     Args:
         group: of Gloo; every method is called by all its ranks.
         timeout: seconds that a collective may take.
+        transport: by which our programs go; by default that of the group.
     """
 
-    def __init__(self, group: dist.ProcessGroup | None = None, timeout: float = 60.0) -> None:
+    def __init__(
+        self, group: dist.ProcessGroup | None = None, timeout: float = 60.0, transport: str | None = None
+    ) -> None:
         whole = group or dist.group.WORLD
         assert whole is not None, "torch.distributed is not initialised"
         self.group = whole
         self.rank = whole.rank()
         self.num_ranks = whole.size()
         self.timeout = timeout
+        self.transport = transport
         self._ahead = _seconds_ahead(whole)
         self._groups: dict[tuple[int, ...], Any] = {tuple(range(self.num_ranks)): whole}
         self._communicators: dict[tuple[tuple[int, ...], str, str], Any] = {}
@@ -116,10 +130,10 @@ class Meter:
             RuntimeError: an element came out wrong.
         """
         until = self.agreed(time.monotonic() + seconds)
-        call = self._prepared(pattern)
+        calls = self._prepared(pattern)
         taken: list[float] = []
         while len(taken) < repetitions:
-            taken.append(self._once(call))
+            taken.append(self._once(calls))
             if len(taken) >= LEAST_REPETITIONS and self.agreed(time.monotonic()) > until:
                 break
         return Row(pattern, tuple(taken))
@@ -130,8 +144,8 @@ class Meter:
         dist.broadcast(told, group_src=0, group=self.group)
         return float(told)
 
-    def _prepared(self, pattern: Pattern) -> Callable[[], None] | None:
-        """Return the call of this rank, if it takes part; numbers that are checked have passed once."""
+    def _prepared(self, pattern: Pattern) -> tuple[Call, Call] | None:
+        """Return what this rank does first, and what is timed; None if it takes no part.  Numbers were checked."""
         groups = {members: self._group(members) for members in pattern.groups}
         members = next((own for own in groups if self.rank in own), None)
         payload, wrong = None, 0
@@ -147,7 +161,26 @@ class Meter:
         dist.all_reduce(total, group=self.group)
         if int(total):
             raise RuntimeError(f"{pattern}: {int(total)} elements came out wrong")
-        return None if payload is None else lambda: payload.call(communicator)
+        if payload is None or members is None:
+            return None
+        call = partial(payload.call, communicator)
+        return (_nothing if self.transport is None else self._in_turn(members, call)), call
+
+    def _in_turn(self, members: tuple[int, ...], call: Call) -> Call:
+        """Return what ranks do before *call* through memory, so that it finds them as one of many calls does.
+
+        They have just made it, and begin together: they have found each other once more.  After a pause it
+        takes three times as long, as nothing is in a processor's caches any more.
+        """
+        together = pattern_of("all_reduce", False, ITEM_SIZE, members)
+        communicator = self._communicator(self._group(members), members, together)
+        one = torch.zeros(1)
+
+        def ready() -> None:
+            call()
+            communicator.all_reduce(one)
+
+        return ready
 
     def _group(self, members: tuple[int, ...]) -> Any:
         if members not in self._groups:
@@ -161,21 +194,27 @@ class Meter:
         key = members, pattern.collective, pattern.algorithm
         if key not in self._communicators:
             choice: Any = NATIVE if pattern.is_native else {pattern.collective: pattern.algorithm}
-            self._communicators[key] = connect(group, choice, timeout=self.timeout)
+            self._communicators[key] = connect(group, choice, timeout=self.timeout, transport=self.transport)
         return self._communicators[key]
 
-    def _once(self, call: Callable[[], None] | None) -> float:
+    def _once(self, calls: tuple[Call, Call] | None) -> float:
         """Return the seconds from when the last rank has begun until the last is done."""
         moment = self.agreed(time.monotonic() + self._ahead + _LEAD_SECONDS) - self._ahead
         time.sleep(max(0.0, moment - time.monotonic()))
         times = torch.zeros(2, dtype=torch.float64)
-        if call is not None:
+        if calls is not None:
+            ready, call = calls
+            ready()
             begun = time.monotonic()
             call()
             ended = time.monotonic()
             times = torch.tensor([begun + self._ahead, ended + self._ahead], dtype=torch.float64)
         dist.all_reduce(times, dist.ReduceOp.MAX, group=self.group)
         return float(times[1] - times[0])
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _seconds_ahead(group: dist.ProcessGroup) -> float:

@@ -17,7 +17,7 @@ _PS = 1e12
 def wiring_of(calibration: Calibration) -> Wiring:
     """Return who shares what on the network that *calibration* is of."""
     origin = calibration.origin
-    return Wiring(origin.num_ranks, origin.ranks_per_node, origin.ranks_per_rack)
+    return Wiring(origin.num_ranks, origin.ranks_per_node, origin.ranks_per_rack, origin.transport == "shm")
 
 
 def network_toml(calibration: Calibration) -> str:
@@ -35,8 +35,11 @@ def network_toml(calibration: Calibration) -> str:
         f"# Nothing was measured of buffers below {origin.smallest} B or above {origin.largest} B.",
         "#",
         "# Software is no part of a network; what it adds is stated where something is simulated:",
-        f"#   ours:   --transport-model gloo {_options(calibration.programs)}",
-        f"#   native: --transport-model gloo {_options(calibration.native)}",
+        *(
+            f"#   {whose} --transport-model {origin.transport} {_options(costs)}"
+            for whose, costs in (("ours:  ", calibration.programs), ("native:", calibration.native))
+            if costs is not None
+        ),
         "schema = 1",
         f'kind = "{kind}"',
         f"description = {json.dumps(f'{calibration.name}: {origin.network}')}",
@@ -50,6 +53,12 @@ def network_toml(calibration: Calibration) -> str:
 
 def _links(calibration: Calibration, kind: str) -> list[str]:
     origin, classes = calibration.origin, calibration.classes
+    if kind == "host":
+        memory = classes["memory"].rate.value
+        lines = [*_class(classes["inside_node"], ""), f"memory_bandwidth = {round(memory)}"]
+        if (cached := calibration.cached) is not None:
+            lines += [f"cache = {cached.nbytes}", f"cache_speedup = {cached.speedup}"]
+        return lines
     if kind == "nodes":
         return [
             f"ranks_per_node = {origin.ranks_per_node}",
@@ -89,6 +98,10 @@ def _options(costs: SoftwareCosts) -> str:
     ]
     if costs.reduction_bandwidth is not None:
         options.append(f"--reduction-bandwidth {round(costs.reduction_bandwidth.value)}")
+    if costs.call_overhead is not None:
+        options.append(f"--call-overhead {_time(costs.call_overhead.value)}")
+    if costs.copy_bandwidth is not None:
+        options.append(f"--copy-bandwidth {round(costs.copy_bandwidth.value)}")
     return " ".join(options)
 
 

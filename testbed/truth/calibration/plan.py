@@ -8,19 +8,22 @@ Every pattern is a collective that is a program, so that the simulator can say w
     broadcast to all       messages that follow another    all-reduce           the same, with reduction
 
 each by our programs and by the vendor's own, alone, and of several groups at once where they may share more
-than their own links: the card of a node, or the trunk of a rack.  Ranks of a node, and of a rack, are taken
-to follow each other.
+than their own links: the card of a node, the trunk of a rack, or the memory of a host, through which none
+but our programs go.  Ranks of a node, and of a rack, are taken to follow each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from testbed.truth.calibration.rows import Pattern, pattern_of
 
 SIZES = (4, 1 << 12, 1 << 14, 1 << 16, 1 << 19, 1 << 22)
 """Bytes that patterns are measured at, as far as they pass in time; and the largest that does."""
+IN_MEMORY = (1 << 20, 1 << 24)
+"""Sizes that are measured besides in memory, where it matters whether buffers fit into caches."""
 LARGE = 1 << 16
 """Bytes from which on it matters how links are shared."""
 SLOWED = 1.25
@@ -39,15 +42,21 @@ class Wiring:
         num_ranks: of the group.
         ranks_per_node: consecutive ranks that share a node.
         ranks_per_rack: consecutive ranks that share a switch; behind it there is a trunk.
+        in_memory: whether messages go through memory that all ranks share.
+        cache: bytes of all buffers together up to which that is faster; 0: no difference is looked for.
     """
 
     num_ranks: int
     ranks_per_node: int = 1
     ranks_per_rack: int | None = None
+    in_memory: bool = False
+    cache: int = 0
 
     @property
     def kind(self) -> str:
-        """The kind of network that this is: of one switch, of nodes, or of racks."""
+        """The kind of network that this is: a host, one switch, nodes, or racks."""
+        if self.in_memory:
+            return "host"
         if 1 < self.ranks_per_node < self.num_ranks:
             return "nodes"
         return "switch" if self.ranks_per_rack is None else "leaf_spine"
@@ -58,9 +67,16 @@ class Wiring:
         return self.ranks_per_node if self.kind == "nodes" else self.ranks_per_rack
 
 
-def sizes_up_to(largest: int) -> list[int]:
+def sizes_up_to(largest: int, in_memory: bool = False) -> list[int]:
     """Return the sizes that are measured where *largest* bytes still pass in time."""
-    return sorted({*(size for size in SIZES if size < largest), largest})
+    sizes = (*SIZES, *IN_MEMORY) if in_memory else SIZES
+    return sorted({*(size for size in sizes if size < largest), largest})
+
+
+def caches(wiring: Wiring, patterns: Iterable[Pattern]) -> list[int]:
+    """Return sizes that caches of a host might have: between those of buffers that were measured."""
+    held = sorted({wiring.num_ranks * own.nbytes for own in patterns if own.nbytes >= LARGE})
+    return [round((one * other) ** 0.5) for one, other in pairwise(held) if other > 1.5 * one]
 
 
 def blocks(num_ranks: int) -> dict[int, list[Pair]]:
@@ -97,15 +113,17 @@ def rack_of(num_ranks: int, seconds: Mapping[Pattern, float]) -> int | None:
 
 def patterns_of(wiring: Wiring, largest: int) -> Iterator[Pattern]:
     """Yield what is measured on a network of this *wiring*, up to buffers of *largest* bytes."""
-    sizes = sizes_up_to(largest)
+    sizes = sizes_up_to(largest, wiring.in_memory)
     large = [size for size in sizes if size >= LARGE] or sizes[-1:]
     num_ranks, block = wiring.num_ranks, wiring.block
     near = (0, 1)
     across = [(own, own + block) for own in range(min(block, num_ranks - block))] if block else []
+    if wiring.in_memory:
+        across = [(own, own + 1) for own in range(0, num_ranks - 1, 2)]
     everyone = tuple(range(num_ranks))
     for size in sizes:
-        for native in (False, True):
-            for pair in (near, *across[:1]):
+        for native in (False,) if wiring.in_memory else (False, True):
+            for pair in dict.fromkeys((near, *across[:1])):
                 yield from _patterns(("broadcast", "all_to_all"), native, size, pair)
             yield from _patterns(("all_gather", "all_reduce", "broadcast"), native, size, everyone)
             if size in large:

@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic import ConfigDict
 
-LinkClass: TypeAlias = Literal["inside_node", "between_nodes", "trunk"]
-"""Of a link: between ranks of a node, between a node and its switch, between switches."""
+LinkClass: TypeAlias = Literal["inside_node", "between_nodes", "trunk", "memory"]
+"""Of a link: between ranks of a node, between a node and its switch, between switches; of a host's memory."""
 
 STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
 """No unknown fields and no numbers without bounds where such a thing is read."""
@@ -62,6 +62,8 @@ class SoftwareCosts:
         overhead: seconds of each message, on either side, before it starts.
         arrival_overhead: seconds from the arrival of a message's last byte until its receiver knows.
         reduction_bandwidth: bytes/s at which a rank reduces; None: nothing was found to be lost by it.
+        call_overhead: seconds of a call, before its first step; None: not looked for.
+        copy_bandwidth: bytes/s at which a rank copies around a program; None: not looked for, or at no cost.
     """
 
     __pydantic_config__ = STRICT
@@ -69,12 +71,23 @@ class SoftwareCosts:
     overhead: Estimate
     arrival_overhead: Estimate
     reduction_bandwidth: Estimate | None = None
+    call_overhead: Estimate | None = None
+    copy_bandwidth: Estimate | None = None
 
     def options(self) -> dict[str, Any]:
         """Return the same as keyword arguments of `collectives.simulate`."""
-        reduction = self.reduction_bandwidth
-        return {
-            "overhead": f"{round(self.overhead.value * _PS)}ps",
-            "arrival_overhead": f"{round(self.arrival_overhead.value * _PS)}ps",
+        reduction, copying = self.reduction_bandwidth, self.copy_bandwidth
+        options: dict[str, Any] = {
+            "overhead": _time(self.overhead),
+            "arrival_overhead": _time(self.arrival_overhead),
             "reduction_bandwidth": None if reduction is None else max(1, round(reduction.value)),
         }
+        if self.call_overhead is not None:
+            options["call_overhead"] = _time(self.call_overhead)
+        if copying is not None:
+            options["copy_bandwidth"] = max(1, round(copying.value))
+        return options
+
+
+def _time(estimate: Estimate) -> str:
+    return f"{round(estimate.value * _PS)}ps"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from testbed.output.folder import versions
 from testbed.truth.calibration.calibration import (
+    CachedBuffers,
     Calibration,
     Estimate,
     Fit,
@@ -20,8 +21,9 @@ from testbed.truth.calibration.calibration import (
     Origin,
     SoftwareCosts,
 )
-from testbed.truth.calibration.constants import MOST_FLOWS, classes_of
+from testbed.truth.calibration.constants import MOST_FLOWS, classes_of, constants_of, flows_of, software_of
 from testbed.truth.calibration.fit import Fitted, fit
+from testbed.truth.calibration.plan import caches
 from testbed.truth.calibration.quantities import MOST_REDUCTION
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ def calibration_of(
     Raises:
         NotSupportedError: too little was measured.
     """
-    fitted = fit(measured.rows, measured.wiring, rates)
+    fitted = _fitted(measured, rates)
     found = {
         constant: Estimate(_digits(value), _digits(low), _digits(high))
         for constant, value, low, high in zip(
@@ -61,7 +63,7 @@ def calibration_of(
     sizes = [row.pattern.nbytes for row in measured.rows]
     origin = Origin(
         measured=datetime.now(UTC).isoformat(timespec="seconds"),
-        transport="gloo",
+        transport="shm" if measured.wiring.in_memory else "gloo",
         num_ranks=measured.wiring.num_ranks,
         ranks_per_node=measured.wiring.ranks_per_node,
         network=network,
@@ -76,11 +78,30 @@ def calibration_of(
         name,
         {kind: _shares(found, kind, (rates or {}).get(kind)) for kind in classes_of(measured.wiring)},
         _costs(found, "programs"),
-        _costs(found, "native"),
         _fits(fitted),
         origin,
+        _costs(found, "native") if "native" in software_of(measured.wiring) else None,
+        _cached(fitted),
     )
     return calibration, fitted
+
+
+def _fitted(measured: Measured, rates: Mapping[LinkClass, float] | None) -> Fitted:
+    """Return the fit; of a host, that with the size of caches that answers what was measured best."""
+    wiring = measured.wiring
+    tried = [wiring]
+    if wiring.in_memory:
+        tried += [
+            replace(wiring, cache=own) for own in caches(wiring, (row.pattern for row in measured.rows))
+        ]
+    return min((fit(measured.rows, own, rates) for own in tried), key=lambda own: own.residual)
+
+
+def _cached(fitted: Fitted) -> CachedBuffers | None:
+    if not fitted.wiring.cache:
+        return None
+    constants = constants_of(fitted.values.tolist(), fitted.wiring, flows_of(fitted.wiring))
+    return CachedBuffers(fitted.wiring.cache, _digits(constants.cache_speedup))
 
 
 def _digits(value: float) -> float:
@@ -103,6 +124,8 @@ def _shares(found: Mapping[str, Estimate], kind: LinkClass, known: float | None)
     else:
         fastest = min(ways["one_way"], key=lambda own: own.value)
         rate = _inverse(fastest, 1.0)
+    if kind == "memory":
+        return LinkShares(rate, Estimate.exactly(0.0), (Estimate.exactly(1.0),), (Estimate.exactly(1.0),))
     one_way, both_ways = (
         tuple(_at_most_whole(_inverse(own, rate.value)) for own in each) for each in ways.values()
     )
@@ -121,13 +144,21 @@ def _at_most_whole(part: Estimate) -> Estimate:
 
 
 def _costs(found: Mapping[str, Estimate], by: str) -> SoftwareCosts:
-    reduced = found[f"{by} reduced"]
-    if reduced.value * MOST_REDUCTION < 1:
-        rate = None
-    else:
-        ends = (1 / max(own, 1 / MOST_REDUCTION) for own in (reduced.value, reduced.high, reduced.low))
-        rate = Estimate(*map(_digits, ends))
-    return SoftwareCosts(found[f"{by} overhead"], found[f"{by} arrival"], rate)
+    return SoftwareCosts(
+        found[f"{by} overhead"],
+        found[f"{by} arrival"],
+        _bandwidth(found.get(f"{by} reduced")),
+        found.get(f"{by} call"),
+        _bandwidth(found.get(f"{by} copied")),
+    )
+
+
+def _bandwidth(seconds: Estimate | None) -> Estimate | None:
+    """Return bytes/s at which a byte takes *seconds*; None where it takes no time that was found."""
+    if seconds is None or seconds.value * MOST_REDUCTION < 1:
+        return None
+    ends = (1 / max(own, 1 / MOST_REDUCTION) for own in (seconds.value, seconds.high, seconds.low))
+    return Estimate(*map(_digits, ends))
 
 
 def _fits(fitted: Fitted) -> tuple[Fit, ...]:

@@ -5,7 +5,8 @@ measured (`collectives.models.measured`) on this machine or, where the file is o
 tables of its own, on machines of that kind (`testbed.truth.published.kind`), else NCCL's own model, else a
 simulation on the links: of Gloo's own programs where the file says nothing of GPUs, else of a ring (a tree
 for a broadcast, direct messages for an all-to-all; where one node's switches reduce, those).  A row of a
-program of ours is simulated as that, over Gloo or NCCL by the same rule.  A row that the file's calibration
+program of ours is simulated as that, over Gloo, NCCL or shared memory by the same rule, and with the software
+costs that the file's own calibration found.  A row that the file's calibration
 has seen is marked, and does not count among those that judge.
 """
 
@@ -26,6 +27,7 @@ from sim.errors import SimulationError
 from sim.topology import Topology
 from sim.topology.description import NetworkDescription
 from testbed.output.table import Advance, spell_size
+from testbed.truth.calibration.calibration import Calibration
 from testbed.truth.published.kind import interval_of, with_kind
 from testbed.truth.published.measured_row import MeasuredRow
 from testbed.truth.published.size_class import CLASSES, size_class
@@ -180,13 +182,15 @@ def judge(
     judged: list[Judged] = []
     refused: list[Refusal] = []
     topologies: dict[tuple[int, int], Topology] = {}
+    held = network.fields.calibration
+    calibration = Calibration.from_json(held, network.name) if held else None
     for row in rows:
         advance(f"{row.system}, {spell_size(row.nbytes)}")
         try:
             shape = (row.num_nodes, row.ranks_per_node)
             if shape not in topologies:
                 topologies[shape] = _topology(network, row)
-            judged.append(_judged(row, topologies[shape], model))
+            judged.append(_judged(row, topologies[shape], model, calibration))
         except (CollectiveError, SimulationError, ValueError) as error:
             refused.append(Refusal(row, str(error)))
     return judged, refused
@@ -216,7 +220,9 @@ def _places(topology: Topology, row: MeasuredRow) -> list[int]:
     return [node * per_node + rank for node in range(row.num_nodes) for rank in range(row.ranks_per_node)]
 
 
-def _judged(row: MeasuredRow, topology: Topology, model: str | None) -> Judged:
+def _judged(
+    row: MeasuredRow, topology: Topology, model: str | None, calibration: Calibration | None
+) -> Judged:
     """Return the prediction of the first model that answers.
 
     Raises:
@@ -228,7 +234,7 @@ def _judged(row: MeasuredRow, topology: Topology, model: str | None) -> Judged:
     said = []
     for name in _models(row, topology) if model is None else (model,):
         try:
-            run = _simulated(row, topology, places, name)
+            run = _simulated(row, topology, places, name, calibration)
         except (CollectiveError, SimulationError, ValueError) as error:
             said.append(f"{name}: {error}")
             continue
@@ -255,7 +261,9 @@ def _models(row: MeasuredRow, topology: Topology) -> list[str]:
     return models
 
 
-def _simulated(row: MeasuredRow, topology: Topology, places: list[int], model: str) -> Run:
+def _simulated(
+    row: MeasuredRow, topology: Topology, places: list[int], model: str, calibration: Calibration | None
+) -> Run:
     arguments: dict[str, Any] = {
         "nbytes": row.nbytes,
         "topology": topology,
@@ -265,8 +273,9 @@ def _simulated(row: MeasuredRow, topology: Topology, places: list[int], model: s
     if model != "links":
         return simulate("auto", model=model, **arguments)  # type: ignore[arg-type]
     transport = default_transport_model(topology)
-    if row.algorithm != "native" or transport == "gloo":
-        return simulate(row.algorithm, transport_model=transport, **arguments)
+    if row.algorithm != "native" or transport != "nccl":
+        costs = {} if calibration is None else calibration.software(row.algorithm).options()
+        return simulate(row.algorithm, transport_model=transport, **costs, **arguments)
     if row.collective == "all_reduce" and row.num_nodes == 1 and topology.in_network_reduction:
         return simulate("nvls", **arguments)
     program = PROGRAMS.get(row.collective, "ring")

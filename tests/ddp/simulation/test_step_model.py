@@ -99,7 +99,7 @@ def test_a_search_counts_what_a_step_counts() -> None:
         ({"model": "nccl", "overhead": "1us"}, NotSupportedError, "take model='links'"),
         ({"model": "nccl", "transport_model": "gloo"}, NotSupportedError, "another transport's"),
         ({"model": "guess"}, ValueError, "model must be"),
-        ({"transport_model": "glo"}, ValueError, "ideal, gloo, nccl"),
+        ({"transport_model": "glo"}, ValueError, "ideal, gloo, nccl, shm"),
         ({"overhead": "much"}, UnitError, "overhead"),
         ({"protocol": "LL64"}, ValueError, "LL128"),
     ],

@@ -126,7 +126,7 @@ def test_a_run_says_by_which_model_and_there_is_none_of_another_name() -> None:
     assert simulate("ring", nbytes=3000, topology=SWITCH).transport_model == "ideal"
     assert simulate("ring", nbytes=3000, topology=SWITCH, transport_model="gloo").transport_model == "gloo"
     assert transport_model(ARRIVING) is ARRIVING
-    with pytest.raises(ValueError, match="one of ideal, gloo, nccl, got 'mpi'"):
+    with pytest.raises(ValueError, match="one of ideal, gloo, nccl, shm, got 'mpi'"):
         simulate("ring", nbytes=3000, topology=SWITCH, transport_model="mpi")
     with pytest.raises(NotSupportedError, match="transport_model='gloo' is another"):
         simulate("nvls", nbytes=3000, topology=SWITCH, transport_model="gloo")

@@ -11,7 +11,7 @@ def test_fit_and_residuals_are_drawn(tmp_path):
     rows = tuple(Row(pattern, (1e-4 + pattern.nbytes * 1e-8,) * 4) for pattern in patterns)
     predicted = np.array([1.02 * row.median for row in rows])
     nothing = np.zeros(0)
-    fitted = Fitted((), nothing, nothing, nothing, rows, predicted)
+    fitted = Fitted((), nothing, nothing, nothing, rows, predicted, Wiring(3))
 
     plot_calibration(fitted, tmp_path / "fit.svg", title="Calibration", note="A note.")
 

@@ -25,7 +25,7 @@ def calibration(**latencies: float) -> Calibration:
         )
         for kind, latency in latencies.items()
     }
-    return Calibration("mine", classes, NO_COSTS, NO_COSTS, (), ORIGIN)
+    return Calibration("mine", classes, NO_COSTS, (), ORIGIN, NO_COSTS)
 
 
 def seconds(topology, source, destination):

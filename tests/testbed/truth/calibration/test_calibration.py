@@ -35,7 +35,7 @@ def a_calibration() -> Calibration:
     )
     native = SoftwareCosts(Estimate.exactly(2e-5), Estimate.exactly(0.0))
     fits = (Fit(1 << 16, 3, 0.02, 0.05, 0.01),)
-    return Calibration("mine", {"between_nodes": shares}, costs, native, fits, origin)
+    return Calibration("mine", {"between_nodes": shares}, costs, fits, origin, native)
 
 
 def test_a_calibration_survives_being_written_and_read(tmp_path):

@@ -41,7 +41,7 @@ def calibration(ranks_per_node=1, ranks_per_rack=None, **classes):
         versions={"torch": "2.13.0", "numpy": None},
         ranks_per_rack=ranks_per_rack,
     )
-    return Calibration("mine", classes, OURS, NATIVE, (Fit(65536, 9, 0.02, 0.1, 0.01),), origin)
+    return Calibration("mine", classes, OURS, (Fit(65536, 9, 0.02, 0.1, 0.01),), origin, NATIVE)
 
 
 CASES = {
