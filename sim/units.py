@@ -19,6 +19,8 @@ from sim.errors import TopologyError, UnitError
 
 SECOND = 10**12
 """One second, in picoseconds."""
+MOST_SPEEDUP = 1000
+"""Times as fast that memory near processors may be as memory far from them."""
 
 Quantity: TypeAlias = str | int | float
 Int64Array: TypeAlias = npt.NDArray[np.int64]

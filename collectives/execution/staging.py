@@ -1,8 +1,8 @@
 """Copies that a communicator makes around a program, whose ranks work on one whole buffer.
 
-A call has parts of its own where the buffer of a collective consists of the ranks' parts, and copies are what
-it takes to bring them together (`collectives.communicators.programs`): a rank's part into the whole, all that
-it gives where that must not be overwritten, and its part of the result out of it.
+Where the buffer of a collective consists of the ranks' parts, a call brings them together and apart by copies
+(`collectives.communicators.programs`): a rank's part into the whole, all that it gives where that must not be
+overwritten, and its part of the result out of it.  So is what ranks give to a reduction that is another's.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from fractions import Fraction
 _COPIED = {
     "all_gather": (0, 1),
     "gather": (0, 1),
+    "reduce": (1, 0),
     "reduce_scatter": (1, 1),
     "scatter": (1, 1),
     "all_to_all": (1, 0),

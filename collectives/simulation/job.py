@@ -7,7 +7,7 @@ and what they add to the time of the network.  An engine then needs nothing else
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from collectives.catalogue.admission import admitted
 from collectives.catalogue.native import by_itself, native_over
@@ -85,6 +85,13 @@ class Job:
     def held_nbytes(self, topology: Topology) -> int:
         """Return the bytes of the buffers of all ranks together."""
         return self.nbytes * len(places(self.placement, topology))
+
+    def copying_faster(self, speedup: float) -> Job:
+        """Return this job where ranks copy so many times as fast."""
+        if self.copy_bandwidth is None or speedup == 1:
+            return self
+        rate = parse_bandwidth(self.copy_bandwidth, "copy_bandwidth")
+        return replace(self, copy_bandwidth=round(rate * speedup))
 
     def around_ps(self, collective: str, num_ranks: int) -> int:
         """Return what a call takes on a rank besides its program; counted before its first step.

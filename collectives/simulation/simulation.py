@@ -132,7 +132,7 @@ def simulate(
         copy_bandwidth=copy_bandwidth,
     )
 
-    scenario = Scenario.of(topology.holding(job.held_nbytes(topology)), conditions)
+    scenario, (job,) = _held([job], topology, conditions)
     formula = closed_form_of(algorithm, model)
     if formula is None:
         return evaluate(plan(job, scenario), engine, observe=observe, watch=watch)
@@ -178,8 +178,7 @@ def simulate_jobs(
         raise ValueError("jobs: expected at least one Job, got none")
 
     env = simpy.Environment(initial_time=0)
-    held = sum(job.held_nbytes(topology) for job in jobs)
-    scenario = Scenario.of(topology.holding(held), conditions)
+    scenario, jobs = _held(jobs, topology, conditions)
     recorder = Recorder(scenario.topology) if observe else None
     network = scenario.network(env, recorder)
 
@@ -198,6 +197,20 @@ def simulate_jobs(
         Run.of(one, span.end_ps - one.start_ps, engine="events", start_ps=one.start_ps, observation=watched)
         for one, span, watched in zip(planned, spans, seen, strict=True)
     ]
+
+
+def _held(
+    jobs: Sequence[Job], topology: Topology, conditions: Sequence[Condition]
+) -> tuple[Scenario, list[Job]]:
+    """Return the scenario and *jobs* as they are where their buffers fit into caches, or as they were."""
+    held = sum(job.held_nbytes(topology) for job in jobs)
+    cache = topology.cache
+    if cache is None or held > cache.nbytes:
+        return Scenario.of(topology, conditions), list(jobs)
+    return (
+        Scenario.of(topology.holding(held), conditions),
+        [job.copying_faster(cache.copy_speedup) for job in jobs],
+    )
 
 
 def evaluate(

@@ -32,10 +32,10 @@ from sim.files.graph_tables import (
     named_links,
     static_routes,
 )
-from sim.topology.layout import MOST_SPEEDUP
-from sim.units import effective
+from sim.units import MOST_SPEEDUP, effective
 
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
+Speedup: TypeAlias = Annotated[float, Field(ge=1, le=MOST_SPEEDUP)]
 Paths: TypeAlias = Literal["static", "ecmp"]
 
 
@@ -235,7 +235,8 @@ class Host(AnySize):
     memory_efficiency: Efficiency = 1.0
     latency: Time
     cache: Size | None = None
-    cache_speedup: Annotated[float, Field(ge=1, le=MOST_SPEEDUP)] = 1.0
+    cache_speedup: Speedup = 1.0
+    cache_copy_speedup: Speedup = 1.0
 
     def num_links(self, num_ranks: int) -> int:
         """Return the number of directed links for *num_ranks* ranks."""
@@ -251,6 +252,7 @@ class Host(AnySize):
             "latency": quantity(self.latency),
             "cache": self.cache or 0,
             "cache_speedup": self.cache_speedup,
+            "cache_copy_speedup": self.cache_copy_speedup,
         }
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from sim.errors import TopologyError
-from sim.topology.layout import MOST_SPEEDUP, Cache, NetworkLayout, ecmp_seed, layout
+from sim.topology.layout import Cache, NetworkLayout, ecmp_seed, layout
 from sim.topology.routing import (
     GraphRouting,
     HostRouting,
@@ -29,7 +29,7 @@ from sim.topology.routing import (
 )
 from sim.topology.sharing_table import SharingArgument
 from sim.topology.trees import fat_tree, leaf_spine
-from sim.units import Quantity, parse_bandwidth, parse_count, parse_size, parse_time
+from sim.units import MOST_SPEEDUP, Quantity, parse_bandwidth, parse_count, parse_size, parse_time
 
 
 def switch(
@@ -145,6 +145,7 @@ def host(
     sharing: SharingArgument = None,
     cache: Quantity = 0,
     cache_speedup: float = 1.0,
+    cache_copy_speedup: float = 1.0,
     name: str = "host",
 ) -> NetworkLayout:
     """Return ranks of one host that share its memory; a path has three links, the memory between two.
@@ -160,6 +161,7 @@ def host(
         sharing: what flows get of a rank's processor, as for `switch`.
         cache: bytes of buffers, of all ranks together, up to which messages move faster.
         cache_speedup: how many times as fast, at least 1.
+        cache_copy_speedup: how many times as fast a rank copies within its own memory.
         name: for people.
 
     Raises:
@@ -167,13 +169,15 @@ def host(
         UnitError: a bandwidth, latency or size that is out of range or cannot be read.
     """
     ranks = parse_count(num_ranks, "num_ranks")
-    if not 1 <= cache_speedup <= MOST_SPEEDUP:
-        raise TopologyError(f"cache_speedup: expected 1 to {MOST_SPEEDUP}, got {cache_speedup!r}")
+    speedups = {"cache_speedup": cache_speedup, "cache_copy_speedup": cache_copy_speedup}
+    for what, speedup in speedups.items():
+        if not 1 <= speedup <= MOST_SPEEDUP:
+            raise TopologyError(f"{what}: expected 1 to {MOST_SPEEDUP}, got {speedup!r}")
     rate, whole = parse_bandwidth(bandwidth), parse_bandwidth(memory_bandwidth, "memory_bandwidth")
     kinds = [(2 * ranks, rate, parse_time(latency, "latency")), (1, whole, 0)]
     described = layout(name, ranks, ranks, kinds, HostRouting(ranks), sharing, None)
     near = parse_size(cache, "cache")
-    return described._replace(cache=Cache(near, float(cache_speedup)) if near else None)
+    return described._replace(cache=Cache(near, *map(float, speedups.values())) if near else None)
 
 
 def torus(

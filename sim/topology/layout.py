@@ -15,15 +15,19 @@ from sim.units import Int64Array, parse_count
 
 Spreading: TypeAlias = Literal["static", "ecmp"]
 
-MOST_SPEEDUP = 1000
-"""Times as fast that memory near processors may be."""
-
 
 class Cache(NamedTuple):
-    """Memory near processors: buffers of all ranks that together fit into it move *speedup* times as fast."""
+    """Memory near processors, of use to buffers that fit into it.
+
+    Attributes:
+        nbytes: of the buffers of all ranks together, up to which they do.
+        speedup: how many times as fast their messages move.
+        copy_speedup: how many times as fast a rank copies within its memory.
+    """
 
     nbytes: int
     speedup: float
+    copy_speedup: float = 1.0
 
 
 class NetworkLayout(NamedTuple):

@@ -138,6 +138,7 @@ def _links(calibration: Calibration) -> list[tuple[str, ...]]:
             if (cached := calibration.cached) is not None:
                 upto = f"up to {spell_size(cached.nbytes)} of all ranks"
                 rows.append((name, f"{upto}, times as fast", f"{cached.speedup:.3g}", ""))
+                rows.append((name, "copies of these, times as fast", f"{cached.copy_speedup:.3g}", ""))
             continue
         rows.append((name, "latency of a path", *_shown(shares.latency, seconds)))
         for way, parts in (("one way", shares.one_way), ("both ways", shares.both_ways)):

@@ -115,12 +115,14 @@ class CachedBuffers:
     Attributes:
         nbytes: of all ranks together, up to which they do.
         speedup: how many times as fast.
+        copy_speedup: how many times as fast a rank copies in its own memory.
     """
 
     __pydantic_config__ = STRICT
 
     nbytes: int
     speedup: float
+    copy_speedup: float
 
 
 @dataclass(frozen=True)

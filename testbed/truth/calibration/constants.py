@@ -13,14 +13,14 @@ from typing import Any
 
 from collectives.simulation import Job, default_transport_model, simulate, simulate_jobs
 from sim import Topology
-from sim.topology.layout import MOST_SPEEDUP
+from sim.units import MOST_SPEEDUP
 from testbed.truth.calibration.plan import Wiring
 from testbed.truth.calibration.quantities import LinkClass
 from testbed.truth.calibration.rows import ITEM_SIZE, Pattern
 
 _PS = 1e12
-CACHED = "inside_node cached_way 1"
-"""The name of what a byte of one flow takes where buffers fit into caches."""
+CACHED = ("inside_node cached_way 1", "inside_node copied_way 1")
+"""Names of what a byte of one flow, and one that is copied, takes where buffers fit into caches."""
 MOST_FLOWS = 4
 """Entries of a sharing table that are found; the last goes on."""
 
@@ -55,20 +55,26 @@ class Links:
 class Constants:
     """All that is found: of each class of links, of our programs and of the vendor's collectives, if any.
 
-    Where a size of caches is assumed: seconds that a byte of one flow takes where buffers fit into them.
+    Where a size of caches is assumed: seconds that a byte of one flow, and one that is copied, takes where
+    buffers fit into them.
     """
 
     links: Mapping[LinkClass, Links]
     programs: Costs
     native: Costs | None
-    cached: float | None = None
+    cached: tuple[float, float] | None = None
 
     @property
-    def cache_speedup(self) -> float:
-        """How many times as fast memory is where buffers fit into caches."""
+    def cache_speedups(self) -> tuple[float, float]:
+        """How many times as fast messages and copies are where buffers fit into caches."""
         if self.cached is None:
-            return 1.0
-        return min(MOST_SPEEDUP, max(1.0, self.links["inside_node"].one_way[0] / self.cached))
+            return 1.0, 1.0
+        beyond = self.links["inside_node"].one_way[0], self.programs.copied
+        messages, copies = (
+            min(MOST_SPEEDUP, max(1.0, far / max(near, far / MOST_SPEEDUP))) if far else 1.0
+            for far, near in zip(beyond, self.cached, strict=True)
+        )
+        return messages, copies
 
 
 def classes_of(wiring: Wiring) -> tuple[LinkClass, ...]:
@@ -114,7 +120,8 @@ def network(wiring: Wiring, constants: Constants, rates: Mapping[LinkClass, floa
             latency=half,
             sharing=tables[0],
             cache=wiring.cache,
-            cache_speedup=constants.cache_speedup,
+            cache_speedup=constants.cache_speedups[0],
+            cache_copy_speedup=constants.cache_speedups[1],
             name="calibrated",
         )
     if wiring.kind == "nodes":
@@ -205,7 +212,7 @@ def names_of(wiring: Wiring, flows: int) -> list[str]:
     names = []
     for kind in classes_of(wiring):
         if kind == "memory":
-            names += ["memory one_way 1", CACHED] if wiring.cache else ["memory one_way 1"]
+            names += ["memory one_way 1", *(CACHED if wiring.cache else ())]
             continue
         ways = (f"{way} {k}" for way in ("one_way", "both_ways") for k in range(1, flows + 1))
         names += [f"{kind} {what}" for what in ("latency", *ways)]
@@ -233,12 +240,13 @@ def constants_of(values: Sequence[float], wiring: Wiring, flows: int) -> Constan
         return taken
 
     links: dict[LinkClass, Links] = {}
-    cached = None
+    cached: tuple[float, float] | None = None
     for kind in classes_of(wiring):
         if kind == "memory":
             rate = take(1)
             if wiring.cache:
-                (cached,) = take(1)
+                messages, copies = take(2)
+                cached = messages, copies
             links[kind] = Links(0.0, rate, rate)
         else:
             links[kind] = Links(take(1)[0], take(flows), take(flows))

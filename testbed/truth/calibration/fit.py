@@ -26,7 +26,6 @@ import numpy.typing as npt
 
 from collectives.errors import NotSupportedError
 from testbed.truth.calibration.constants import (
-    CACHED,
     Constants,
     constants_of,
     flows_of,
@@ -36,7 +35,8 @@ from testbed.truth.calibration.constants import (
 )
 from testbed.truth.calibration.plan import LARGE, Wiring
 from testbed.truth.calibration.quantities import LinkClass
-from testbed.truth.calibration.rows import Pattern, Row, received_by_a_rank
+from testbed.truth.calibration.rows import Row, received_by_a_rank
+from testbed.truth.calibration.vector import concerns, first_value, least_value, neighbours, step_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -48,13 +48,7 @@ SEED = 0
 LEAST_SPREAD = 0.01
 """Taken for a row whose repetitions differ less: what no model of a network does better than."""
 _HUBER = 1.5
-_TIME_STEP = 5e-6
-_RELATIVE_STEP = 0.02
 _ENOUGH = 1e-3
-_FASTER = 1.5
-"""Times as fast that memory begins to be taken for where buffers fit into caches."""
-_FASTEST = 10.0
-"""Times the rate of the largest rows that a link of unknown rate is taken to reach at most."""
 
 
 @dataclass(frozen=True)
@@ -183,15 +177,13 @@ class _Problem:
         scale = measured + LARGE * byte
         spread = np.array([row.spread for row in rows]) * measured / scale
         weight = measured / scale / np.hypot(spread, LEAST_SPREAD)
-        least = np.array([_least(name, rates or {}, byte) for name in names])
+        least = np.array([least_value(name, rates or {}, byte) for name in names])
         return cls(rows, wiring, rates, flows, names, measured, scale, weight, least)
 
     def start(self) -> Floats:
         """Return where to begin: what the largest rows take for a byte, and some microseconds."""
         byte = _byte_seconds(self.rows)
-        first = [byte if _is_of_bytes(name) else 0.0 if _is_of_copies(name) else 2e-5 for name in self.names]
-        if CACHED in self.names:
-            first[self.names.index(CACHED)] = byte / _FASTER
+        first = [first_value(name, byte) for name in self.names]
         started: Floats = np.maximum(np.array(first), self.least)
         return started
 
@@ -209,10 +201,10 @@ class _Problem:
         """Return how the time of each row grows with each constant, shape (rows, constants)."""
         found = np.zeros((len(self.rows), len(self.names)))
         for number, name in enumerate(self.names):
-            step = _step_of(name, float(values[number]), _byte_seconds(self.rows))
+            step = step_of(name, float(values[number]), _byte_seconds(self.rows))
             moved = values.copy()
             moved[number] += step
-            concerned = [place for place, row in enumerate(self.rows) if _concerns(name, row.pattern)]
+            concerned = [place for place, row in enumerate(self.rows) if concerns(name, row.pattern)]
             found[concerned, number] = (self.times(moved, concerned) - times[concerned]) / step
         return found
 
@@ -224,7 +216,7 @@ class _Problem:
         tied = [
             (one, self.names.index(other))
             for one, name in enumerate(self.names)
-            for other in _neighbours(name)
+            for other in neighbours(name)
             if other in self.names
         ]
         rows = np.zeros((len(tied), len(self.names)))
@@ -277,44 +269,3 @@ def _byte_seconds(rows: Sequence[Row]) -> float:
     largest = max(row.pattern.nbytes for row in rows)
     each = [row.median / received_by_a_rank(row.pattern) for row in rows if row.pattern.nbytes > largest // 2]
     return median(each)
-
-
-def _is_of_bytes(name: str) -> bool:
-    return "_way" in name
-
-
-def _is_of_copies(name: str) -> bool:
-    return name.endswith(("reduced", "copied"))
-
-
-def _concerns(name: str, pattern: Pattern) -> bool:
-    """Return whether the time of *pattern* may depend on the constant of that name."""
-    by, _, what = name.partition(" ")
-    if by not in ("programs", "native"):
-        return True
-    reduces = what != "reduced" or pattern.collective == "all_reduce"
-    return reduces and pattern.is_native == (by == "native")
-
-
-def _neighbours(name: str) -> tuple[str, ...]:
-    """Return the entries that follow one of a sharing table: of a flow more, and of the other directions."""
-    if not _is_of_bytes(name):
-        return ()
-    kind, way, flows = name.split()
-    more = f"{kind} {way} {int(flows) + 1}"
-    return (more, f"{kind} both_ways {flows}") if way == "one_way" else (more,)
-
-
-def _least(name: str, rates: Mapping[Any, float], byte_seconds: float) -> float:
-    """Return below which a constant cannot be: a time below 0, a link above its rate."""
-    if not _is_of_bytes(name):
-        return 0.0
-    kind = name.partition(" ")[0]
-    return 1 / rates[kind] if kind in rates else byte_seconds / _FASTEST
-
-
-def _step_of(name: str, value: float, byte_seconds: float) -> float:
-    """Return by how much to move a constant to see what follows."""
-    if _is_of_bytes(name):
-        return value * _RELATIVE_STEP
-    return byte_seconds * _RELATIVE_STEP if _is_of_copies(name) else _TIME_STEP

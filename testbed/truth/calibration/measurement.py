@@ -145,7 +145,7 @@ class Meter:
         return float(told)
 
     def _prepared(self, pattern: Pattern) -> tuple[Call, Call] | None:
-        """Return what this rank does first, and what is timed; None if it takes no part.  Numbers were checked."""
+        """Return what this rank does first and what is timed, if it takes part; numbers were checked."""
         groups = {members: self._group(members) for members in pattern.groups}
         members = next((own for own in groups if self.rank in own), None)
         payload, wrong = None, 0

@@ -58,6 +58,7 @@ def _links(calibration: Calibration, kind: str) -> list[str]:
         lines = [*_class(classes["inside_node"], ""), f"memory_bandwidth = {round(memory)}"]
         if (cached := calibration.cached) is not None:
             lines += [f"cache = {cached.nbytes}", f"cache_speedup = {cached.speedup}"]
+            lines.append(f"cache_copy_speedup = {cached.copy_speedup}")
         return lines
     if kind == "nodes":
         return [

@@ -101,7 +101,7 @@ def _cached(fitted: Fitted) -> CachedBuffers | None:
     if not fitted.wiring.cache:
         return None
     constants = constants_of(fitted.values.tolist(), fitted.wiring, flows_of(fitted.wiring))
-    return CachedBuffers(fitted.wiring.cache, _digits(constants.cache_speedup))
+    return CachedBuffers(fitted.wiring.cache, *map(_digits, constants.cache_speedups))
 
 
 def _digits(value: float) -> float:

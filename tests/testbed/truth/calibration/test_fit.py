@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,7 @@ from testbed.truth.calibration.rows import Pattern, Row
 
 RATE = 25e6
 THREE = Wiring(3)
+HOST = Wiring(2, 2, in_memory=True, cache=16 << 20)
 TRUE = Constants(
     {"between_nodes": Links(80e-6, (1 / 0.95 / RATE, 1 / 0.96 / RATE), (1 / 0.92 / RATE, 1 / 0.9 / RATE))},
     programs=Costs(overhead=60e-6, arrival=30e-6, reduced=1 / 2e9),
@@ -92,7 +95,7 @@ def test_too_few_rows_are_refused():
         fit(rows_of(THREE, TRUE)[-2:], THREE)
 
 
-@pytest.mark.parametrize("wiring", [Wiring(2), Wiring(4, 2), Wiring(4, 4), Wiring(4, 1, 2)])
+@pytest.mark.parametrize("wiring", [Wiring(2), Wiring(4, 2), Wiring(4, 4), Wiring(4, 1, 2), HOST])
 def test_a_vector_names_the_constants_of_every_wiring(wiring):
     names = names_of(wiring, 2)
     constants = constants_of([(number + 1) * 1e-6 for number in range(len(names))], wiring, 2)
@@ -101,7 +104,29 @@ def test_a_vector_names_the_constants_of_every_wiring(wiring):
     times = [predicted(pattern, topology, constants) for pattern in patterns_of(wiring, 1 << 16)]
 
     assert min(times) > 0
-    assert constants.native.reduced == pytest.approx(len(names) * 1e-6)
+    last = constants.programs.copied if wiring is HOST else constants.native.reduced
+    assert last == pytest.approx(len(names) * 1e-6)
+
+
+@pytest.mark.slow
+def test_a_host_and_what_calls_take_there_are_found_again():
+    links = {
+        "inside_node": Links(20e-6, (1 / 6e9,), (1 / 3.6e9,)),
+        "memory": Links(0.0, (1 / 6.6e9,), (1 / 6.6e9,)),
+    }
+    software = Costs(overhead=5e-6, arrival=10e-6, reduced=0.0, call=80e-6, copied=1 / 5e9)
+    true = Constants(links, software, None, cached=(1 / 9e9, 1 / 15e9))
+    measured = Measured(tuple(rows_of(HOST, true, largest=1 << 26)), replace(HOST, cache=0), 3.0)
+
+    calibration, fitted = calibration_of(measured)
+
+    assert calibration.native is None
+    assert calibration.programs.call_overhead.value == pytest.approx(80e-6, rel=0.1)
+    assert calibration.programs.copy_bandwidth.value == pytest.approx(5e9, rel=0.05)
+    assert calibration.cached.speedup == pytest.approx(1.5, rel=0.05)
+    assert calibration.cached.copy_speedup == pytest.approx(3, rel=0.1)
+    assert 2 << 22 < calibration.cached.nbytes < 2 << 24
+    assert np.abs(fitted.errors).max() < 0.05
 
 
 def test_rates_that_nobody_states_are_the_most_that_flows_get():

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -7,6 +8,7 @@ from ddp import Profile
 from sim.topology.description import parse_network
 from testbed.cli import app
 from testbed.truth.calibration.calibration import (
+    CachedBuffers,
     Calibration,
     Estimate,
     Fit,
@@ -24,13 +26,15 @@ def estimate(value):
 SHARES = LinkShares(estimate(25e6), estimate(100e-6), (estimate(0.95),), (estimate(0.9), estimate(0.8)))
 TRUNK = LinkShares(estimate(50e6), estimate(120e-6), (estimate(0.9),), (estimate(0.9),))
 OURS = SoftwareCosts(estimate(60e-6), estimate(10e-6), estimate(4e9))
+IN_MEMORY = replace(OURS, call_overhead=estimate(80e-6), copy_bandwidth=estimate(5e9))
 NATIVE = SoftwareCosts(estimate(2e-6), estimate(0.0))
 
 
 def calibration(ranks_per_node=1, ranks_per_rack=None, **classes):
+    in_memory = "memory" in classes
     origin = Origin(
         measured="2026-01-01T00:00:00+00:00",
-        transport="gloo",
+        transport="shm" if in_memory else "gloo",
         num_ranks=8,
         ranks_per_node=ranks_per_node,
         network='four "hosts"',
@@ -41,12 +45,16 @@ def calibration(ranks_per_node=1, ranks_per_rack=None, **classes):
         versions={"torch": "2.13.0", "numpy": None},
         ranks_per_rack=ranks_per_rack,
     )
-    return Calibration("mine", classes, OURS, (Fit(65536, 9, 0.02, 0.1, 0.01),), origin, NATIVE)
+    fits = (Fit(65536, 9, 0.02, 0.1, 0.01),)
+    if in_memory:
+        return Calibration("mine", classes, IN_MEMORY, fits, origin, cached=CachedBuffers(1 << 24, 1.5, 3.0))
+    return Calibration("mine", classes, OURS, fits, origin, NATIVE)
 
 
 CASES = {
     "switch": calibration(between_nodes=SHARES),
     "nodes": calibration(ranks_per_node=4, inside_node=SHARES, between_nodes=TRUNK),
+    "host": calibration(ranks_per_node=8, inside_node=SHARES, memory=TRUNK),
     "leaf_spine": calibration(ranks_per_rack=4, between_nodes=SHARES, trunk=TRUNK),
 }
 
@@ -61,7 +69,7 @@ def test_a_network_file_holds_the_links_and_the_calibration(kind, tmp_path):
 
     assert network.kind == kind
     assert read.classes == CASES[kind].classes
-    assert (read.programs, read.native, read.fits) == (OURS, NATIVE, CASES[kind].fits)
+    assert replace(read, origin=CASES[kind].origin) == CASES[kind]
     assert read.origin.versions == {"torch": "2.13.0"}
 
 
