@@ -34,6 +34,7 @@ from collectives.transports.gloo import GlooTransport
 from collectives.transports.gloo_messages import close_connections
 from collectives.transports.nccl import NcclTransport
 from collectives.transports.shared_memory import SharedMemoryTransport
+from collectives.transports.shared_memory.far import Distance
 from collectives.transports.shared_memory.segment import Segment
 from collectives.transports.store_reports import StoreReports
 
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from collectives.catalogue.measured_times import Table
 
 SHM = "shm"
-"""The transport between ranks of one host, through memory that they share."""
+"""The transport through memory that ranks of one host share."""
 
 _DIRECT = dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter"), "direct")
 ON_ONE_HOST = BySize(small=fixed({**_DIRECT, "all_reduce": "one_shot"}), large=fixed(_DIRECT), limit=1 << 15)
@@ -65,8 +66,9 @@ def connect(
             over the group's point-to-point calls: a name, a mapping or ``auto:table=FILE``, which chooses
             between both; see `collectives.catalogue.selectors`.  A parameter ``ranks_per_node`` that is not
             given comes from ``LOCAL_WORLD_SIZE``, which ``torchrun`` sets.
-        transport: ``shm`` is memory that the ranks share, all of one host and with tensors there; by default
-            our programs then are those of `ON_ONE_HOST`.  None is the group's own.
+        transport: ``shm`` is memory that the ranks of a host share, and Gloo between hosts, for tensors in
+            host memory; by default our programs then are those of `ON_ONE_HOST`, or on several hosts
+            ``hierarchical``.  None is the group's own.
         timeout: seconds within which a collective completes or raises, by default the group's.  The
             last quarter of it, 3 s at most, is kept for asking the other ranks what they were doing.
         device: where the tensors live; decides between the backends of a group that has several.
@@ -106,7 +108,7 @@ def connect(
 
 
 def share_memory(group: dist.ProcessGroup, timeout: float) -> Segment:
-    """Return new memory that the ranks of *group* share; every rank makes the same calls.
+    """Return new memory that the ranks of *group* on a host share; every rank makes the same calls.
 
     Raises:
         NoSharedMemoryError: on all ranks alike: they cannot.
@@ -125,7 +127,7 @@ def connect_memory(
     device: torch.device,
     segment: Segment | None = None,
 ) -> Communicator:
-    """Return a new communicator of *group* through memory that its ranks share; see `connect`.
+    """Return a new communicator of *group* through memory that its ranks of a host share; see `connect`.
 
     *ranks* are its members, as numbered in the whole world; *segment* is of `share_memory`, and of this
     communicator alone.
@@ -140,13 +142,23 @@ def connect_memory(
     if segment is None:
         segment = share_memory(group, timeout)
     rank, world_size, store = group.rank(), group.size(), group.get_group_store()
-    selector: Selector | None = ON_ONE_HOST
+    selector: Selector | None = _usual(segment)
     if algorithm is not None:
         placement = _Placement(store, segment.prefix, rank, ranks)
         selector = _selector(algorithm, SHM, world_size, placement)
     assert selector is not None
-    memory = SharedMemoryTransport(segment, timeout, StoreReports(store, segment.prefix, rank, world_size))
+    reports = StoreReports(store, segment.prefix, rank, world_size)
+    distance = Distance(group, segment.prefix) if segment.far else None
+    memory = SharedMemoryTransport(segment, timeout, reports, distance)
     return Communicator(ProgramLauncher(memory, selector, device, memory.carry_out))
+
+
+def _usual(segment: Segment) -> Selector:
+    """Return which programs ranks take that share memory, where nobody has chosen."""
+    if not segment.far:
+        return ON_ONE_HOST
+    per_host = segment.ranks_per_host
+    return fixed("ring" if per_host is None else f"hierarchical:ranks_per_node={per_host}")
 
 
 def connect_processes(

@@ -109,12 +109,15 @@ class Processes:
     def _share_memory(self, seconds: float) -> Segment | None:
         """Return memory for a communicator; None, from then on, where the processes cannot share any."""
         try:
-            return share_memory(self._groups["cpu"], seconds)
+            segment = share_memory(self._groups["cpu"], seconds)
         except NoSharedMemoryError:
             if self.transport is not None:
                 raise
-            self.transport = GLOO
-            return None
+        else:
+            if self.transport is not None or not segment.far:
+                return segment
+        self.transport = GLOO
+        return None
 
     def _inner_group(self, device: torch.device) -> dist.ProcessGroup:
         options = self.options

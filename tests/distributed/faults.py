@@ -21,6 +21,7 @@ import torch.distributed as dist
 from collectives import CollectiveError
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.connection import connect
+from tests.distributed.hosts import as_if_on_host
 
 TIMEOUT = 2.0
 """Seconds within which every collective of a scenario completes or raises."""
@@ -37,8 +38,8 @@ class Scenario:
 
     Attributes:
         fault: one of `MISMATCHES`, `ABSENCES` or `SIGNALS`.
-        way: an algorithm, by itself or as in ``ring, shm``; ``native``; ``native, checked``; or
-            ``testbed``, by plain torch.distributed.
+        way: an algorithm, by itself or as in ``ring, shm`` and ``ring, two hosts``; ``native``; ``native,
+            checked``; or ``testbed``, by plain torch.distributed.
         culprit: the rank that goes wrong.
         call: before or instead of which call it does, unless by a signal.
         delay: after how many seconds a signal is sent.
@@ -111,10 +112,11 @@ class _Ranks:
         else:
             if self.guilty and scenario.fault == "algorithm":
                 algorithm = "recursive_doubling" if algorithm != "recursive_doubling" else "ring"
-            transport = "shm" if how == "shm" else None
-            self.communicator = connect(
-                self.group, algorithm, transport=transport, timeout=TIMEOUT, check=how == "checked"
-            )
+            transport = "shm" if how in ("shm", "two hosts") else None
+            with as_if_on_host(rank % 2) if how == "two hosts" else contextlib.nullcontext():
+                self.communicator = connect(
+                    self.group, algorithm, transport=transport, timeout=TIMEOUT, check=how == "checked"
+                )
 
     def call_until_one_fails(self) -> Account:
         number = 0

@@ -30,7 +30,7 @@ NUM_SCENARIOS = 1
 MARGIN = 8.0
 """Seconds by which an error may come late on a machine that has more processes than cores."""
 
-PROGRAMS = ("ring", "tree", "ring, shm", "testbed")
+PROGRAMS = ("ring", "tree", "ring, shm", "ring, two hosts", "testbed")
 
 
 def drawn(num_scenarios: int) -> settings:
@@ -105,7 +105,7 @@ def test_a_rank_that_stalls_is_named_and_fails_itself_when_it_goes_on(
 
 @pytest.mark.parametrize("fault", MISMATCHES)
 def test_every_rank_names_the_rank_that_calls_another(pool: WorkerPool, fault: str) -> None:
-    ways = PROGRAMS[:3] if fault == "algorithm" else (*PROGRAMS, "native, checked")
+    ways = PROGRAMS[:4] if fault == "algorithm" else (*PROGRAMS, "native, checked")
 
     @drawn(1)
     @given(scenario=scenarios(fault, ways))

@@ -1,10 +1,11 @@
-"""Transport between the ranks of one host, through memory that they share.  Open `transport` first.
+"""Transport through memory that ranks of a host share, and over Gloo between hosts.  Open `transport` first.
 
 transport  steps of programs as messages in mailboxes
 mailroom   all mailboxes of a rank
 in_flight  what a rank waits for
 prepared   which elements each operation of a step reads and writes
 mailbox    messages from one rank to another: small ones in their slot, others in the sender's memory
+far        mailboxes between hosts, over Gloo
 loans      messages that are read where they are
 arena      memory for messages on their way, and for tensors
 segment    the memory itself: a part for each rank, which all have mapped

@@ -21,7 +21,7 @@ class _Timespec(ctypes.Structure):
     _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
 
 
-_MOMENT = ctypes.byref(_Timespec(0, 1_000_000))
+_MOMENT, _BRIEF_MOMENT = (ctypes.byref(_Timespec(0, nanoseconds)) for nanoseconds in (1_000_000, 100_000))
 
 
 def ring(part: Part) -> None:
@@ -38,9 +38,10 @@ def heard(part: Part) -> int:
     return part.words[0]
 
 
-def sleep(part: Part, rings: int) -> None:
-    """Sleep, at most a millisecond, unless the bell has rung since *rings* was heard."""
-    _LIBC.syscall(_FUTEX, ctypes.c_void_p(part.address), _WAIT, rings, _MOMENT, None, 0)
+def sleep(part: Part, rings: int, *, briefly: bool = False) -> None:
+    """Sleep, at most a millisecond, unless the bell has rung since *rings* was heard; or a tenth of it."""
+    moment = _BRIEF_MOMENT if briefly else _MOMENT
+    _LIBC.syscall(_FUTEX, ctypes.c_void_p(part.address), _WAIT, rings, moment, None, 0)
 
 
 def awake(part: Part) -> None:

@@ -52,7 +52,7 @@ class InFlight(ABC):
         self.mailroom.exchange()
         return self.is_complete() or bool(self.mailroom.broken)
 
-    def observe(self, timeout: float) -> None:  # noqa: B027 nothing is to be overridden
+    def observe(self, timeout: float) -> None:  # noqa: B027 not all need to
         """Do nothing: `done` always tells."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class InFlight(ABC):
             if now > deadline:
                 raise TimeoutError(f"Timed out after {now - began:.3g} s: {self.doing()}")
             if not moved:
-                doorbell.sleep(own, rings)
+                doorbell.sleep(own, rings, briefly=bool(mailroom.far))
 
     def _check_peers(self) -> None:
         """Check that those on which this depends are still there.
@@ -107,6 +107,7 @@ class InFlight(ABC):
         Raises:
             ConnectionError: a process has ended, and nothing more of it has come.
         """
+        self.mailroom.check_far(self.awaited())
         ended = self.awaited() & self.mailroom.segment.ended()
         if ended:
             self.mailroom.exchange()
@@ -140,7 +141,9 @@ class StepInFlight(InFlight):
         self.blocked = mailroom.loans.under(fingerprint, step.written)
         self._send()
         for peer, number in step.receives:
-            mailroom.inboxes[peer].expect(fingerprint, partial(self._deliver, peer, number))
+            target = step.writes[number].target
+            nbytes = (target.stop - target.start) * buffer.data.itemsize
+            mailroom.inboxes[peer].expect(fingerprint, nbytes, partial(self._deliver, peer, number))
 
     def _send(self) -> None:
         mailroom = self.mailroom
@@ -234,6 +237,18 @@ class Unmatched(InFlight):
         """Return the receivers."""
         outboxes = self.mailroom.outboxes.items()
         return {peer for peer, outbox in outboxes if outbox.is_unmatched(self.fingerprint)}
+
+    def observe(self, timeout: float) -> None:
+        """Have it noticed when ranks on other hosts have taken their messages."""
+        for outbox in self.mailroom.far_outboxes():
+            outbox.observe(self.fingerprint, timeout)
+
+    def wait(self, timeout: float) -> None:
+        """Return when this is complete; raises as `InFlight.wait`."""
+        deadline = time.monotonic() + timeout
+        for outbox in self.mailroom.far_outboxes():
+            outbox.await_sends(self.fingerprint, deadline)
+        super().wait(max(deadline - time.monotonic(), 0.001))
 
     def is_complete(self) -> bool:
         """Return whether all have been posted, and what they have received is read."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -48,7 +48,7 @@ class Outbox:
         copied: as many of them as lie in the arena.
     """
 
-    def __init__(self, parts: Sequence[Part], arena: Arena, rank: int, peer: int) -> None:
+    def __init__(self, parts: Mapping[int, Part], arena: Arena, rank: int, peer: int) -> None:
         self.own = parts[rank]
         self.bell = parts[peer]
         self.arena = arena
@@ -166,15 +166,15 @@ class Arrived:
 class Inbox:
     """The receiver's side of the mailbox from *peer* to *rank*."""
 
-    def __init__(self, parts: Sequence[Part], rank: int, peer: int) -> None:
+    def __init__(self, parts: Mapping[int, Part], rank: int, peer: int) -> None:
         self.part = parts[peer]
         self.start = _PAGE + rank * _MAILBOX
         self.number = 0
         self.arrived: dict[int, deque[Arrived]] = {}
         self.expected: dict[int, deque[Callable[[Arrived], None]]] = {}
 
-    def expect(self, fingerprint: int, deliver: Callable[[Arrived], None]) -> None:
-        """Have the next message under *fingerprint* that nobody else expects delivered."""
+    def expect(self, fingerprint: int, nbytes: int, deliver: Callable[[Arrived], None]) -> None:
+        """Have the next message under *fingerprint* that nobody else expects, of *nbytes*, delivered."""
         here = self.arrived.get(fingerprint)
         if here:
             message = here.popleft()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from collectives.transports.shared_memory.arena import Arena
+from collectives.transports.shared_memory.far import Distance, FarInbox, FarOutbox
 from collectives.transports.shared_memory.loans import Loans
 from collectives.transports.shared_memory.mailbox import Inbox, Outbox, arena_start
 from collectives.transports.shared_memory.segment import LINE, WORD, Segment
@@ -14,23 +15,32 @@ _FAILED = 2 * LINE // WORD
 
 
 class Mailroom:
-    """The mailboxes of this rank in *segment*.
+    """The mailboxes of this rank: in *segment*, and at a *distance* where that has no part of a rank.
 
     Attributes:
         arena: memory for messages on their way.
         outboxes: by receiver.
         inboxes: by sender.
         loans: messages that lie where their sender has them.
+        far: the ranks on other hosts.
         broken: why nothing more will come, if that is so.
     """
 
-    def __init__(self, segment: Segment) -> None:
+    def __init__(self, segment: Segment, distance: Distance | None = None) -> None:
         self.segment = segment
-        rank, world_size = segment.rank, len(segment.parts)
-        peers = [peer for peer in range(world_size) if peer != rank]
-        self.arena = Arena(segment.own, arena_start(world_size))
-        self.outboxes = {peer: Outbox(segment.parts, self.arena, rank, peer) for peer in peers}
-        self.inboxes = {peer: Inbox(segment.parts, rank, peer) for peer in peers}
+        rank = segment.rank
+        near = [peer for peer in segment.parts if peer != rank]
+        self.arena = Arena(segment.own, arena_start(segment.world_size))
+        self.outboxes: dict[int, Outbox | FarOutbox] = {
+            peer: Outbox(segment.parts, self.arena, rank, peer) for peer in near
+        }
+        self.inboxes: dict[int, Inbox | FarInbox] = {peer: Inbox(segment.parts, rank, peer) for peer in near}
+        self.distance = distance
+        self.far = segment.far
+        if self.far:
+            assert distance is not None, "messages to other hosts need a way"
+            self.outboxes |= {peer: FarOutbox(distance, peer) for peer in self.far}
+            self.inboxes |= {peer: FarInbox(distance, peer) for peer in self.far}
         self.loans = Loans(self.arena)
         self.broken = ""
 
@@ -48,12 +58,31 @@ class Mailroom:
         """Return the ranks whose processes have ended, and what became of each."""
         return dict.fromkeys(self.segment.ended(), "its process has ended")
 
+    def far_outboxes(self) -> Iterator[FarOutbox]:
+        """Yield those to ranks on other hosts."""
+        for peer in self.far:
+            outbox = self.outboxes[peer]
+            assert isinstance(outbox, FarOutbox)
+            yield outbox
+
+    def check_far(self, peers: Collection[int]) -> None:
+        """Check that the connections to those of *peers* that are on other hosts are there.
+
+        Raises:
+            ConnectionError: one is closed.
+        """
+        for peer in self.far:
+            if peer in peers and self.distance is not None:
+                self.distance.check(peer)
+
     def look_around(self) -> None:
         """See whether another rank has said in its memory that it has failed."""
-        if any(part.words[_FAILED] for part in self.segment.parts):
+        if any(part.words[_FAILED] for part in self.segment.parts.values()):
             self.break_off()
 
     def break_off(self) -> None:
-        """End the waits of this rank, and say so in its memory."""
+        """End the waits of this rank and of those that wait for it, and say so in its memory."""
         self.segment.own.words[_FAILED] = 1
         self.broken = "broken off: another rank has failed"
+        if self.distance is not None:
+            self.distance.close()

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -98,7 +99,7 @@ class Part:
 
 
 class Segment:
-    """The parts of all ranks of a group.
+    """The parts of the ranks of a group that are on this host.
 
     Args:
         store: shared by all ranks.
@@ -107,15 +108,21 @@ class Segment:
         world_size: number of ranks.
         timeout: seconds that this waits for the others.
 
+    Attributes:
+        parts: by rank.
+        hosts: of each rank, that on which it is.
+
     Raises:
-        NoSharedMemoryError: on all ranks alike: they are not on one host, or cannot open each other's memory.
+        NoSharedMemoryError: on all ranks alike: no two of them are on one host, or some cannot open each
+            other's memory.
         CollectiveTimeoutError: a rank did not come.
     """
 
     def __init__(self, store: Any, prefix: str, rank: int, world_size: int, timeout: float) -> None:
         self.prefix = prefix
         self.rank = rank
-        self.parts: list[Part] = []
+        self.world_size = world_size
+        self.parts: dict[int, Part] = {}
         self._ended = select.poll()
         self._rank_of: dict[int, int] = {}
         with ExitStack() as open_files:
@@ -124,18 +131,32 @@ class Segment:
             agreed(f"{prefix}/mapped", lambda: self._map(made))
 
     def _map(self, made: list[_Made]) -> None:
+        self.hosts = tuple(own.boot for own in made)
+        if len(set(self.hosts)) == len(made) > 1:
+            raise NoSharedMemoryError(
+                f"transport shm is for ranks of which some share a host, and these are on {len(made)} hosts: "
+                "use gloo"
+            )
         for peer, there in enumerate(made):
             if there.boot != made[self.rank].boot:
-                raise NoSharedMemoryError(
-                    f"transport shm is for ranks of one host, and rank {peer} is on another than this: "
-                    "use gloo"
-                )
+                continue
             if peer != self.rank:
                 process = _watch(peer, there.process)
                 self._rank_of[process] = peer
                 self._ended.register(process, select.POLLIN)
             with _opened(peer, there) as descriptor:
-                self.parts.append(Part(descriptor))
+                self.parts[peer] = Part(descriptor)
+
+    @property
+    def ranks_per_host(self) -> int | None:
+        """How many ranks are on each host, if they are equally many and follow each other."""
+        lengths = [len(list(own)) for _, own in groupby(self.hosts)]
+        return lengths[0] if len(lengths) == len(set(self.hosts)) and len(set(lengths)) == 1 else None
+
+    @property
+    def far(self) -> list[int]:
+        """The ranks on other hosts."""
+        return [peer for peer in range(self.world_size) if peer not in self.parts]
 
     @property
     def own(self) -> Part:

@@ -1,10 +1,10 @@
-"""Transport through shared memory: steps of programs as messages between the processes of one host.
+"""Transport through shared memory: steps of programs as messages between the processes of a host.
 
 What a send reads is copied into memory that the receiver has mapped, so a step can go on as soon as its
 messages have slots; the receiver reduces straight from there.  A tensor of `SharedMemoryTransport.memory` is
 there already and is not copied.  A rank that waits looks for messages for some microseconds, giving its core
 away each time, and then sleeps until one comes.  It also looks whether the process that it waits for is still
-there.
+there.  Messages to ranks of other hosts go over Gloo (`collectives.transports.shared_memory.far`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collectives.program import Algorithm, Step
 from collectives.program.chunking import Buffer
 from collectives.program.program_key import ProgramKey
 from collectives.transports.progress import QUEUES, ProgressQueue, QueuedTransport
+from collectives.transports.shared_memory.far import Distance
 from collectives.transports.shared_memory.in_flight import StepInFlight, Unmatched
 from collectives.transports.shared_memory.mailroom import Mailroom
 from collectives.transports.shared_memory.prepared import copies, land, prepare, steps_of
@@ -25,18 +26,21 @@ from collectives.transports.watchdog import Watchdog
 
 
 class SharedMemoryTransport(QueuedTransport):
-    """The ranks of one host.
+    """The ranks of a host, or of several.
 
     Args:
         segment: their memory, of this transport alone.
         timeout: seconds that a wait lasts unless told otherwise.
         reports: turn a failure into the error that is raised.
+        distance: the way to ranks on other hosts, if there are any.
     """
 
-    def __init__(self, segment: Segment, timeout: float, reports: StoreReports) -> None:
+    def __init__(
+        self, segment: Segment, timeout: float, reports: StoreReports, distance: Distance | None = None
+    ) -> None:
         self.rank = segment.rank
-        self.world_size = len(segment.parts)
-        self.mailroom = Mailroom(segment)
+        self.world_size = segment.world_size
+        self.mailroom = Mailroom(segment, distance)
         reports.break_off = self.mailroom.break_off
         reports.gone = self.mailroom.gone
         watchdog = Watchdog(reports.any_failed, self.mailroom.break_off, grace(timeout) / 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import random
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from collectives import NotSupportedError
 from collectives.communicators.connection import connect
 from collectives.program import Recv, Send
 from collectives.program.chunking import Buffer, Chunking
+from tests.distributed.hosts import as_if_on_host
 from tests.distributed.pool import WorkerPool
 
 pytestmark = pytest.mark.distributed
@@ -150,4 +152,30 @@ def _one_refuses(rank: int, world_size: int) -> str:
             patch.setattr(platform, "machine", lambda: "aarch64")
         with pytest.raises(NotSupportedError) as refusal:
             connect(transport="shm")
+    return str(refusal.value)
+
+
+def test_ranks_of_several_hosts_take_programs_for_them(pool: WorkerPool) -> None:
+    chosen = pool.run(_chosen_on_hosts, 4)
+
+    assert chosen[0] == ["hierarchical:ranks_per_node=2", "ring", "direct"]
+    assert all(own == chosen[0] for own in chosen)
+
+
+def _chosen_on_hosts(rank: int, world_size: int) -> list[str]:
+    chosen = []
+    for host in (rank // 2, rank % 2, 0):
+        with as_if_on_host(host):
+            launcher: Any = connect(transport="shm").launcher
+            chosen.append(str(launcher.selector.select("all_reduce", 1 << 20)))
+    return chosen
+
+
+def test_ranks_that_are_all_on_hosts_of_their_own_are_refused(pool: WorkerPool) -> None:
+    assert all("these are on 3 hosts: use gloo" in said for said in pool.run(_alone_on_hosts, 3))
+
+
+def _alone_on_hosts(rank: int, world_size: int) -> str:
+    with as_if_on_host(rank), pytest.raises(NotSupportedError) as refusal:
+        connect(transport="shm")
     return str(refusal.value)

@@ -26,6 +26,7 @@ from tests.collectives.transports.transport_contract import (
     play,
     two_communicators_do_not_mix,
 )
+from tests.distributed.hosts import as_if_on_host
 from tests.distributed.pool import WorkerPool
 
 
@@ -162,6 +163,19 @@ def test_a_transport_brings_messages(
         scenarios.remove(message_contract.asking_whether_a_message_is_complete_does_not_wait)
 
     over(scenarios, world_size, "ring", pool)
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("algorithm", ["direct", "hierarchical:ranks_per_node=2,outer=tree", "ring"])
+def test_memory_and_gloo_together_keep_the_contract(algorithm: str, pool: WorkerPool) -> None:
+    assert pool.run(_on_two_hosts, 4, SCENARIOS, algorithm) == over_threads(SCENARIOS, 4, algorithm, pool)
+    if algorithm == "ring":
+        pool.run(_on_two_hosts, 4, [*tensor_contract.SCENARIOS, *message_contract.SCENARIOS], algorithm)
+
+
+def _on_two_hosts(rank: int, world_size: int, scenarios: Sequence[Scenario], algorithm: str) -> Any:
+    with as_if_on_host(rank % 2):
+        return _in_shared_memory(rank, world_size, scenarios, algorithm)
 
 
 @pytest.mark.distributed
