@@ -62,8 +62,7 @@ class TransportModel:
         if self.carried_by == "ranks":
             raise NotSupportedError(
                 f"{what}: over transport model {self.name!r} ranks carry the bytes themselves, and what that "
-                "takes of computation is not modelled; simulate collectives alone, or take "
-                "transport_model='gloo'"
+                "takes of computation is not modelled; simulate collectives alone, or take the model gloo"
             )
 
 

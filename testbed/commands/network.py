@@ -11,7 +11,7 @@ import typer
 from testbed.errors import reporting_errors
 from testbed.options.arguments import MAX_RANKS
 from testbed.output.folder import document
-from testbed.output.table import print_json, stdout_console, table
+from testbed.output.table import print_json, spell_size, stdout_console, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -129,6 +129,7 @@ def _facts(description: NetworkDescription, topology: Topology) -> dict[str, Any
         "nodes": -(-topology.num_ranks // topology.ranks_per_node),
         "num_links": topology.num_links,
         "in_network_reduction": topology.in_network_reduction,
+        "cache": None if topology.cache is None else topology.cache._asdict(),
         "hardware": None if topology.hardware is None else asdict(topology.hardware),
         "links": [asdict(own) for own in link_classes(topology)],
         "diameter": asdict(diameter(topology, pairs)),
@@ -172,6 +173,15 @@ def _sharing(found: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def _cached(cache: dict[str, Any] | None) -> dict[str, str]:
+    """Return in words which buffers move faster through the memory of a host, by name."""
+    if cache is None:
+        return {}
+    size = spell_size(cache["nbytes"])
+    faster = f"{cache['speedup']:.3g} times as fast, copies {cache['copy_speedup']:.3g} times"
+    return {"caches": f"buffers of up to {size}, of all ranks together, move {faster}"}
+
+
 def _lines(found: dict[str, Any]) -> dict[str, str]:
     """Return the facts in words, by name."""
     from sim.units import format_bandwidth, format_time
@@ -187,5 +197,6 @@ def _lines(found: dict[str, Any]) -> dict[str, str]:
         if worst is None
         else f"{worst['ratio']:.3g} : 1, what the ranks of a {worst['group']} send over what can leave it",
         "switches reduce": "yes" if found["in_network_reduction"] else "no",
+        **_cached(found["cache"]),
         "digest": found["digest"],
     }
