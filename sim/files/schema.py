@@ -32,11 +32,10 @@ from sim.files.graph_tables import (
     named_links,
     static_routes,
 )
+from sim.files.trees import FatTree, LeafSpine, Seed
 from sim.units import MOST_SPEEDUP, effective
 
-Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 Speedup: TypeAlias = Annotated[float, Field(ge=1, le=MOST_SPEEDUP)]
-Paths: TypeAlias = Literal["static", "ecmp"]
 
 
 class Switch(AnySize):
@@ -120,44 +119,6 @@ class Nodes(AnySize):
         }
 
 
-class LeafSpine(AnySize):
-    """Two levels: hosts on leaves, and every leaf on every spine."""
-
-    kind: Literal["leaf_spine"]
-    hosts_per_leaf: Count
-    bandwidth: Bandwidth
-    efficiency: Efficiency = 1.0
-    sharing: SharingTable | None = None
-    latency: Time
-    num_spines: Count = 1
-    uplink_bandwidth: Bandwidth
-    uplink_efficiency: Efficiency = 1.0
-    uplink_sharing: SharingTable | None = None
-    uplink_latency: Time | None = None
-    routing: Paths = "static"
-    seed: Seed = 0
-
-    def num_links(self, num_ranks: int) -> int:
-        """Return the number of directed links for *num_ranks* ranks."""
-        return 2 * num_ranks - 2 * (-num_ranks // self.hosts_per_leaf) * self.num_spines
-
-    def arguments(self, num_ranks: int) -> dict[str, Any]:
-        """Return the arguments that make the network for *num_ranks* ranks."""
-        return {
-            "num_ranks": num_ranks,
-            "hosts_per_leaf": self.hosts_per_leaf,
-            "bandwidth": effective(self.bandwidth, self.efficiency),
-            "sharing": parts(self.sharing),
-            "latency": quantity(self.latency),
-            "num_spines": self.num_spines,
-            "uplink_bandwidth": effective(self.uplink_bandwidth, self.uplink_efficiency),
-            "uplink_sharing": parts(self.uplink_sharing),
-            "uplink_latency": quantity(self.latency if self.uplink_latency is None else self.uplink_latency),
-            "routing": self.routing,
-            "seed": self.seed,
-        }
-
-
 class Torus(Common):
     """A grid that closes in each of its dimensions."""
 
@@ -184,43 +145,6 @@ class Torus(Common):
             "bandwidth": effective(self.bandwidth, self.efficiency),
             "sharing": parts(self.sharing),
             "latency": quantity(self.latency),
-        }
-
-
-class FatTree(Common):
-    """Three levels of equal switches with k ports."""
-
-    kind: Literal["fat_tree"]
-    k: Count = Field(multiple_of=2)
-    num_ranks: Count | None = None
-    bandwidth: Bandwidth
-    efficiency: Efficiency = 1.0
-    sharing: SharingTable | None = None
-    latency: Time
-    oversubscription: Annotated[float, Field(gt=0, le=1e9)] = 1.0
-    routing: Paths = "static"
-    seed: Seed = 0
-
-    @property
-    def size(self) -> int | None:
-        """Number of ranks: as the file says, or else as many as the tree has room for."""
-        return self.num_ranks or self.k**3 // 4
-
-    def num_links(self, num_ranks: int) -> int:
-        """Return the number of directed links: of the hosts, and of two levels of k³/4 cables."""
-        return 2 * num_ranks + self.k**3
-
-    def arguments(self, num_ranks: int) -> dict[str, Any]:
-        """Return the arguments that make the network for *num_ranks* ranks."""
-        return {
-            "k": self.k,
-            "num_ranks": num_ranks,
-            "bandwidth": effective(self.bandwidth, self.efficiency),
-            "sharing": parts(self.sharing),
-            "latency": quantity(self.latency),
-            "oversubscription": self.oversubscription,
-            "routing": self.routing,
-            "seed": self.seed,
         }
 
 
