@@ -161,11 +161,11 @@ class Timetable:
 
     def _edges_of(self, tree: Tree) -> list[Edge]:
         if id(tree) not in self._edges:
-            self._edges[id(tree)] = _edges(self.demand, tree)
+            self._edges[id(tree)] = edges_of(self.demand, tree)
         return self._edges[id(tree)]
 
 
-def _edges(demand: Demand, tree: Tree) -> list[Edge]:
+def edges_of(demand: Demand, tree: Tree) -> list[Edge]:
     """Return the edges of *tree*, those on which it collects first."""
     found: list[Edge] = []
     use = demand.link_seconds()

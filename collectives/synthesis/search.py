@@ -9,6 +9,7 @@ from collectives.models.floor import floor_ps
 from collectives.synthesis.candidates import Candidate, Problem, Tell, candidates_of
 from collectives.synthesis.cut import Bound, narrowest_cut
 from collectives.synthesis.exchange_cut import exchange_cut, likely_sets, sets_by_distance
+from collectives.synthesis.few_steps import few_steps, has_solver
 from collectives.synthesis.few_trees import few_trees
 from collectives.synthesis.packing import Packing, pack, packings
 from collectives.synthesis.rounds import PICOSECONDS
@@ -17,6 +18,8 @@ from sim.topology import Topology
 FEW = (1, 2, 4, 8)
 """Trees of each root that are also tried, where there are few roots."""
 _MOST_FEW_TREES = 16
+_LATE = 1.25
+"""Times as long as trees need: beyond that latency matters, and few steps may be faster."""
 _FEW_UP_TO = 32
 """Ranks up to which they are looked for."""
 
@@ -67,6 +70,10 @@ def search(topology: Topology, collective: str, nbytes: int, root: int, tell: Te
             if own.seconds_per_byte * nbytes < best:
                 candidates += candidates_of(problem, own, nbytes, tell)
                 best = min(own.estimate for own in candidates)
+    if best > packing.bound * nbytes * _LATE and has_solver():
+        tell("asking a solver for few steps")
+        quick = few_steps(problem, nbytes, best)
+        candidates += [] if quick is None else [quick]
     if collective == "all_reduce":
         candidates += _in_a_row(topology, nbytes, tell, best)
     candidates.sort(key=Candidate.worth)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -92,7 +93,7 @@ def synthesize(
         if output.suffix != ".json":
             raise UsageError(f"--output: expected a name that ends in .json, got {str(output)!r}")
         check_writable(output)
-    _check_solver()
+    _check_solvers()
     description = load_network(network)
     topology = description.topology(default_ranks(description, ranks))
     if fail_link:
@@ -107,13 +108,16 @@ def synthesize(
     _report(made, topology, output, delivery)
 
 
-def _check_solver() -> None:
-    """Refuse where what solves linear programs is not installed."""
+def _check_solvers() -> None:
+    """Refuse where what solves linear programs is not installed; say what goes without the other solver."""
     from testbed.errors import UsageError
     from testbed.extras import how_to_install, is_installed
 
     if not is_installed("scipy"):
         raise UsageError(how_to_install("synthesize needs scipy", "synthesis"))
+    if not is_installed("z3"):
+        missing = how_to_install("no few steps are looked for, for small buffers: that needs z3", "synthesis")
+        print(missing, file=sys.stderr)
 
 
 def _report(made: Synthesis, topology: Topology, output: Path | None, delivery: Delivery) -> None:
