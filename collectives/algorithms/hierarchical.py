@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from collectives.algorithms.ring import ring, ring_all_gather, ring_reduce_scatter
-from collectives.algorithms.shared.embedding import Group, embed, scratch_for, side_by_side
+from collectives.algorithms.shared.embedding import Group, each_between, embed, scratch_for, side_by_side
 from collectives.algorithms.shared.halves import Halves
 from collectives.errors import NotSupportedError
 from collectives.program import Algorithm, Cost, Send, Step, algorithm
@@ -194,19 +194,20 @@ def _inside(program: Algorithm, nodes: _Nodes, rank: int, chunks: int) -> Iterat
 
 def _between(program: Algorithm, nodes: _Nodes, rank: int, chunks: int) -> Iterator[Step]:
     """Yield the steps of *program* between nodes, on each overlap of a share with those elsewhere."""
-    # A rank's share is [place · own, (place + 1) · own).  It is cut wherever a share of a full node or of
-    # the last node ends, so each piece, [begin, end), lies in one share of every node: all ranks whose
-    # share holds it, one of each node, are the column that reduces it.  Where nodes are equal there is
-    # one piece.  In array form every rank cuts its own share, and those with fewer pieces stop earlier.
+    # A rank's share is [place · own, (place + 1) · own).  It overlaps with shares of the other size, from
+    # full nodes or from the last: each overlap, [begin, end), lies in one share of every node, and all
+    # ranks whose share holds it, one of each node, are the column that reduces it.  Where nodes are equal
+    # there is one.
     node, place = rank // nodes.size, rank % nodes.size
     share, last_share = chunks // nodes.size, chunks // nodes.last_size
-    own = share + (node == nodes.count - 1) * (last_share - share)
-    begin, overlaps = place * own, []
-    while np.any(here := begin < (place + 1) * own):
-        column = _Column(node, nodes, begin // share, begin // last_share)
-        end: int = np.minimum((column.place + 1) * share, (column.last_place + 1) * last_share)
+    in_last = node == nodes.count - 1
+    own, others = share + in_last * (last_share - share), last_share + in_last * (share - last_share)
+    overlaps = []
+    for other, here in each_between(place * own // others, ((place + 1) * own - 1) // others + 1):
+        column = _Column(node, nodes, place + in_last * (other - place), other + in_last * (place - other))
+        begin: int = np.maximum(place * own, other * others)
+        end: int = np.minimum((place + 1) * own, (other + 1) * others)
         overlaps.append(
             embed(program, column, first_chunk=begin, num_chunks=end - begin, of=chunks, when=here)
         )
-        begin = end
     yield from side_by_side(*overlaps)

@@ -88,14 +88,11 @@ def embed(
     for step in program(group.index, group.size):
         placed: list[Operation] = []
         for operation in as_step(step):
-            if isinstance(operation, Local):
-                if np.any((operation.source - operation.chunk) % own_chunks):
-                    raise NotSupportedError(
-                        f"{program} for {program.collective} moves chunks about; embed ring instead"
-                    )
-                first: Any = place(operation.source)
-            else:
-                first = ends.of(operation.peer)
+            if isinstance(operation, Local) and np.any((operation.source - operation.chunk) % own_chunks):
+                raise NotSupportedError(
+                    f"{program} for {program.collective} moves chunks about; embed ring instead"
+                )
+            first: Any = place(operation.source) if isinstance(operation, Local) else ends.of(operation.peer)
             taking_part = when if operation.when is True else operation.when & when
             chunk: Any = operation.chunk
             over_ranks = isinstance(chunk, np.ndarray | LazyArray)
@@ -134,3 +131,12 @@ def side_by_side(*programs: Iterable[Step]) -> Iterator[Step]:
     """Yield steps in which all *programs* take their next one at once, those that have one left."""
     for steps in zip_longest(*programs, fillvalue=()):
         yield tuple(operation for step in steps for operation in step)
+
+
+def each_between(start: int, stop: int) -> Iterator[tuple[int, bool]]:
+    """Yield each number from *start* to below *stop*, and whether this rank has it.
+
+    In array form these are arrays over ranks: each rank gets its next number, until no rank has one left.
+    """
+    for ahead in range(int(np.max(stop - start))):
+        yield start + ahead, start + ahead < stop

@@ -11,6 +11,12 @@ trees        two binary trees over symbols
 tree_lemmas  that a rule for who is above whom makes a tree
 powers       powers of two, and what is true of them
 bit_sums     sums over the powers of two in a number
+products     products and quotients of symbols
+linear       obligations in which products are symbols
+functions    functions that programs call, over symbols
+composition  a program made of others, read with a contract in place of each; composition_proof proves it,
+             composition_comparison holds what was read against its own steps
+nodes        ranks divided into nodes, and what they hold
 demands      the contracts of the collectives, over symbols
 invariants   what a loop of a shipped program keeps true; block_invariants, pat_invariants
 symbols      numbers and truth values of the solver, as a program sees them

@@ -56,11 +56,11 @@ def compare(
             if "root" in signature(algorithm.program).parameters
             else algorithm
         )
-        known = {**_OF_POWERS, **functions(num_ranks), "p": num_ranks, "k": num_ranks.bit_length() - 1}
+        known = {**OF_POWERS, **functions(num_ranks), "p": num_ranks, "k": num_ranks.bit_length() - 1}
         known[ROOT.decl().name()] = root
         for rank in range(num_ranks) if holds(known) else ():
             try:
-                own = [sorted(map(_plain, step)) for step in rooted.steps(rank, num_ranks)]
+                own = [sorted(map(plain, step)) for step in rooted.steps(rank, num_ranks)]
             except NotSupportedError as refusal:
                 raise NotProvedError(f"it refuses {num_ranks} ranks") from refusal
             if [sorted(step) for row in expanded for step in row.steps({**known, "r": rank})] != own:
@@ -117,12 +117,13 @@ class _Turns:
             yield {**values, self.name: value}
 
 
-def _plain(operation: Operation) -> Plain:
+def plain(operation: Operation) -> Plain:
+    """Return *operation* as numbers and the name of its kind."""
     first = operation.source if isinstance(operation, Local) else operation.peer
     return type(operation).__name__, first, operation.chunk, operation.num_chunks
 
 
-_OF_POWERS: Functions = {
+OF_POWERS: Functions = {
     POWER.name(): lambda level: 1 << level,
     START.name(): lambda number, level: number >> level << level,
     QUOTIENT.name(): lambda number, level: number >> level,
@@ -147,7 +148,7 @@ _OPERATORS: Mapping[int, str] = {
 def sums_over_powers(term: Any, num_ranks: int) -> dict[str, Callable[[int], int]]:
     """Return what the sum of *term*, over the powers in a number, is, by the name of its symbol."""
     added = as_function(term)
-    known = {**_OF_POWERS, "p": num_ranks, "k": num_ranks.bit_length() - 1}
+    known = {**OF_POWERS, "p": num_ranks, "k": num_ranks.bit_length() - 1}
     by_level = [added({**known, LEVEL.decl().name(): level}) for level in range(num_ranks.bit_length())]
 
     def summed(number: int) -> int:

@@ -11,11 +11,15 @@ What is held after a row follows from what was held before it. A loop keeps its 
 before the first iteration, and an iteration carries it to the next. In the end every rank holds what the
 collective demands. The declared number of steps is the number of rows.
 
+A program made of others is proved of their contracts (`composition`).
+
 A program that goes one way or the other is read and proved twice: for powers of two, and for other sizes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +27,8 @@ import z3
 
 from collectives.program import Algorithm
 from collectives.proof.every_size.comparison import compare
+from collectives.proof.every_size.composition import has_parts
+from collectives.proof.every_size.composition_proof import prove_composition
 from collectives.proof.every_size.demands import AFTER, BEFORE, EQUAL_PARTS, Held, in_parts
 from collectives.proof.every_size.invariants import ENUMERATIONS, INVARIANTS, Invariant
 from collectives.proof.every_size.loops import Loop
@@ -44,6 +50,9 @@ def prove_every_size(algorithm: Algorithm) -> str:
     Raises:
         NotProvedError: refuted, not readable by symbols, or more than the solver can decide.
     """
+    if has_parts(algorithm):
+        _prove_composed(algorithm)
+        return EVERY_SIZE
     try:
         _prove(algorithm, [])
     except BranchError:
@@ -55,13 +64,30 @@ def prove_every_size(algorithm: Algorithm) -> str:
     return EVERY_SIZE
 
 
-def _prove(algorithm: Algorithm, case: list[Any]) -> None:
-    reader = Reader(case)
-    try:
+def _prove(algorithm: Algorithm, case: list[Any], *, embedded: bool = False) -> None:
+    """Prove *algorithm* in a *case*; *embedded*, its chunks may be of any lengths."""
+    with _named(algorithm):
+        reader = Reader(case)
         reader.read(algorithm)
-        proof = _Induction(algorithm, reader)
+        proof = _Induction(algorithm, reader, embedded)
         proof.run()
         compare(reader.rows, algorithm, case, reader.functions)
+
+
+def _prove_composed(algorithm: Algorithm) -> None:
+    """Prove *algorithm* of its parts, and those by themselves: for every size, and for one rank."""
+    with _named(algorithm):
+        for part in prove_composition(algorithm):
+            _prove(part, [], embedded=True)
+            if next(part.steps(0, 1), None) is not None:
+                raise NotProvedError(f"its part {part} takes steps on one rank")
+
+
+@contextmanager
+def _named(algorithm: Algorithm) -> Iterator[None]:
+    """Raise what is raised as a proof that failed of *algorithm*."""
+    try:
+        yield
     except NotProvedError as error:
         raise type(error)(f"{algorithm}, {algorithm.collective}, every size: {error}") from error
     except Exception as error:
@@ -74,7 +100,7 @@ def _prove(algorithm: Algorithm, case: list[Any]) -> None:
 class _Induction:
     """The obligations of one program."""
 
-    def __init__(self, algorithm: Algorithm, reader: Reader) -> None:
+    def __init__(self, algorithm: Algorithm, reader: Reader, embedded: bool) -> None:
         self.algorithm = algorithm
         self.reader = reader
         num_chunks, num_scratch = (
@@ -88,6 +114,7 @@ class _Induction:
             num_chunks + num_scratch,
             chunks_per_part=_in_one_part(num_chunks) if algorithm.collective in EQUAL_PARTS else 0,
             known=[*reader.case, *reader.knowledge],
+            chunks_differ=embedded,
         )
         if reader.bit_sum is not None:
             self.world = replace(self.world, bit_sum=reader.bit_sum)

@@ -42,7 +42,8 @@ def check_loops(function: Callable[..., Any]) -> None:
             _check(loop)
 
 
-def _check(loop: ast.For) -> None:
+def _check(loop: ast.For) -> tuple[set[str], set[str]]:
+    """Check one loop, and return which names its body uses before it assigns them, and which it assigns."""
     assigned: set[str] = set()  # for certain, before what follows
     stored: set[str] = set()  # perhaps, as in an inner loop
     used: set[str] = set()
@@ -56,10 +57,9 @@ def _check(loop: ast.For) -> None:
             grows = isinstance(node, ast.AugAssign) and isinstance(node.value, ast.Tuple | ast.List)
             if isinstance(node, ast.AugAssign) and not grows:
                 raise NotProvedError(f"a loop carries {ast.unparse(node.target)} on to its next iteration")
-        names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
-        inner = _bound_within(statement)
-        used |= {name.id for name in names if isinstance(name.ctx, ast.Load)} - assigned - inner
-        stored |= {name.id for name in names if isinstance(name.ctx, ast.Store)} - inner
+        loaded, changed = _names(statement)
+        used |= loaded - assigned
+        stored |= changed
         if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None:
             made = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             targets = [name for target in made for name in ast.walk(target)]
@@ -68,6 +68,20 @@ def _check(loop: ast.For) -> None:
                 raise NotProvedError("a loop changes a part of something")
     if carried := sorted(used & stored):
         raise NotProvedError(f"a loop carries {carried[0]} on to its next iteration")
+    return used, stored
+
+
+def _names(statement: ast.stmt) -> tuple[set[str], set[str]]:
+    """Return which names *statement* uses, before it assigns them, and which it assigns."""
+    if isinstance(statement, ast.For) and not statement.orelse:
+        bound = _bound_within(statement)
+        used, stored = _check(statement)
+        iterated = {name.id for name in ast.walk(statement.iter) if isinstance(name, ast.Name)}
+        return (used | iterated) - bound, stored - bound
+    names = [node for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    inner = _bound_within(statement)
+    used = {name.id for name in names if isinstance(name.ctx, ast.Load)} - inner
+    return used, {name.id for name in names if isinstance(name.ctx, ast.Store)} - inner
 
 
 def _bound_within(statement: ast.stmt) -> set[str]:

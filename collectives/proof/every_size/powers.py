@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any
 
 import z3
@@ -78,15 +78,15 @@ def with_bit_turned(value: Any, level: Any) -> Any:
 def facts_about(claims: Iterable[Any]) -> list[Any]:
     """Return what is true of the powers and blocks that occur in *claims*."""
     occurring = [_occurring(claim) for claim in claims]
-    levels = tuple(dict.fromkeys(level for found, _, _, _ in occurring for level in found))
+    levels, of_blocks, numbers, divided = (
+        tuple({z3.simplify(term): term for term in chain.from_iterable(found)})
+        for found in zip(*occurring, strict=True)
+    )
     if not levels:
         return []
-    of_blocks = tuple(dict.fromkeys(level for _, found, _, _ in occurring for level in found))
-    numbers = list(dict.fromkeys(number for _, _, found, _ in occurring for number in found))
-    divided = list(dict.fromkeys(number for _, _, _, found in occurring for number in found))
     any_numbers, facts = _facts(levels, of_blocks, len(numbers))
     all_facts = [z3.substitute(facts, *zip(any_numbers, numbers, strict=True))]
-    return [*all_facts, *_of_quotients(divided, list(dict.fromkeys([*levels, z3.IntVal(0)])))]
+    return [*all_facts, *_of_quotients(list(divided), list(dict.fromkeys([*levels, z3.IntVal(0)])))]
 
 
 @lru_cache(maxsize=4096)
@@ -113,8 +113,8 @@ def terms_in(claim: Any) -> Iterator[Any]:
     seen, waiting = set(), [claim]
     while waiting:
         term = waiting.pop()
-        if term not in seen and z3.is_app(term):
-            seen.add(term)
+        if z3.is_app(term) and term.get_id() not in seen:
+            seen.add(term.get_id())
             waiting += term.children()
             yield term
 

@@ -13,17 +13,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import count
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 import z3
 
 from collectives.algorithms.double_binary_tree import position_above, two_trees
 from collectives.algorithms.shared.doubling import doublings, halvings, num_doublings, powers_in
+from collectives.algorithms.shared.embedding import each_between
 from collectives.program import Algorithm, Local
 from collectives.program.program import as_step
 from collectives.proof.every_size.bit_sums import BIT_SUM, LEVEL, TWIN, BitSum
 from collectives.proof.every_size.comparison import sums_over_powers
+from collectives.proof.every_size.functions import Numpy, Ratio, common_multiple, maximum, whole
 from collectives.proof.every_size.loop_source import check_loops
 from collectives.proof.every_size.loops import Doublings, Halvings, Loop, Strides
 from collectives.proof.every_size.powers import FLOOR, NUM_RANKS, POWER, ROOT, terms_in
@@ -32,13 +34,9 @@ from collectives.proof.every_size.symbols import (
     Assumptions,
     NotProvedError,
     Number,
-    Numpy,
-    Ratio,
-    maximum,
     minimum,
     symbols_of,
     term,
-    whole,
 )
 from collectives.proof.every_size.tree_lemmas import prove_tree
 from collectives.proof.every_size.trees import TREES, symbolic_trees, tables
@@ -108,7 +106,7 @@ class Reader:
         return self._both(Halvings(*self._variables(), *self._levels(stop)))
 
     def sum(self, numbers: Iterable[Any]) -> Any:
-        """Return a sum, as the built-in does; over a symbolic range, a number of which nothing is known."""
+        """Return a sum, as the built-in does; over a symbolic range, some number."""
         loops = len(self.loops)
         terms = list(numbers)
         if self._powers_of is not None:
@@ -156,6 +154,10 @@ class Reader:
     def _levels(stop: Any) -> tuple[Any, Any]:
         return z3.IntVal(0), term(num_doublings(stop))
 
+    def each_between(self, start: Any, stop: Any) -> Iterator[tuple[Any, bool]]:
+        """Yield each number of a range and that this rank has it, as the function of this name does."""
+        return ((number, True) for number in self.range(start, stop))
+
     def _variables(self) -> tuple[Any, Any]:
         name = next(self._names)
         return z3.Int(f"i{name}"), z3.Int(f"twin{name}")
@@ -194,6 +196,8 @@ class Reader:
                 names[name] = self.halvings
             elif found is powers_in:
                 names[name] = self.powers_in
+            elif found is each_between:
+                names[name] = self.each_between
             elif isinstance(found, Algorithm) or (
                 isinstance(found, FunctionType) and _house(found) == _house(value)
             ):
@@ -206,19 +210,20 @@ class Reader:
             "sum": self.sum,
             "Fraction": Ratio,
             "np": Numpy,
+            "math": SimpleNamespace(lcm=common_multiple),
             "two_trees": self.two_trees,
         }
         return checked
 
-    def read(self, algorithm: Algorithm) -> None:
-        """Read all rows of *algorithm*.
+    def read(self, algorithm: Algorithm, **given: Any) -> None:
+        """Read all rows of *algorithm*, with the parameters *given* in place of its own.
 
         Raises:
             NotProvedError: it says something that is not read.
         """
         program = self.copy(algorithm.program)
         rank, num_ranks = self.number(self.rank), self.number(self.num_ranks)
-        parameters = dict(algorithm.parameters)
+        parameters = {**algorithm.parameters, **given}
         if "root" in inspect.signature(algorithm.program).parameters:
             parameters["root"] = self.number(ROOT)
         pending: list[Row] = []

@@ -27,6 +27,7 @@ class World:
     Attributes:
         known: what holds of them.
         bit_sum: the sum over powers of two that the program takes, if any.
+        chunks_differ: whether any chunk may have another length than any other, whatever the collective.
         chunks_per_part: where the buffer is one part for each rank, else 0; the last of a part, or of a
             buffer that is not in parts, may be shorter.
     """
@@ -38,6 +39,7 @@ class World:
     chunks_per_part: int
     known: list[Any]
     bit_sum: BitSum | None = None
+    chunks_differ: bool = False
 
     def claim(self, what: str, claim: Any, facts: list[Any]) -> None:
         """Prove *claim* where *facts* hold.
@@ -111,7 +113,7 @@ class SymbolicStep:
         return z3.And(chunk >= 0, chunk + length <= end, z3.Or(chunk >= border, chunk + length <= border))
 
     def _may_move(self, source: Any, chunk: Any) -> Any:
-        if self.world.chunks_per_part:
+        if self.world.chunks_per_part and not self.world.chunks_differ:
             return (source - chunk) % self.world.chunks_per_part == 0
         there = self.world.num_chunks
         return z3.Or(there == 1, *(source - chunk == apart for apart in (0, there, -there)))
@@ -230,7 +232,7 @@ class SymbolicStep:
 
     def _check_lengths(self, family: Family, own: Instance, rank: Any) -> None:
         """Prove that what *own* receives was sent from chunks of the same length."""
-        if self.world.chunks_per_part == 1:
+        if self.world.chunks_per_part == 1 and not self.world.chunks_differ:
             return
         senders = self._senders_to(family)
         for sender in senders:

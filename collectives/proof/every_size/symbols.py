@@ -6,13 +6,14 @@ what programs say stays linear, which the solver decides.
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 import z3
 
 from collectives.errors import ProgramError
+from collectives.proof.every_size.linear import Linear
 from collectives.proof.every_size.powers import (
     POWER,
     QUOTIENT,
@@ -21,6 +22,12 @@ from collectives.proof.every_size.powers import (
     facts_about,
     level_of,
     with_bit_turned,
+)
+from collectives.proof.every_size.products import (
+    REMAINDER,
+    Multiples,
+    divided,
+    times,
 )
 
 MOST_WORK = 100_000_000
@@ -44,14 +51,28 @@ class Assumptions:
 
     def __init__(self, *facts: Any) -> None:
         self.facts = list(facts)
+        self.multiples = Multiples()
 
     def imply(self, claim: Any, work: int = MOST_WORK) -> bool:
         """Return whether the facts imply *claim*; where the solver gives up, they do not."""
-        solver = z3.Solver()
+        given = [*self.multiples.known, *self.facts, z3.Not(claim)]
+        # In a context of its own, so that the work is the same whatever was asked before.
+        apart, linear = z3.Context(), Linear()
+        solver = z3.Solver(ctx=apart)
         solver.set("rlimit", work)
-        given = [*self.facts, z3.Not(claim)]
-        solver.add(*given, *facts_about(given))
-        return bool(solver.check() == z3.unsat)
+        facts = linear.of([*given, *facts_about(given)])
+        while facts:
+            solver.add(z3.And(*facts).translate(apart))
+            answer = solver.check()
+            if answer != z3.sat or not linear.products:
+                return bool(answer == z3.unsat)
+            model = solver.model()
+            facts = list(linear.facts_against(partial(_valued, model)))
+        return False
+
+
+def _valued(model: Any, part: Any) -> int:
+    return int(model.eval(part.translate(model.ctx), model_completion=True).as_long())
 
 
 def term(value: Any) -> Any:
@@ -123,7 +144,7 @@ class Number:
     def __mul__(self, other: Any) -> Number:
         if isinstance(other, Truth):
             return self.of(z3.If(other.term, self.term, 0))
-        return self.of(self.term * term(other))
+        return self.of(times(self.term, term(other)))
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -154,9 +175,20 @@ class Number:
             return 1 << level.as_long() if z3.is_int_value(level) else self.of(POWER(level))
         if isinstance(other, int) and other > 0:
             return self.of(self.term / other)
-        if by is None or not self.assumptions.imply(z3.And(by >= 0, self.term >= 0)):
-            raise NotProvedError(f"it divides {self.term} by {term(other)}")
-        return self.of(QUOTIENT(self.term, by))
+        if by is not None and self.assumptions.imply(z3.And(by >= 0, self.term >= 0), LITTLE_WORK):
+            return self.of(QUOTIENT(self.term, by))
+        self._check_divisor(other)
+        return self.of(divided(self.term, term(other), self.assumptions.multiples, self._probably))
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self.of(term(other)) // self
+
+    def _check_divisor(self, other: Any) -> None:
+        if not self.assumptions.imply(term(other) >= 1):
+            raise NotProvedError(f"it divides {self.term} by {term(other)}, which may be below 1")
+
+    def _probably(self, claim: Any) -> bool:
+        return self.assumptions.imply(claim, LITTLE_WORK)
 
     def bit_length(self) -> Number:
         """Return how many bits it has, as an int does."""
@@ -187,7 +219,8 @@ class Number:
             return self.of(modulo(self.term, by))
         if self.assumptions.imply(z3.And(by >= 1, self.term >= 0, self.term < 3 * by)):
             return self.of(modulo(z3.If(self.term < by, self.term, self.term - by), by))
-        raise NotProvedError(f"it takes the remainder of {self.term} by {by}, from which it may be far")
+        self._check_divisor(other)
+        return self.of(REMAINDER(self.term, by))
 
     def __lt__(self, other: Any) -> Truth:
         return Truth(self.term < term(other), self.assumptions)
@@ -223,40 +256,3 @@ def minimum(*values: Any) -> Any:
         return one if number.assumptions.imply(one <= other) else z3.If(one <= other, one, other)
 
     return number.of(reduce(less, map(term, values)))
-
-
-def maximum(*values: Any) -> Any:
-    """Return the greatest of *values*, in place of the built-in ``max``."""
-    number = next((value for value in values if isinstance(value, Number)), None)
-    if number is None:
-        return max(*values)
-
-    def greater(one: Any, other: Any) -> Any:
-        for high, low in ((one, other), (other, one)):
-            if number.assumptions.imply(high >= low, LITTLE_WORK):
-                return high
-        return z3.If(one >= other, one, other)
-
-    return number.of(reduce(greater, map(term, values)))
-
-
-class Numpy:
-    """As much of numpy as programs need of it."""
-
-    minimum = staticmethod(minimum)
-    where = staticmethod(z3.If)
-
-
-class Ratio:
-    """A fraction of symbols, of which nothing is asked."""
-
-    def __init__(self, numerator: Any, denominator: Any = 1) -> None:
-        pass
-
-    def __add__(self, other: Any) -> Ratio:
-        return self
-
-
-def whole(value: Any) -> Any:
-    """Return *value* as a whole number, in place of the built-in ``int``."""
-    return value if isinstance(value, Number) else int(value)
