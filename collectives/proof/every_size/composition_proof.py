@@ -47,7 +47,8 @@ def prove_composition(algorithm: Algorithm) -> list[Algorithm]:
         counted = {name: named[name] for name in algorithm.arguments_of(algorithm.chunks_for)}
         chunks = term(reader.copy(algorithm.chunks_for)(reader.number(reader.num_ranks), **counted))
         multiples = reader.assumptions.multiples
-        world = World(reader.num_ranks, reader.rank, chunks, chunks, 0, [*reader.case, *multiples.known])
+        known = [*reader.case, *multiples.known]
+        world = World(reader.num_ranks, reader.rank, chunks, chunks, 0, known, products=True)
         of_chunks = nodes.of_chunks(partial(multiples.quotient, chunks))
         _Composition(world, multiples, reader.rows, algorithm.collective).run(stages(of_chunks))
         compare_parts(reader.rows, algorithm, nodes, chunks, multiples.made)

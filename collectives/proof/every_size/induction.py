@@ -115,6 +115,7 @@ class _Induction:
             chunks_per_part=_in_one_part(num_chunks) if algorithm.collective in EQUAL_PARTS else 0,
             known=[*reader.case, *reader.knowledge],
             chunks_differ=embedded,
+            products=reader.assumptions.products,
         )
         if reader.bit_sum is not None:
             self.world = replace(self.world, bit_sum=reader.bit_sum)

@@ -27,6 +27,7 @@ class World:
     Attributes:
         known: what holds of them.
         bit_sum: the sum over powers of two that the program takes, if any.
+        products: whether there may be products of symbols.
         chunks_differ: whether any chunk may have another length than any other, whatever the collective.
         chunks_per_part: where the buffer is one part for each rank, else 0; the last of a part, or of a
             buffer that is not in parts, may be shorter.
@@ -40,6 +41,7 @@ class World:
     known: list[Any]
     bit_sum: BitSum | None = None
     chunks_differ: bool = False
+    products: bool = False
 
     def claim(self, what: str, claim: Any, facts: list[Any]) -> None:
         """Prove *claim* where *facts* hold.
@@ -53,7 +55,7 @@ class World:
     def implies(self, claim: Any, facts: list[Any], work: int = MOST_WORK) -> bool:
         """Return whether *claim* is proved where *facts* hold, with so much *work*."""
         of_sums = self.bit_sum.facts_about([claim, *facts]) if self.bit_sum else []
-        return Assumptions(*self.known, *facts, *of_sums).imply(claim, work)
+        return Assumptions(*self.known, *facts, *of_sums, products=self.products).imply(claim, work)
 
     def is_rank(self, rank: Any) -> list[Any]:
         """Return the bounds of a rank."""

@@ -49,8 +49,9 @@ class BranchError(NotProvedError):
 class Assumptions:
     """What holds where a program is being read: bounds of p, of the rank and of loop variables."""
 
-    def __init__(self, *facts: Any) -> None:
+    def __init__(self, *facts: Any, products: bool = False) -> None:
         self.facts = list(facts)
+        self.products = products  # whether there may be products of symbols, or quotients
         self.multiples = Multiples()
 
     def imply(self, claim: Any, work: int = MOST_WORK) -> bool:
@@ -60,7 +61,8 @@ class Assumptions:
         apart, linear = z3.Context(), Linear()
         solver = z3.Solver(ctx=apart)
         solver.set("rlimit", work)
-        facts = linear.of([*given, *facts_about(given)])
+        facts = [*given, *facts_about(given)]
+        facts = linear.of(facts) if self.products else facts
         while facts:
             solver.add(z3.And(*facts).translate(apart))
             answer = solver.check()
@@ -144,6 +146,7 @@ class Number:
     def __mul__(self, other: Any) -> Number:
         if isinstance(other, Truth):
             return self.of(z3.If(other.term, self.term, 0))
+        self.assumptions.products |= isinstance(other, Number)
         return self.of(times(self.term, term(other)))
 
     __radd__, __rmul__ = __add__, __mul__
@@ -186,6 +189,7 @@ class Number:
     def _check_divisor(self, other: Any) -> None:
         if not self.assumptions.imply(term(other) >= 1):
             raise NotProvedError(f"it divides {self.term} by {term(other)}, which may be below 1")
+        self.assumptions.products = True
 
     def _probably(self, claim: Any) -> bool:
         return self.assumptions.imply(claim, LITTLE_WORK)

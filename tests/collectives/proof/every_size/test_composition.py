@@ -83,7 +83,8 @@ def test_a_part_that_is_given_the_wrong_chunks_is_refuted(monkeypatch: pytest.Mo
 
 def test_products_are_told_to_the_solver_as_they_are() -> None:
     place, size, share, chunk = z3.Ints("place size share chunk")
-    facts = Assumptions(place >= 0, place < size, share >= 1, chunk >= place * share)
+    bounds = [place >= 0, place < size, share >= 1, chunk >= place * share]
+    facts = Assumptions(*bounds, products=True)
     inside = z3.Implies(chunk < (place + 1) * share, chunk < size * share)
     assert facts.imply(inside)
     assert not facts.imply(chunk < size * share)
