@@ -8,13 +8,13 @@ from functools import cached_property
 from collectives.errors import NotSupportedError
 from collectives.execution.transport_model import transport_model
 from collectives.models.bandwidth import algbw, busbw
-from collectives.models.floor import check_floor, floor_ps
+from collectives.models.floor import TOO_LONG, check_floor, floor_ps
 from collectives.simulation.job import Job, PlannedJob
 from collectives.simulation.links import Links, Traffic
 from collectives.simulation.observation import Observation
 from sim.topology import Topology
 from sim.trace import Trace
-from sim.units import to_seconds
+from sim.units import MAX_PS, to_seconds
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,17 @@ class Run:
 
         Raises:
             BelowFloorError: its time lies below the floor.
+            NotSupportedError: it was observed, and took longer than times of links are kept.
         """
         algorithm, scenario = planned.algorithm, planned.scenario
         topology, nbytes = scenario.base, planned.nbytes
         root = algorithm.parameters.get("root", 0)
 
         floor = floor_ps(algorithm.collective, nbytes, scenario.at_best, root, planned.hosts)
-        check_floor(time_ps, floor, f"{algorithm} on {topology.name}, {nbytes} bytes")
+        what = f"{algorithm} on {topology.name}, {nbytes} bytes"
+        check_floor(time_ps, floor, what)
+        if observation is not None and start_ps + time_ps > MAX_PS:
+            raise NotSupportedError(f"{what}: {TOO_LONG}")
 
         return cls(
             seconds=to_seconds(time_ps),

@@ -97,6 +97,15 @@ def test_the_phases_of_a_step_are_all_of_it_and_the_last_step_ends_the_run(run: 
     assert max(ends, default=Decimal(0)) * 10**6 <= run.time_ps
 
 
+def test_what_takes_too_long_to_be_observed_is_refused() -> None:
+    host = Topology.host(num_ranks=12, bandwidth=1, memory_bandwidth=1, latency=0)
+    asked: Any = {"nbytes": 419_256, "topology": host, "engine": "events"}
+
+    assert simulate("naive", **asked).time_ps > 2**63
+    with pytest.raises(NotSupportedError, match=r"53 days.*; expected a faster network"):
+        simulate("naive", **asked, observe=True)
+
+
 @given(runs())
 def test_counters_say_how_full_links_are(run: Run) -> None:
     seconds = defaultdict(Decimal)
