@@ -21,6 +21,7 @@ from collectives.transports.shared_memory.arena import Outgoing
 
 _SECONDS = 1.0  # for Gloo to hand over a message that has arrived, and between two checks at most
 _PAUSE = 0.02  # between the first two checks
+_LEAST = 1 << 6  # bytes of a block
 _NEVER_SENT = (1 << 30) + 1  # a tag beyond those of messages
 
 
@@ -36,6 +37,7 @@ class Distance:
         self.group = group
         self.prefix = prefix
         self.spare: dict[int, list[torch.Tensor]] = {}
+        self.lent: dict[int, torch.Tensor] = {}
         self.checks: dict[int, tuple[float, float]] = {}
         self.asked: list[Any] = []
 
@@ -67,13 +69,17 @@ class Distance:
         return zlib.crc32(f"{self.prefix}/{fingerprint}".encode()) & 0x3FFF_FFFF
 
     def borrow(self, nbytes: int) -> torch.Tensor:
-        """Return memory of *nbytes* bytes; see `give_back`."""
-        spare = self.spare.get(nbytes)
-        return spare.pop() if spare else torch.empty(nbytes, dtype=torch.uint8)
+        """Return memory of *nbytes* bytes, in a block whose length is a power of two; see `give_back`."""
+        length = max(_LEAST, 1 << (nbytes - 1).bit_length())
+        spare = self.spare.get(length)
+        block = spare.pop() if spare else torch.empty(length, dtype=torch.uint8)
+        self.lent[block.data_ptr()] = block
+        return block[:nbytes]
 
     def give_back(self, raw: torch.Tensor) -> None:
-        """Keep *raw* for later messages of its length."""
-        self.spare.setdefault(raw.nbytes, []).append(raw)
+        """Keep the block of *raw*, which was borrowed, for later messages."""
+        block = self.lent.pop(raw.data_ptr())
+        self.spare.setdefault(block.nbytes, []).append(block)
 
 
 class FarOutbox:
@@ -81,14 +87,14 @@ class FarOutbox:
 
     Attributes:
         waiting: nothing, as Gloo takes as much as there is.
-        sends: those under way, by fingerprint.
+        sends: those under way and the memory that they are in, by fingerprint.
     """
 
     def __init__(self, distance: Distance, peer: int) -> None:
         self.distance = distance
         self.peer = peer
         self.waiting: dict[int, deque[Outgoing]] = {}
-        self.sends: dict[int, list[Sending]] = {}
+        self.sends: dict[int, list[tuple[Sending, torch.Tensor]]] = {}
 
     def send(self, fingerprint: int, outgoing: Outgoing) -> None:
         """Send a copy of *outgoing*."""
@@ -96,7 +102,7 @@ class FarOutbox:
         raw = self.distance.borrow(outgoing.nbytes)
         raw.copy_(outgoing.data.view(torch.uint8))
         sending = sent(self.distance.group, raw, self.peer, self.distance.tag(fingerprint), (0, 0))
-        self.sends.setdefault(fingerprint, []).append(sending)
+        self.sends.setdefault(fingerprint, []).append((sending, raw))
 
     def flush(self) -> bool:
         """Return that nothing waited."""
@@ -105,14 +111,14 @@ class FarOutbox:
     def is_unmatched(self, fingerprint: int) -> bool:
         """Return whether messages under *fingerprint* have, as far as is known, not been taken."""
         sends = self.sends.get(fingerprint, ())
-        if not all(sending.over for sending in sends):
+        if not all(sending.over for sending, _ in sends):
             return True
         self._forget(fingerprint)
         return False
 
     def observe(self, fingerprint: int, timeout: float) -> None:
         """Have it noticed when the messages under *fingerprint* have been taken."""
-        for sending in self.sends.get(fingerprint, ()):
+        for sending, _ in self.sends.get(fingerprint, ()):
             sending.observe(timeout)
 
     def await_sends(self, fingerprint: int, deadline: float) -> None:
@@ -122,13 +128,13 @@ class FarOutbox:
             TimeoutError: they have not been at the *deadline* (`time.monotonic`).
             ConnectionError: the connection is closed.
         """
-        for sending in self.sends.get(fingerprint, ()):
+        for sending, _ in self.sends.get(fingerprint, ()):
             sending.wait(deadline)
         self._forget(fingerprint)
 
     def _forget(self, fingerprint: int) -> None:
-        for sending in self.sends.pop(fingerprint, ()):
-            self.distance.give_back(sending.data)
+        for _, raw in self.sends.pop(fingerprint, ()):
+            self.distance.give_back(raw)
 
 
 class FarMessage:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc who 
 LISTENING = "0A"
 LOOPBACK = "0100007F"
 SCRIPT = """
-import os, sys
+import os, sys, time
 import torch, torch.distributed as dist
 sys.path.insert(0, {folder!r})
 from test_loopback import listening_sockets
@@ -30,8 +30,10 @@ for _ in range(2):  # a group that is made again meets again
     dist.all_reduce(torch.ones(1))
     if dist.get_rank() == 0:
         print("listening on", *sorted(set(listening_sockets().values())))
+    is_host = dist.get_rank() == 0
     dist.barrier()
     dist.destroy_process_group()
+    time.sleep(0 if is_host else 1)  # who meets at the store of rank 0 before it is closed is turned away
 """
 
 
