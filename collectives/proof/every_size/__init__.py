@@ -20,6 +20,8 @@ nodes        ranks divided into nodes, and what they hold
 demands      the contracts of the collectives, over symbols
 invariants   what a loop of a shipped program keeps true; block_invariants, pat_invariants
 symbols      numbers and truth values of the solver, as a program sees them
+solving      the solver, asked whether claims contradict each other
+terms        terms of the solver: what occurs in them
 """
 
 from collectives.proof.every_size.induction import prove_every_size

@@ -23,8 +23,8 @@ from collectives.proof.every_size.powers import (
     POWER,
     QUOTIENT,
     START,
+    functions_in,
     is_in_upper_half,
-    terms_in,
 )
 from collectives.proof.every_size.symbols import Assumptions, NotProvedError
 
@@ -175,14 +175,13 @@ def _occurring(claims: Iterable[Any]) -> tuple[list[Any], list[Any], list[Any]]:
     numbers: dict[Any, None] = {z3.IntVal(0): None}
     values: dict[Any, None] = {}
     levels: dict[Any, None] = {}
-    for claim in claims:
-        for term in terms_in(claim):
-            if term.decl().eq(BIT_SUM):
-                numbers[term.arg(0)] = None
-            elif term.decl().eq(INVERSE):
-                values[term.arg(0)] = None
-            elif term.decl().eq(POWER):
-                levels[term.arg(0)] = None
-            elif term.decl().eq(START) or term.decl().eq(QUOTIENT):
-                levels[term.arg(1)] = None
+    for term in functions_in(*claims):
+        if term.decl().eq(BIT_SUM):
+            numbers[term.arg(0)] = None
+        elif term.decl().eq(INVERSE):
+            values[term.arg(0)] = None
+        elif term.decl().eq(POWER):
+            levels[term.arg(0)] = None
+        elif term.decl().eq(START) or term.decl().eq(QUOTIENT):
+            levels[term.arg(1)] = None
     return list(numbers), list(values), list(levels)

@@ -18,8 +18,9 @@ from collectives.proof.every_size.loops import Loop
 from collectives.proof.every_size.powers import NUM_RANKS, POWER, QUOTIENT, ROOT, START
 from collectives.proof.every_size.rows import Family, Row
 from collectives.proof.every_size.symbols import NotProvedError
+from collectives.proof.every_size.terms import once_for_each
 
-COMPARED = (*range(2, 25), 31, 32, 33, 47, 63, 64)
+COMPARED = (*range(2, 18), 23, 31, 32, 33, 47, 64)
 """Numbers of ranks for which steps are compared."""
 
 Values = Mapping[str, Any]
@@ -168,7 +169,12 @@ def as_function(term: Any) -> Callable[[Values], Any]:
 
 
 def _as_python(term: Any) -> str:
-    if isinstance(term, int) or z3.is_int_value(term):
+    return f"({term})" if isinstance(term, int) else _written(term)
+
+
+@once_for_each
+def _written(term: Any) -> str:
+    if z3.is_int_value(term):
         return f"({term})"
     if z3.is_true(term) or z3.is_false(term):
         return str(term)

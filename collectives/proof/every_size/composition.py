@@ -22,10 +22,10 @@ import z3
 
 from collectives.algorithms.shared.halves import Halves
 from collectives.program import Algorithm, Send
-from collectives.proof.every_size.powers import terms_in
 from collectives.proof.every_size.products import Multiples, by_choice, simple, times
 from collectives.proof.every_size.rows import Family
 from collectives.proof.every_size.symbols import Assumptions, NotProvedError, Number, term
+from collectives.proof.every_size.terms import terms_in
 
 COMPOSABLE = ("all_reduce", "reduce_scatter", "all_gather")
 """Collectives of parts: those that leave every contribution in the chunk that it was made to."""

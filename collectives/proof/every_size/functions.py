@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import z3
 
-from collectives.proof.every_size.symbols import LITTLE_WORK, NotProvedError, Number, minimum, term
+from collectives.proof.every_size.solving import LITTLE_WORK
+from collectives.proof.every_size.symbols import NotProvedError, Number, minimum, term
 
 
 def maximum(*values: Any) -> Any:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import pairwise, product
 from typing import Any
 
 import z3
 
 from collectives.proof.every_size.products import DIVIDED, REMAINDER
+from collectives.proof.every_size.terms import once_for_each
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ class Linear:
         for unit, multiples in self._multiples().items():
             size = valued(unit)
             known = [(other, product, valued(other), valued(product)) for other, product in multiples.items()]
-            for one, two in combinations(known, 2):
-                (low, of_low, at_low, there), (high, of_high, at_high, here) = sorted((one, two), key=_value)
+            in_order = sorted(known, key=_value)
+            for (low, of_low, at_low, there), (high, of_high, at_high, here) in pairwise(in_order):
                 apart = at_high - at_low
                 if size >= 1 and here - there != size * apart:
                     more = min(apart, MOST_APART)
@@ -85,26 +86,14 @@ def _value(known: tuple[Any, Any, int, int]) -> int:
     return known[2]
 
 
-_KNOWN: dict[int, tuple[Any, _Read]] = {}
-"""What was read of a term, by its identity, which the term keeps as long as it is here."""
-
-MOST_KNOWN = 100_000
-
-
+@once_for_each
 def _read(term: Any) -> _Read:
-    if (known := _KNOWN.get(term.get_id())) is not None:
-        return known[1]
-    if len(_KNOWN) > MOST_KNOWN:
-        _KNOWN.clear()
     kind = term.decl().kind() if z3.is_app(term) else None
     if kind in _SUMS:
-        read = _read_sum(term)
-    elif kind is None or term.num_args() == 0:
-        read = _Read(term, {}, {})
-    else:
-        read = _read_parts(term)
-    _KNOWN[term.get_id()] = term, read
-    return read
+        return _read_sum(term)
+    if kind is None or term.num_args() == 0:
+        return _Read(term, {}, {})
+    return _read_parts(term)
 
 
 def _read_parts(term: Any) -> _Read:

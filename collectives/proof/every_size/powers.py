@@ -7,12 +7,13 @@ true of them all it need not know: for each obligation it is told what is true o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from itertools import chain, combinations
+from collections.abc import Callable, Iterable, Iterator
+from itertools import combinations
 from typing import Any
 
 import z3
+
+from collectives.proof.every_size.terms import different, once_for_each, simplified
 
 POWER = z3.Function("power", z3.IntSort(), z3.IntSort())
 """2^i, of levels i from 0 on."""
@@ -77,106 +78,157 @@ def with_bit_turned(value: Any, level: Any) -> Any:
 
 def facts_about(claims: Iterable[Any]) -> list[Any]:
     """Return what is true of the powers and blocks that occur in *claims*."""
-    occurring = [_occurring(claim) for claim in claims]
-    levels, of_blocks, numbers, divided = (
-        tuple({z3.simplify(term): term for term in chain.from_iterable(found)})
-        for found in zip(*occurring, strict=True)
-    )
+    levels: dict[Any, Any] = {}
+    of_blocks: dict[Any, Any] = {}
+    numbers: dict[Any, Any] = {}
+    divided: dict[Any, Any] = {}
+    for term in functions_in(*claims):
+        name = term.decl().name()
+        if name in (START.name(), QUOTIENT.name()):
+            numbers[simplified(term.arg(0)).get_id()] = term.arg(0)
+            of_blocks[simplified(term.arg(1)).get_id()] = term.arg(1)
+        if name == QUOTIENT.name():
+            divided[simplified(term.arg(0)).get_id()] = term.arg(0)
+        if name == POWER.name():
+            levels[simplified(term.arg(0)).get_id()] = term.arg(0)
+        elif term.eq(FLOOR):
+            levels[FLOOR.get_id()] = FLOOR
+    levels |= of_blocks
     if not levels:
         return []
-    any_numbers, facts = _facts(levels, of_blocks, len(numbers))
-    all_facts = [z3.substitute(facts, *zip(any_numbers, numbers, strict=True))]
-    return [*all_facts, *_of_quotients(list(divided), list(dict.fromkeys([*levels, z3.IntVal(0)])))]
+    known = different([*levels.values(), FLOOR, z3.IntVal(0)])
+    blocks = different([*of_blocks.values(), FLOOR])
+    quotients = different([*levels.values(), z3.IntVal(0)])
+    return [
+        *_of_powers(known),
+        *_of_numbers(blocks, list(numbers.values())),
+        *_of_quotients(quotients, list(divided.values())),
+    ]
 
 
-@lru_cache(maxsize=4096)
-def _occurring(claim: Any) -> tuple[tuple[Any, ...], ...]:
-    """Return what is in *claim*: levels of powers, levels of blocks, numbers in blocks, numbers divided."""
-    levels, of_blocks, numbers, divided = [], [], [], []
-    for term in terms_in(claim):
-        if term.eq(FLOOR):
-            levels.append(term)
-        elif term.decl().eq(POWER):
-            levels.append(term.arg(0))
-        elif term.decl().eq(START):
-            numbers.append(term.arg(0))
-            of_blocks.append(term.arg(1))
-        elif term.decl().eq(QUOTIENT):
-            divided.append(term.arg(0))
-            numbers.append(term.arg(0))
-            of_blocks.append(term.arg(1))
-    return (*levels, *of_blocks), tuple(of_blocks), tuple(numbers), tuple(divided)
+def functions_in(*claims: Any) -> list[Any]:
+    """Return the terms in *claims* that are of functions of the solver, and `FLOOR` if it is in them."""
+    found: dict[int, Any] = {}
+    for claim in claims:
+        found |= {} if isinstance(claim, bool) else _functions_in(claim)
+    return list(found.values())
 
 
-def terms_in(claim: Any) -> Iterator[Any]:
-    """Yield each term in *claim* once."""
-    seen, waiting = set(), [claim]
-    while waiting:
-        term = waiting.pop()
-        if z3.is_app(term) and term.get_id() not in seen:
-            seen.add(term.get_id())
-            waiting += term.children()
-            yield term
+@once_for_each
+def _functions_in(term: Any) -> dict[int, Any]:
+    """Return them by their identities."""
+    if not z3.is_app(term):
+        return {}
+    found: dict[int, Any] = {}
+    for part in term.children():
+        if more := _functions_in(part):
+            found = found | more if found else more
+    if term.eq(FLOOR) or (term.num_args() and term.decl().kind() == _UNINTERPRETED):
+        return {**found, term.get_id(): term}
+    return found
 
 
-@lru_cache(maxsize=256)
-def _facts(levels: tuple[Any, ...], of_blocks: tuple[Any, ...], count: int) -> tuple[list[Any], Any]:
-    """Return so many symbols of numbers, and what is true of their blocks and of the *levels*."""
-    numbers = [z3.FreshInt("x") for _ in range(count)]
-    of_powers = _of_powers(list(dict.fromkeys([*levels, FLOOR, z3.IntVal(0)])))
-    return numbers, z3.And(*of_powers, *_of_blocks(numbers, list(dict.fromkeys([*of_blocks, FLOOR]))))
+_UNINTERPRETED = z3.Z3_OP_UNINTERPRETED
+
+
+_ONE, _OTHER = z3.Ints("x! y!")
+"""Any numbers."""
 
 
 def _of_powers(levels: list[Any]) -> Iterator[Any]:
     yield from (FLOOR >= 0, CORE <= NUM_RANKS, NUM_RANKS < 2 * CORE, POWER(0) == 1)
     for level in levels:
         yield z3.Implies(level >= 0, POWER(level) >= 1)
-    for low, high, below, next_below in _in_order(levels):
-        yield z3.Implies(below, 2 * POWER(low) <= POWER(high))
-        yield z3.Implies(next_below, 2 * POWER(low) == POWER(high))
+    yield from _of_pairs(_powers_in_order, levels)
 
 
-def _of_blocks(numbers: list[Any], levels: list[Any]) -> Iterator[Any]:
-    for level in levels:
-        if level.eq(z3.IntVal(0)):
-            yield from (START(number, level) == number for number in numbers)
-            continue
-        size, there = POWER(level), level >= 0
-        for number in numbers:
-            start = START(number, level)
-            yield z3.Implies(there, z3.And(start <= number, number < start + size))
-            if z3.is_int_value(level) and level.as_long() > 0:
-                yield start == number - number % 2 ** level.as_long()
-        for one, other in combinations([z3.IntVal(0), *(START(number, level) for number in numbers)], 2):
-            yield z3.Implies(there, z3.Or(one == other, one + size <= other, other + size <= one))
-    for low, high, below, next_below in _in_order(levels):
-        for number in numbers:
-            inner, outer = START(number, low), START(number, high)
-            inside = z3.And(outer <= inner, inner + POWER(low) <= outer + POWER(high))
-            yield z3.Implies(below, inside)
-            yield z3.Implies(next_below, z3.Or(inner == outer, inner == outer + POWER(low)))
-
-
-def _of_quotients(numbers: list[Any], levels: list[Any]) -> Iterator[Any]:
+def _of_numbers(levels: list[Any], numbers: list[Any]) -> Iterator[Any]:
+    """Yield what is true of the blocks of *levels* in which *numbers* lie."""
+    of_one = z3.And(*map(_block, levels), *_of_pairs(_blocks_in_order, levels))
+    of_two = z3.And(*map(_two_blocks, levels))
     for number in numbers:
-        for level in levels:
-            nothing_left = START(number, level) == 0
-            quotient = QUOTIENT(number, level)
-            yield z3.Implies(z3.And(level >= 0, number >= 0), (quotient == 0) == nothing_left)
-            yield z3.Implies(z3.And(level >= 0, number >= 0), quotient >= 0)
-            if z3.is_int_value(level) and level.as_long() >= 0:
-                yield quotient == number / 2 ** level.as_long()
-        for low, high, _, next_below in _in_order(levels):
-            doubled = QUOTIENT(number, low) == 2 * QUOTIENT(number, high) + z3.If(
-                is_in_upper_half(number, low), 1, 0
-            )
-            yield z3.Implies(next_below, doubled)
+        yield z3.substitute(of_one, (_ONE, number))
+    for one, other in combinations(numbers, 2):
+        yield z3.substitute(of_two, (_ONE, one), (_OTHER, other))
 
 
-def _in_order(levels: list[Any]) -> Iterator[tuple[Any, Any, Any, Any]]:
-    """Yield pairs of levels, with when the first is below the second, and when it is the next one below."""
+def _of_quotients(levels: list[Any], numbers: list[Any]) -> Iterator[Any]:
+    """Yield what is true of *numbers* divided by the powers of *levels*."""
+    if numbers:
+        of_one = z3.And(*map(_quotient, levels), *_of_pairs(_quotients_in_order, levels))
+        for number in numbers:
+            yield z3.substitute(of_one, (_ONE, number))
+
+
+def _of_pairs(facts: Callable[..., Any], levels: list[Any]) -> Iterator[Any]:
+    """Yield the *facts* of each two levels, of which the first may be below the second."""
     for pair in combinations(levels, 2):
-        for low, high in (pair, pair[::-1]):
-            apart = z3.simplify(high - low)
-            if not (z3.is_int_value(apart) and apart.as_long() <= 0):
-                yield low, high, z3.And(low >= 0, apart > 0), z3.And(low >= 0, apart == 1)
+        yield facts(*pair)
+        yield facts(*pair[::-1])
+
+
+@once_for_each
+def _order(low: Any, high: Any) -> tuple[Any, Any]:
+    """Return that *low* is a level below *high*, and that it is the next one below."""
+    apart = simplified(high - low)
+    if z3.is_int_value(apart) and apart.as_long() <= 0:
+        return z3.BoolVal(False), z3.BoolVal(False)
+    return z3.And(low >= 0, apart > 0), z3.And(low >= 0, apart == 1)
+
+
+@once_for_each
+def _powers_in_order(low: Any, high: Any) -> Any:
+    below, next_below = _order(low, high)
+    doubled = 2 * POWER(low)
+    return z3.And(z3.Implies(below, doubled <= POWER(high)), z3.Implies(next_below, doubled == POWER(high)))
+
+
+@once_for_each
+def _block(level: Any) -> Any:
+    if level.eq(z3.IntVal(0)):
+        return START(_ONE, level) == _ONE
+    start, size = START(_ONE, level), POWER(level)
+    inside = z3.And(start <= _ONE, start + size > _ONE)
+    known = [z3.Implies(level >= 0, z3.And(inside, _equal_or_apart(z3.IntVal(0), start, size)))]
+    if z3.is_int_value(level) and level.as_long() > 0:
+        known.append(start == _ONE - _ONE % 2 ** level.as_long())
+    return z3.And(*known)
+
+
+@once_for_each
+def _two_blocks(level: Any) -> Any:
+    if level.eq(z3.IntVal(0)):
+        return z3.BoolVal(True)
+    starts = START(_ONE, level), START(_OTHER, level)
+    return z3.Implies(level >= 0, _equal_or_apart(*starts, POWER(level)))
+
+
+def _equal_or_apart(one: Any, other: Any, size: Any) -> Any:
+    """Return that two blocks of one *size* are the same or have no number in common, by where they begin."""
+    return z3.Or(one == other, one + size <= other, other + size <= one)
+
+
+@once_for_each
+def _blocks_in_order(low: Any, high: Any) -> Any:
+    below, next_below = _order(low, high)
+    inner, outer = START(_ONE, low), START(_ONE, high)
+    inside = z3.And(outer <= inner, inner + POWER(low) <= outer + POWER(high))
+    halves = z3.Or(inner == outer, inner == outer + POWER(low))
+    return z3.And(z3.Implies(below, inside), z3.Implies(next_below, halves))
+
+
+@once_for_each
+def _quotient(level: Any) -> Any:
+    quotient = QUOTIENT(_ONE, level)
+    of_level = z3.And(quotient >= 0, (quotient == 0) == (START(_ONE, level) == 0))
+    known = [z3.Implies(z3.And(level >= 0, _ONE >= 0), of_level)]
+    if z3.is_int_value(level) and level.as_long() >= 0:
+        known.append(quotient == _ONE / 2 ** level.as_long())
+    return z3.And(*known)
+
+
+@once_for_each
+def _quotients_in_order(low: Any, high: Any) -> Any:
+    _, next_below = _order(low, high)
+    odd = z3.If(is_in_upper_half(_ONE, low), 1, 0)
+    return z3.Implies(next_below, QUOTIENT(_ONE, low) == 2 * QUOTIENT(_ONE, high) + odd)

@@ -14,7 +14,7 @@ from typing import Any
 
 import z3
 
-from collectives.proof.every_size.powers import terms_in
+from collectives.proof.every_size.terms import terms_in
 
 DIVIDED = z3.Function("divided", z3.IntSort(), z3.IntSort(), z3.IntSort())
 """The whole part of x divided by d, of a number x and a number d from 1 on."""

@@ -28,7 +28,7 @@ from collectives.proof.every_size.comparison import sums_over_powers
 from collectives.proof.every_size.functions import Numpy, Ratio, common_multiple, maximum, whole
 from collectives.proof.every_size.loop_source import check_loops
 from collectives.proof.every_size.loops import Doublings, Halvings, Loop, Strides
-from collectives.proof.every_size.powers import FLOOR, NUM_RANKS, POWER, ROOT, terms_in
+from collectives.proof.every_size.powers import FLOOR, NUM_RANKS, POWER, ROOT
 from collectives.proof.every_size.rows import Family, Row, same_but_for
 from collectives.proof.every_size.symbols import (
     Assumptions,
@@ -38,6 +38,7 @@ from collectives.proof.every_size.symbols import (
     symbols_of,
     term,
 )
+from collectives.proof.every_size.terms import terms_in
 from collectives.proof.every_size.tree_lemmas import prove_tree
 from collectives.proof.every_size.trees import TREES, symbolic_trees, tables
 

@@ -12,9 +12,10 @@ import z3
 from collectives.program import Send
 from collectives.proof.every_size.bit_sums import BIT_SUM, BitSum, is_multiple
 from collectives.proof.every_size.demands import Held
-from collectives.proof.every_size.powers import terms_in
 from collectives.proof.every_size.rows import Family, Instance, Row
-from collectives.proof.every_size.symbols import LITTLE_WORK, MOST_WORK, Assumptions, NotProvedError
+from collectives.proof.every_size.solving import LITTLE_WORK, MOST_WORK
+from collectives.proof.every_size.symbols import Assumptions, NotProvedError
+from collectives.proof.every_size.terms import terms_in
 
 Said = Callable[[Any, Any], Any]
 """Of a rank and a chunk: something that is so or not."""

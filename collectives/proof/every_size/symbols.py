@@ -6,14 +6,13 @@ what programs say stays linear, which the solver decides.
 
 from __future__ import annotations
 
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import z3
 
 from collectives.errors import ProgramError
-from collectives.proof.every_size.linear import Linear
 from collectives.proof.every_size.powers import (
     POWER,
     QUOTIENT,
@@ -29,13 +28,8 @@ from collectives.proof.every_size.products import (
     divided,
     times,
 )
-
-MOST_WORK = 100_000_000
-"""Resource units of the solver for one obligation, some seconds, but the same on every machine."""
-
-
-LITTLE_WORK = MOST_WORK // 100
-"""For what is only tried."""
+from collectives.proof.every_size.solving import LITTLE_WORK, MOST_WORK, contradict
+from collectives.proof.every_size.terms import once_for_each
 
 
 class NotProvedError(ProgramError):
@@ -56,38 +50,24 @@ class Assumptions:
 
     def imply(self, claim: Any, work: int = MOST_WORK) -> bool:
         """Return whether the facts imply *claim*; where the solver gives up, they do not."""
-        given = [*self.multiples.known, *self.facts, z3.Not(claim)]
-        # In a context of its own, so that the work is the same whatever was asked before.
-        apart, linear = z3.Context(), Linear()
-        solver = z3.Solver(ctx=apart)
-        solver.set("rlimit", work)
-        facts = [*given, *facts_about(given)]
-        facts = linear.of(facts) if self.products else facts
-        while facts:
-            solver.add(z3.And(*facts).translate(apart))
-            answer = solver.check()
-            if answer != z3.sat or not linear.products:
-                return bool(answer == z3.unsat)
-            model = solver.model()
-            facts = list(linear.facts_against(partial(_valued, model)))
-        return False
-
-
-def _valued(model: Any, part: Any) -> int:
-    return int(model.eval(part.translate(model.ctx), model_completion=True).as_long())
+        given = [*map(term, self.multiples.known), *map(term, self.facts), z3.Not(claim)]
+        return contradict([*given, *facts_about(given)], work, products=self.products)
 
 
 def term(value: Any) -> Any:
     """Return *value*, a number or truth value of either kind, as a term of the solver."""
     if isinstance(value, Number | Truth):
         return value.term
+    if isinstance(value, z3.ExprRef):
+        return value
     return z3.BoolVal(value) if isinstance(value, bool) else z3.IntVal(value)
 
 
-def symbols_of(term: Any) -> set[int]:
+@once_for_each
+def symbols_of(term: Any) -> frozenset[int]:
     """Return the identities of the symbols in *term*."""
     children = term.children()
-    return set().union(*map(symbols_of, children)) if children else {term.get_id()}
+    return frozenset().union(*map(symbols_of, children)) if children else frozenset({term.get_id()})
 
 
 class Truth:

@@ -1,0 +1,61 @@
+"""The solver, asked whether claims contradict each other.
+
+It is asked twice at most.  The first time costs little, in the context in which all terms are; what was asked
+before may matter to it.  Where that decides nothing, it is asked in a context of its own, so that no more
+work would help on any machine, whatever was asked before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import z3
+
+from collectives.proof.every_size.linear import Linear
+from collectives.proof.every_size.terms import once_for_each
+
+MOST_WORK = 100_000_000
+"""Resource units of the solver for one obligation, some seconds, but the same on every machine."""
+
+LITTLE_WORK = MOST_WORK // 100
+"""For what is only tried, and for each first try."""
+
+
+def contradict(claims: list[Any], work: int, *, products: bool) -> bool:
+    """Return whether *claims* are known, with so much *work*, to contradict each other.
+
+    Args:
+        claims: terms.
+        work: resource units of the solver.
+        products: whether there may be products of symbols, or quotients.
+    """
+    linear = Linear() if products else None
+    claims = linear.of(claims) if linear else claims
+    answer = _ask(z3.SimpleSolver(), claims, LITTLE_WORK, linear)
+    if answer == z3.unknown and work > LITTLE_WORK:
+        answer = _ask(z3.Solver(ctx=z3.Context()), claims, work, linear)
+    return bool(answer == z3.unsat)
+
+
+def _ask(solver: Any, claims: list[Any], work: int, linear: Linear | None) -> Any:
+    """Return what *solver* says of *claims*; where these are *linear*, of what is so of their products."""
+    solver.set("rlimit", work)
+    while claims:
+        solver.add(_translated(z3.And(*claims), solver.ctx))
+        answer = solver.check()
+        if answer != z3.sat or linear is None or not linear.products:
+            return answer
+        claims = list(linear.facts_against(_values(solver.model())))
+    return z3.sat
+
+
+def _values(model: Any) -> Callable[[Any], int]:
+    """Return what terms are worth in *model*."""
+    return once_for_each(
+        lambda term: model.eval(_translated(term, model.ctx), model_completion=True).as_long()
+    )
+
+
+def _translated(term: Any, context: Any) -> Any:
+    return term if term.ctx is context else term.translate(context)
