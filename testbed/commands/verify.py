@@ -13,7 +13,7 @@ from testbed.options.arguments import MAX_COUNT, parse_ranks
 from testbed.output.folder import document
 from testbed.output.table import counted, progress
 from testbed.report.proofs import answer, print_proofs
-from testbed.studies.proofs import MODEL, Outcome, choose, prove_all, prove_beyond, rows_of
+from testbed.studies.proofs import MODEL, Outcome, choose, prove_wholly, rows_of
 
 EXAMPLES = """\b
 Examples:
@@ -69,8 +69,7 @@ def verify(
     sizes = parse_ranks(ranks)
     chosen = choose(algorithms, collective)
     with progress(len(chosen) * (len(sizes) + 1)) as advance:
-        outcomes = prove_all(chosen, sizes, advance, budget)
-        outcomes = prove_beyond(chosen, outcomes, ranks, advance)
+        outcomes = prove_wholly(chosen, sizes, ranks, advance, budget)
     refusals = [outcome for outcome in outcomes if outcome.refused]
     if not any(outcome.proofs or outcome.failed_at for outcome in outcomes):
         why = refusals[0].reason if refusals else f"every proof is over --budget {budget}"

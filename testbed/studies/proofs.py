@@ -25,6 +25,9 @@ EVERY_SIZE, POWERS_OF_TWO = "every size", "2^k"
 ALWAYS_PROVED = "2-64"
 """World sizes for which ``testbed verify`` proves each shipped algorithm one by one."""
 
+MANY_PROOFS = 1000
+"""From how many on they are made on all cores; to start processes for them takes some seconds."""
+
 MOST_SECONDS = 60.0
 """By the clock, after which an algorithm counts as not proved for every size."""
 
@@ -108,6 +111,38 @@ def prove_beyond(
         advance(f"{algorithm} {algorithm.collective}, every size")
         found.append(replace(outcome, proved_for=_scope(algorithm, outcome, ranks)))
     return found
+
+
+def prove_wholly(
+    chosen: Sequence[Algorithm], sizes: Sequence[int], ranks: str, advance: Advance, budget: int | None = None
+) -> list[Outcome]:
+    """Prove each algorithm for each world size, and beyond the *ranks* that these are; many on all cores."""
+    from collectives.algorithms import ALGORITHMS
+    from testbed.tasks import results
+
+    num_each = len(sizes) + 1
+    if len(chosen) * num_each < MANY_PROOFS or any(own not in ALGORITHMS for own in chosen):
+        return prove_beyond(chosen, prove_all(chosen, sizes, advance, budget), ranks, advance)
+    tasks = [(own.name, own.collective, sizes, ranks, budget) for own in chosen]
+    found: dict[tuple[str, str], Outcome] = {}
+    for outcome in results(_prove_shipped, tasks):
+        found[outcome.algorithm, outcome.collective] = outcome
+        advance(f"{outcome.algorithm} {outcome.collective}", len(found) * num_each)
+    return [found[str(own), own.collective] for own in chosen]
+
+
+def _prove_shipped(task: tuple[str, str, Sequence[int], str, int | None]) -> Outcome:
+    """Return the outcome of a name, collective, world sizes, the ranks that these are, and a budget."""
+    from collectives import resolve_algorithm
+
+    name, collective, sizes, ranks, budget = task
+    algorithm = resolve_algorithm(name, collective)
+    outcome = _prove(algorithm, sizes, _tell_nobody, budget)
+    return replace(outcome, proved_for=_scope(algorithm, outcome, ranks))
+
+
+def _tell_nobody(description: str, completed: int | None = None) -> None:
+    """Advance nothing that is shown."""
 
 
 def _prove(algorithm: Algorithm, sizes: Sequence[int], advance: Advance, budget: int | None) -> Outcome:

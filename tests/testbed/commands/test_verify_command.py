@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from collectives.algorithms import ALGORITHMS
 from testbed.cli import app
+from testbed.studies import proofs
 
 EXCHANGE = """
 from collectives import NotSupportedError, Recv, RecvReduce, Send
@@ -38,6 +39,13 @@ def own_file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture
+def without_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prove one world size after another only: all of them at once, the page of algorithms has."""
+    monkeypatch.setattr(proofs, "solver_is_there", lambda: False)
+
+
+@pytest.mark.usefixtures("without_solver")
 def test_shipped_algorithms_are_proved_for_every_world_size_of_the_range() -> None:
     result = CliRunner().invoke(app, ["verify", "--ranks", "2-9", "--json"])
 
@@ -99,6 +107,7 @@ def test_a_budget_that_is_too_small_for_any_proof_is_bad_usage() -> None:
     assert "nothing was proved: every proof is over --budget 1" in result.stderr
 
 
+@pytest.mark.usefixtures("without_solver")
 @pytest.mark.parametrize("names", [[], ["ring"]])
 def test_a_collective_that_is_named_is_the_only_one_proved(names: list[str]) -> None:
     arguments = ["verify", *names, "--collective", "all_gather", "--ranks", "2", "--json"]

@@ -33,12 +33,6 @@ FEW = 3
 """Slips that are tried; all of them would take too long."""
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_hierarchical_is_proved_for_every_number_of_nodes_and_of_ranks_in_them() -> None:
-    assert prove_every_size(resolve_algorithm("hierarchical")) == "every size"
-
-
 def is_wrong(program: Algorithm) -> bool:
     """Return whether *program* is wrong for some number of ranks up to 16."""
     for world_size in range(2, 17):
