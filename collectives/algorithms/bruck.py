@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
 
-from collectives.algorithms.shared.doubling import doublings, num_doublings
+from collectives.algorithms.shared.doubling import doublings, halvings, num_doublings
 from collectives.program import Copy, Cost, Recv, Send, Step, algorithm
 
 
@@ -67,27 +67,35 @@ def bruck_all_to_all(rank: int, world_size: int) -> Iterator[Step]:
         Copy(rank, 0, world_size - rank),
         Copy(0, world_size - rank, rank, when=rank > 0),
     )
-    layout: Sequence[int] = range(world_size)
-    for bit in reversed(range(num_doublings(world_size))):
-        staying = [distance for distance in range(world_size) if not distance >> bit & 1]
-        going = [distance for distance in range(world_size) if distance >> bit & 1]
-        yield _rearrange(layout, staying + going)
-        layout = staying + going
-        yield (
-            Send((rank + (1 << bit)) % world_size, len(staying), len(going)),
-            Recv((rank - (1 << bit)) % world_size, len(staying), len(going)),
+    for distance in halvings(world_size):
+        yield tuple(
+            Copy(before, after, min(distance, world_size - first), when=before != after)
+            for first, before, after in _moves(distance, world_size)
         )
-    yield tuple(Copy(chunk, (rank - distance) % world_size) for chunk, distance in enumerate(layout))
-
-
-def _rearrange(old: Sequence[int], new: Sequence[int]) -> Step:
-    """Return the copies, one for each run that stays together, that turn one order into another."""
-    chunk_of = {distance: chunk for chunk, distance in enumerate(old)}
-    sources = [chunk_of[distance] for distance in new]
-    starts = [n for n in range(len(new)) if n == 0 or sources[n] != sources[n - 1] + 1]
-    ends = [*starts[1:], len(new)]
-    return tuple(
-        Copy(sources[start], start, end - start)
-        for start, end in zip(starts, ends, strict=True)
-        if sources[start] != start
+        staying = _num_staying(distance, world_size)
+        yield (
+            Send((rank + distance) % world_size, staying, world_size - staying),
+            Recv((rank - distance) % world_size, staying, world_size - staying),
+        )
+    yield tuple(
+        Copy(_place(distance, 1, world_size), (rank - distance) % world_size)
+        for distance in range(world_size)
     )
+
+
+def _moves(distance: int, world_size: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the first of each block of as many parts, where it is, and where it goes to travel this far."""
+    for first in range(0, world_size, distance):
+        yield first, _place(first, 2 * distance, world_size), _place(first, distance, world_size)
+
+
+def _place(part: int, distance: int, world_size: int) -> int:
+    """Return where a part is while those that travel over *distance* are at the end of the buffer."""
+    pair, block = part & -(2 * distance), part & -distance
+    return pair // 2 + part - block + _num_staying(distance, world_size) * (pair != block)
+
+
+def _num_staying(distance: int, world_size: int) -> int:
+    """Return how many parts do not travel over *distance*."""
+    pair = world_size & -(2 * distance)
+    return pair // 2 + min(distance, world_size - pair)

@@ -15,8 +15,8 @@ from collectives.errors import NotSupportedError
 from collectives.program import Algorithm, Local, Operation
 from collectives.proof.every_size.bit_sums import BIT_SUM, LEVEL
 from collectives.proof.every_size.loops import Loop
-from collectives.proof.every_size.powers import NUM_RANKS, POWER, QUOTIENT, ROOT, START
-from collectives.proof.every_size.rows import Family, Row
+from collectives.proof.every_size.powers import HALVED, NUM_RANKS, POWER, QUOTIENT, ROOT, START
+from collectives.proof.every_size.rows import Family, Row, turns_of
 from collectives.proof.every_size.symbols import NotProvedError
 from collectives.proof.every_size.terms import once_for_each
 
@@ -48,7 +48,7 @@ def compare(
     Raises:
         NotProvedError: they differ, or it refuses a number of ranks.
     """
-    expanded = [_Row(row) for row in rows]
+    expanded = [_Rows(group) for group in turns_of(rows)]
     holds = as_function(z3.And(NUM_RANKS >= 2, *case))
     for num_ranks in COMPARED:
         root = compared_root(num_ranks)
@@ -64,7 +64,7 @@ def compare(
                 own = [sorted(map(plain, step)) for step in rooted.steps(rank, num_ranks)]
             except NotSupportedError as refusal:
                 raise NotProvedError(f"it refuses {num_ranks} ranks") from refusal
-            if [sorted(step) for row in expanded for step in row.steps({**known, "r": rank})] != own:
+            if [sorted(step) for group in expanded for step in group.steps({**known, "r": rank})] != own:
                 raise NotProvedError(f"what was read differs from its steps of {num_ranks} ranks")
 
 
@@ -73,17 +73,18 @@ def compared_root(num_ranks: int) -> int:
     return num_ranks // 3
 
 
-class _Row:
-    """A row, ready to be worked out for numbers."""
+class _Rows:
+    """Rows of one loop, or one row, ready to be worked out for numbers."""
 
-    def __init__(self, row: Row) -> None:
-        self.loop = _Turns(row.loop)
-        self.families = [_Operations(family) for family in row.families]
+    def __init__(self, rows: list[Row]) -> None:
+        self.loop = _Turns(rows[0].loop)
+        self.rows = [[_Operations(family) for family in row.families] for row in rows]
 
     def steps(self, values: Values) -> Iterator[list[Plain]]:
-        """Yield the steps that the row stands for."""
+        """Yield the steps that they stand for."""
         for inside in self.loop.each(values):
-            yield [operation for family in self.families for operation in family.each(inside)]
+            for families in self.rows:
+                yield [operation for family in families for operation in family.each(inside)]
 
 
 class _Operations:
@@ -107,7 +108,7 @@ class _Turns:
     def __init__(self, loop: Loop | None) -> None:
         self.loop = loop
         self.name = str(loop.variable) if loop else ""
-        self.bounds = [as_function(bound) for bound in (loop.start, loop.stop)] if loop else []
+        self.bounds = [as_function(bound) for bound in loop.bounds] if loop else []
 
     def each(self, values: Values) -> Iterator[Values]:
         """Yield *values* with each value of the variable."""
@@ -128,6 +129,7 @@ OF_POWERS: Functions = {
     POWER.name(): lambda level: 1 << level,
     START.name(): lambda number, level: number >> level << level,
     QUOTIENT.name(): lambda number, level: number >> level,
+    HALVED.name(): lambda number, level: number >> level + 1 << level,
 }
 _OPERATORS: Mapping[int, str] = {
     z3.Z3_OP_ADD: "+",

@@ -82,7 +82,7 @@ class _Read:
     def __init__(self, family: Family) -> None:
         self.part = part_of(family)
         self.loops = [
-            (loop.variable.decl().name(), loop, as_function(loop.start), as_function(loop.stop))
+            (loop.variable.decl().name(), loop, [as_function(bound) for bound in loop.bounds])
             for loop in family.variables
         ]
         terms = (self.part.index, self.part.size, family.first, family.chunk, family.length, family.when)
@@ -90,8 +90,8 @@ class _Read:
 
     def each(self, values: Values, counted: Callable[[Values], int]) -> Iterator[Iterator[Step]]:
         """Yield the steps of each."""
-        for name, loop, start, stop in self.loops:
-            for number in loop.numbers(start(values), stop(values)):
+        for name, loop, bounds in self.loops:
+            for number in loop.numbers(*(bound(values) for bound in bounds)):
                 yield self.steps({**values, name: number}, counted)
         if not self.loops:
             yield self.steps(values, counted)

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import z3
@@ -30,12 +31,12 @@ from collectives.proof.every_size.comparison import compare
 from collectives.proof.every_size.composition import has_parts
 from collectives.proof.every_size.composition_proof import prove_composition
 from collectives.proof.every_size.demands import AFTER, BEFORE, EQUAL_PARTS, Held, in_parts
-from collectives.proof.every_size.invariants import ENUMERATIONS, INVARIANTS, Invariant
+from collectives.proof.every_size.invariants import ENUMERATIONS, INVARIANTS, Invariant, Turn
 from collectives.proof.every_size.loops import Loop
 from collectives.proof.every_size.powers import CORE, NUM_RANKS
 from collectives.proof.every_size.reading import Reader
-from collectives.proof.every_size.rows import Row
-from collectives.proof.every_size.step import SymbolicStep, World
+from collectives.proof.every_size.rows import Row, turns_of
+from collectives.proof.every_size.step import SymbolicStep, World, Written
 from collectives.proof.every_size.symbols import BranchError, NotProvedError, term
 
 EVERY_SIZE, POWERS_OF_TWO = "every size", "2^k"
@@ -131,12 +132,12 @@ class _Induction:
             before, after = in_parts(before, own), in_parts(after, own)
         held = self.at_first(before)
         invariants = list(INVARIANTS.get((self.algorithm.name, collective), ()))
-        for number, row in enumerate(self.reader.rows):
-            where = f"row {number}"
-            if row.loop is None:
-                held = SymbolicStep(world, row, where, []).after(held)
+        for number, rows in enumerate(turns_of(self.reader.rows)):
+            where, loop = f"row {number}", rows[0].loop
+            if loop is None:
+                held = SymbolicStep(world, rows[0], where, []).after(held)
             elif invariants:
-                held = self.through_loop(row, row.loop, where, held, invariants.pop(0))
+                held = self.through_loop(rows, loop, where, held, invariants.pop(0))
             else:
                 raise NotProvedError(f"no invariant is known of its loop at {where}")
         self.check_end(held, after)
@@ -150,26 +151,45 @@ class _Induction:
             lambda rank, chunk, q, j: z3.And(chunk < there, contract.holds(rank, chunk, q, j)),
         )
 
-    def through_loop(self, row: Row, loop: Loop, where: str, held: Held, invariant: Invariant) -> Held:
-        """Return what is held after all turns of *loop*, and prove that each keeps its *invariant*."""
+    def through_loop(
+        self, rows: list[Row], loop: Loop, where: str, held: Held, known: Invariant | Turn
+    ) -> Held:
+        """Return what is held after all turns of *loop*, and prove that each keeps its invariant."""
+        hint = known if isinstance(known, Turn) else Turn(known)
+        if len(rows) != 1 + len(hint.between):
+            raise NotProvedError(f"a turn of its loop at {where} has {len(rows)} steps")
 
         def held_in(state: Any) -> Held:
-            return invariant(loop.seen(state), self.world.num_ranks)
+            return hint.invariant(loop.seen(state), self.world.num_ranks)
 
         self.world.claim(f"{where}: the loop does not end before it begins", loop.stop >= loop.start, [])
         self.claim_known(f"{where}: the invariant holds at first", held, held_in(loop.first), [])
         turn, inside = loop.variable, [loop.holds(loop.variable)]
-        done = SymbolicStep(self.world, row, where, inside).after(held_in(loop.before(turn)))
+        now = held_in(loop.before(turn))
+        for row, follows in zip(rows[:-1], hint.between, strict=True):
+            written = partial(follows.written, loop.seen(turn))
+            done = SymbolicStep(self.world, row, where, inside, written).after(now)
+            now = follows.held(loop.seen(turn), self.world.num_ranks)
+            self.claim_known(f"{where}: what is known within a turn", done, now, inside, written)
+        done = SymbolicStep(self.world, rows[-1], where, inside).after(now)
         self.claim_known(f"{where}: a turn keeps the invariant", done, held_in(loop.after(turn)), inside)
         return held_in(loop.last)
 
-    def claim_known(self, what: str, held: Held, known: Held, facts: list[Any]) -> None:
-        """Prove that *held* is as *known*, wherever that knows of something."""
+    def claim_known(
+        self, what: str, held: Held, known: Held, facts: list[Any], written: Written | None = None
+    ) -> None:
+        """Prove that *held* is as *known*, wherever that knows of something, in both cases *written*."""
         rank, chunk, q, j, bounds = self.world.place()
         facts = [*facts, *bounds, known.filled(rank, chunk)]
         self.world.claim(f"{what} (filled)", held.filled(rank, chunk), facts)
         same = held.holds(rank, chunk, q, j) == known.holds(rank, chunk, q, j)
-        self.world.claim(f"{what} (held)", same, facts)
+        if written is None:
+            self.world.claim(f"{what} (held)", same, facts)
+            return
+        case, *_ = written(chunk)
+        for so in (z3.BoolVal(True), z3.BoolVal(False)):
+            in_case = z3.substitute(same, (case, so))
+            self.world.claim(f"{what} (held)", in_case, [*facts, case == so])
 
     def check_end(self, held: Held, wanted: Held) -> None:
         """Prove that *held* is what is *wanted*, wherever something is."""

@@ -7,11 +7,13 @@ steps that it must survive are those of the program itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import z3
 
 from collectives.proof.every_size.block_invariants import BLOCK_INVARIANTS, from_root
+from collectives.proof.every_size.bruck_invariants import arranged, travelled, written
 from collectives.proof.every_size.demands import Held
 from collectives.proof.every_size.pat_invariants import PAT_ENUMERATIONS, PAT_INVARIANTS
 from collectives.proof.every_size.powers import CEILING, FLOOR, ROOT
@@ -23,6 +25,28 @@ SEGMENTS = 4
 
 Invariant = Callable[[Any, Any], Held]
 """Of (loop variable, number of ranks p)."""
+
+
+@dataclass(frozen=True)
+class Between:
+    """What is known between two steps of a turn.
+
+    Attributes:
+        held: of (loop variable, number of ranks p): what is held.
+        written: of (loop variable, chunk), where the step before writes blocks of chunks: in which of two
+            cases that chunk is, and for which value of its variable the step has written it in either.
+    """
+
+    held: Invariant
+    written: Callable[[Any, Any], tuple[Any, Any, Any]]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What is known of a loop: the *invariant*, and what holds *between* the steps of a turn."""
+
+    invariant: Invariant
+    between: tuple[Between, ...] = ()
 
 
 def _always(rank: Any, chunk: Any) -> Any:
@@ -181,7 +205,7 @@ def _in_its_tree(chunk: Any, said: Callable[[SymbolicTree, Any], Any]) -> Any:
 ENUMERATIONS = PAT_ENUMERATIONS
 """Of the sums over powers of two in a program."""
 
-INVARIANTS: Mapping[tuple[str, str], tuple[Invariant, ...]] = {
+INVARIANTS: Mapping[tuple[str, str], tuple[Invariant | Turn, ...]] = {
     ("ring", "all_reduce"): (_collected(1), _spread),
     ("ring", "reduce_scatter"): (_collected(0),),
     ("ring", "all_gather"): (_gathered,),
@@ -191,6 +215,7 @@ INVARIANTS: Mapping[tuple[str, str], tuple[Invariant, ...]] = {
     ("gloo_ring", "reduce"): (_collected_downwards,),
     ("naive", "all_reduce"): (_rank_0_collects, _rank_0_returns),
     ("bruck", "all_gather"): (_double,),
+    ("bruck", "all_to_all"): (Turn(travelled, (Between(arranged, written),)),),
     ("double_binary_tree", "all_reduce"): (_up_and_down_two_trees,),
     ("double_binary_tree", "broadcast"): (_down_two_trees,),
     ("double_binary_tree", "reduce"): (_up_two_trees,),

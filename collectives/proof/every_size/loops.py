@@ -13,7 +13,7 @@ from typing import Any
 
 import z3
 
-from collectives.proof.every_size.powers import POWER
+from collectives.proof.every_size.powers import POWER, START
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,14 @@ class Loop:
         """Return that *value* is one of them."""
         return z3.And(value >= self.start, value < self.stop)
 
-    def numbers(self, start: int, stop: int) -> Iterable[int]:
+    def numbers(self, start: int, stop: int, stride: int = 1) -> Iterable[int]:
         """Return the values where the bounds are these, in order."""
-        return range(start, stop)
+        return range(start, stop, stride)
+
+    @property
+    def bounds(self) -> tuple[Any, ...]:
+        """Of what `numbers` are."""
+        return self.start, self.stop
 
     @property
     def first(self) -> Any:
@@ -81,9 +86,10 @@ class Strides(Loop):
         """Return that *value* is one of them."""
         return z3.And(super().holds(value), (value - self.start) % self.stride == 0)
 
-    def numbers(self, start: int, stop: int) -> Iterable[int]:
-        """Return the values where the bounds are these, in order."""
-        return range(start, stop, self.stride)
+    @property
+    def bounds(self) -> tuple[Any, ...]:
+        """Of what `numbers` are."""
+        return self.start, self.stop, self.stride
 
     @property
     def last(self) -> Any:
@@ -93,6 +99,22 @@ class Strides(Loop):
     def after(self, turn: Any) -> Any:
         """Return the state after *turn*."""
         return turn + self.stride
+
+
+@dataclass(frozen=True)
+class Multiples(Loop):
+    """The multiples of 2^level from 0 on, of operations in a step; no loop over steps is so."""
+
+    level: Any
+
+    def holds(self, value: Any) -> Any:
+        """Return that *value* is one of them."""
+        return z3.And(super().holds(value), START(value, self.level) == value)
+
+    @property
+    def bounds(self) -> tuple[Any, ...]:
+        """Of what `numbers` are."""
+        return self.start, self.stop, POWER(self.level)
 
 
 class Doublings(Loop):
@@ -106,9 +128,9 @@ class Doublings(Loop):
 class Halvings(Doublings):
     """… 4, 2, 1, by their levels; state i is that before level i - 1 and after level i."""
 
-    def numbers(self, start: int, stop: int) -> Iterable[int]:
+    def numbers(self, start: int, stop: int, stride: int = 1) -> Iterable[int]:
         """Return the levels where the bounds are these, the highest first."""
-        return reversed(range(start, stop))
+        return reversed(range(start, stop, stride))
 
     @property
     def first(self) -> Any:

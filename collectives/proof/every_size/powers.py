@@ -24,6 +24,12 @@ START = z3.Function("start", z3.IntSort(), z3.IntSort(), z3.IntSort())
 QUOTIENT = z3.Function("quotient", z3.IntSort(), z3.IntSort(), z3.IntSort())
 """The whole part of x divided by 2^i, of a number x from 0 on and a level i from 0 on."""
 
+HALVED = z3.Function("halved", z3.IntSort(), z3.IntSort(), z3.IntSort())
+"""Half of where the block of 2^(i+1) numbers begins in which x lies, of x and a level i from 0 on."""
+
+DOUBLED = z3.Function("doubled", z3.IntSort(), z3.IntSort(), z3.IntSort())
+"""Twice of where the block of 2^i numbers begins in which x lies, of x and a level i from 0 on."""
+
 NUM_RANKS = z3.Int("p")
 """The number of ranks p."""
 
@@ -78,31 +84,23 @@ def with_bit_turned(value: Any, level: Any) -> Any:
 
 def facts_about(claims: Iterable[Any]) -> list[Any]:
     """Return what is true of the powers and blocks that occur in *claims*."""
-    levels: dict[Any, Any] = {}
-    of_blocks: dict[Any, Any] = {}
-    numbers: dict[Any, Any] = {}
-    divided: dict[Any, Any] = {}
-    for term in functions_in(*claims):
-        name = term.decl().name()
-        if name in (START.name(), QUOTIENT.name()):
-            numbers[simplified(term.arg(0)).get_id()] = term.arg(0)
-            of_blocks[simplified(term.arg(1)).get_id()] = term.arg(1)
-        if name == QUOTIENT.name():
-            divided[simplified(term.arg(0)).get_id()] = term.arg(0)
-        if name == POWER.name():
-            levels[simplified(term.arg(0)).get_id()] = term.arg(0)
-        elif term.eq(FLOOR):
-            levels[FLOOR.get_id()] = FLOOR
-    levels |= of_blocks
+    terms = functions_in(*claims)
+
+    def of(*functions: Any) -> list[Any]:
+        return [term for term in terms if term.decl().name() in {function.name() for function in functions}]
+
+    divided, resized = of(QUOTIENT), of(HALVED, DOUBLED)
+    in_blocks = of(START, QUOTIENT, HALVED, DOUBLED)
+    of_blocks = [*(term.arg(1) for term in in_blocks), *(term.arg(1) + 1 for term in resized)]
+    levels = [*(term.arg(0) for term in of(POWER)), *of(FLOOR.decl()), *of_blocks]
     if not levels:
         return []
-    known = different([*levels.values(), FLOOR, z3.IntVal(0)])
-    blocks = different([*of_blocks.values(), FLOOR])
-    quotients = different([*levels.values(), z3.IntVal(0)])
+    numbers = different([*(term.arg(0) for term in in_blocks), *resized])
     return [
-        *_of_powers(known),
-        *_of_numbers(blocks, list(numbers.values())),
-        *_of_quotients(quotients, list(divided.values())),
+        *map(_of_resized, resized),
+        *_of_powers(different([*levels, FLOOR, z3.IntVal(0)])),
+        *_of_numbers(different([*of_blocks, FLOOR]), numbers),
+        *_of_quotients(different([*levels, z3.IntVal(0)]), different([term.arg(0) for term in divided])),
     ]
 
 
@@ -206,6 +204,16 @@ def _two_blocks(level: Any) -> Any:
 def _equal_or_apart(one: Any, other: Any, size: Any) -> Any:
     """Return that two blocks of one *size* are the same or have no number in common, by where they begin."""
     return z3.Or(one == other, one + size <= other, other + size <= one)
+
+
+def _of_resized(term: Any) -> Any:
+    """Return what is true of *term*, half or twice of where a block begins: that a block begins there."""
+    number, level = term.children()
+    if term.decl().eq(DOUBLED):
+        size, there = term == 2 * START(number, level), START(term, level + 1)
+    else:
+        size, there = 2 * term == START(number, level + 1), START(term, level)
+    return z3.Implies(level >= 0, z3.And(size, there == term))
 
 
 @once_for_each

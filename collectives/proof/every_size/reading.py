@@ -27,8 +27,8 @@ from collectives.proof.every_size.bit_sums import BIT_SUM, LEVEL, TWIN, BitSum
 from collectives.proof.every_size.comparison import sums_over_powers
 from collectives.proof.every_size.functions import Numpy, Ratio, common_multiple, maximum, whole
 from collectives.proof.every_size.loop_source import check_loops
-from collectives.proof.every_size.loops import Doublings, Halvings, Loop, Strides
-from collectives.proof.every_size.powers import FLOOR, NUM_RANKS, POWER, ROOT
+from collectives.proof.every_size.loops import Doublings, Halvings, Loop, Multiples, Strides
+from collectives.proof.every_size.powers import FLOOR, NUM_RANKS, POWER, ROOT, level_of
 from collectives.proof.every_size.rows import Family, Row, same_but_for
 from collectives.proof.every_size.symbols import (
     Assumptions,
@@ -90,8 +90,11 @@ class Reader:
         return self._both(Loop(*self._variables(), term(start), term(stop)))
 
     def _strides(self, start: Any, stop: Any, stride: Any) -> Iterator[Number]:
+        level = level_of(stride.term) if isinstance(stride, Number) else None
+        if level is not None and z3.eq(start, z3.IntVal(0)) and self.assumptions.imply(level >= 0):
+            return self._both(Multiples(*self._variables(), start, stop, level))
         if not (isinstance(stride, int) and stride > 0):
-            raise NotProvedError("it has a range with a stride that is no number above 0")
+            raise NotProvedError("it has a range whose stride is neither a number above 0 nor a power of two")
         return self._both(Strides(*self._variables(), start, stop, stride))
 
     def doublings(self, stop: Any) -> Any:
@@ -247,9 +250,8 @@ class Reader:
             self.rows.append(first)
         if pending:
             raise NotProvedError("an iteration of a loop yields fewer steps than the one before")
-        looped = [row.loop for row in self.rows if row.loop]
-        if len(looped) != len({id(loop) for loop in looped}):
-            raise NotProvedError("a loop yields more than one step")
+        if any(isinstance(row.loop, Multiples) for row in self.rows):
+            raise NotProvedError("it yields steps in a range whose stride is a symbol")
 
     def _families(self, step: Any) -> tuple[Family, ...]:
         steady = {id(loop) for loop, _ in self.open}

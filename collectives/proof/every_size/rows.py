@@ -131,14 +131,29 @@ class Row:
     loop: Loop | None
 
 
+def turns_of(rows: list[Row]) -> list[list[Row]]:
+    """Return *rows* in groups: those of one loop, one after another in each turn, or one that is in none."""
+    groups: list[list[Row]] = []
+    for row in rows:
+        if row.loop is not None and groups and groups[-1][0].loop is row.loop:
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return groups
+
+
 def same_but_for(one: tuple[Family, ...], other: tuple[Family, ...], loop: Loop) -> bool:
     """Return whether *other* is *one* with the twin of *loop* in place of its variable."""
-    swap = (loop.variable, loop.twin)
-    return len(one) == len(other) and all(
-        a.kind is b.kind
-        and all(
-            z3.eq(z3.simplify(z3.substitute(x, swap)), z3.simplify(y))
-            for x, y in zip(a.parts, b.parts, strict=True)
-        )
-        for a, b in zip(one, other, strict=True)
-    )
+    return len(one) == len(other) and all(_are_same(a, b, loop) for a, b in zip(one, other, strict=True))
+
+
+def _are_same(one: Family, other: Family, loop: Loop) -> bool:
+    """Return whether they are, each over the same values of its other variables."""
+    variables = [variable for variable in one.variables if variable is not loop]
+    if one.kind is not other.kind or len(variables) != len(other.variables):
+        return False
+    inner = list(zip(variables, other.variables, strict=True))
+    swap = [(loop.variable, loop.twin), *((a.variable, b.variable) for a, b in inner)]
+    pairs = [*zip(one.parts, other.parts, strict=True)]
+    pairs += [(a.holds(a.variable), b.holds(b.variable)) for a, b in inner]
+    return all(z3.eq(z3.simplify(z3.substitute(x, *swap)), z3.simplify(y)) for x, y in pairs)

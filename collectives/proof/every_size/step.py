@@ -20,6 +20,9 @@ from collectives.proof.every_size.terms import terms_in
 Said = Callable[[Any, Any], Any]
 """Of a rank and a chunk: something that is so or not."""
 
+Written = Callable[[Any], tuple[Any, Any, Any]]
+"""Of a chunk: in which of two cases it is, and for which value of its variable a family writes it in both."""
+
 
 @dataclass(frozen=True)
 class World:
@@ -70,9 +73,19 @@ class World:
 
 
 class SymbolicStep:
-    """One *row*: its messages and writes, where *inside* holds, after which *held* holds no longer."""
+    """One *row*: its messages and writes, where *inside* holds, after which *held* holds no longer.
 
-    def __init__(self, world: World, row: Row, where: str, inside: list[Any]) -> None:
+    Where a step writes blocks of chunks, *written* tells which of them has a chunk.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        row: Row,
+        where: str,
+        inside: list[Any],
+        written: Written | None = None,
+    ) -> None:
         self.world = world
         self.families = row.families
         self.where = where
@@ -80,6 +93,7 @@ class SymbolicStep:
         self.sends = [family for family in row.families if family.kind is Send]
         self.receives = [family for family in row.families if not family.local and family.kind is not Send]
         self.writes = [family for family in row.families if family.kind is not Send]
+        self.written = written
         self.groups: list[tuple[list[Family], list[Family]]] = []
 
     def claim(self, what: str, claim: Any, facts: list[Any]) -> None:
@@ -188,10 +202,15 @@ class SymbolicStep:
     def _arrives(self, family: Family, rank: Any, chunk: Any, said: Said) -> tuple[Any, Any]:
         """Return that *family* brings *chunk* something of which *said* holds, and that it writes it."""
         own = self.at(family, rank)
-        part = own.chunk if z3.eq(own.length, z3.IntVal(1)) else None
         source = self._source(family, own, rank, chunk, said)
-        comes = own.is_there(z3.And(own.covers(chunk), source), part, chunk)
-        return comes, own.is_there(own.covers(chunk), part, chunk)
+        claims = z3.And(own.covers(chunk), source), own.covers(chunk)
+        if self.written and own.fresh:
+            there = [(own.fresh[0], z3.If(*self.written(chunk)))]
+            comes, here = (z3.substitute(claim, *there) for claim in claims)
+            return comes, here
+        part = own.chunk if z3.eq(own.length, z3.IntVal(1)) else None
+        comes, here = (own.is_there(claim, part, chunk) for claim in claims)
+        return comes, here
 
     def _source(self, family: Family, own: Instance, rank: Any, chunk: Any, said: Said) -> Any:
         """Return what is *said* of the place from which *own*, of *family*, brings *chunk* to *rank*."""
@@ -216,6 +235,9 @@ class SymbolicStep:
         for number, family in enumerate(self.writes):
             own = self.at(family, rank)
             here = [*facts, own.covers(chunk)]
+            if self.written and own.fresh:
+                told = own.fresh[0] == z3.If(*self.written(chunk))
+                self.claim("a chunk is of the block that is known", told, here)
             added = self._source(family, own, rank, chunk, lambda who, c: held.holds(who, c, q, j))
             if not family.local:
                 self._check_lengths(family, own, rank)

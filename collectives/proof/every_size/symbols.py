@@ -14,6 +14,7 @@ import z3
 
 from collectives.errors import ProgramError
 from collectives.proof.every_size.powers import (
+    HALVED,
     POWER,
     QUOTIENT,
     START,
@@ -29,7 +30,7 @@ from collectives.proof.every_size.products import (
     times,
 )
 from collectives.proof.every_size.solving import LITTLE_WORK, MOST_WORK, contradict
-from collectives.proof.every_size.terms import once_for_each
+from collectives.proof.every_size.terms import once_for_each, simplified
 
 
 class NotProvedError(ProgramError):
@@ -156,6 +157,8 @@ class Number:
         if by is not None and own is not None and self.assumptions.imply(own >= by):
             level = z3.simplify(own - by)
             return 1 << level.as_long() if z3.is_int_value(level) else self.of(POWER(level))
+        if isinstance(other, int) and other == 2 and self._begins_a_pair():
+            return self.of(HALVED(self.term.arg(0), simplified(self.term.arg(1) - 1)))
         if isinstance(other, int) and other > 0:
             return self.of(self.term / other)
         if by is not None and self.assumptions.imply(z3.And(by >= 0, self.term >= 0), LITTLE_WORK):
@@ -165,6 +168,10 @@ class Number:
 
     def __rfloordiv__(self, other: Any) -> Any:
         return self.of(term(other)) // self
+
+    def _begins_a_pair(self) -> bool:
+        """Return whether it is where a block of two or more numbers begins."""
+        return bool(self.term.decl().eq(START)) and self.assumptions.imply(self.term.arg(1) >= 1)
 
     def _check_divisor(self, other: Any) -> None:
         if not self.assumptions.imply(term(other) >= 1):
@@ -180,6 +187,10 @@ class Number:
         if length is None:
             raise NotProvedError(f"it asks how many bits {self.term} has")
         return self.of(z3.simplify(length))
+
+    def bit_count(self) -> Number:
+        """Return how many of its bits are set, of which nothing is known."""
+        return self.of(z3.FreshInt("bits"))
 
     def _level(self, power: Any) -> Any:
         level = level_of(term(power))

@@ -50,5 +50,5 @@ def terms_in(claim: Any) -> Iterator[Any]:
 
 
 def different(terms: list[Any]) -> list[Any]:
-    """Return *terms*, each once, in order."""
-    return list({term.get_id(): term for term in terms}.values())
+    """Return those of *terms* that are different when they are simplified, as they are, in order."""
+    return list({simplified(term).get_id(): term for term in terms}.values())

@@ -18,7 +18,9 @@ z3 = pytest.importorskip("z3", reason="proofs for every size need z3")
 
 from collectives.proof.every_size import prove_every_size  # noqa: E402
 from collectives.proof.every_size.powers import (  # noqa: E402
+    DOUBLED,
     FLOOR,
+    HALVED,
     NUM_RANKS,
     POWER,
     QUOTIENT,
@@ -57,6 +59,11 @@ def test_facts_are_true(num_ranks: int, levels: set[int], numbers: set[int]) -> 
     solver.add(*(POWER(level) == 1 << level for level in known))
     solver.add(*(START(x, level) == x >> level << level for x in numbers for level in known))
     solver.add(*(QUOTIENT(x, level) == x >> level for x in numbers for level in known))
-    asked = [START(x, level) >= QUOTIENT(x, level) * POWER(level) for x in numbers for level in levels]
+    resized = [(HALVED(x, floor), x >> floor + 1 << floor) for x in numbers]
+    resized += [(DOUBLED(x, floor), x >> floor << floor + 1) for x in numbers]
+    solver.add(*(term == value for term, value in resized))
+    solver.add(*(START(x, level) == x >> level << level for _, x in resized for level in (*known, floor + 1)))
+    asked = [term >= 0 for term, _ in resized]
+    asked += [START(x, level) >= QUOTIENT(x, level) * POWER(level) for x in numbers for level in levels]
     solver.add(*facts_about([*asked, POWER(FLOOR) >= 1]))
     assert solver.check() == z3.sat
