@@ -104,7 +104,8 @@ def _costs(collective: str) -> str:
             "–" if cost is None else f"{float(cost.max_bytes_sent_fraction / bound):.2f}"
             for cost, bound in zip(costs, bounds, strict=True)
         ]
-        scope = scope_beyond(algorithm) or ALWAYS_PROVED
+        beyond = scope_beyond(algorithm)
+        scope = ALWAYS_PROVED if beyond is None else beyond.sizes
         rows.append([f"[{algorithm.name}](#{_anchor(algorithm)})", scope, *steps, *sent])
     if not rows:
         return ""

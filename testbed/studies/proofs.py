@@ -13,6 +13,7 @@ from testbed.output.table import Advance
 
 if TYPE_CHECKING:
     from collectives import Algorithm, Proof
+    from collectives.proof.every_size import Scope
 
 MODEL = (
     "symbolic execution of every rank's program under rendezvous: messages match, nothing deadlocks, "
@@ -42,6 +43,7 @@ class Outcome:
     Attributes:
         proved_for: ``every size``, ``2^k``, or world sizes, as in a range: `ALWAYS_PROVED` of a shipped
             algorithm, the range that was asked for of another; None where nothing is proved.
+        bytes_proved_for: the same, of the bytes that the busiest rank sends.
     """
 
     algorithm: str
@@ -54,6 +56,7 @@ class Outcome:
     failed_at: int | None = None
     evidence: str | None = None
     proved_for: str | None = None
+    bytes_proved_for: str | None = None
 
 
 def choose(names: Iterable[str] | None, collective: str | None) -> list[Algorithm]:
@@ -109,7 +112,7 @@ def prove_beyond(
     found = []
     for algorithm, outcome in zip(chosen, outcomes, strict=True):
         advance(f"{algorithm} {algorithm.collective}, every size")
-        found.append(replace(outcome, proved_for=_scope(algorithm, outcome, ranks)))
+        found.append(_with_scope(algorithm, outcome, ranks))
     return found
 
 
@@ -138,7 +141,7 @@ def _prove_shipped(task: tuple[str, str, Sequence[int], str, int | None]) -> Out
     name, collective, sizes, ranks, budget = task
     algorithm = resolve_algorithm(name, collective)
     outcome = _prove(algorithm, sizes, _tell_nobody, budget)
-    return replace(outcome, proved_for=_scope(algorithm, outcome, ranks))
+    return _with_scope(algorithm, outcome, ranks)
 
 
 def _tell_nobody(description: str, completed: int | None = None) -> None:
@@ -179,27 +182,29 @@ def _prove(algorithm: Algorithm, sizes: Sequence[int], advance: Advance, budget:
     )
 
 
-def _scope(algorithm: Algorithm, outcome: Outcome, ranks: str) -> str | None:
+def _with_scope(algorithm: Algorithm, outcome: Outcome, ranks: str) -> Outcome:
     from collectives.algorithms import ALGORITHMS
 
     if not outcome.proofs or outcome.failed_at is not None:
-        return None
+        return outcome
+    tried = ALWAYS_PROVED if algorithm in ALGORITHMS else ranks
     beyond = scope_beyond(algorithm)
-    if outcome.refused and beyond == EVERY_SIZE:
-        beyond = None
-    return beyond or (ALWAYS_PROVED if algorithm in ALGORITHMS else ranks)
+    if beyond is None or (outcome.refused and beyond.sizes == EVERY_SIZE):
+        return replace(outcome, proved_for=tried, bytes_proved_for=tried)
+    of_bytes = beyond.sizes if beyond.with_bytes else tried
+    return replace(outcome, proved_for=beyond.sizes, bytes_proved_for=of_bytes)
 
 
-def scope_beyond(algorithm: Algorithm) -> str | None:
+def scope_beyond(algorithm: Algorithm) -> Scope | None:
     """Return for which world sizes *algorithm* is proved all at once, if so and if the solver is there."""
     if not solver_is_there():
         return None
     from collectives.catalogue.bounds import OutOfBoundsError, within
     from collectives.catalogue.user_files import unbounded
-    from collectives.proof.every_size import NotProvedError, prove_every_size
+    from collectives.proof.every_size import NotProvedError, scope_of
 
     with suppress(NotProvedError, OutOfBoundsError):
-        return within(MOST_SECONDS, prove_every_size, unbounded(algorithm))
+        return within(MOST_SECONDS, scope_of, unbounded(algorithm))
     return None
 
 
@@ -212,10 +217,16 @@ def rows_of(outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
     """Return one JSON row per algorithm and world size."""
     rows: list[dict[str, Any]] = []
     for outcome in outcomes:
-        shared = {"proved": True, "evidence": None, "proved_for": outcome.proved_for}
+        shared = {
+            "proved": True,
+            "evidence": None,
+            "proved_for": outcome.proved_for,
+            "bytes_proved_for": outcome.bytes_proved_for,
+        }
         rows += [{**shared, **asdict(proof)} for proof in outcome.proofs]
         if outcome.failed_at is not None:
             failed = {"algorithm": outcome.algorithm, "collective": outcome.collective}
+            nothing = {"proved_for": None, "bytes_proved_for": None}
             size = {"world_size": outcome.failed_at}
-            rows.append({"proved": False, "evidence": outcome.evidence, "proved_for": None, **failed, **size})
+            rows.append({"proved": False, "evidence": outcome.evidence, **nothing, **failed, **size})
     return rows

@@ -13,6 +13,7 @@ powers       powers of two, and what is true of them
 bit_sums     sums over the powers of two in a number
 products     products and quotients of symbols
 linear       obligations in which products are symbols
+bytes_sent   that the busiest rank sends the bytes that are declared
 functions    functions that programs call, over symbols
 composition  a program made of others, read with a contract in place of each; composition_proof proves it,
              composition_comparison holds what was read against its own steps
@@ -25,7 +26,7 @@ solving      the solver, asked whether claims contradict each other
 terms        terms of the solver: what occurs in them
 """
 
-from collectives.proof.every_size.induction import prove_every_size
+from collectives.proof.every_size.induction import Scope, prove_every_size, scope_of
 from collectives.proof.every_size.symbols import NotProvedError
 
-__all__ = ["NotProvedError", "prove_every_size"]
+__all__ = ["NotProvedError", "Scope", "prove_every_size", "scope_of"]

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import z3
 
+from collectives.proof.every_size.linear import is_fresh
 from collectives.proof.every_size.solving import LITTLE_WORK
 from collectives.proof.every_size.symbols import NotProvedError, Number, minimum, term
+from collectives.proof.every_size.terms import terms_in
 
 
 def maximum(*values: Any) -> Any:
@@ -49,13 +51,36 @@ class Numpy:
 
 
 class Ratio:
-    """A fraction of symbols, of which nothing is asked."""
+    """A fraction of symbols, in place of ``Fraction``."""
 
     def __init__(self, numerator: Any, denominator: Any = 1) -> None:
-        pass
+        self.numerator = numerator
+        self.denominator = denominator
 
     def __add__(self, other: Any) -> Ratio:
-        return self
+        return Ratio(self.numerator + other * self.denominator, self.denominator)
+
+    __radd__ = __add__
+
+    def of(self, total: Any) -> tuple[int, Any] | None:
+        """Return a number, and what that number times this share of *total*, a term, is; None: not known.
+
+        Nothing is known of a sum that was not read, nor of what is not linear.
+        """
+        numerator, denominator = z3.simplify(term(self.numerator)), z3.simplify(term(self.denominator))
+        if any(is_fresh(part) for part in terms_in(numerator) if z3.is_const(part)):
+            return None
+        for number in range(1, MOST_CHUNKS_PER_PART + 1):
+            if z3.eq(z3.simplify(total - number * denominator), z3.IntVal(0)):
+                return 1, number * numerator
+        is_linear = z3.is_int_value(numerator) or z3.is_int_value(z3.simplify(total))
+        if z3.is_int_value(denominator) and is_linear:
+            return denominator.as_long(), numerator * total
+        return None
+
+
+MOST_CHUNKS_PER_PART = 8
+"""That are tried: a share of as many chunks as there are ranks is a share of these, too."""
 
 
 def whole(value: Any) -> Any:

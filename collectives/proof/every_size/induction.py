@@ -9,7 +9,8 @@ A program is read once for all ranks (`reading`). In each row, for every rank:
 
 What is held after a row follows from what was held before it. A loop keeps its invariant: it holds
 before the first iteration, and an iteration carries it to the next. In the end every rank holds what the
-collective demands. The declared number of steps is the number of rows.
+collective demands. The declared number of steps is the number of rows, and the
+declared bytes are those that the busiest rank sends, where these can be counted (`bytes_sent`).
 
 A program made of others is proved of their contracts (`composition`).
 
@@ -20,13 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import z3
 
 from collectives.program import Algorithm
+from collectives.proof.every_size.bytes_sent import SENT, sends_as_declared
 from collectives.proof.every_size.comparison import compare
 from collectives.proof.every_size.composition import has_parts
 from collectives.proof.every_size.composition_proof import prove_composition
@@ -42,37 +44,60 @@ from collectives.proof.every_size.symbols import BranchError, NotProvedError, te
 EVERY_SIZE, POWERS_OF_TWO = "every size", "2^k"
 
 
-def prove_every_size(algorithm: Algorithm) -> str:
-    """Prove *algorithm*, with its parameters and any rank as the root, and return for how many ranks.
+@dataclass(frozen=True)
+class Scope:
+    """What an algorithm is proved for.
 
-    Returns:
-        ``every size``, from 2 on, or ``2^k``: powers of two, where others are not proved.
+    Attributes:
+        sizes: ``every size``, from 2 on, or ``2^k``: powers of two, where others are not proved.
+        with_bytes: whether the bytes that it declares are proved for these too.
+    """
+
+    sizes: str
+    with_bytes: bool
+
+
+def prove_every_size(algorithm: Algorithm) -> str:
+    """Prove *algorithm*, with its parameters and any rank as the root, and return `Scope.sizes`.
+
+    Raises:
+        NotProvedError: refuted, not readable by symbols, or more than the solver can decide.
+    """
+    return scope_of(algorithm).sizes
+
+
+def scope_of(algorithm: Algorithm) -> Scope:
+    """Prove *algorithm*, with its parameters and any rank as the root, and return for what.
 
     Raises:
         NotProvedError: refuted, not readable by symbols, or more than the solver can decide.
     """
     if has_parts(algorithm):
         _prove_composed(algorithm)
-        return EVERY_SIZE
+        return Scope(EVERY_SIZE, with_bytes=False)
     try:
-        _prove(algorithm, [])
+        return Scope(EVERY_SIZE, _prove(algorithm, []))
     except BranchError:
-        _prove(algorithm, [NUM_RANKS == CORE])
+        of_powers = _prove(algorithm, [NUM_RANKS == CORE])
         try:
-            _prove(algorithm, [NUM_RANKS != CORE])
+            of_others = _prove(algorithm, [NUM_RANKS != CORE])
         except NotProvedError:
-            return POWERS_OF_TWO
-    return EVERY_SIZE
+            return Scope(POWERS_OF_TWO, of_powers)
+    return Scope(EVERY_SIZE, of_powers and of_others)
 
 
-def _prove(algorithm: Algorithm, case: list[Any], *, embedded: bool = False) -> None:
-    """Prove *algorithm* in a *case*; *embedded*, its chunks may be of any lengths."""
+def _prove(algorithm: Algorithm, case: list[Any], *, embedded: bool = False) -> bool:
+    """Prove *algorithm* in a *case*, and return whether its bytes are.
+
+    Where it is *embedded*, its chunks may be of any lengths.
+    """
     with _named(algorithm):
         reader = Reader(case)
         reader.read(algorithm)
         proof = _Induction(algorithm, reader, embedded)
         proof.run()
         compare(reader.rows, algorithm, case, reader.functions)
+        return proof.sends_as_declared
 
 
 def _prove_composed(algorithm: Algorithm) -> None:
@@ -104,6 +129,7 @@ class _Induction:
     def __init__(self, algorithm: Algorithm, reader: Reader, embedded: bool) -> None:
         self.algorithm = algorithm
         self.reader = reader
+        self.sends_as_declared = False
         num_chunks, num_scratch = (
             term(reader.copy(counted)(reader.number(reader.num_ranks), **algorithm.arguments_of(counted)))
             for counted in (algorithm.chunks_for, algorithm.scratch_for)
@@ -141,7 +167,7 @@ class _Induction:
             else:
                 raise NotProvedError(f"no invariant is known of its loop at {where}")
         self.check_end(held, after)
-        self.check_number_of_steps()
+        self.check_cost()
 
     def at_first(self, contract: Held) -> Held:
         """Return what is held at first: what *contract* says of the buffer, and nothing in scratch."""
@@ -199,8 +225,8 @@ class _Induction:
         same = held.holds(rank, chunk, q, j) == wanted.holds(rank, chunk, q, j)
         self.world.claim("the end: every rank holds what it must", same, facts)
 
-    def check_number_of_steps(self) -> None:
-        """Prove that the rows with messages are as many as the declared steps."""
+    def check_cost(self) -> None:
+        """Prove that the rows with messages are as many as the declared steps, and try the declared bytes."""
         declared = self.algorithm.declared_cost
         if declared is None:
             return
@@ -211,6 +237,8 @@ class _Induction:
             if any(not family.local for family in row.families):
                 rows += row.loop.turns if row.loop else 1
         self.world.claim("its declared number of steps is that of its rows", term(cost.num_steps) == rows, [])
+        formula = SENT.get((self.algorithm.name, self.algorithm.collective))
+        self.sends_as_declared = sends_as_declared(self.world, self.reader.rows, cost, formula)
 
 
 def _in_one_part(num_chunks: Any) -> int:

@@ -27,4 +27,7 @@ def mine(rank, world_size):
 def test_a_program_of_a_file_is_proved_for_every_size(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text(OWN)
-    assert scope_beyond(resolve_algorithm(f"{file}:mine")) == "every size"
+    scope = scope_beyond(resolve_algorithm(f"{file}:mine"))
+
+    assert scope is not None
+    assert scope.sizes == "every size"
