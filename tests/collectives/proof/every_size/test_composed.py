@@ -66,7 +66,7 @@ MADE_OF = {
 
 SHIPPED = [own for own in (*ALGORITHMS, *NATIVE_ALGORITHMS) if (own.name, own.collective) in MADE_OF]
 FEW, MANY = 1, 8
-"""Mutants of each program that are tried, of at most 65; all take five minutes, and none is proved."""
+"""Mutants of each program that are tried, of at most 65; all take three minutes, and none is proved."""
 
 
 def names(shipped: Algorithm) -> str:
