@@ -7,16 +7,20 @@ Ours is over the same Gloo, or on the backend testbed, where ranks of one host s
 Models: ``small``, 200 small parameters; ``resnet50``, the parameters of ResNet-50, each used once; and
 ``transformer``, an encoder of four layers.  A step is zero_grad, forward and backward pass; it takes as
 long as its slowest rank.  Each pair runs a step of the one and then of the other, the order changing from
-pair to pair.  Printed are the median of the ratios of a pair, ours over torch's, and the interval in which
-that median lies with 95 % confidence (bootstrap, seeded).
+pair to pair.  Torch's are run as they are without us: Gloo's threads then have the usual policy of the
+scheduler, which our transports change (`collectives.transports.gloo_threads`).  Printed are the median of the
+ratios of a pair, ours over torch's, and the interval in which that median lies with 95 % confidence
+(bootstrap, seeded).
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -24,6 +28,7 @@ import torch.distributed as dist
 from torch import nn
 
 import ddp
+from collectives.transports.gloo_threads import interrupt_nobody
 
 
 class EachOnce(nn.Module):
@@ -94,8 +99,18 @@ def measure_pair(sides: tuple[nn.Module, nn.Module], inputs: torch.Tensor, turn:
     return [seconds[0], seconds[1]]
 
 
+def interrupt_again() -> None:
+    """Give all threads of this process the usual policy."""
+    for task in Path("/proc/self/task").iterdir():
+        os.sched_setscheduler(int(task.name), os.SCHED_OTHER, os.sched_param(0))
+
+
 def measure(model: nn.Module, inputs: torch.Tensor) -> float:
     """Return the seconds of one step on the slowest rank."""
+    if isinstance(model, ddp.DistributedDataParallel):
+        interrupt_nobody()
+    else:
+        interrupt_again()
     model.zero_grad()
     dist.barrier()
     began = time.perf_counter()

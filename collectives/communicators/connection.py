@@ -32,6 +32,7 @@ from collectives.program import Algorithm
 from collectives.program.placement import PARAMETER, asks_for_nodes, can_do_without, on_nodes
 from collectives.transports.gloo import GlooTransport
 from collectives.transports.gloo_messages import close_connections
+from collectives.transports.gloo_threads import interrupt_nobody
 from collectives.transports.nccl import NcclTransport
 from collectives.transports.shared_memory import SharedMemoryTransport
 from collectives.transports.shared_memory.far import Distance
@@ -149,6 +150,8 @@ def connect_memory(
     assert selector is not None
     reports = StoreReports(store, segment.prefix, rank, world_size)
     distance = Distance(group, segment.prefix) if segment.far else None
+    if distance is not None:
+        interrupt_nobody()
     memory = SharedMemoryTransport(segment, timeout, reports, distance)
     return Communicator(ProgramLauncher(memory, selector, device, memory.carry_out))
 
@@ -182,6 +185,7 @@ def connect_processes(
     )
 
     if kind == "gloo":
+        interrupt_nobody()
         seconds = backend.options._timeout.total_seconds() if timeout is None else timeout
         close = partial(close_connections, group)
         reports = StoreReports(store, f"communicator/{number}", rank, world_size, close)
