@@ -62,8 +62,18 @@ def two_trees(world_size: int, root: int | None = None) -> tuple[Tree, Tree]:
         ranks = np.arange(world_size)
     else:
         ranks = (root + np.arange(1, world_size)) % world_size
-    other = np.flip(ranks) if len(ranks) % 2 == 0 else np.roll(ranks, 1)
+    other = np.empty_like(ranks)
+    other[position_in_second(np.arange(len(ranks)), len(ranks)) - 1] = ranks
     return _in_order(ranks, world_size, root), _in_order(other, world_size, root)
+
+
+def position_in_second(number: Any, count: int) -> Any:
+    """Return the position in the second tree, from 1 on, of the rank of this *number*, from 0 on, of *count*.
+
+    In the first tree that is ``number + 1``, so one of both is odd, and what is at an odd position is a leaf.
+    """
+    shifted = np.where(number + 1 == count, 1, number + 2)
+    return np.where(count & 1 == 0, count - number, shifted)
 
 
 def position_above(position: Any, count: int) -> Any:

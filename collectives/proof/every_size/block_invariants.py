@@ -22,13 +22,13 @@ EXTRA = NUM_RANKS - CORE
 """How many ranks others stand in for."""
 
 
-def _number(rank: Any) -> Any:
+def number_of(rank: Any) -> Any:
     """Return which of those that stay *rank* is, or stands in for it."""
     hosts_before = (rank + 1) / 2
     return rank - z3.If(hosts_before <= EXTRA, hosts_before, EXTRA)
 
 
-def _stays(rank: Any) -> Any:
+def stays(rank: Any) -> Any:
     """Return that nobody stands in for *rank*."""
     return z3.Or(rank >= 2 * EXTRA, rank % 2 == 1)
 
@@ -51,16 +51,16 @@ def _exchanged(size: Any, p: Any) -> Held:
     """A rank has all that the ranks of its block gave."""
 
     def holds(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
-        return z3.And(j == chunk, _share_block(_number(q), _number(rank), size))
+        return z3.And(j == chunk, _share_block(number_of(q), number_of(rank), size))
 
-    return Held(lambda rank, chunk: _stays(rank), holds)
+    return Held(lambda rank, chunk: stays(rank), holds)
 
 
 def _gathered(size: Any, p: Any) -> Held:
     """A rank has the chunks of the ranks of its block."""
 
     def filled(rank: Any, chunk: Any) -> Any:
-        return z3.And(_stays(rank), _share_block(_number(chunk), _number(rank), size))
+        return z3.And(stays(rank), _share_block(number_of(chunk), number_of(rank), size))
 
     return Held(filled, lambda rank, chunk, q, j: z3.And(q == chunk, j == chunk))
 
@@ -70,10 +70,10 @@ def _halved(number_of_chunk: Callable[[Any], Any]) -> Invariant:
 
     def held(size: Any, p: Any) -> Held:
         def filled(rank: Any, chunk: Any) -> Any:
-            return z3.And(_stays(rank), _share_block(number_of_chunk(chunk), _number(rank), size))
+            return z3.And(stays(rank), _share_block(number_of_chunk(chunk), number_of(rank), size))
 
         def holds(rank: Any, chunk: Any, q: Any, j: Any) -> Any:
-            return z3.And(j == chunk, _have_same_place(_number(q), _number(rank), size))
+            return z3.And(j == chunk, _have_same_place(number_of(q), number_of(rank), size))
 
         return Held(filled, holds)
 
@@ -84,38 +84,38 @@ def _doubled(size: Any, p: Any) -> Held:
     """A rank has the chunks of its block whole."""
 
     def filled(rank: Any, chunk: Any) -> Any:
-        return z3.And(_stays(rank), _share_block(chunk, _number(rank), size))
+        return z3.And(stays(rank), _share_block(chunk, number_of(rank), size))
 
     return Held(filled, lambda rank, chunk, q, j: j == chunk)
 
 
-def _leads(rank: Any, size: Any) -> Any:
+def leads(rank: Any, size: Any) -> Any:
     """Return that *rank* is the first of its block."""
     return _block(rank, size) == rank
 
 
 def _handed_down(size: Any, p: Any) -> Held:
     """The first rank of each block has what the root gave."""
-    return Held(lambda rank, chunk: _leads(rank, size), lambda rank, chunk, q, j: z3.And(q == 0, j == chunk))
+    return Held(lambda rank, chunk: leads(rank, size), lambda rank, chunk, q, j: z3.And(q == 0, j == chunk))
 
 
 def _handed_up(size: Any, p: Any) -> Held:
     """The first rank of each block has what its block gave."""
     return Held(
-        lambda rank, chunk: _leads(rank, size),
+        lambda rank, chunk: leads(rank, size),
         lambda rank, chunk, q, j: z3.And(j == chunk, _block(q, size) == rank),
     )
 
 
 def _handed_back(size: Any, p: Any) -> Held:
     """The first rank of each block has the whole."""
-    return Held(lambda rank, chunk: _leads(rank, size), lambda rank, chunk, q, j: j == chunk)
+    return Held(lambda rank, chunk: leads(rank, size), lambda rank, chunk, q, j: j == chunk)
 
 
 def _parts_down(size: Any, p: Any) -> Held:
     """The first rank of each block has the parts for its block."""
     return Held(
-        lambda rank, chunk: z3.And(_leads(rank, size), _share_block(chunk, rank, size)),
+        lambda rank, chunk: z3.And(leads(rank, size), _share_block(chunk, rank, size)),
         lambda rank, chunk, q, j: z3.And(q == 0, j == chunk),
     )
 
@@ -123,7 +123,7 @@ def _parts_down(size: Any, p: Any) -> Held:
 def _parts_up(size: Any, p: Any) -> Held:
     """The first rank of each block has the parts of its block."""
     return Held(
-        lambda rank, chunk: z3.And(_leads(rank, size), _share_block(chunk, rank, size)),
+        lambda rank, chunk: z3.And(leads(rank, size), _share_block(chunk, rank, size)),
         lambda rank, chunk, q, j: z3.And(q == chunk, j == chunk),
     )
 
@@ -162,7 +162,7 @@ BLOCK_INVARIANTS: Mapping[tuple[str, str], tuple[Invariant, ...]] = {
     ("recursive_doubling", "all_reduce"): (_by_level(_exchanged),),
     ("recursive_doubling", "all_gather"): (_gathered,),
     ("halving_doubling", "all_reduce"): (_halved(lambda chunk: chunk), _doubled),
-    ("halving_doubling", "reduce_scatter"): (_halved(_number),),
+    ("halving_doubling", "reduce_scatter"): (_halved(number_of),),
     ("halving_doubling", "all_gather"): (_gathered,),
     ("tree", "broadcast"): (from_root(_handed_down),),
     ("tree", "reduce"): (from_root(_handed_up),),

@@ -1,14 +1,14 @@
 """Chunks that ranks send, counted over symbols: the busiest rank sends the bytes that are declared.
 
-How much a loop sends is known where every turn sends the same, where only that of the rank's own number sends
-anything, where each turn sends another of a few chunks, or where a formula is known that turns carry on.
+How much a loop sends is known where a formula is known that its turns carry on, or where the declared bytes
+have a sum of which each turn sends its part; where every turn sends the same, or as many chunks as the power
+of two that it is at; where only the turn of the rank's own number sends, or each turn one of a few chunks.
 Elsewhere no turn sends more than its message has, and perhaps only one turn sends anything: that is enough
 where the busiest rank does so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,45 +16,50 @@ import z3
 
 from collectives.program import Cost, Send
 from collectives.proof.every_size.functions import Ratio
-from collectives.proof.every_size.loops import Loop, Multiples
-from collectives.proof.every_size.powers import NUM_RANKS, ROOT
+from collectives.proof.every_size.loops import Doublings, Loop, Multiples
 from collectives.proof.every_size.rows import Family, Row, solutions, turns_of
-from collectives.proof.every_size.solving import LITTLE_WORK
+from collectives.proof.every_size.sending import Hints, Sent
+from collectives.proof.every_size.solving import SOME_WORK
 from collectives.proof.every_size.step import World
-from collectives.proof.every_size.symbols import modulo
-
-Sent = Callable[[Any, Any], Any]
-"""Of (loop variable, number of ranks p): how many chunks any rank has sent in a loop before this turn."""
-
-
-def _doubled(distance: Any, p: Any) -> Any:
-    return z3.If(distance < p, distance, p) - 1
-
-
-SENT: Mapping[tuple[str, str], Sent] = {("bruck", "all_gather"): _doubled}
-"""Of the only loop of a program, where no other rule tells."""
+from collectives.proof.every_size.sums import Sum
 
 FEW_CHUNKS = 16
 """Up to how many chunks are counted one by one."""
 
 
-def sends_as_declared(world: World, rows: list[Row], declared: Cost, formula: Sent | None) -> bool:
-    """Return whether it is proved that the busiest rank sends as much as is *declared*."""
+def sends_as_declared(world: World, rows: list[Row], declared: Cost, hints: Hints, sums: list[Sum]) -> bool:
+    """Return whether it is proved that the busiest rank sends as much as is *declared*.
+
+    Args:
+        world: of the rows.
+        rows: of the program.
+        declared: over symbols.
+        hints: of its loops that send, and which ranks may be the busiest.
+        sums: those that are symbols in what is declared.
+    """
     fraction: Any = declared.max_bytes_sent_fraction
     share = fraction.of(world.num_chunks) if isinstance(fraction, Ratio) else None
     if share is None:
         return False
     number, chunks = share
-    candidates = [z3.IntVal(0), z3.IntVal(1), NUM_RANKS - 1, ROOT, modulo(ROOT + 1, NUM_RANKS)]
-    try:
-        most = _Count(world, world.rank, formula, at_most=True).of(rows)
-        busiest = [_Count(world, rank, formula, at_most=False).of(rows) for rank in candidates]
-    except _UnknownSumError:
+
+    def sent_by(rank: Any, *, at_most: bool) -> Any | None:
+        try:
+            return _Count(world, rank, hints.formulas, sums, at_most).of(rows)
+        except _UnknownSumError:
+            return None
+
+    most = sent_by(world.rank, at_most=True)
+    if most is None or not world.implies(number * most <= chunks, world.is_rank(world.rank), SOME_WORK):
         return False
-    reached = z3.Or(*(number * sent >= chunks for sent in busiest))
-    return world.implies(number * most <= chunks, world.is_rank(world.rank), LITTLE_WORK) and world.implies(
-        reached, [], LITTLE_WORK
-    )
+    reached = []
+    for rank in hints.busiest:
+        sent = sent_by(rank, at_most=False)
+        if sent is not None:
+            reached.append(z3.And(*world.is_rank(rank), number * sent >= chunks))
+            if world.implies(reached[-1], [], SOME_WORK):
+                return True
+    return len(reached) > 1 and world.implies(z3.Or(*reached), [], SOME_WORK)
 
 
 class _UnknownSumError(Exception):
@@ -67,7 +72,8 @@ class _Count:
 
     world: World
     rank: Any
-    formula: Sent | None
+    formulas: tuple[Sent, ...]
+    sums: list[Sum]
     at_most: bool
 
     def of(self, rows: list[Row]) -> Any:
@@ -76,14 +82,36 @@ class _Count:
         Raises:
             _UnknownSumError: nothing is known of that.
         """
+        formulas = list(self.formulas)
         total = z3.IntVal(0)
         for turn in turns_of(rows):
             sends = [family for row in turn for family in row.families if family.kind is Send]
-            if (loop := turn[0].loop) is not None and sends and self.formula is not None:
-                total += self._by_formula(sends, loop, self.formula)
-            else:
-                total += sum((self._sent(family, loop) for family in sends), start=z3.IntVal(0))
-        return self._here(total)
+            if sends:
+                loop = turn[0].loop
+                total += self._here(
+                    self._sent_in(sends, loop, formulas.pop(0) if loop and formulas else None)
+                )
+        return total
+
+    def _sent_in(self, sends: list[Family], loop: Loop | None, formula: Sent | None) -> Any:
+        """Return how many chunks *sends* are in all turns of *loop*."""
+        if loop is not None and not any(family.variables for family in sends):
+            added = sum(z3.If(self._here(family.when), self._here(family.length), 0) for family in sends)
+            if formula is not None and self._goes_by(formula, added, loop):
+                return formula(loop.seen(loop.last), self.rank)
+            for declared in self.sums:
+                if self._goes_with(declared, added, loop):
+                    return declared.symbol
+        return sum((self._sent(family, loop) for family in sends), start=z3.IntVal(0))
+
+    def _sent_in_some_turns(self, added: Any, loop: Loop) -> Any:
+        """Return how much is sent in *loop* at least: in its first turn and in its last two."""
+        turns = loop.start, loop.stop - 1, loop.stop - 2
+        there = [loop.holds(turns[0]), *(z3.And(loop.holds(turn), turn > turns[0]) for turn in turns[1:])]
+        return sum(
+            z3.If(so, z3.substitute(added, (loop.variable, turn)), 0)
+            for so, turn in zip(there, turns, strict=True)
+        )
 
     def _sent(self, family: Family, loop: Loop | None) -> Any:
         when, length = self._here(family.when), self._here(family.length)
@@ -104,7 +132,7 @@ class _Count:
             raise _UnknownSumError
         own, other = loop.variable, z3.FreshInt("v")
         facts = [*facts, loop.holds(own)]
-        if not (self._holds(loop.turns >= 0, []) and self._holds(length >= 0, facts)):
+        if not (self._holds(loop.turns >= 0, []) and self._holds(z3.Implies(when, length >= 0), facts)):
             raise _UnknownSumError
 
         def at(value: Any, claim: Any) -> Any:
@@ -113,10 +141,14 @@ class _Count:
         alike = z3.And(when == at(other, when), z3.Implies(when, length == at(other, length)))
         if self._holds(alike, [*facts, loop.holds(other)]):
             return at(loop.start, when), _times(at(loop.start, length), loop.turns)
+        doubles = isinstance(loop, Doublings) and not z3.eq(length, at(other, length))
+        as_far = z3.And(when == at(other, when), z3.Implies(when, length == loop.seen(own)))
+        if doubles and self._holds(as_far, [*facts, loop.holds(other)]):
+            return at(loop.start, when), loop.seen(loop.stop) - loop.seen(loop.start)
         if self._holds(z3.Implies(when, own == self.rank), facts):
             return z3.And(loop.holds(self.rank), at(self.rank, when)), at(self.rank, length)
         if not self.at_most:
-            return z3.And(loop.holds(loop.start), at(loop.start, when)), at(loop.start, length)
+            return z3.BoolVal(True), self._sent_in_some_turns(z3.If(when, length, 0), loop)
         once = z3.Implies(z3.And(when, at(other, when)), own == other)
         if z3.is_int_value(length) and self._holds(once, [*facts, loop.holds(other)]):
             return z3.BoolVal(True), length
@@ -129,37 +161,45 @@ class _Count:
             return None
         if not z3.eq(family.length, z3.IntVal(1)):
             return None
-        total = z3.IntVal(0)
+        number_where: dict[Any, int] = {}
         for chunk in range(num_chunks.as_long()):
             turns = solutions(self._here(family.chunk), loop.variable, z3.IntVal(chunk))
             if turns is None or len(turns) != 1:
                 return None
-            there = z3.And(loop.holds(turns[0]), self._here(family.when))
-            total += z3.If(z3.substitute(there, (loop.variable, turns[0])), 1, 0)
-        return total
+            sent = z3.simplify(z3.substitute(self._here(family.when), (loop.variable, turns[0])))
+            if z3.is_false(sent):
+                continue
+            if not (self.at_most or self._holds(z3.Implies(sent, loop.holds(turns[0])), [])):
+                sent = z3.And(sent, loop.holds(turns[0]))
+            number_where[sent] = number_where.get(sent, 0) + 1
+        return sum((z3.If(sent, number, 0) for sent, number in number_where.items()), start=z3.IntVal(0))
 
-    def _by_formula(self, sends: list[Family], loop: Loop, formula: Sent) -> Any:
-        """Return how many chunks are sent in *loop*, and prove that the *formula* says so."""
+    def _goes_by(self, formula: Sent, added: Any, loop: Loop) -> bool:
+        """Return whether *formula* is proved to say how much is sent in *loop*, at least or at most."""
 
         def sent_before(state: Any) -> Any:
-            return formula(loop.seen(state), self.world.num_ranks)
+            return formula(loop.seen(state), self.rank)
 
         turn = loop.variable
-        if any(family.variables for family in sends):
-            raise _UnknownSumError
-        added = sum(z3.If(self._here(family.when), self._here(family.length), 0) for family in sends)
-        follows = sent_before(loop.after(turn)) == sent_before(loop.before(turn)) + added
-        inside = [loop.holds(turn)]
-        if not (self._holds(sent_before(loop.first) == 0, []) and self._holds(follows, inside)):
-            raise _UnknownSumError
-        return sent_before(loop.last)
+        carried = self._bounds(sent_before(loop.after(turn)), sent_before(loop.before(turn)) + added)
+        at_first = self._bounds(sent_before(loop.first), z3.IntVal(0))
+        return self._holds(at_first, []) and self._holds(carried, [loop.holds(turn)])
+
+    def _goes_with(self, declared: Sum, added: Any, loop: Loop) -> bool:
+        """Return whether each turn of *loop* is proved to send what *declared* adds, at least or at most."""
+        turn = loop.variable
+        sent = self._bounds(declared.added_in(turn), added)
+        return self._holds(declared.goes_over(loop), []) and self._holds(sent, [loop.holds(turn)])
+
+    def _bounds(self, bound: Any, sent: Any) -> Any:
+        return bound >= sent if self.at_most else bound <= sent
 
     def _here(self, value: Any) -> Any:
         return z3.substitute(value, (self.world.rank, self.rank))
 
     def _holds(self, claim: Any, facts: list[Any]) -> bool:
         facts = [*map(self._here, facts), *self.world.is_rank(self.rank)]
-        return self.world.implies(self._here(claim), facts, LITTLE_WORK)
+        return self.world.implies(self._here(claim), facts, SOME_WORK)
 
 
 def _times(length: Any, turns: Any) -> Any:

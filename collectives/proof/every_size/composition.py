@@ -22,6 +22,7 @@ import z3
 
 from collectives.algorithms.shared.halves import Halves
 from collectives.program import Algorithm, Send
+from collectives.proof.every_size.functions import Ratio
 from collectives.proof.every_size.products import Multiples, by_choice, simple, times
 from collectives.proof.every_size.rows import Family
 from collectives.proof.every_size.symbols import Assumptions, NotProvedError, Number, term
@@ -70,7 +71,7 @@ class Parts:
         if not isinstance(value, Algorithm):
             return value
         fields = {name: getattr(value, name) for name in Algorithm.__dataclass_fields__}
-        fields |= {name: self.copy(fields[name]) for name in ("chunks_for", "scratch_for")}
+        fields |= {name: self.copy(fields[name]) for name in ("chunks_for", "scratch_for", "declared_cost")}
         return StandIn(**fields, stands_for=value, parts=self)
 
     def kind(self, stand_in: StandIn, algorithm: Algorithm, index: Any, size: Any) -> type:
@@ -110,6 +111,16 @@ class StandIn(Algorithm):
         if not isinstance(number, int) or number != 0:
             raise NotProvedError(f"its part {self} needs scratch")
         return 0
+
+    def steps(self, rank: int, world_size: int) -> Iterator[Any]:
+        """Yield one message of as many chunks as the busiest rank is declared to send."""
+        assert self.parts is not None
+        declared = self.cost(world_size)
+        fraction: Any = declared.max_bytes_sent_fraction if declared else None
+        share = fraction.of(term(self.num_chunks(world_size))) if isinstance(fraction, Ratio) else None
+        if share is None or share[0] != 1:
+            raise NotProvedError(f"nothing is known of what its part {self} sends")
+        yield (Send(0, 0, self.parts.number(share[1])),)  # type: ignore[arg-type]
 
     def __call__(self, rank: int, world_size: int, **parameters: Any) -> Iterator[Any]:
         """Yield the message."""

@@ -25,8 +25,10 @@ Values = Mapping[str, Any]
 Made = list[tuple[Any, Callable[..., int], tuple[Any, ...]]]
 
 
-def compare_parts(rows: list[Row], algorithm: Algorithm, nodes: Nodes, chunks: Any, made: Made) -> None:
-    """Compare *rows* of parts with the steps of *algorithm*.
+def compare_parts(
+    rows: list[Row], algorithm: Algorithm, nodes: Nodes, chunks: Any, made: Made, num_steps: Any
+) -> None:
+    """Compare *rows* of parts with the steps of *algorithm*, and what it declares.
 
     Args:
         rows: of symbols.
@@ -34,6 +36,7 @@ def compare_parts(rows: list[Row], algorithm: Algorithm, nodes: Nodes, chunks: A
         nodes: for which numbers of ranks they were read.
         chunks: how many there are.
         made: the symbols that were made in reading, and how (`Multiples.made`).
+        num_steps: how many steps it declares, or None where that was not read.
 
     Raises:
         NotProvedError: they differ.
@@ -42,6 +45,7 @@ def compare_parts(rows: list[Row], algorithm: Algorithm, nodes: Nodes, chunks: A
         as_function, (z3.And(*nodes.case), nodes.num_ranks, nodes.ranks_per_node)
     )
     counted = as_function(chunks)
+    declared = None if num_steps is None else as_function(num_steps)
     worked_out = [
         (symbol.decl().name(), function, [as_function(value) for value in of])
         for symbol, function, of in made
@@ -56,6 +60,10 @@ def compare_parts(rows: list[Row], algorithm: Algorithm, nodes: Nodes, chunks: A
         for name, function, of in worked_out:
             values[name] = function(*(value(values) for value in of))
         bound = algorithm.with_parameters(ranks_per_node=per_node(values))
+        if declared is not None:
+            cost = bound.cost(ranks)
+            if cost is None or cost.num_steps != declared(values):
+                raise NotProvedError(f"what was read differs from what it declares of {ranks} ranks")
         for rank in range(ranks):
             here = {**values, "r": rank}
             of_rows = (

@@ -12,6 +12,7 @@ import z3
 from collectives.program import Algorithm
 from collectives.proof.every_size.composition import COMPOSABLE, Embedded, Parts, part_of
 from collectives.proof.every_size.composition_comparison import compare_parts
+from collectives.proof.every_size.composition_steps import check_steps
 from collectives.proof.every_size.demands import AFTER, BEFORE, EQUAL_PARTS, Held
 from collectives.proof.every_size.nodes import DIVISIONS, PARAMETERS, STAGES, Stage
 from collectives.proof.every_size.products import DIVIDED, Multiples, by_choice, simple
@@ -51,7 +52,8 @@ def prove_composition(algorithm: Algorithm) -> list[Algorithm]:
         world = World(reader.num_ranks, reader.rank, chunks, chunks, 0, known, products=True)
         of_chunks = nodes.of_chunks(partial(multiples.quotient, chunks))
         _Composition(world, multiples, reader.rows, algorithm.collective).run(stages(of_chunks))
-        compare_parts(reader.rows, algorithm, nodes, chunks, multiples.made)
+        steps = check_steps(algorithm, named, reader, parts, world)
+        compare_parts(reader.rows, algorithm, nodes, chunks, multiples.made, steps)
         parts_here = [part_of(family).algorithm for row in reader.rows for family in row.families]
         found |= {id(part): part for part in parts_here}
     return list(found.values())

@@ -17,6 +17,9 @@ from collectives.proof.every_size.terms import terms_in
 
 def maximum(*values: Any) -> Any:
     """Return the greatest of *values*, in place of the built-in ``max``."""
+    values = values if len(values) > 1 else tuple(values[0])
+    if isinstance(values[0], Ratio):
+        return values[0] if len({*values}) == 1 else Ratio(z3.FreshInt("greatest"))
     number = next((value for value in values if isinstance(value, Number)), None)
     if number is None:
         return max(*values)
@@ -57,7 +60,22 @@ class Ratio:
         self.numerator = numerator
         self.denominator = denominator
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ratio) and self._terms() == other._terms()
+
+    def __hash__(self) -> int:
+        return hash(self._terms())
+
+    def _terms(self) -> tuple[str, ...]:
+        return tuple(z3.simplify(term(part)).sexpr() for part in (self.numerator, self.denominator))
+
+    def __truediv__(self, other: Any) -> Ratio:
+        return Ratio(self.numerator, other * self.denominator)
+
     def __add__(self, other: Any) -> Ratio:
+        if isinstance(other, Ratio):
+            both = other.denominator * self.denominator
+            return Ratio(self.numerator * other.denominator + other.numerator * self.denominator, both)
         return Ratio(self.numerator + other * self.denominator, self.denominator)
 
     __radd__ = __add__

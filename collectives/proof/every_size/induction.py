@@ -28,18 +28,21 @@ from typing import Any
 import z3
 
 from collectives.program import Algorithm
-from collectives.proof.every_size.bytes_sent import SENT, sends_as_declared
+from collectives.proof.every_size.bytes_sent import sends_as_declared
 from collectives.proof.every_size.comparison import compare
 from collectives.proof.every_size.composition import has_parts
 from collectives.proof.every_size.composition_proof import prove_composition
+from collectives.proof.every_size.composition_steps import check_steps_of_part
 from collectives.proof.every_size.demands import AFTER, BEFORE, EQUAL_PARTS, Held, in_parts
 from collectives.proof.every_size.invariants import ENUMERATIONS, INVARIANTS, Invariant, Turn
 from collectives.proof.every_size.loops import Loop
 from collectives.proof.every_size.powers import CORE, NUM_RANKS
 from collectives.proof.every_size.reading import Reader
 from collectives.proof.every_size.rows import Row, turns_of
+from collectives.proof.every_size.sending import hints_for
 from collectives.proof.every_size.step import SymbolicStep, World, Written
 from collectives.proof.every_size.symbols import BranchError, NotProvedError, term
+from collectives.proof.every_size.trees import known_around
 
 EVERY_SIZE, POWERS_OF_TWO = "every size", "2^k"
 
@@ -86,16 +89,21 @@ def scope_of(algorithm: Algorithm) -> Scope:
     return Scope(EVERY_SIZE, of_powers and of_others)
 
 
-def _prove(algorithm: Algorithm, case: list[Any], *, embedded: bool = False) -> bool:
+def _prove(
+    algorithm: Algorithm, case: list[Any], *, embedded: bool = False, steps_count: bool = False
+) -> bool:
     """Prove *algorithm* in a *case*, and return whether its bytes are.
 
-    Where it is *embedded*, its chunks may be of any lengths.
+    Where it is *embedded*, its chunks may be of any lengths; where *steps_count*, what it is a part of
+    declares its steps by those of its parts.
     """
     with _named(algorithm):
         reader = Reader(case)
         reader.read(algorithm)
         proof = _Induction(algorithm, reader, embedded)
         proof.run()
+        if steps_count:
+            check_steps_of_part(algorithm, reader.rows)
         compare(reader.rows, algorithm, case, reader.functions)
         return proof.sends_as_declared
 
@@ -104,7 +112,7 @@ def _prove_composed(algorithm: Algorithm) -> None:
     """Prove *algorithm* of its parts, and those by themselves: for every size, and for one rank."""
     with _named(algorithm):
         for part in prove_composition(algorithm):
-            _prove(part, [], embedded=True)
+            _prove(part, [], embedded=True, steps_count=algorithm.declared_cost is not None)
             if next(part.steps(0, 1), None) is not None:
                 raise NotProvedError(f"its part {part} takes steps on one rank")
 
@@ -153,6 +161,7 @@ class _Induction:
         """Discharge all obligations."""
         world, collective = self.world, self.algorithm.collective
         before, after = BEFORE[collective], AFTER[collective]
+        world.claim("its buffer has chunks", world.num_chunks >= 1, [])
         if own := world.chunks_per_part:
             world.claim("its parts are equal", world.num_chunks == own * world.num_ranks, [])
             before, after = in_parts(before, own), in_parts(after, own)
@@ -237,8 +246,11 @@ class _Induction:
             if any(not family.local for family in row.families):
                 rows += row.loop.turns if row.loop else 1
         self.world.claim("its declared number of steps is that of its rows", term(cost.num_steps) == rows, [])
-        formula = SENT.get((self.algorithm.name, self.algorithm.collective))
-        self.sends_as_declared = sends_as_declared(self.world, self.reader.rows, cost, formula)
+        hints = hints_for(self.algorithm.name, self.algorithm.collective)
+        known = [*self.reader.knowledge, *self.reader.known_of_both]
+        around = known_around((self.world.rank, *hints.busiest), known)
+        world = replace(self.world, known=[*self.reader.case, *around])
+        self.sends_as_declared = sends_as_declared(world, self.reader.rows, cost, hints, self.reader.sums)
 
 
 def _in_one_part(num_chunks: Any) -> int:

@@ -32,6 +32,7 @@ class Linear:
 
     def __init__(self) -> None:
         self.products: dict[str, tuple[tuple[Any, ...], Any]] = {}
+        self.multiples: dict[Any, dict[Any, Any]] = {}
 
     def of(self, claims: list[Any]) -> list[Any]:
         """Return *claims* so, and what is true of the quotients in them."""
@@ -43,17 +44,20 @@ class Linear:
             read.append(_read(value == by * DIVIDED(value, by) + rest))
         for each in read:
             self.products |= each.products
+        self.multiples = self._multiples()
         return [each.term for each in read]
 
     def facts_against(self, valued: Callable[[Any], int]) -> Iterator[Any]:
         """Yield what is true of products, where they are not so for symbols that have these values."""
-        for unit, multiples in self._multiples().items():
+        for unit, multiples in self.multiples.items():
             size = valued(unit)
+            if size < 1:
+                continue
             known = [(other, product, valued(other), valued(product)) for other, product in multiples.items()]
             in_order = sorted(known, key=_value)
             for (low, of_low, at_low, there), (high, of_high, at_high, here) in pairwise(in_order):
                 apart = at_high - at_low
-                if size >= 1 and here - there != size * apart:
+                if here - there != size * apart:
                     more = min(apart, MOST_APART)
                     if here - there < size * more:
                         ordered = z3.And(unit >= 1, low + more <= high)

@@ -84,10 +84,11 @@ def with_bit_turned(value: Any, level: Any) -> Any:
 
 def facts_about(claims: Iterable[Any]) -> list[Any]:
     """Return what is true of the powers and blocks that occur in *claims*."""
-    terms = functions_in(*claims)
+    named = [(term.decl().name(), term) for term in functions_in(*claims)]
 
     def of(*functions: Any) -> list[Any]:
-        return [term for term in terms if term.decl().name() in {function.name() for function in functions}]
+        names = {function.name() for function in functions}
+        return [term for name, term in named if name in names]
 
     divided, resized = of(QUOTIENT), of(HALVED, DOUBLED)
     in_blocks = of(START, QUOTIENT, HALVED, DOUBLED)
@@ -135,8 +136,7 @@ _ONE, _OTHER = z3.Ints("x! y!")
 
 def _of_powers(levels: list[Any]) -> Iterator[Any]:
     yield from (FLOOR >= 0, CORE <= NUM_RANKS, NUM_RANKS < 2 * CORE, POWER(0) == 1)
-    for level in levels:
-        yield z3.Implies(level >= 0, POWER(level) >= 1)
+    yield from map(_power, levels)
     yield from _of_pairs(_powers_in_order, levels)
 
 
@@ -172,6 +172,11 @@ def _order(low: Any, high: Any) -> tuple[Any, Any]:
     if z3.is_int_value(apart) and apart.as_long() <= 0:
         return z3.BoolVal(False), z3.BoolVal(False)
     return z3.And(low >= 0, apart > 0), z3.And(low >= 0, apart == 1)
+
+
+@once_for_each
+def _power(level: Any) -> Any:
+    return z3.Implies(level >= 0, POWER(level) >= 1)
 
 
 @once_for_each

@@ -13,23 +13,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import count
-from types import CodeType, FunctionType, SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import z3
 
-from collectives.algorithms.double_binary_tree import position_above, two_trees
+from collectives.algorithms.double_binary_tree import position_above, position_in_second, two_trees
 from collectives.algorithms.shared.doubling import doublings, halvings, num_doublings, powers_in
 from collectives.algorithms.shared.embedding import each_between
 from collectives.program import Algorithm, Local
 from collectives.program.program import as_step
 from collectives.proof.every_size.bit_sums import BIT_SUM, LEVEL, TWIN, BitSum
 from collectives.proof.every_size.comparison import sums_over_powers
+from collectives.proof.every_size.function_source import house_of, names_in
 from collectives.proof.every_size.functions import Numpy, Ratio, common_multiple, maximum, whole
 from collectives.proof.every_size.loop_source import check_loops
 from collectives.proof.every_size.loops import Doublings, Halvings, Loop, Multiples, Strides
 from collectives.proof.every_size.powers import FLOOR, NUM_RANKS, POWER, ROOT, level_of
 from collectives.proof.every_size.rows import Family, Row, same_but_for
+from collectives.proof.every_size.sums import Sum, sum_over
 from collectives.proof.every_size.symbols import (
     Assumptions,
     NotProvedError,
@@ -39,8 +41,8 @@ from collectives.proof.every_size.symbols import (
     term,
 )
 from collectives.proof.every_size.terms import terms_in
-from collectives.proof.every_size.tree_lemmas import prove_tree
-from collectives.proof.every_size.trees import TREES, symbolic_trees, tables
+from collectives.proof.every_size.tree_lemmas import prove_trees
+from collectives.proof.every_size.trees import TREES, known_of_both, symbolic_trees, tables
 
 MOST_ROWS = 1000
 """Rows that are read of a program; loops over symbols count once."""
@@ -52,6 +54,7 @@ class Reader:
 
     Attributes:
         case: what holds of the number of ranks, beside that it is 2 or more.
+        knowledge: what holds of the trees that a program takes; *known_of_both* tells who works in both.
     """
 
     case: list[Any] = field(default_factory=list)
@@ -62,9 +65,12 @@ class Reader:
     open: list[tuple[Loop, bool]] = field(default_factory=list)
     assumptions: Assumptions = field(init=False)
     knowledge: list[Any] = field(default_factory=list)
+    known_of_both: list[Any] = field(default_factory=list)
     functions: Callable[[int], Mapping[str, Callable[[int], int]]] = lambda num_ranks: {}
     bit_sum: BitSum | None = None
+    sums: list[Sum] = field(default_factory=list)
     _powers_of: Any = None
+    _looping: list[bool] = field(default_factory=list)
     _copies: dict[int, Any] = field(default_factory=dict)
     _names: Iterator[int] = field(default_factory=count)
 
@@ -110,12 +116,16 @@ class Reader:
         return self._both(Halvings(*self._variables(), *self._levels(stop)))
 
     def sum(self, numbers: Iterable[Any]) -> Any:
-        """Return a sum, as the built-in does; over a symbolic range, some number."""
+        """Return a sum, as the built-in does; over a symbolic range, a symbol."""
         loops = len(self.loops)
         terms = list(numbers)
         if self._powers_of is not None:
             return self._sum_over_powers(terms)
-        return sum(terms) if len(self.loops) == loops else self.number(z3.FreshInt("sum"))
+        if len(self.loops) == loops:
+            return sum(terms)
+        found = sum_over(self.loops[loops:], terms, z3.Int(f"sum{len(self.sums)}"))
+        self.sums += [found] if found else []
+        return self.number(found.symbol if found else z3.FreshInt("sum"))
 
     def powers_in(self, number: Any) -> Iterator[Any]:
         """Yield the powers of two in a number, as the function of this name does; a sum over them is read."""
@@ -151,6 +161,7 @@ class Reader:
         for tree in TREES:
             self.knowledge += tree.knowledge(num_ranks.term, levels - (root is None))
             self.knowledge += [] if root is None else [tree.head == term(root)]
+        self.known_of_both = known_of_both(num_ranks.term, None if root is None else term(root))
         self.functions = partial(tables, rooted=root is not None)
         return symbolic_trees()
 
@@ -167,6 +178,8 @@ class Reader:
         return z3.Int(f"i{name}"), z3.Int(f"twin{name}")
 
     def _both(self, loop: Loop) -> Iterator[Number]:
+        if self._looping:
+            self._looping[-1] = True
         self.loops.append(loop)
         for variable, twin in ((loop.variable, False), (loop.twin, True)):
             self.assumptions.facts.append(loop.holds(variable))
@@ -188,22 +201,25 @@ class Reader:
         copied.__kwdefaults__ = value.__kwdefaults__
 
         def checked(*arguments: Any, **named: Any) -> Any:
-            check_loops(value)
-            return copied(*arguments, **named)
+            if inspect.isgeneratorfunction(value):
+                check_loops(value)
+                return copied(*arguments, **named)
+            self._looping.append(False)
+            try:
+                return copied(*arguments, **named)
+            finally:
+                if self._looping.pop():
+                    check_loops(value)
 
         self._copies[id(value)] = checked
-        for name in _names_in(value.__code__):
+        known = (doublings, halvings, powers_in, each_between)
+        replaced: dict[Any, Any] = {function: getattr(self, function.__name__) for function in known}
+        for name in names_in(value.__code__):
             found = names.get(name)
-            if found is doublings:
-                names[name] = self.doublings
-            elif found is halvings:
-                names[name] = self.halvings
-            elif found is powers_in:
-                names[name] = self.powers_in
-            elif found is each_between:
-                names[name] = self.each_between
+            if isinstance(found, FunctionType) and found in replaced:
+                names[name] = replaced[found]
             elif isinstance(found, Algorithm) or (
-                isinstance(found, FunctionType) and _house(found) == _house(value)
+                isinstance(found, FunctionType) and house_of(found) == house_of(value)
             ):
                 names[name] = self.copy(found)
         names |= {
@@ -278,17 +294,5 @@ class Reader:
 
 @cache
 def _prove_trees() -> None:
-    """Prove, once in a process, that the rule by which `two_trees` goes makes trees."""
-    prove_tree(Reader().copy(position_above))
-
-
-def _names_in(code: CodeType) -> set[str]:
-    """Return the names in *code*, and in the code within it, such as comprehensions."""
-    inner = (part for part in code.co_consts if isinstance(part, CodeType))
-    return {*code.co_names}.union(*map(_names_in, inner))
-
-
-def _house(function: FunctionType) -> str:
-    """Return to which code *function* belongs: what ships is of one house."""
-    shipped = "collectives.algorithms"
-    return shipped if function.__module__.startswith(shipped) else function.__module__
+    """Prove, once in a process, what the rule by which `two_trees` goes makes."""
+    prove_trees(Reader().copy(position_above), Reader().copy(position_in_second))

@@ -32,6 +32,9 @@ from collectives.proof.every_size.products import (
 from collectives.proof.every_size.solving import LITTLE_WORK, MOST_WORK, contradict
 from collectives.proof.every_size.terms import once_for_each, simplified
 
+BIT_COUNT = z3.Function("bit_count", z3.IntSort(), z3.IntSort())
+"""How many bits of a number are set; `sums` knows of the numbers below another."""
+
 
 class NotProvedError(ProgramError):
     """A program was not proved for every number of ranks: refuted, unreadable, or too hard."""
@@ -189,8 +192,8 @@ class Number:
         return self.of(z3.simplify(length))
 
     def bit_count(self) -> Number:
-        """Return how many of its bits are set, of which nothing is known."""
-        return self.of(z3.FreshInt("bits"))
+        """Return how many of its bits are set."""
+        return self.of(BIT_COUNT(self.term))
 
     def _level(self, power: Any) -> Any:
         level = level_of(term(power))

@@ -12,13 +12,28 @@ from typing import Any
 
 import z3
 
-from collectives.proof.every_size.symbols import Assumptions, NotProvedError
+from collectives.proof.every_size.solving import contradict_as_bits
+from collectives.proof.every_size.symbols import NotProvedError
 
 WIDTH = 32
 """Bits of a position; two are kept so that nothing overflows."""
 
 
-def prove_tree(above: Callable[[Any, Any], Any]) -> None:
+Rule = Callable[[Any, Any], Any]
+"""Of two bit vectors: a position or a number, and how many there are."""
+
+
+def prove_trees(above: Rule, second: Rule) -> None:
+    """Prove of the rules of a program both what `prove_tree` and `prove_two_trees` do.
+
+    Raises:
+        NotProvedError: something is refuted, or not decided in time.
+    """
+    prove_tree(above)
+    prove_two_trees(above, second)
+
+
+def prove_tree(above: Rule) -> None:
     """Prove that *above*, of a position and their number, makes a binary tree of least depth.
 
     - Positions lead to others from 1 to their number, or to 0: one alone does, and all others are below it.
@@ -52,9 +67,43 @@ def prove_tree(above: Callable[[Any, Any], Any]) -> None:
         "the lowest bit doubles": (z3.Implies(up >= 1, _bit(up) >= 2 * _bit(x)), [x]),
     }
     for what, (claim, positions) in obligations.items():
-        facts = [n >= 1, n < 1 << (WIDTH - 2), *(z3.And(at >= 1, at <= n) for at in positions)]
-        if not Assumptions(*facts).imply(claim):
-            raise NotProvedError(f"not proved of its tree: {what}")
+        _prove(what, claim, [n >= 1, *(z3.And(at >= 1, at <= n) for at in positions)], n)
+
+
+def prove_two_trees(above: Rule, second: Rule) -> None:
+    """Prove what two such trees say of the same ranks, in order in one and at *second* in the other.
+
+    - No two ranks are at one position of the second tree, and each is at one.
+    - Nothing is directly below an odd position, and each rank has an odd one in one of the trees: so it has
+      children in one tree at most.
+    - Of the ranks from 0 on, rank 1 has rank 0 below it in the first tree, rank 2 if there are three, and
+      somebody above it if there are four; in the second tree somebody is above it.
+    - Somebody is directly below what stands above a tree.
+
+    Raises:
+        NotProvedError: one of these is refuted, or not decided in time.
+    """
+    x, n, number, other = z3.BitVecs("x n number other", WIDTH)
+    there = [n >= 1, x >= 1, x <= n, *(z3.And(own >= 0, own < n) for own in (number, other))]
+    at, there_too = second(number, n), second(other, n)
+    one, two, three = (z3.BitVecVal(position, WIDTH) for position in (1, 2, 3))
+    of_rank_1 = z3.And(
+        above(one, n) == two,
+        z3.Implies(n >= 3, above(three, n) == two),
+        z3.Implies(n >= 4, above(two, n) >= 1),
+        above(second(one, n), n) >= 1,
+    )
+    _prove("a position of the second tree", z3.And(at >= 1, at <= n), there, n)
+    _prove("a position for each rank", z3.Implies(at == there_too, number == other), there, n)
+    _prove("nothing is below an odd position", above(x, n) & 1 == 0, there, n)
+    _prove("one of both positions is odd", z3.Or((number + 1) & 1 == 1, at & 1 == 1), there, n)
+    _prove("what is around rank 1", of_rank_1, [n >= 2], n)
+    _prove("somebody is on top", above(_power_up_to(n), n) == 0, [n >= 1], n)
+
+
+def _prove(what: str, claim: Any, facts: list[Any], count: Any) -> None:
+    if not contradict_as_bits([count < 1 << (WIDTH - 2), *facts, z3.Not(claim)]):
+        raise NotProvedError(f"not proved of its tree: {what}")
 
 
 def _bit(position: Any) -> Any:

@@ -6,7 +6,7 @@ every number of ranks, is what `tree_lemmas` proves of the rule by which they ar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import z3
@@ -83,6 +83,33 @@ class Table:
 
 
 TREES = SymbolicTree(0), SymbolicTree(1)
+
+
+def known_of_both(num_ranks: Any, root: Any = None) -> list[Any]:
+    """Return what holds of both trees over the same ranks, as `tree_lemmas.prove_two_trees` proves it."""
+    first, second = TREES
+    r = z3.Int("r")
+    inner = [z3.Or(tree.left(r) >= 0, tree.right(r) >= 0) for tree in TREES]
+    there = z3.And(r >= 0, r < num_ranks, True if root is None else r != root)
+    known = [z3.ForAll([r], z3.Implies(there, z3.Not(z3.And(*inner))))]
+    if root is not None:
+        return known + [z3.And(tree.left(root) == -1, tree.right(root) >= 0) for tree in TREES]
+    return [
+        *known,
+        first.left(1) == 0,
+        z3.Implies(num_ranks >= 3, first.right(1) == 2),
+        z3.Implies(num_ranks >= 4, first.parent(1) >= 0),
+        second.parent(1) >= 0,
+    ]
+
+
+def known_around(ranks: Iterable[Any], knowledge: list[Any]) -> list[Any]:
+    """Return what *knowledge* says of each of *ranks* and of its children in both trees."""
+    children = [child for tree in TREES for child in (tree.left, tree.right)]
+    places = [place for rank in ranks for place in (rank, *(child(rank) for child in children))]
+    of_any = [axiom for axiom in knowledge if z3.is_quantifier(axiom) and axiom.num_vars() == 1]
+    known = [z3.substitute_vars(axiom.body(), place) for axiom in of_any for place in places]
+    return known + [axiom for axiom in knowledge if not z3.is_quantifier(axiom)]
 
 
 def symbolic_trees() -> tuple[Tree, Tree]:

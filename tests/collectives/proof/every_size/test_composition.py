@@ -19,7 +19,7 @@ z3 = pytest.importorskip("z3", reason="proofs for every size need z3")
 
 from collectives.proof.every_size import NotProvedError, prove_every_size  # noqa: E402
 from collectives.proof.every_size.linear import Linear  # noqa: E402
-from collectives.proof.every_size.symbols import Assumptions  # noqa: E402
+from collectives.proof.every_size.symbols import Assumptions, minimum  # noqa: E402
 
 HIERARCHICAL = import_module("collectives.algorithms.hierarchical")
 MADE_OF = [
@@ -72,6 +72,18 @@ def test_a_part_that_is_given_the_wrong_chunks_is_refuted(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(HIERARCHICAL, "embed", from_the_first_chunk)
     with pytest.raises(NotProvedError, match="hierarchical, all_reduce, every size: "):
+        prove_every_size(resolve_algorithm("hierarchical"))
+
+
+def test_steps_that_are_too_many_from_nine_ranks_on_are_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_steps = HIERARCHICAL._num_steps
+
+    def more_from_nine_on(part: Algorithm, world_size: int) -> Any:
+        return num_steps(part, world_size) + minimum(world_size, 9) - minimum(world_size, 8)
+
+    monkeypatch.setattr(HIERARCHICAL, "_num_steps", more_from_nine_on)
+    verify(resolve_algorithm("hierarchical:ranks_per_node=4"), 16)
+    with pytest.raises(NotProvedError, match="not proved: its declared number of steps is that of its parts"):
         prove_every_size(resolve_algorithm("hierarchical"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from collectives import NotSupportedError, ProgramError, Recv, Send, algorithm, resolve_algorithm, verify
 from collectives.algorithms import ALGORITHMS
-from collectives.program import Algorithm
+from collectives.program import Algorithm, Cost
 from collectives.program.contracts import CONTRACTS, Part, Place
 from tests.collectives.proof.every_size.mutants import mutants
 
@@ -152,3 +153,15 @@ def carrying_in_a_branch(rank: int, world_size: int) -> Any:
 def test_a_loop_that_carries_something_on_is_not_read(program: Any) -> None:
     with pytest.raises(NotProvedError, match=r"a loop carries (turns|chunk) on"):
         prove_every_size(replace(resolve_algorithm("ring"), program=program))
+
+
+def steps_one_by_one(world_size: int) -> Cost:
+    total = 0
+    for _ in range(world_size - 1):
+        total = total + 1
+    return Cost(total, Fraction(1))
+
+
+def test_a_declared_cost_whose_loop_carries_something_on_is_not_read() -> None:
+    with pytest.raises(NotProvedError, match="a loop carries total on"):
+        prove_every_size(replace(resolve_algorithm("ring", "all_gather"), declared_cost=steps_one_by_one))

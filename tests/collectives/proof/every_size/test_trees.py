@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from collectives.algorithms.double_binary_tree import Tree, position_above, two_trees
+from collectives.algorithms.double_binary_tree import Tree, position_above, position_in_second, two_trees
 
 z3 = pytest.importorskip("z3", reason="proofs for every size need z3")
 
 from collectives.proof.every_size.symbols import NotProvedError  # noqa: E402
-from collectives.proof.every_size.tree_lemmas import prove_tree  # noqa: E402
-from collectives.proof.every_size.trees import TREES, SymbolicTree  # noqa: E402
+from collectives.proof.every_size.tree_lemmas import prove_tree, prove_trees  # noqa: E402
+from collectives.proof.every_size.trees import TREES, SymbolicTree, known_of_both  # noqa: E402
 
 
 def tables_of(own: SymbolicTree, tree: Tree, num_ranks: int) -> list[Any]:
@@ -55,6 +56,33 @@ def test_what_is_known_of_trees_is_so(num_ranks: int, root: int | None) -> None:
         assert solver.check() == z3.sat
 
 
+@pytest.mark.parametrize("root", [None, 1])
+@pytest.mark.parametrize("num_ranks", [2, 3, 4, 5, 6, 8])
+def test_what_is_known_of_both_trees_is_so(num_ranks: int, root: int | None) -> None:
+    solver = z3.Solver()
+    for own, tree in zip(TREES, two_trees(num_ranks, root), strict=True):
+        solver.add(*tables_of(own, tree, num_ranks))
+    for axiom in known_of_both(z3.IntVal(num_ranks), None if root is None else z3.IntVal(root)):
+        ranks = range(num_ranks) if z3.is_quantifier(axiom) else ()
+        solver.add(*(z3.substitute_vars(axiom.body(), z3.IntVal(rank)) for rank in ranks))
+        solver.add(*(() if z3.is_quantifier(axiom) else (axiom,)))
+    assert solver.check() == z3.sat
+
+
+@pytest.mark.parametrize("rooted", [False, True])
+def test_ranks_are_at_these_positions_of_both_trees(rooted: bool) -> None:
+    for num_ranks in range(2, 65):
+        root = num_ranks // 3 if rooted else None
+        count = num_ranks - rooted
+        ranks = [(root + 1 + number) % num_ranks if root is not None else number for number in range(count)]
+        numbers = np.arange(count)
+        by_tree = numbers + 1, position_in_second(numbers, count)
+        for tree, positions in zip(two_trees(num_ranks, root), by_tree, strict=True):
+            rank_at = {0: -1 if root is None else root, **dict(zip(positions, ranks, strict=True))}
+            for position, rank in zip(positions, ranks, strict=True):
+                assert tree.parent[rank] == rank_at[int(position_above(position, count))]
+
+
 def shifted(change: int) -> Any:
     def above(position: Any, count: Any) -> Any:
         bit = position & -position
@@ -68,6 +96,30 @@ def test_another_rule_makes_no_tree() -> None:
     prove_tree(shifted(1))
     with pytest.raises(NotProvedError, match="not proved of its tree"):
         prove_tree(shifted(2))
+
+
+def to_odd_positions(position: Any, count: Any) -> Any:
+    up = shifted(1)(position, count)
+    return z3.If(z3.And(position == 6, count == 100), 5, up)
+
+
+def test_a_rule_with_an_odd_position_above_others_is_refuted() -> None:
+    with pytest.raises(NotProvedError, match="not proved of its tree"):
+        prove_trees(to_odd_positions, second())
+
+
+def second(change: int = 0) -> Any:
+    def rule(number: Any, count: Any) -> Any:
+        wrapped = z3.If(number + 1 == count, 1, number + 2)
+        return z3.If(count & 1 == 0, z3.If(count == 100, count - number + change, count - number), wrapped)
+
+    return rule
+
+
+def test_a_rule_that_places_ranks_otherwise_is_refuted() -> None:
+    prove_trees(shifted(1), second())
+    with pytest.raises(NotProvedError, match="not proved of its tree: a position of the second tree"):
+        prove_trees(shifted(1), second(1))
 
 
 def test_the_rule_is_that_of_the_tables() -> None:
