@@ -67,19 +67,6 @@ class Fixed:
         return Fixed({collective: bind(algorithm) for collective, algorithm in self.algorithms.items()})
 
 
-@dataclass(frozen=True)
-class BySize:
-    """One algorithm for each collective up to *limit* bytes, and another beyond; `Selector`."""
-
-    small: Fixed
-    large: Fixed
-    limit: int
-
-    def select(self, collective: str, nbytes: int) -> Algorithm:
-        """Return the algorithm of *collective* for *nbytes* bytes."""
-        return (self.small if nbytes <= self.limit else self.large).select(collective, nbytes)
-
-
 def fixed(choice: Choice) -> Fixed:
     """Return what *choice*, which is not ``auto``, names for each collective, or that of `DEFAULTS`.
 

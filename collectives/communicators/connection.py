@@ -13,7 +13,6 @@ import torch.distributed as dist
 from collectives.catalogue.admission import admitted
 from collectives.catalogue.selectors import (
     NATIVE,
-    BySize,
     Choice,
     Fixed,
     Selector,
@@ -25,6 +24,7 @@ from collectives.communicators.auto import AutoLauncher
 from collectives.communicators.call_check import CallCheck
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.native import NativeLauncher
+from collectives.communicators.on_one_host import OnOneHost
 from collectives.communicators.programs import ProgramLauncher
 from collectives.errors import NotSupportedError
 from collectives.execution.transport import Transport
@@ -45,10 +45,6 @@ if TYPE_CHECKING:
 SHM = "shm"
 """The transport through memory that ranks of one host share."""
 
-_DIRECT = dict.fromkeys(("all_reduce", "all_gather", "reduce_scatter"), "direct")
-ON_ONE_HOST = BySize(small=fixed({**_DIRECT, "all_reduce": "one_shot"}), large=fixed(_DIRECT), limit=1 << 15)
-"""Programs for ranks that share memory: every rank reads what it needs where it is."""
-
 
 def connect(
     group: dist.ProcessGroup | None = None,
@@ -68,7 +64,7 @@ def connect(
             between both; see `collectives.catalogue.selectors`.  A parameter ``ranks_per_node`` that is not
             given comes from ``LOCAL_WORLD_SIZE``, which ``torchrun`` sets.
         transport: ``shm`` is memory that the ranks of a host share, and Gloo between hosts, for tensors in
-            host memory; by default our programs then are those of `ON_ONE_HOST`, or on several hosts
+            host memory; by default our programs then are those of `OnOneHost`, or on several hosts
             ``hierarchical``.  None is the group's own.
         timeout: seconds within which a collective completes or raises, by default the group's.  The
             last quarter of it, 3 s at most, is kept for asking the other ranks what they were doing.
@@ -159,7 +155,7 @@ def connect_memory(
 def _usual(segment: Segment) -> Selector:
     """Return which programs ranks take that share memory, where nobody has chosen."""
     if not segment.far:
-        return ON_ONE_HOST
+        return OnOneHost()
     per_host = segment.ranks_per_host
     return fixed("ring" if per_host is None else f"hierarchical:ranks_per_node={per_host}")
 

@@ -115,6 +115,7 @@ ALGORITHMS = (
     "bucket:colors=4",
     "chain",
     "direct",
+    "direct:segments=3",
     "double_binary_tree",
     "halving_doubling",
     "hierarchical:ranks_per_node=2,outer=tree",
