@@ -1,8 +1,9 @@
 """A table of measured times: the fastest algorithm by size, of what ``testbed bench --save`` has written.
 
-A table is data: it names algorithms that ship, with parameters, and ``native``, the vendor's own.  One that
-names a file is refused, so that no table makes its reader run code.  The order of its rows does not matter:
-a time stands once, and of equally fast ones the one that ships first is taken, the vendor's own before all.
+A table is data: it names algorithms that ship, with parameters, ``native``, the vendor's own, and schedules
+(``FILE.json``, such as ``testbed synthesize`` writes) that lie in its own folder.  One that names any other
+file is refused, so that no table makes its reader run code.  The order of its rows does not matter: a time
+stands once, and of equally fast ones the one that ships first is taken, the vendor's own before all.
 
     {"schema": 1, "ranks": 4, "transport": "gloo",
      "rows": [{"collective": "all_reduce", "algorithm": "ring", "size_bytes": 1024, "time_us": 90.0}]}
@@ -86,7 +87,8 @@ class Table:
         bind: completes an algorithm by what its group knows, such as who shares a node.
 
     Raises:
-        AlgorithmFileError: the file cannot be read, is no such document, or names a file.
+        AlgorithmFileError: the file cannot be read, is no such document, or names a file that is no schedule
+            in its folder.
         NotSupportedError: it was measured with another number of ranks, or over another transport.
     """
 
@@ -132,8 +134,23 @@ class Table:
             name = DEFAULTS[collective]
             if measured:
                 name = min(measured, key=lambda name: _time_at(measured[name], max(nbytes, 1)))
-            self._selected[key] = None if name == NATIVE else self.bind(resolve_algorithm(name, collective))
+            self._selected[key] = None if name == NATIVE else self.bind(_named(name, collective, self.path))
         return self._selected[key]
+
+
+def schedules_of(path: Path) -> list[Algorithm]:
+    """Return the schedules that the table at *path* names.
+
+    Raises:
+        AlgorithmFileError: as of `Table`.
+    """
+    times = _times_of(_read(path), path)
+    return [
+        _named(name, collective, path)
+        for collective, named in times.items()
+        for name in named
+        if _is_schedule(name)
+    ]
 
 
 def _read(path: Path) -> TimesDocument:
@@ -158,7 +175,7 @@ def _times_of(document: TimesDocument, path: Path) -> dict[str, dict[str, list[t
         if row.algorithm.partition(":")[0] == "auto":
             continue
         if (row.collective, row.algorithm) not in checked:
-            _check_name(row, where)
+            _check_name(row, path, where)
             checked.add((row.collective, row.algorithm))
         by_size = times[row.collective][row.algorithm]
         if row.size_bytes in by_size:
@@ -176,18 +193,33 @@ def _times_of(document: TimesDocument, path: Path) -> dict[str, dict[str, list[t
     }
 
 
-def _check_name(row: MeasuredTime, where: str) -> None:
-    """Refuse a row that names no algorithm that ships."""
-    if names_a_file(row.algorithm):
+def _check_name(row: MeasuredTime, path: Path, where: str) -> None:
+    """Refuse a row that names neither an algorithm that ships nor a schedule beside the table at *path*."""
+    if names_a_file(row.algorithm) and not _is_schedule(row.algorithm):
         raise AlgorithmFileError(
-            f"{where}, algorithm: expected one that ships, got {spell(row.algorithm)}; a table is data and "
-            "runs no code: give a program of your own by --algorithm"
+            f"{where}, algorithm: expected one that ships, or a schedule (FILE.json) in the folder of the "
+            f"table, got {spell(row.algorithm)}; a table is data and runs no code: give a program of your "
+            "own by --algorithm"
         )
     try:
         if row.algorithm != NATIVE or row.collective not in DEFAULTS:
-            resolve_algorithm(row.algorithm, row.collective)
+            chosen = _named(row.algorithm, row.collective, path)
+            if chosen.collective != row.collective:
+                raise AlgorithmFileError(
+                    f"{where}: {row.algorithm} is for {chosen.collective}, not for {row.collective}"
+                )
     except UnknownAlgorithmError as error:
         raise AlgorithmFileError(f"{where}: {error}") from None
+
+
+def _named(name: str, collective: str, path: Path) -> Algorithm:
+    """Return the algorithm that a row of the table at *path* means by *name*."""
+    return resolve_algorithm(str(path.parent / name) if _is_schedule(name) else name, collective)
+
+
+def _is_schedule(name: str) -> bool:
+    """Return whether *name* is that of a schedule, without a folder and without parameters."""
+    return name.endswith(".json") and ".py:" not in name and Path(name).name == name
 
 
 def _place(name: str) -> tuple[int, str]:

@@ -257,7 +257,7 @@ def _report(
     from testbed.report.simulation import print_simulation, simulation_document
 
     where = [(results[0].run.num_ranks, request.topology.ranks_per_node)]
-    programs = [own.algorithm for own in request.entries if not isinstance(own.algorithm, str)]
+    programs = [own.algorithm for own in request.entries]
     proved = evidence.evidence_for(programs, where, request.collective)
     delivery.give(
         simulation_document(request, results, interrupted=interrupted) | evidence.as_json(proved),

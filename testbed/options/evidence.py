@@ -30,11 +30,17 @@ def evidence_for(
     """
     from collectives import NotSupportedError
     from collectives.catalogue.admission import evidence_of
+    from collectives.catalogue.measured_times import schedules_of
+    from collectives.catalogue.selectors import parse_auto
     from collectives.program.placement import on_nodes
 
     wanted = list(sizes)
     named: list[tuple[Any, str]] = []
     for choice in choices:
+        auto = parse_auto(choice)
+        if auto is not None and auto.table is not None:
+            named += [(own, own.collective) for own in schedules_of(auto.table)]
+            continue
         named += (
             [(own, of) for of, own in choice.items()]
             if isinstance(choice, Mapping)

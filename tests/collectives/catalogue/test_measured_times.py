@@ -11,10 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import AlgorithmFileError, NotSupportedError
-from collectives.catalogue.measured_times import Table
+from collectives import AlgorithmFileError, NotSupportedError, resolve_algorithm, verify
+from collectives.catalogue.admission import is_shipped
+from collectives.catalogue.measured_times import Table, schedules_of
+from collectives.formats.schedule_file import NetworkOfSchedule
+from collectives.formats.schedule_of import schedule_of
 
 TIMES = {"native": {1024: 10.0, 4096: 20.0, 65536: 300.0}, "ring": {1024: 90.0, 4096: 95.0, 65536: 200.0}}
+
+NETWORK = NetworkOfSchedule(name="four", digest="0" * 16)
 
 
 def write(path: Path, times: Any = TIMES, **fields: Any) -> Path:
@@ -128,7 +133,17 @@ def test_a_row_that_is_none_is_refused_by_its_number(
 
 
 @pytest.mark.parametrize(
-    "name", ["evil.py:f", "evil.xml", "hierarchical:intra=evil.py:f", "evil.xml:channels=2"]
+    "name",
+    [
+        "evil.py:f",
+        "evil.xml",
+        "hierarchical:intra=evil.py:f",
+        "evil.xml:channels=2",
+        "evil.py:f.json",
+        "../evil.json",
+        "/evil.json",
+        "evil.json:channels=2",
+    ],
 )
 def test_a_table_that_names_a_file_is_refused_and_runs_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -138,6 +153,27 @@ def test_a_table_that_names_a_file_is_refused_and_runs_nothing(
 
     with pytest.raises(AlgorithmFileError, match="a table is data and runs no code"):
         Table(write(tmp_path / "table.json", {name: {1024: 1.0}}), 4)
+
+
+def test_a_table_chooses_a_schedule_that_lies_beside_it(tmp_path: Path) -> None:
+    ring = resolve_algorithm("ring")
+    schedule_of(ring, 4, NETWORK).save(tmp_path / "mine.json")
+    table = Table(write(tmp_path / "table.json", {"mine.json": {1024: 1.0}, "tree": {1024: 2.0, 8: 0.5}}), 4)
+
+    chosen = table.select("all_reduce", 1024)
+
+    assert chosen is not None
+    assert not is_shipped(chosen)
+    assert verify(chosen, 4).num_messages == verify(ring, 4).num_messages
+    assert name_of(table.select("all_reduce", 8)) == "tree"
+    assert len(schedules_of(table.path)) == 1
+
+
+def test_a_schedule_of_another_collective_is_refused(tmp_path: Path) -> None:
+    schedule_of(resolve_algorithm("ring", "all_gather"), 4, NETWORK).save(tmp_path / "mine.json")
+
+    with pytest.raises(AlgorithmFileError, match=r"rows 1: mine\.json is for all_gather, not"):
+        Table(write(tmp_path / "table.json", {"mine.json": {1024: 1.0}}), 4)
 
 
 def test_a_time_that_is_there_twice_is_refused(tmp_path: Path) -> None:
