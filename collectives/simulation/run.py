@@ -148,6 +148,20 @@ class Run:
         """Bus bandwidth in bytes/s, as nccl-tests defines it."""
         return busbw(self.collective, self.nbytes, self.seconds, self.num_ranks)
 
+    @property
+    def no_links(self) -> str:
+        """Why nothing is known of single links; empty where `links` can be asked for."""
+        planned, seen = self._planned, self._observation
+        if planned is None:
+            return f"the time of {self.algorithm} is a closed form, which says nothing of single links"
+        scenario = planned.scenario
+        if scenario.reroutes and (seen is None or seen.among_others or scenario.has_background):
+            return (
+                f"messages changed their way on {scenario.base.name}; take observe=True, one job and no "
+                "Background, or leave out reroute"
+            )
+        return ""
+
     @cached_property
     def links(self) -> Links:
         """Bytes and utilisation of each link; for how long it was saturated, of a run that was observed.
@@ -159,20 +173,13 @@ class Run:
             NotSupportedError: a formula knows of no links, or messages changed their way.
         """
         planned, seen = self._planned, self._observation
-        if planned is None:
-            raise NotSupportedError(
-                f"links: the time of {self.algorithm} is a closed form, which says nothing of single links"
-            )
+        if planned is None or self.no_links:
+            raise NotSupportedError(f"links: {self.no_links}")
         topology = planned.scenario.topology
-        if not planned.scenario.reroutes:
-            nbytes = Traffic.of(planned).link_bytes
-        elif seen is not None and not seen.among_others and not planned.scenario.has_background:
+        if planned.scenario.reroutes and seen is not None:
             nbytes = seen.recorder.link_bytes[: topology.num_links]
         else:
-            raise NotSupportedError(
-                f"links: messages changed their way on {self.topology}; take observe=True, one job and no "
-                "Background, or leave out reroute"
-            )
+            nbytes = Traffic.of(planned).link_bytes
         saturated_ps = None if seen is None else seen.recorder.saturated_ps[: topology.num_links]
         bandwidth = planned.scenario.mean_bandwidth(self.start_ps, self.start_ps + self.time_ps)
         return Links(topology, nbytes, self.time_ps, saturated_ps, bandwidth)

@@ -72,7 +72,7 @@ def _print_links(console: Console, own: Simulated, *, alone: bool, everything: b
     if heading:
         console.print(heading, style="bold", markup=False)
     if not own.has_links:
-        console.print("A closed form says nothing of single links.")
+        console.print(f"Links: {own.run.no_links}.", markup=False, soft_wrap=True)
         return
     shown, note = links_table(own, everything=everything)
     console.print(shown)

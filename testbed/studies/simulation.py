@@ -81,7 +81,7 @@ class Simulated:
     @property
     def has_links(self) -> bool:
         """Whether it is known what crossed which link."""
-        return self.run.engine != "closed form"
+        return not self.run.no_links
 
     def as_json(self, *, with_links: bool) -> dict[str, Any]:
         """Return the run as JSON types; figures are in seconds and bytes per second."""
@@ -166,10 +166,13 @@ def _run(
     request: SimulationRequest, algorithm: str | Algorithm, nbytes: int, watch: _ProgressOfRun | None
 ) -> Run:
     from collectives import NotExactError, simulate
+    from sim.scenario import Scenario
 
     if watch is not None and not isinstance(algorithm, str):
         algorithm = watch.counting(algorithm)
-    observe = request.observe or (request.links and _can_observe(request, algorithm, nbytes))
+    reroutes = Scenario(request.topology, request.options.get("conditions", ())).reroutes
+    wanted = request.links or reroutes
+    observe = request.observe or (wanted and _can_observe(request, algorithm, nbytes))
     try:
         return simulate(
             algorithm,

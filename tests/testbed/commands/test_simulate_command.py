@@ -147,7 +147,7 @@ def test_links_of_very_many_messages_and_of_makespan_are_listed_without_times() 
 def test_a_closed_form_has_no_links() -> None:
     result = run("nvls", "ring", "--network", "dgx-h100", "--ranks", "8", "--links")
 
-    assert "A closed form says nothing of single links." in result.stdout
+    assert "is a closed form, which says nothing of single links." in result.stdout
     assert "nvls is a closed form" in result.stdout
 
 
@@ -262,13 +262,23 @@ def test_what_cannot_be_simulated_is_said_in_one_line(
 def test_a_link_that_fails_ends_the_run_and_a_way_round_saves_it() -> None:
     failing = ["halving_doubling", "--network", CLUSTER, "--fail-link", "b2 to leaf1@1ms"]
 
-    failed, saved = run(*failing), run(*failing, "--reroute", "--links")
+    failed, saved = run(*failing), run(*failing, "--reroute")
 
     assert failed.exit_code == 1
     assert "link b2 to leaf1 has failed; lost at 1 ms" in failed.stderr
     assert failed.stderr.count("\n") == 1
     assert saved.exit_code == 0
     assert "LinkFailure(link='b2 to leaf1', at='1ms', reroute=True)" in " ".join(saved.stdout.split())
+    assert "bottleneck" in saved.stdout
+
+
+def test_where_too_many_messages_change_their_way_no_links_are_named() -> None:
+    with mock.patch("collectives.simulation.observation.MAX_MESSAGES", 10):
+        result = run("ring", "--network", CLUSTER, "--fail-link", "b2 to leaf1@1ms", "--reroute", "--links")
+
+    assert result.exit_code == 0
+    assert "bottleneck" not in result.stdout
+    assert "Links: messages changed their way" in result.stdout
 
 
 @pytest.mark.parametrize("as_json", [False, True])
