@@ -13,7 +13,6 @@ Messages travel as bytes, so that every dtype does.  Tensors on a GPU are staged
 from __future__ import annotations
 
 import time
-import zlib
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
@@ -25,7 +24,7 @@ from collectives.execution.execute import land
 from collectives.program import Local, Operation, Recv, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.program.render import spell_operation
-from collectives.transports.gloo_messages import Receiving, Sending, sent
+from collectives.transports.gloo_messages import Receiving, Sending, sent, tag_of
 from collectives.transports.progress import QUEUES, ProgressQueue, QueuedTransport
 from collectives.transports.store_reports import StoreReports, grace
 from collectives.transports.watchdog import Watchdog
@@ -89,10 +88,6 @@ class GlooTransport(QueuedTransport):
         self.traffic.pop(fingerprint, None)
         return None
 
-    def tag(self, fingerprint: int) -> int:
-        """Return the Gloo tag for *fingerprint*: 30 bits."""
-        return zlib.crc32(f"{self.number}/{fingerprint}".encode()) & 0x3FFF_FFFF
-
     def is_read(self, fingerprint: int, span: tuple[int, int]) -> bool:
         """Return whether a send under *fingerprint* that reads elements of *span* is under way."""
         return any(sending.overlaps(span) and not sending.over for sending in self.sends.get(fingerprint, ()))
@@ -138,7 +133,7 @@ class _GlooStep:
         self.incoming: dict[int, torch.Tensor] = {}
         self.receives: dict[int, Receiving] = {}
         self.staged: dict[int, torch.Tensor] = {}
-        tag, traffic = transport.tag(fingerprint), transport.traffic[fingerprint]
+        tag, traffic = tag_of(transport.number, fingerprint), transport.traffic[fingerprint]
 
         read = [_span(buffer, operation) for operation in step if isinstance(operation, Send)]
         for position, operation in enumerate(step):

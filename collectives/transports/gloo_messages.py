@@ -16,6 +16,7 @@ import contextlib
 import os
 import threading
 import time
+import zlib
 from datetime import timedelta
 from functools import partial
 
@@ -25,7 +26,12 @@ import torch.distributed as dist
 from collectives.transports.background import start_aside
 
 _PATTERN_BYTES = 8
-_NEVER_SENT = 1 << 30  # a tag beyond those of messages
+_CLOSING, CHECKING = 1 << 30, (1 << 30) + 1  # tags beyond those of messages, under which none is ever sent
+
+
+def tag_of(scope: object, fingerprint: int) -> int:
+    """Return the Gloo tag, of 30 bits, for *fingerprint*; *scope* keeps transports on one group apart."""
+    return zlib.crc32(f"{scope}/{fingerprint}".encode()) & 0x3FFF_FFFF
 
 
 class Sending:
@@ -171,4 +177,4 @@ def close_connections(group: dist.ProcessGroup) -> None:
     for peer in range(group.size()):
         if peer != group.rank():
             with contextlib.suppress(RuntimeError):
-                group.recv([token], peer, _NEVER_SENT).wait(timedelta(milliseconds=1))
+                group.recv([token], peer, _CLOSING).wait(timedelta(milliseconds=1))

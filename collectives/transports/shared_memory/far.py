@@ -8,7 +8,6 @@ expected, as Gloo must know where it goes.
 from __future__ import annotations
 
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -16,13 +15,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from collectives.transports.gloo_messages import Receiving, Sending, close_connections, sent
+from collectives.transports.gloo_messages import CHECKING, Receiving, Sending, close_connections, sent, tag_of
 from collectives.transports.shared_memory.arena import Outgoing
 
 _SECONDS = 1.0  # for Gloo to hand over a message that has arrived, and between two checks at most
 _PAUSE = 0.02  # between the first two checks
 _LEAST = 1 << 6  # bytes of a block
-_NEVER_SENT = (1 << 30) + 1  # a tag beyond those of messages
 
 
 class Distance:
@@ -60,13 +58,9 @@ class Distance:
         self.checks[peer] = now + pause, min(2 * pause, _SECONDS)
         token = torch.empty(1, dtype=torch.uint8)
         try:
-            self.asked.append((token, self.group.recv([token], peer, _NEVER_SENT)))
+            self.asked.append((token, self.group.recv([token], peer, CHECKING)))
         except RuntimeError as error:
             raise ConnectionError(f"the connection to rank {peer} is closed") from error
-
-    def tag(self, fingerprint: int) -> int:
-        """Return the Gloo tag for *fingerprint*: 30 bits."""
-        return zlib.crc32(f"{self.prefix}/{fingerprint}".encode()) & 0x3FFF_FFFF
 
     def borrow(self, nbytes: int) -> torch.Tensor:
         """Return memory of *nbytes* bytes, in a block whose length is a power of two; see `give_back`."""
@@ -101,7 +95,7 @@ class FarOutbox:
         outgoing.readers -= 1  # it is not read where it is
         raw = self.distance.borrow(outgoing.nbytes)
         raw.copy_(outgoing.data.view(torch.uint8))
-        sending = sent(self.distance.group, raw, self.peer, self.distance.tag(fingerprint), (0, 0))
+        sending = sent(self.distance.group, raw, self.peer, tag_of(self.distance.prefix, fingerprint), (0, 0))
         self.sends.setdefault(fingerprint, []).append((sending, raw))
 
     def flush(self) -> bool:
@@ -181,7 +175,7 @@ class FarInbox:
     def expect(self, fingerprint: int, nbytes: int, deliver: Callable[[Any], None]) -> None:
         """Have the next message under *fingerprint* that nobody else expects, of *nbytes*, delivered."""
         raw = self.distance.borrow(nbytes)
-        receiving = Receiving(self.distance.group, raw, self.peer, self.distance.tag(fingerprint))
+        receiving = Receiving(self.distance.group, raw, self.peer, tag_of(self.distance.prefix, fingerprint))
         self.expected.setdefault(fingerprint, deque()).append((receiving, deliver))
 
     def poll(self) -> bool:
