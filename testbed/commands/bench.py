@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,22 +24,18 @@ from testbed.bench.candidates import NATIVE, Refusal, choose_candidates
 from testbed.bench.measure import ITEM_SIZES, Row, count_of, size_of
 from testbed.bench.measured_run import measure_processes, measure_threads
 from testbed.errors import CheckError, UsageError, reporting_errors
-from testbed.options import evidence
 from testbed.options.annotations import HtmlFile
 from testbed.options.arguments import MAX_COUNT, parse_ranks, parse_sizes
 from testbed.options.software import TransportModel, TransportModelName
 from testbed.output.figure import check_plot
-from testbed.output.folder import check_writable, document
-from testbed.output.table import counted, progress, spell_size, stdout_console
+from testbed.output.folder import check_writable
+from testbed.output.table import progress, spell_size, stdout_console
 from testbed.pages import Delivery
-from testbed.report.times import LEGEND, fastest_table, nccl_table, time_tables
+from testbed.report.bench import bench_document, print_bench, title
 from testbed.scripts.launch import RankExitError, launch
 from testbed.truth.comparison import with_simulation
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from collectives.catalogue.admission import Evidence
     from sim import Topology
     from testbed.truth.calibration.calibration import Calibration
 
@@ -297,7 +293,7 @@ def _simulate(
                     rows.append(item)
     except KeyboardInterrupt:
         if rows and not quiet:
-            _print(stdout_console(), request, simulated(request, rows, refused, topology, payload))
+            print_bench(stdout_console(), request, simulated(request, rows, refused, topology, payload))
         raise
     return simulated(request, rows, refused, topology, payload)
 
@@ -307,18 +303,18 @@ def _report(
 ) -> None:
     from testbed.pages.of_bench import bench_answer, bench_plots
 
-    body = _document(request, result)
+    body = bench_document(request, result)
     if save is not None:
         write_whole(save, json.dumps(body, indent=2, allow_nan=False) + "\n")
     if plot is not None:
         from testbed.report.plots.size_plot import plot_times
 
         note = "; ".join(result.models)
-        plot_times(result.rows, plot, title=_title(request, result), note=f"{note}.")
+        plot_times(result.rows, plot, title=title(request, result), note=f"{note}.")
     delivery.give(
         body,
-        lambda console: _print(console, request, result),
-        _title(request, result),
+        lambda console: print_bench(console, request, result),
+        title(request, result),
         bench_answer(result.rows),
         lambda: bench_plots(result.rows),
     )
@@ -333,52 +329,3 @@ def _report(
     if wrong:
         counted = ", ".join(f"{name}: {count} elements" for name, count in wrong.items())
         raise CheckError(f"{spell(request.collective)} over {request.transport} came out wrong; {counted}")
-
-
-def _document(request: BenchRequest, result: Result) -> dict[str, Any]:
-    return document(
-        method=result.method,
-        model="; ".join(result.models),
-        topologies={topology.name: topology.digest() for topology in result.topologies},
-        transport=request.transport.value,
-        transport_model=request.transport_model if request.transport is TransportName.SIM else None,
-        ranks=request.num_ranks,
-        collective=request.collective,
-        rows=[row.as_json() for row in result.rows],
-        refused=[{"algorithm": own.algorithm, "reason": own.reason} for own in result.refusals],
-        **evidence.as_json(_proved(request)),
-    )
-
-
-def _print(console: Console, request: BenchRequest, result: Result) -> None:
-    if len({row.algorithm for row in result.rows}) == 1:
-        console.print(nccl_table(result.rows))
-    else:
-        console.print(_title(request, result), style="bold", markup=False)
-        for shown in time_tables(result.rows, console.width):
-            console.print()
-            console.print(shown)
-        console.print()
-        console.print(fastest_table(result.rows))
-        console.print()
-        console.print(LEGEND, style="dim", markup=False)
-    console.print()
-    for refusal in result.refusals:
-        console.print(f"Left out: {refusal}.", markup=False)
-    for model in result.models:
-        console.print(f"{model}.", style="dim", markup=False)
-    for one in _proved(request):
-        console.print(f"{one}.", style="dim", markup=False)
-
-
-def _proved(request: BenchRequest) -> list[Evidence]:
-    """Return what was proved of the candidates, which know their nodes already."""
-    programs = [own.algorithm for own in request.candidates if own.algorithm is not None]
-    return evidence.evidence_for(programs, [(request.num_ranks, request.num_ranks)], request.collective)
-
-
-def _title(request: BenchRequest, result: Result) -> str:
-    where = result.topologies[0].name if request.transport is TransportName.SIM else request.transport.value
-    what = spell(request.collective).capitalize()
-    ranks = counted(request.num_ranks, "rank")
-    return f"{what} on {where}, {ranks}, {result.method[0]}"
