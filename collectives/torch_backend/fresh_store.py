@@ -1,9 +1,10 @@
-"""Fresh store: a part of a store that no earlier life of the ranks has written to.
+"""Fresh store: a part of a store that no earlier life of a group has written to.
 
-A launcher that starts ranks again after a failure (``torchrun --max-restarts``) may give them the store that
-they had before, with all that dead processes have left in it, such as addresses at which nobody listens.
-That of a counter of restarts tells lives apart is true on one host only, as each host counts its own.  So
-the ranks agree on a name that is new: every rank leaves a word that nobody has used before, and rank 0
+A group that is destroyed and made again may meet in the store that it had before: that of a launcher, or that of
+rank 0, which is only closed when nothing in the process holds it any more.  A launcher that starts ranks again
+after a failure (``torchrun --max-restarts``) may give them theirs too.  What is left in it are addresses at
+which nobody listens.  A counter of lives would tell them apart on one host only, as each host counts its own.
+So the ranks agree on a name that is new: every rank leaves a word that nobody has used before, and rank 0
 answers each with that word and the name, again and again until all have confirmed it.
 
 The trouble with stores that are shared across restarts: pytorch/pytorch issue 135712.
@@ -11,7 +12,6 @@ The trouble with stores that are shared across restarts: pytorch/pytorch issue 1
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from typing import Any
@@ -21,15 +21,14 @@ from torch._C._distributed_c10d import PrefixStore
 from collectives.errors import CollectiveTimeoutError
 from collectives.execution.blame import spell_ranks
 
-RESTARTS_VARIABLE = "TORCHELASTIC_MAX_RESTARTS"
 _POLL_SECONDS = 0.01
 
 
 def fresh_store(store: Any, rank: int, world_size: int, seconds: float) -> Any:
-    """Return a part of *store* that is new; *store* itself where no launcher starts ranks again.
+    """Return a part of *store* that is new; *store* itself for a rank that is alone.
 
     Args:
-        store: shared by the ranks of one group, and perhaps by earlier lives of them.
+        store: shared by the ranks of one group, and perhaps by earlier lives of it.
         rank: this one.
         world_size: how many there are.
         seconds: within which they have to meet.
@@ -37,7 +36,7 @@ def fresh_store(store: Any, rank: int, world_size: int, seconds: float) -> Any:
     Raises:
         CollectiveTimeoutError: not all have come; says which, on rank 0.
     """
-    if world_size == 1 or os.environ.get(RESTARTS_VARIABLE, "0") in ("", "0"):
+    if world_size == 1:
         return store
     deadline = time.monotonic() + seconds
     name = _offer(store, world_size, deadline) if rank == 0 else _accept(store, rank, deadline)

@@ -24,9 +24,18 @@ _rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")
 _TCPStore: Any = _rendezvous.TCPStore
 
 
-def listen_on_loopback() -> None:
-    """Let this process's stores listen on the loopback alone where that is their address."""
-    _rendezvous.TCPStore = _store
+_kept: list[Any] = []
+"""Stores that stay open until this process ends."""
+
+
+def listen_on_loopback(*, for_good: bool = False) -> None:
+    """Let this process's stores listen on the loopback alone where that is their address.
+
+    Args:
+        for_good: keep them open until the process ends, for groups that are made again and know how to find
+            a part of a store that is new; else a rank may come to one that is about to be closed.
+    """
+    _rendezvous.TCPStore = _store_for_good if for_good else _store
 
 
 @contextmanager
@@ -47,6 +56,12 @@ def _store(host_name: str, port: int, **options: Any) -> Any:
         if listener is not None:
             return _TCPStore(host_name, port, master_listen_fd=listener.detach(), **options)
     return _TCPStore(host_name, port, **options)
+
+
+def _store_for_good(host_name: str, port: int, **options: Any) -> Any:
+    """Return what `_store` does, and keep it."""
+    _kept.append(_store(host_name, port, **options))
+    return _kept[-1]
 
 
 def _is_loopback(host_name: str) -> bool:

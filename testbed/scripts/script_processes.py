@@ -60,7 +60,7 @@ def _become_script() -> None:
     from testbed.options.arguments import parse_algorithm
     from testbed.scripts.loopback import listen_on_loopback
 
-    listen_on_loopback()
+    listen_on_loopback(for_good=True)
     register()
     options = TestbedOptions(parse_algorithm(os.environ.pop(_ALGORITHM, "ring")))
     for owner, name, value in every_group_ours(BACKEND, options=options):

@@ -3,13 +3,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._C._distributed_c10d import HashStore
 
 from collectives.errors import CollectiveTimeoutError
-from collectives.torch_backend.fresh_store import RESTARTS_VARIABLE, fresh_store
+from collectives.torch_backend.fresh_store import fresh_store
 
 
 def meet(store: Any, world_size: int, seconds: float = 20.0, without: int | None = None) -> dict[int, Any]:
@@ -35,32 +34,27 @@ def meet(store: Any, world_size: int, seconds: float = 20.0, without: int | None
 def test_whatever_earlier_lives_have_left_ranks_meet_in_a_part_that_is_new(
     world_size: int, lives: int, dead: int
 ) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(RESTARTS_VARIABLE, "3")
-        store = HashStore()
-        for life in range(lives):
-            stores = meet(store, world_size)
-            assert not any(own.check([f"here/{rank}"]) for own in stores.values() for rank in stores)
-            for rank, own in stores.items():
-                own.set(f"here/{rank}", str(life))
-            assert all(stores[0].check([f"here/{rank}"]) for rank in stores)
-        store.set(f"word/{1 + dead % (world_size - 1)}", "of a process that has died")
+    store = HashStore()
+    for life in range(lives):
+        stores = meet(store, world_size)
+        assert not any(own.check([f"here/{rank}"]) for own in stores.values() for rank in stores)
+        for rank, own in stores.items():
+            own.set(f"here/{rank}", str(life))
+        assert all(stores[0].check([f"here/{rank}"]) for rank in stores)
+    store.set(f"word/{1 + dead % (world_size - 1)}", "of a process that has died")
 
-        last = meet(store, world_size)
+    last = meet(store, world_size)
 
-        assert not last[0].check(["here/0"])
+    assert not last[0].check(["here/0"])
 
 
-def test_a_rank_that_never_comes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(RESTARTS_VARIABLE, "1")
-
+def test_a_rank_that_never_comes_is_named() -> None:
     found = meet(HashStore(), 3, seconds=0.3, without=2)
 
     assert "rank 2 did not come" in str(found[0])
 
 
-def test_without_restarts_the_store_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(RESTARTS_VARIABLE, raising=False)
+def test_a_rank_that_is_alone_has_nobody_to_agree_with() -> None:
     store = HashStore()
 
-    assert fresh_store(store, 0, 4, 1.0) is store
+    assert fresh_store(store, 0, 1, 1.0) is store
