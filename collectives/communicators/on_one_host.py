@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collectives.algorithms.direct import direct
-from collectives.algorithms.one_shot import one_shot
+from collectives.algorithms.recursive_doubling import recursive_doubling
 from collectives.algorithms.shared.segments import SEGMENTS
 from collectives.catalogue.selectors import fixed
 from collectives.program import Algorithm
 
-_ONE_SHOT_BYTES = 1 << 15
-"""Bytes of a buffer up to which every rank reduces all of it."""
+_WHOLE_BYTES = 1 << 20
+"""Bytes of a buffer up to which ranks pass all of it on, in few messages."""
 
 _SEGMENT_BYTES = 1 << 22
 """Bytes of a segment: those of a few ranks, and the copies that are on their way, fit in a cache together."""
@@ -24,8 +24,8 @@ class OnOneHost:
         """Return the algorithm of *collective* for *nbytes* bytes."""
         if collective != "all_reduce":
             return _OTHERS.select(collective, nbytes)
-        if nbytes <= _ONE_SHOT_BYTES:
-            return one_shot
+        if nbytes <= _WHOLE_BYTES:
+            return recursive_doubling
         if nbytes < 2 * _SEGMENT_BYTES:
             return direct
         return direct.with_parameters(segments=min(nbytes // _SEGMENT_BYTES, SEGMENTS["segments"][-1]))

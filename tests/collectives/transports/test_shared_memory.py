@@ -166,7 +166,7 @@ def _one_refuses(rank: int, world_size: int) -> str:
 def test_ranks_of_several_hosts_take_programs_for_them(pool: WorkerPool) -> None:
     chosen = pool.run(_chosen_on_hosts, 4)
 
-    assert chosen[0] == ["hierarchical:ranks_per_node=2", "ring", "direct"]
+    assert chosen[0] == ["hierarchical:ranks_per_node=2", "ring", "recursive_doubling"]
     assert all(own == chosen[0] for own in chosen)
 
 
