@@ -1,11 +1,11 @@
 """Fresh store: a part of a store that no earlier life of a group has written to.
 
-A group that is destroyed and made again may meet in the store that it had before: that of a launcher, or that of
-rank 0, which is only closed when nothing in the process holds it any more.  A launcher that starts ranks again
-after a failure (``torchrun --max-restarts``) may give them theirs too.  What is left in it are addresses at
-which nobody listens.  A counter of lives would tell them apart on one host only, as each host counts its own.
-So the ranks agree on a name that is new: every rank leaves a word that nobody has used before, and rank 0
-answers each with that word and the name, again and again until all have confirmed it.
+A group that is destroyed and made again may meet in the store that it had before: that of a launcher, or
+that of rank 0, which is only closed when nothing in the process holds it any more.  A launcher that starts
+ranks again after a failure (``torchrun --max-restarts``) may give them theirs too.  What is left in it are
+addresses at which nobody listens.  A counter of lives would tell them apart on one host only, as each host
+counts its own.  So the ranks agree on a name that is new: every rank leaves a word that nobody has used
+before, and rank 0 answers each with that word and the name, again and again until all have confirmed it.
 
 The trouble with stores that are shared across restarts: pytorch/pytorch issue 135712.
 """

@@ -65,7 +65,7 @@ def test_a_store_at_the_loopback_listens_there_alone_and_is_shared() -> None:
 
 
 @pytest.mark.distributed
-def test_processes_of_a_script_listen_on_the_loopback_alone_and_meet_again(tmp_path: Path, capfd: Any) -> None:
+def test_processes_of_a_script_listen_there_alone_and_meet_again(tmp_path: Path, capfd: Any) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.format(folder=str(Path(__file__).parent)))
 
