@@ -2,13 +2,15 @@
 
 In each round a link may carry so many chunks.  What a tree carries is spread over the rounds, and a chunk
 that has many messages before it goes before one with few; a rank sends a chunk as soon as it has it and the
-links are free.
+links are free.  In an all-reduce it also waits for its turn, so that links that could carry more than their
+part are never full: there messages share them unfairly, and the ranks that wait hold up the fullest link.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 import numpy as np
 
@@ -110,12 +112,18 @@ class Timetable:
             chunk_of += [chunk] * len(own)
             keys += [wanted[chunk] - edge.after for edge in own]
         blocked = [edge.waits_for for edge in edges]
-        waiting = sorted((keys[number], number) for number in range(len(edges)) if not blocked[number])
+        later = sorted((keys[number], number) for number in range(len(edges)) if not blocked[number])
+        waiting: list[tuple[float, int]] = []
 
         num_orbits = len(self.demand.symmetry.orbit_sizes)
         taken: list[tuple[tuple[int, Edge], ...]] = []
         total = 0.0
-        while waiting:
+        # Where rounds get shorter, most goes in the first of them: no message has a turn to wait for.
+        in_turn = self.demand.kind == "reducing" and lengths.shrink == 1
+        while waiting or later:
+            while later and (not in_turn or later[0][0] <= len(taken) or not waiting):
+                waiting.append(heappop(later))
+            waiting.sort()
             self.looks += len(waiting)
             limit = lengths.of(len(taken)) / chunk_nbytes * (1 + 1e-6)
             load = [0.0] * num_orbits
@@ -136,8 +144,7 @@ class Timetable:
                 for follower in edges[number].followers:
                     blocked[start + follower] -= 1
                     if not blocked[start + follower]:
-                        left.append((keys[start + follower], start + follower))
-            left.sort()
+                        heappush(later, (keys[start + follower], start + follower))
             waiting = left
             total += max(load) * chunk_nbytes + max(edges[number].latency for number in done)
             if total > give_up:
