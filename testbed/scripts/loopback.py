@@ -24,8 +24,8 @@ _rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")
 _TCPStore: Any = _rendezvous.TCPStore
 
 
-_kept: list[Any] = []
-"""Stores that stay open until this process ends."""
+_kept: dict[tuple[str, int], Any] = {}
+"""By address, a store that holds that of this process open until it ends; those made later share it."""
 
 
 def listen_on_loopback(*, for_good: bool = False) -> None:
@@ -59,9 +59,11 @@ def _store(host_name: str, port: int, **options: Any) -> Any:
 
 
 def _store_for_good(host_name: str, port: int, **options: Any) -> Any:
-    """Return what `_store` does, and keep it."""
-    _kept.append(_store(host_name, port, **options))
-    return _kept[-1]
+    """Return what `_store` does, and keep the first at each address where this process is its host."""
+    store = _store(host_name, port, **options)
+    if options.get("is_master"):
+        _kept.setdefault((host_name, port), store)
+    return store
 
 
 def _is_loopback(host_name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch.distributed as dist
 from typer.testing import CliRunner
 
 from testbed.cli import app
+from testbed.scripts import loopback
 from testbed.scripts.launch import free_port
 from testbed.scripts.loopback import listening_on_loopback
 
@@ -62,6 +64,23 @@ def test_a_store_at_the_loopback_listens_there_alone_and_is_shared() -> None:
     made = listening_sockets().items() - before.items()
     assert {address for _, address in made} == {LOOPBACK}
     assert again.get("key") == b"value"
+
+
+def test_a_store_is_held_open_for_good_at_the_price_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loopback, "_kept", {})
+    url = f"tcp://127.0.0.1:{free_port()}?rank=0&world_size=1"
+
+    with listening_on_loopback():
+        loopback.listen_on_loopback(for_good=True)
+        next(dist.rendezvous(url))[0].set("key", "value")
+        before = len(listening_sockets()), len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(5):
+            assert next(dist.rendezvous(url))[0].get("key") == b"value"
+
+    gc.collect()
+    after = len(listening_sockets()), len(list(Path("/proc/self/fd").iterdir()))
+    assert after[0] == before[0]
+    assert after[1] <= before[1] + 1  # that of the last, which may take a moment to be closed
 
 
 @pytest.mark.distributed
