@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from testbed.errors import LaunchError
+from testbed.errors import INTERRUPTED, LaunchError
 from testbed.tasks import results
 
 MOST_VIOLATIONS = 5
@@ -64,6 +64,7 @@ class Tally:
         lost: which seeds were not judged, and why.
         seconds: of real time.
         stopped: why not all seeds were tried; empty if they were.
+        interrupted: whether that was Ctrl-C.
     """
 
     endings: Counter[str] = field(default_factory=Counter)
@@ -72,11 +73,24 @@ class Tally:
     lost: list[str] = field(default_factory=list)
     seconds: float = 0.0
     stopped: str = ""
+    interrupted: bool = False
 
     @property
     def runs(self) -> int:
         """How many seeds were tried."""
         return self.endings.total()
+
+    @property
+    def checked(self) -> int:
+        """How many runs were held to something: all but those that were declined."""
+        return self.runs - self.endings["refused"]
+
+    @property
+    def exit_code(self) -> int:
+        """Of a command: 0 only where something was checked, all of it, and nothing was wrong."""
+        if self.interrupted:
+            return INTERRUPTED
+        return int(bool(self.violated or self.lost or not self.checked))
 
     @property
     def rate(self) -> float:
@@ -134,7 +148,7 @@ def explore(
             tally.seconds = time.monotonic() - began
             watch(tally)
     except KeyboardInterrupt:
-        tally.stopped = "interrupted"
+        tally.stopped, tally.interrupted = "interrupted", True
     except LaunchError as error:
         if not tally.runs:
             raise

@@ -27,7 +27,7 @@ DESCRIPTION = "Feed mutated inputs to every loader and parser, and keep those th
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Feed, print what came of it, and return the exit code."""
+    """Feed, print what came of it, and return the exit code: 1 also where nothing was fed."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=DESCRIPTION)
     parser.add_argument("--inputs", type=int, default=20_000, help="how many in all")
     parser.add_argument("--seed", type=int, default=0, help="of the mutations")
@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             advance(f"{counts.total()} inputs, {len(failures)} failures")
 
     _print(counts, failures)
-    return 1 if failures else 0
+    return 1 if failures or not counts else 0
 
 
 def batches_of(targets: Sequence[Target], inputs: int) -> Iterator[tuple[str, int, int]]:

@@ -71,6 +71,10 @@ def test_inputs_are_drawn_again_alike() -> None:
     assert len({drawn(target, 3, number) for number in range(20)}) > 10
 
 
+def test_feeding_nothing_ends_with_1() -> None:
+    assert command.main(["--only", "size", "--time-limit", "-1", "--inputs", "1", "--jobs", "1"]) == 1
+
+
 def test_the_work_is_divided_by_weight() -> None:
     targets = [command.TARGETS["size"], command.TARGETS["rate"]]
 

@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows = [[what, str(counts[what]), str(wrong[what])] for what in counts]
         stdout_console().print(table(("what", "runs", "wrong"), rows))
         print(f"{sum(counts.values())} of {num_runs} runs in {seconds:.0f} s", *said, sep="\n")
-    return int(bool(said)) if sum(counts.values()) == num_runs else 130
+    return int(bool(said) or not counts) if sum(counts.values()) == num_runs else 130
 
 
 def _possible() -> list[str]:

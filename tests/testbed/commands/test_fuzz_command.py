@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -43,6 +45,50 @@ def test_programs_are_counted_by_how_they_end() -> None:
     assert code == 0
     assert "30 runs of ring,tree" in printed
     assert printed.endswith("0 violations\n")
+
+
+@pytest.mark.parametrize("what", ["ring", "all", "train.py"])
+def test_a_campaign_that_ran_nothing_ends_with_1(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(FIRST_COME)
+    monkeypatch.chdir(tmp_path)
+    nothing = (what, "--time-limit", "0s", "--workers", "1")
+
+    code, printed, _ = fuzz(*nothing)
+    code_of_json, document, _ = fuzz(*nothing, "--json")
+
+    assert (code, code_of_json) == (1, 1)
+    assert printed.endswith("Stopped: the time limit of 0 s was reached.\nNothing was checked.\n")
+    assert json.loads(document)["checked"] == 0
+
+
+def test_a_campaign_whose_runs_were_all_declined_ends_with_1(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("raise SystemExit('an even number of ranks')")
+
+    code, printed, _ = fuzz(str(script), "--seeds", "2", "--workers", "1")
+
+    assert code == 1
+    assert "2 declined by the script" in printed
+    assert printed.endswith("Nothing was checked.\n")
+
+
+@pytest.mark.parametrize("num_batches", [0, 1])
+def test_a_campaign_that_was_interrupted_reports_what_there_is_and_ends_with_130(
+    num_batches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(function: Any, batches: Iterator[Any], **_: Any) -> Iterator[Any]:
+        yield from (function(next(batches)) for _ in range(num_batches))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("testbed.fuzz.campaign.results", interrupted)
+
+    code, printed, _ = fuzz("ring", "--seeds", "16")
+
+    assert code == 130
+    assert printed.startswith(f"{2 * num_batches} runs of ring")
+    assert "Stopped: interrupted." in printed
 
 
 @pytest.mark.parametrize(
