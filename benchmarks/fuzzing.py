@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from testbed.errors import INTERRUPTED
 from testbed.fuzz.campaign import Tally, explore
 from testbed.fuzz.draw import Space
 from testbed.fuzz.subjects import Scripts
@@ -60,7 +59,7 @@ def main() -> int:
     runs, codes = -(-options.runs // len(chosen)), []
     for path, argv in chosen:
         codes.append(_fuzz(path, argv, runs, options.workers))
-        if codes[-1] == INTERRUPTED:
+        if codes[-1] > 1:  # interrupted
             break
     return max(codes)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeAlias
@@ -112,20 +113,22 @@ def sweep(
         while tasks:
             again: list[Task] = []
             number = min(number, len(tasks))
-            for task, found in results(
+            done = results(
                 evaluate_task,
                 tasks,
                 workers=number,
                 scheduler=scheduler,
                 lost=lambda task, said: (task, said),
-            ):
-                if isinstance(found, str) and len(task.items) > 1:
-                    again += [Task.of([item]) for item in task.items]
-                    continue
-                for item, (row, files) in zip(task.items, _lost(task, found), strict=True):
-                    rows[item] = row
-                    cache.keep(item, row, files)
-                    advance(in_words(item[0]))
+            )
+            with closing(done):
+                for task, found in done:
+                    if isinstance(found, str) and len(task.items) > 1:
+                        again += [Task.of([item]) for item in task.items]
+                        continue
+                    for item, (row, files) in zip(task.items, _lost(task, found), strict=True):
+                        rows[item] = row
+                        cache.keep(item, row, files)
+                        advance(in_words(item[0]))
             tasks = again
     finally:
         cache.write()

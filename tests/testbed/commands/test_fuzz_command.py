@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from collectives.catalogue.resolve import resolve_for_every_collective
 from testbed.cli import app
 from testbed.commands.fuzz import _programs
+from testbed.errors import Terminated
 from testbed.fuzz.draw import Draw, Space
 from testbed.fuzz.scripts import judge
 from tests.testbed.fuzz.first_come import FIRST_COME
@@ -74,19 +75,23 @@ def test_a_campaign_whose_runs_were_all_declined_ends_with_1(tmp_path: Path) -> 
     assert printed.endswith("Nothing was checked.\n")
 
 
+@pytest.mark.parametrize(("signalled", "expected"), [(KeyboardInterrupt, 130), (Terminated, 143)])
 @pytest.mark.parametrize("num_batches", [0, 1])
-def test_a_campaign_that_was_interrupted_reports_what_there_is_and_ends_with_130(
-    num_batches: int, monkeypatch: pytest.MonkeyPatch
+def test_a_campaign_that_was_interrupted_reports_what_there_is_and_ends_with_the_code_of_the_signal(
+    num_batches: int,
+    signalled: type[KeyboardInterrupt],
+    expected: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def interrupted(function: Any, batches: Iterator[Any], **_: Any) -> Iterator[Any]:
         yield from (function(next(batches)) for _ in range(num_batches))
-        raise KeyboardInterrupt
+        raise signalled
 
     monkeypatch.setattr("testbed.fuzz.campaign.results", interrupted)
 
     code, printed, _ = fuzz("ring", "--seeds", "16")
 
-    assert code == 130
+    assert code == expected
     assert printed.startswith(f"{2 * num_batches} runs of ring")
     assert "Stopped: interrupted." in printed
 
