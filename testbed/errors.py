@@ -101,9 +101,9 @@ def reporting_errors(command: Callable[P, T]) -> Callable[P, T]:
             print(f"testbed: error: {how_to_install(TORCH, 'torch')}", file=sys.stderr)
             raise typer.Exit(UsageError.exit_code) from None
         except KeyboardInterrupt as interrupt:
-            code = exit_code_of_interrupt(interrupt)
-            print(f"testbed: {'terminated' if code == TERMINATED else 'interrupted'}", file=sys.stderr)
-            raise typer.Exit(code) from None
+            ended = exit_code_of_interrupt(interrupt)
+            print(f"testbed: {'terminated' if ended == TERMINATED else 'interrupted'}", file=sys.stderr)
+            raise typer.Exit(ended) from None
         except Exception as error:
             code = exit_code_of(error)
             if code is None:

@@ -155,7 +155,7 @@ def test_a_wrong_payload_is_counted_and_ends_with_1(
         (["--collective", "gossip"], "--collective gossip: expected one of all_reduce, reduce_scatter, "),
         (["--collective", "gather", "--ranks", "2000"], "for each of 2000 ranks; begin at 8000 B"),
         (["--save", "absent/result.json"], "there is no folder absent"),
-        (["--plot", "times.doc"], "cannot plot to times.doc: expected a suffix out of "),
+        (["--plot", "times.doc"], "--plot times.doc: expected a name that ends in .png, .svg"),
     ],
 )
 def test_bad_usage_is_one_message_and_ends_with_2(arguments: list[str], message: str) -> None:

@@ -77,7 +77,7 @@ def test_a_network_is_drawn_where_one_asks_for_it(tmp_path: Path) -> None:
         (["missing.toml"], "cannot read this network file"),
         ([CLUSTER, "--ranks", "9"], "has 8 ranks, not 9"),
         (["--ranks", "9"], "--ranks and --plot need a network"),
-        (["dgx-h100", "--plot", "a.xyz"], "cannot plot to a.xyz: expected a suffix"),
+        (["dgx-h100", "--plot", "a.xyz"], "--plot a.xyz: expected a name that ends in .png"),
         (["switch-100g", "--ranks", "9999", "--plot", "large.png"], "too many for a picture"),
     ],
 )

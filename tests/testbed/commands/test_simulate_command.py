@@ -240,7 +240,7 @@ def test_the_load_of_a_torus_is_drawn_where_it_closes(tmp_path: Path) -> None:
         (["ring", "tree", "--trace", "x.json"], "--trace is of one run, but 2 are asked for"),
         (["ring", "--trace", "nowhere/x.json"], "there is no folder nowhere"),
         (["ring", "tree", "--plot", "x.png"], "draws the load of one algorithm"),
-        (["ring", "--plot", "x.xyz"], "expected a suffix"),
+        (["ring", "--plot", "x.xyz"], "--plot x.xyz: expected a name that ends in .png"),
         (["nvls", "--plot", "x.png", "--network", "dgx-h100"], "a closed form says nothing"),
         (["ring", "--plot", "x.png", "--ranks", "9999"], "too many for a picture"),
     ],
