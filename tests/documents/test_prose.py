@@ -12,7 +12,7 @@ from tests.documents.blocks import DOCUMENTS, ROOT
 WIDTH = 120
 LONG_CODE = re.compile(r"`[^`]{60,}`")  # commands and messages, which nobody should break
 TEXTS = [*DOCUMENTS, ROOT / "CHANGELOG.md"]
-PLACES = ("benchmarks", "collectives", "ddp", "docs", "examples", "sim", "testbed", "tests")
+PLACES = ("benchmarks", "collectives", "ddp", "docs", "examples", "sim", "testbed", "tests", "tools")
 
 
 def prose_of(document: Path) -> list[tuple[int, str]]:

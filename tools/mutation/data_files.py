@@ -34,8 +34,8 @@ from testbed.truth.calibration.calibration import Calibration
 from testbed.truth.published.systems import read_systems
 from testbed.truth.published.tables import Said, read_table
 from tests.collectives.formats.msccl_files import fused_ring
-from tests.mutation.mutators import as_json, as_toml, mutated_bytes, mutated_value, shuffled_keys
-from tests.mutation.target import Target, same, text_of
+from tools.mutation.mutators import as_json, as_toml, mutated_bytes, mutated_value, shuffled_keys
+from tools.mutation.target import Target, same, text_of
 
 ROOT = Path(__file__).parents[2]
 MOST_RANKS = 16
@@ -202,10 +202,14 @@ def read_profile(content: bytes) -> None:
     def parsed(content: bytes) -> Profile:
         return parse_json_document(content, "p.json", Profile, ProfileError, "a profile")
 
+    def saved_and_loaded(path: Path) -> Profile:
+        profile.save(path)
+        return Profile.load(path)
+
     profile = parsed(content)
     value = parse_json(content, "p.json", ProfileError)
     same(parsed(json.dumps(shuffled_keys(value, Random(0))).encode()), profile, "keys in another order")
-    same(_in_a_file(b"", ".json", lambda path: (profile.save(path), Profile.load(path))[1]), profile, "saved")
+    same(_in_a_file(b"", ".json", saved_and_loaded), profile, "saved")
 
     bandwidth, latency = NETWORKS[len(content) % len(NETWORKS)]
     topology = Topology.switch(num_ranks=2, bandwidth=bandwidth, latency=latency)
