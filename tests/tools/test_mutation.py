@@ -11,15 +11,15 @@ from tools.mutation import __main__ as command
 from tools.mutation.outcome import SEEDS, Failure, drawn, outcome_of
 from tools.mutation.target import Target
 
-INPUTS = 30
-"""Of each target; `make mutate` goes on from there."""
+INPUTS = 40
+"""Of each target, times its weight by which `make mutate` goes on from there."""
 
 
 @pytest.mark.parametrize("name", command.TARGETS)
 def test_what_is_mutated_is_read_rightly_or_refused(name: str) -> None:
     target = command.TARGETS[name]
 
-    outcomes = [outcome_of(target, drawn(target, 0, number)) for number in range(INPUTS)]
+    outcomes = [outcome_of(target, drawn(target, 0, number)) for number in range(INPUTS * target.weight)]
 
     assert [outcome for outcome in outcomes if isinstance(outcome, Failure)] == []
     assert "refused" in outcomes

@@ -1,16 +1,19 @@
 """Targets that are data files: networks, devices, profiles, tables, measurements, programs in XML.
 
-What a file is accepted as does not depend on the order of its keys, nor of a table's rows; what is saved is
-read back; a program is proved or refused; a time that is predicted from it is not below the floor.
+Three properties hold of each: what is wrong is refused in one short line that names the file, the order of
+keys (of rows, of attributes) does not matter, and what is saved is read back.  Beyond that, a program is
+proved or refused, and a time that is predicted from a file is not below the floor.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 import tomllib
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -27,14 +30,15 @@ from ddp.errors import ProfileError
 from ddp.profiles import Profile
 from ddp.simulation.simulated_step import simulate_step
 from sim.files.device_file import parse_device
+from sim.files.schema import KINDS
 from sim.topology import Topology
 from sim.topology.description import parse_network
-from testbed.errors import UsageError
+from testbed.errors import UsageError, exit_code_of
 from testbed.truth.calibration.calibration import Calibration
 from testbed.truth.published.systems import read_systems
-from testbed.truth.published.tables import Said, read_table
+from testbed.truth.published.tables import MeasuredRow, Said, read_table
 from tests.collectives.formats.msccl_files import fused_ring
-from tools.mutation.mutators import as_json, as_toml, mutated_bytes, mutated_value, shuffled_keys
+from tools.mutation.mutators import any_value, as_json, as_toml, mutated_bytes, mutated_value, shuffled_keys
 from tools.mutation.target import Target, same, text_of
 
 ROOT = Path(__file__).parents[2]
@@ -125,20 +129,27 @@ def _shipped(folder: str) -> tuple[dict[str, Any], ...]:
     return tuple(tomllib.loads(text) for text in texts) + _SMALL[folder]
 
 
+_RATES = {"schema": 1, "bandwidth": "1GB/s", "latency": "1us"}
+_NODES = {"intra_bandwidth": 1, "intra_latency": 0, "nic_bandwidth": 1, "nic_latency": 0}
+_SPINES = {"uplink_bandwidth": 1, "num_ranks": 8, "hosts_per_leaf": 2, "num_spines": 2}
+_ENDS = [{"name": "r[0-3]"}, {"name": "s", "kind": "switch"}]
+_LINK = {"from": "r[0-3]", "to": "s", "bandwidth": 1, "latency": "1us"}
 _SMALL: dict[str, tuple[dict[str, Any], ...]] = {
     "devices": (),
     "presets": (
-        {"schema": 1, "kind": "switch", "bandwidth": "100Gbps", "latency": "2us", "efficiency": 0.9},
-        {"schema": 1, "kind": "ring", "num_ranks": 4, "bandwidth": "1GB/s", "latency": 1e-6},
-        {"schema": 1, "kind": "torus", "dims": [2, 2], "bandwidth": "1GB/s", "latency": "1us"},
-        {
-            "schema": 1,
-            "kind": "graph",
-            "node": [{"name": "r[0-3]"}, {"name": "s", "kind": "switch"}],
-            "link": [{"from": "r[0-3]", "to": "s", "bandwidth": "1GB/s", "latency": "1us"}],
-        },
+        {**_RATES, "kind": "switch", "efficiency": 0.9},
+        {**_RATES, "kind": "ring", "num_ranks": 4},
+        {**_RATES, "kind": "torus", "shape": [2, 2]},
+        {**_RATES, "kind": "fat_tree", "k": 4},
+        {**_RATES, "kind": "leaf_spine", **_SPINES},
+        {**_NODES, "schema": 1, "kind": "nodes", "num_ranks": 8, "ranks_per_node": 8, "nics_per_node": 8},
+        {"schema": 1, "kind": "graph", "node": _ENDS, "link": [_LINK]},
     ),
 }
+ATTRIBUTES = ("-2", "-1", "0", "1", "2", "3", "4", "5", "", "i", "o", "s", "r", "rrcs", "nop", "x")
+FIELDS = sorted(
+    {field.alias or name for model in KINDS.values() for name, field in model.model_fields.items()}
+)
 
 
 def _of_values(
@@ -149,6 +160,25 @@ def _of_values(
         return mutated_bytes(content, random) if random.random() < 0.15 else content
 
     return draw
+
+
+def _of_any_fields(random: Random) -> bytes:
+    """Return a network file of some kind with fields and values that may be of any."""
+    fields = {name: any_value(random, FIELDS) for name in random.choices(FIELDS, k=random.randrange(9))}
+    return as_toml({**fields, "schema": 1, "kind": random.choice(sorted(KINDS))})
+
+
+def _of_programs(random: Random) -> bytes:
+    """Return a program in XML with one attribute that may be of any."""
+    if random.random() < 0.5:
+        return _OF_XML(random)
+    pieces = fused_ring(random.choice((2, 3))).split('"')
+    pieces[random.randrange(len(pieces) // 2) * 2 + 1] = random.choice(ATTRIBUTES)
+    return '"'.join(pieces).encode()
+
+
+def _of_networks(random: Random) -> bytes:
+    return _of_any_fields(random) if random.random() < 0.3 else _OF_NETWORKS(random)
 
 
 def _of_texts(samples: Sequence[str]) -> Callable[[Random], bytes]:
@@ -170,13 +200,72 @@ def _in_a_file(content: bytes, suffix: str, read: Callable[[Path], Any]) -> Any:
         return read(path)
 
 
-def read_network_file(content: bytes) -> None:
-    """Read a network, make it small, simulate on it; another order of keys makes the same network."""
-    text = text_of(content)
-    network = parse_network(text, "mine", "mine.toml")
-    other = as_toml(shuffled_keys(tomllib.loads(text), Random(0)))
-    same(parse_network(other.decode(), "mine", "mine.toml").fields, network.fields, "keys in another order")
+@dataclass(frozen=True)
+class Loader:
+    """Something that reads files of one kind.
 
+    Attributes:
+        name: of the target.
+        draw: returns a file, most of which are wrong somewhere.
+        load: reads it; what it refuses it calls ``file``.
+        reordered: returns a file that means the same.
+        saved: returns the file that what was read is saved as, where something saves it.
+        check: asserts what else holds of what was read.
+    """
+
+    name: str
+    draw: Callable[[Random], bytes]
+    load: Callable[[bytes], Any]
+    reordered: Callable[[bytes], bytes] = bytes
+    saved: Callable[[Any], bytes] | None = None
+    check: Callable[[Any], None] = id
+
+    def read(self, content: bytes) -> None:
+        """Read a file rightly, or refuse it in one short line that names it."""
+        try:
+            found = self.load(content)
+        except Exception as error:
+            if exit_code_of(error) is not None:
+                _is_said_in_our_words(str(error), most=2500 + len(content))
+            raise
+        same(self.load(self.reordered(content)), found, "in another order")
+        if self.saved is not None:
+            same(self.load(self.saved(found)), found, "saved")
+        self.check(found)
+
+
+def _is_said_in_our_words(message: str, most: int) -> None:
+    assert re.match(r"(\S*/)?file(\.\w+|, line \d+)?: |MSCCL XML", message), message
+    assert "\n" not in message or "deadlock" in message, message
+    assert len(message) < most, message
+
+
+def _keys_of_toml(content: bytes) -> bytes:
+    return as_toml(shuffled_keys(tomllib.loads(text_of(content)), Random(0)))
+
+
+def _keys_of_json(content: bytes) -> bytes:
+    return json.dumps(shuffled_keys(parse_json(content, "own", UsageError), Random(0))).encode()
+
+
+def _rows(content: bytes) -> bytes:
+    value = json.loads(_keys_of_json(content))
+    Random(0).shuffle(value["rows"])
+    return json.dumps(value).encode()
+
+
+def _attributes(content: bytes) -> bytes:
+    try:
+        root = ElementTree.fromstring(content)
+    except ElementTree.ParseError:  # of names with colons, which ours takes as they are
+        return content
+    for element in root.iter():
+        element.attrib = dict(reversed(element.attrib.items()))
+    return ElementTree.tostring(root)
+
+
+def _simulates(network: Any) -> None:
+    """Where the network is small, a collective on it is not below the floor."""
     ranks = network.fields.size or 2 * getattr(network.fields, "ranks_per_node", 1)
     if ranks <= MOST_RANKS:
         topology = network.topology(ranks)
@@ -185,55 +274,33 @@ def read_network_file(content: bytes) -> None:
             assert run.seconds >= run.floor_seconds > (0 if ranks > 1 else -1), run
 
 
-def read_device_file(content: bytes) -> None:
-    """Read a device; another order of keys makes the same device."""
-    text = text_of(content)
-    device = parse_device(text, "mine", "mine.toml")
-    other = as_toml(shuffled_keys(tomllib.loads(text), Random(0)))
-
-    same(parse_device(other.decode(), "mine", "mine.toml"), device, "keys in another order")
+def _reaches_its_peaks_at_most(device: Any) -> None:
     for dtype, rate in device.rates.items():
         assert 0 < rate <= device.peaks[dtype], device
 
 
-def read_profile(content: bytes) -> None:
-    """Read a profile, save and read it again, simulate a step: no shorter than its computation."""
-
-    def parsed(content: bytes) -> Profile:
-        return parse_json_document(content, "p.json", Profile, ProfileError, "a profile")
-
-    def saved_and_loaded(path: Path) -> Profile:
+def _saved(profile: Profile) -> bytes:
+    def save(path: Path) -> bytes:
         profile.save(path)
-        return Profile.load(path)
+        return path.read_bytes()
 
-    profile = parsed(content)
-    value = parse_json(content, "p.json", ProfileError)
-    same(parsed(json.dumps(shuffled_keys(value, Random(0))).encode()), profile, "keys in another order")
-    same(_in_a_file(b"", ".json", saved_and_loaded), profile, "saved")
+    return _in_a_file(b"", ".json", save)
 
-    bandwidth, latency = NETWORKS[len(content) % len(NETWORKS)]
+
+def _takes_its_time(profile: Profile) -> None:
+    """A step is no shorter than its computation."""
+    bandwidth, latency = NETWORKS[len(profile.gradients) % len(NETWORKS)]
     topology = Topology.switch(num_ranks=2, bandwidth=bandwidth, latency=latency)
     step = simulate_step(profile, topology=topology)
     assert step.time_ps >= max(step.floor_ps, profile.compute_ps), step
 
 
-def read_measured_times(content: bytes) -> None:
-    """Read a table of measured times; its choice does not depend on the order of rows."""
-
-    def chosen(content: bytes) -> list[str]:
-        table = _in_a_file(content, ".json", lambda path: Table(path, 4))
-        selected = [table.select("all_reduce", nbytes) for nbytes in (0, 1, 1024, 4096, 2**30)]
-        return [str(own) for own in selected]
-
-    found = chosen(content)
-    value = shuffled_keys(parse_json(content, "t.json", CollectiveError), Random(0))
-    value["rows"].reverse()
-    same(chosen(json.dumps(value).encode()), found, "rows in another order")
+def _choices(path: Path) -> list[str]:
+    table = Table(path, 4)
+    return [str(table.select("all_reduce", nbytes)) for nbytes in (0, 1, 1024, 4096, 2**30)]
 
 
-def read_measurements(content: bytes) -> None:
-    """Read measurements of any format; the rows are of positive, finite times."""
-    rows = _in_a_file(content, ".csv", lambda path: read_table(path, Said("all_reduce", 8, 2)))
+def _rows_have_bounds(rows: list[MeasuredRow]) -> None:
     for row in rows:
         assert 0 < row.seconds < 1e7, row
         assert 0 <= row.nbytes < 2**63, row
@@ -241,38 +308,31 @@ def read_measurements(content: bytes) -> None:
         assert row.num_ranks % row.num_nodes == 0, row
 
 
-def read_systems_file(content: bytes) -> None:
-    """Read a file of systems; another order of keys says the same."""
-    found = _in_a_file(content, ".json", read_systems)
-    other = json.dumps(shuffled_keys(parse_json(content, "s.json", UsageError), Random(0)))
-    same(_in_a_file(other.encode(), ".json", read_systems), found, "keys in another order")
+def _as_json(calibration: Calibration) -> bytes:
+    return json.dumps(calibration.as_json()).encode()
+
+
+def _systems_have_bounds(found: Any) -> None:
     for system in found.values():
         assert system.num_ranks % system.num_nodes == 0, system
         assert 0 <= system.intra_bandwidth < 1e18, system
         assert 0 <= system.nic_bandwidth < 1e18, system
 
 
-def read_msccl(content: bytes) -> None:
-    """Read a program in XML and prove it, or have it refused; another order of attributes means the same."""
+@dataclass(frozen=True)
+class Program:
+    """A program in XML; two are the same if their steps are."""
+
+    algorithm: Any = field(compare=False)
+    steps: list[Any]
+
+
+def _program(content: bytes) -> Program:
     algorithm = from_msccl_xml(content)
     world_size = next((ranks for ranks in range(1, 9) if _takes(algorithm, ranks)), 0)
-    if not world_size or estimate_work(algorithm, world_size) > MOST_WORK:
-        return
-    steps = [list(algorithm.steps(rank, world_size)) for rank in range(world_size)]
-    try:
-        root = ElementTree.fromstring(content)
-    except ElementTree.ParseError:  # of names with colons, which ours takes as they are
-        prove(algorithm, world_size)
-        return
-    for element in root.iter():
-        element.attrib = dict(reversed(element.attrib.items()))
-    again = from_msccl_xml(ElementTree.tostring(root))
-    same(
-        [list(again.steps(rank, world_size)) for rank in range(world_size)],
-        steps,
-        "attributes in another order",
-    )
-    prove(algorithm, world_size)
+    if world_size and estimate_work(algorithm, world_size) > MOST_WORK:
+        world_size = 0
+    return Program(algorithm, [list(algorithm.steps(rank, world_size)) for rank in range(world_size)])
 
 
 def _takes(algorithm: Any, world_size: int) -> bool:
@@ -284,10 +344,9 @@ def _takes(algorithm: Any, world_size: int) -> bool:
     return True
 
 
-def read_calibration(content: bytes) -> None:
-    """Read a calibration; what is written again is the same."""
-    found = _in_a_file(content, ".json", Calibration.read)
-    same(Calibration.from_json(found.as_json()), found, "written and read")
+def _is_proved(program: Program) -> None:
+    if program.steps:
+        prove(program.algorithm, len(program.steps))
 
 
 def _systems() -> Sequence[Any]:
@@ -301,14 +360,49 @@ def _toml(value: Any, random: Random) -> bytes:
     return as_toml(value)
 
 
-TARGETS = (
-    Target("network", _of_values(lambda: _shipped("presets"), _toml), read_network_file, weight=6),
-    Target("device", _of_values(lambda: _shipped("devices"), _toml), read_device_file, weight=6),
-    Target("profile", _of_values(lambda: [PROFILE], as_json), read_profile, weight=6),
-    Target("measured_times", _of_values(lambda: [TABLE], as_json), read_measured_times, weight=6),
-    Target("measurements", _of_texts([CSV, LOG]), read_measurements, weight=6),
-    Target("bench_document", _of_values(lambda: [TABLE], as_json), read_measurements, weight=6),
-    Target("systems", _of_values(_systems, as_json), read_systems_file, weight=6),
-    Target("calibration", _of_values(lambda: [CALIBRATION], as_json), read_calibration, weight=6),
-    Target("msccl", _of_texts([fused_ring(3), fused_ring(2)]), read_msccl, weight=6),
+def _network(content: bytes) -> Any:
+    return parse_network(text_of(content), "mine", "file.toml")
+
+
+def _device(content: bytes) -> Any:
+    return parse_device(text_of(content), "mine", "file.toml")
+
+
+def _profile(content: bytes) -> Profile:
+    return parse_json_document(content, "file.json", Profile, ProfileError, "a profile")
+
+
+def _measured(content: bytes) -> list[MeasuredRow]:
+    return _in_a_file(content, ".csv", lambda path: read_table(path, Said("all_reduce", 8, 2)))
+
+
+def _from_json(read: Callable[[Path], Any]) -> Callable[[bytes], Any]:
+    return lambda content: _in_a_file(content, ".json", read)
+
+
+_OF_NETWORKS = _of_values(lambda: _shipped("presets"), _toml)
+_DEVICE = _of_values(lambda: _shipped("devices"), _toml)
+_PROFILE = _of_values(lambda: [PROFILE], as_json)
+_SYSTEMS = _of_values(_systems, as_json)
+_TABLE = _of_values(lambda: [TABLE], as_json)
+_CALIBRATION = _of_values(lambda: [CALIBRATION], as_json)
+_OF_XML = _of_texts([fused_ring(3), fused_ring(2)])
+LOADERS = (
+    Loader("network", _of_networks, _network, _keys_of_toml, check=_simulates),
+    Loader("device", _DEVICE, _device, _keys_of_toml, check=_reaches_its_peaks_at_most),
+    Loader("profile", _PROFILE, _profile, _keys_of_json, _saved, _takes_its_time),
+    Loader("measured_times", _TABLE, _from_json(_choices), _rows),
+    Loader("measurements", _of_texts([CSV, LOG]), _measured, check=_rows_have_bounds),
+    Loader("bench_document", _TABLE, _measured, check=_rows_have_bounds),
+    Loader(
+        "systems",
+        _of_values(_systems, as_json),
+        _from_json(read_systems),
+        _keys_of_json,
+        None,
+        _systems_have_bounds,
+    ),
+    Loader("calibration", _CALIBRATION, _from_json(Calibration.read), _keys_of_json, _as_json),
+    Loader("msccl", _of_programs, _program, _attributes, check=_is_proved),
 )
+TARGETS = tuple(Target(loader.name, loader.draw, loader.read, weight=6) for loader in LOADERS)
