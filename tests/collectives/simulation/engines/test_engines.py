@@ -28,6 +28,7 @@ from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.units import parse_time, transfer_ps
+from tests.given import switch
 from tests.sim.networks import sharing_networks
 
 
@@ -189,10 +190,6 @@ def test_all_engines_agree_on_programs_that_nobody_would_write(
     assert spans("events", topology, drawn, [nbytes, nbytes], min_messages=2, **options) == expected
     with contextlib.suppress(NotExactError):
         assert spans("makespan", topology, drawn, [nbytes, nbytes], **options) == expected
-
-
-def switch(num_ranks: int) -> Topology:
-    return Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
 
 
 @pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
