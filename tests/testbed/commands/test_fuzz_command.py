@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from collectives.catalogue.resolve import resolve_for_every_collective
@@ -43,26 +42,6 @@ def test_programs_are_counted_by_how_they_end() -> None:
     assert code == 0
     assert "30 runs of ring,tree" in printed
     assert printed.endswith("0 violations\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["nothing.py"], "nothing.py: there is no such script"),
-        (["rings"], "unknown algorithm 'rings'"),
-        (["ring", "--faults", "rain"], "--faults rain: expected none, or some of delay, slow"),
-        (["ring", "--faults", "hook"], "--faults hook: expected none, or some of delay, slow"),
-        (["ring", "--ranks", "1"], "--ranks 1: expected 2 to 1024"),
-        (["ring", "--algorithm", "tree"], "--algorithm is for scripts"),
-        (["ring", "--time-limit", "soon"], "--time-limit"),
-        (["ring", "--", "--epochs", "1"], "programs take no arguments"),
-    ],
-)
-def test_what_cannot_be_fuzzed_is_refused(arguments: list[str], said: str) -> None:
-    code, _, complaint = fuzz(*arguments)
-
-    assert code == 2
-    assert said in complaint
 
 
 def test_a_program_in_a_file_is_found_again_by_its_file(tmp_path: Path) -> None:
