@@ -18,7 +18,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from collectives.catalogue.measured_times import Table
 from collectives.errors import CollectiveError
@@ -35,12 +35,14 @@ from sim.topology import Topology
 from sim.topology.description import parse_network
 from testbed.errors import UsageError, exit_code_of
 from testbed.truth.calibration.calibration import Calibration
+from testbed.truth.published.measured_row import MeasuredRow
 from testbed.truth.published.systems import read_systems
-from testbed.truth.published.tables import MeasuredRow, Said, read_table
+from testbed.truth.published.tables import Said, read_table
 from tests.collectives.formats.msccl_files import fused_ring
 from tools.mutation.mutators import any_value, as_json, as_toml, mutated_bytes, mutated_value, shuffled_keys
 from tools.mutation.target import Target, same, text_of
 
+Read = TypeVar("Read")
 ROOT = Path(__file__).parents[2]
 MOST_RANKS = 16
 MOST_WORK = 20_000
@@ -83,36 +85,21 @@ LOG = """# Collective test starting: all_reduce_perf
           16       4  float    sum     -1  11.50    0.00    0.00      0  11.40    0.00    0.00      0
 """
 ESTIMATE = {"value": 1e-5, "low": 1e-6, "high": 1e-4}
-LINKS = {"rate": ESTIMATE, "latency": ESTIMATE}
 COSTS = {"overhead": ESTIMATE, "arrival_overhead": ESTIMATE, "reduction_bandwidth": None}
+RATES = {"rate": ESTIMATE, "latency": ESTIMATE, "one_way": [ESTIMATE], "both_ways": [ESTIMATE]}
 CALIBRATION = {
     "schema": 1,
     "name": "mine",
-    "classes": {
-        "between_nodes": {
-            "rate": ESTIMATE,
-            "latency": ESTIMATE,
-            "one_way": [ESTIMATE],
-            "both_ways": [ESTIMATE],
-        }
-    },
+    "classes": {"between_nodes": RATES},
     "programs": {**COSTS, "reduction_bandwidth": {"value": 4e9, "low": 3e9, "high": 5e9}},
     "native": COSTS,
     "fits": [{"nbytes": 65536, "num_rows": 3, "median_error": 0.02, "worst_error": 0.05, "spread": 0.01}],
     "origin": {
-        "measured": "2026-01-01T00:00:00+00:00",
-        "transport": "gloo",
-        "num_ranks": 4,
-        "ranks_per_node": 1,
-        "network": "a switch",
-        "num_rows": 30,
-        "smallest": 1,
-        "largest": 4194304,
-        "seconds": 50.0,
-        "versions": {"torch": "2.13.0"},
-        "ranks_per_rack": None,
+        "measured": "2026-01-01T00:00:00+00:00", "transport": "gloo", "num_ranks": 4, "ranks_per_node": 1,
+        "network": "a switch", "num_rows": 30, "smallest": 1, "largest": 4194304, "seconds": 50.0,
+        "versions": {"torch": "2.13.0"}, "ranks_per_rack": None,
     },
-}
+}  # fmt: skip
 
 
 @cache
@@ -191,7 +178,7 @@ def _of_texts(samples: Sequence[str]) -> Callable[[Random], bytes]:
     return draw
 
 
-def _in_a_file(content: bytes, suffix: str, read: Callable[[Path], Any]) -> Any:
+def _in_a_file(content: bytes, suffix: str, read: Callable[[Path], Read]) -> Read:
     """Return what *read* finds in a file that holds *content*, in memory where there is such a place."""
     place = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(dir=place) as folder:
@@ -218,7 +205,7 @@ class Loader:
     load: Callable[[bytes], Any]
     reordered: Callable[[bytes], bytes] = bytes
     saved: Callable[[Any], bytes] | None = None
-    check: Callable[[Any], None] = id
+    check: Callable[[Any], object] = id
 
     def read(self, content: bytes) -> None:
         """Read a file rightly, or refuse it in one short line that names it."""
