@@ -11,7 +11,7 @@ from tools.mutation import __main__ as command
 from tools.mutation.outcome import SEEDS, Failure, drawn, outcome_of
 from tools.mutation.target import Target
 
-INPUTS = 40
+INPUTS = 25
 """Of each target, times its weight by which `make mutate` goes on from there."""
 
 
