@@ -1,4 +1,4 @@
-"""`testbed claims`: rows, page and errors."""
+"""`testbed claims`: rows and page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`testbed compare`: rows that meet, differences that count, files that are refused."""
+"""`testbed compare`: rows that meet, differences that count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`testbed network`: the list of presets, the facts of one, and what can be asked wrongly."""
+"""`testbed network`: the list of presets, and the facts of one."""
 
 from __future__ import annotations
 
