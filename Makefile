@@ -52,7 +52,7 @@ durations: $(STAMP)
 dist: $(STAMP)
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
-	$(BIN)/python -m tests.distribution dist
+	$(BIN)/python -m tools.distribution dist
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -73,15 +73,15 @@ docs: $(STAMP)
 	$(BIN)/python -m docs.tools.schemas
 
 test-torch: $(STAMP)
-	$(BIN)/python -m tests.torch_suite
+	$(BIN)/python -m tools.torch_suite
 
 INPUTS ?= 100000
 SEED ?= 0
 mutate: $(STAMP)
-	$(BIN)/python -m tests.mutation --inputs $(INPUTS) --seed $(SEED)
+	$(BIN)/python -m tools.mutation --inputs $(INPUTS) --seed $(SEED)
 
 test-faults: $(STAMP)
-	$(BIN)/python -m tests.process_faults
+	$(BIN)/python -m tools.process_faults
 
 test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -m gpu

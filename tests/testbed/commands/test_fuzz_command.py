@@ -96,26 +96,6 @@ def test_a_campaign_that_was_interrupted_reports_what_there_is_and_ends_with_the
     assert "Stopped: interrupted." in printed
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["nothing.py"], "nothing.py: there is no such script"),
-        (["rings"], "unknown algorithm 'rings'"),
-        (["ring", "--faults", "rain"], "--faults rain: expected none, or some of delay, slow"),
-        (["ring", "--faults", "hook"], "--faults hook: expected none, or some of delay, slow"),
-        (["ring", "--ranks", "1"], "--ranks 1: expected 2 to 1024"),
-        (["ring", "--algorithm", "tree"], "--algorithm is for scripts"),
-        (["ring", "--time-limit", "soon"], "--time-limit"),
-        (["ring", "--", "--epochs", "1"], "programs take no arguments"),
-    ],
-)
-def test_what_cannot_be_fuzzed_is_refused(arguments: list[str], said: str) -> None:
-    code, _, complaint = fuzz(*arguments)
-
-    assert code == 2
-    assert said in complaint
-
-
 def test_a_program_in_a_file_is_found_again_by_its_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("def own(rank, world_size):\n    yield ()\n")

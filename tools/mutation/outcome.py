@@ -20,7 +20,7 @@ from random import Random
 from types import FrameType
 
 from testbed.errors import exit_code_of
-from tests.mutation.target import Target
+from tools.mutation.target import Target
 
 SECONDS = 5.0
 """Of CPU time that an input may take; reading takes milliseconds."""
@@ -95,7 +95,7 @@ def limit_memory() -> None:
 
 def _failure(target: Target, content: bytes, kind: str, error: BaseException) -> Failure:
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "tests/mutation/outcome" not in frame.filename]
+    ours = [frame for frame in frames if "tools/mutation/outcome" not in frame.filename]
     where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in ours[:-4:-1])
     name = type(error).__name__
     evidence = f"{where}: {name}: {str(error)[:400]}"

@@ -1,6 +1,6 @@
 """Command line of a driver: a program that runs tests of the suite with all ranks in one place.
 
-A place says how: `tests.torch_suite.processes`, `tests.torch_suite.threads`.  Each driver is a process of its
+A place says how: `tools.torch_suite.processes`, `tools.torch_suite.threads`.  Each driver is a process of its
 own, as the suite and what it replaces in torch are for one world size.
 """
 
@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import ModuleType
 
-from tests.torch_suite import suite
-from tests.torch_suite.outcome import Outcome, write
+from tools.torch_suite import suite
+from tools.torch_suite.outcome import Outcome, write
 
 CaseOf = Callable[[ModuleType], type[unittest.TestCase]]
 """Returns the class whose tests run on the ranks of a place, given the suite for one gate."""

@@ -26,8 +26,8 @@ from sim.units import parse_bandwidth, parse_rate, parse_size, parse_time
 from testbed.errors import exit_code_of
 from testbed.options.arguments import parse_algorithm, parse_placement, parse_ranks, parse_sizes
 from testbed.options.conditions import parse_change, parse_death, parse_failure, parse_straggler
-from tests.mutation.mutators import NUMBERS, WORDS, mutated_word
-from tests.mutation.target import Target, same, text_of
+from tools.mutation.mutators import NUMBERS, WORDS, mutated_word
+from tools.mutation.target import Target, same, text_of
 
 MOST_WORK = 20_000
 WORLD_SIZES = (1, 2, 3, 4, 8)

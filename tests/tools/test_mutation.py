@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutation import __main__ as command
-from tests.mutation.outcome import SEEDS, Failure, drawn, outcome_of
-from tests.mutation.target import Target
+from tools.mutation import __main__ as command
+from tools.mutation.outcome import SEEDS, Failure, drawn, outcome_of
+from tools.mutation.target import Target
 
-INPUTS = 30
-"""Of each target; `make mutate` goes on from there."""
+INPUTS = 25
+"""Of each target, times its weight by which `make mutate` goes on from there."""
 
 
 @pytest.mark.parametrize("name", command.TARGETS)
 def test_what_is_mutated_is_read_rightly_or_refused(name: str) -> None:
     target = command.TARGETS[name]
 
-    outcomes = [outcome_of(target, drawn(target, 0, number)) for number in range(INPUTS)]
+    outcomes = [outcome_of(target, drawn(target, 0, number)) for number in range(INPUTS * target.weight)]
 
     assert [outcome for outcome in outcomes if isinstance(outcome, Failure)] == []
     assert "refused" in outcomes
@@ -47,8 +47,8 @@ def failing(content: bytes) -> None:
 
 @pytest.mark.parametrize("kind", ["traceback", "hang", "wrong answer"])
 def test_a_failure_is_found_and_kept(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.mutation.outcome.SEEDS", tmp_path)
-    monkeypatch.setattr("tests.mutation.outcome.SECONDS", 0.05)
+    monkeypatch.setattr("tools.mutation.outcome.SEEDS", tmp_path)
+    monkeypatch.setattr("tools.mutation.outcome.SECONDS", 0.05)
     target = Target("failing", lambda random: kind.encode(), failing)
 
     failure = outcome_of(target, drawn(target, 0, 0))

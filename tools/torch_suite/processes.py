@@ -19,7 +19,7 @@ import torch
 
 from collectives.autoload import BACKEND, register
 from collectives.torch_backend.every_group import every_group_ours
-from tests.torch_suite import driver
+from tools.torch_suite import driver
 
 SECONDS = 120
 """Within which a test ends, if torch gives it no other time."""

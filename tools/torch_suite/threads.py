@@ -29,7 +29,7 @@ from torch.testing._internal import common_distributed, common_utils
 from collectives.virtual import run
 from collectives.virtual.store import VirtualStore
 from sim.cluster import Cluster
-from tests.torch_suite import driver, suite
+from tools.torch_suite import driver, suite
 
 NETWORK = "dgx-h100"
 SECONDS = 300
@@ -73,7 +73,7 @@ def case_of(module: ModuleType) -> type[unittest.TestCase]:
     """Return a class of tests, each of which runs that of the suite on all ranks, in a process of its own."""
     if module.BACKEND == "mpi":
         module.BACKEND = "gloo"  # type: ignore[attr-defined]  # no torch at hand can make a group of MPI
-    base = module.DistributedTest._DistTestBase  # type: ignore[attr-defined]
+    base = module.DistributedTest._DistTestBase
     module.DDPUnevenTestInput = _made_small(module.DDPUnevenTestInput)  # type: ignore[attr-defined]
 
     def forked(name: str) -> Any:
@@ -214,7 +214,7 @@ class _VirtualBarrier:
 
 def main() -> None:
     """Run what the command line asks for, as if there were GPUs when the suite is imported."""
-    common_distributed.TEST_CUDA = True  # what decorators ask when a test is called
+    common_distributed.TEST_CUDA = True  # type: ignore[attr-defined]  # what decorators ask when a test is called
     driver.main(gate_of, case_of, while_loading=as_if_there_were_gpus)
 
 

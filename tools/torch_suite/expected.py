@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from tests.torch_suite.outcome import Outcome
+from tools.torch_suite.outcome import Outcome
 
 FILE = Path(__file__).with_name("expected.toml")
 Place = Literal["processes", "threads"]

@@ -83,4 +83,4 @@ def put_our_ddp_in_place(module: ModuleType) -> None:
 
     ours: Any = ddp.DistributedDataParallel
     module.DistributedDataParallel = ours  # type: ignore[attr-defined]
-    torch.nn.parallel.DistributedDataParallel = ours
+    torch.nn.parallel.DistributedDataParallel = ours  # type: ignore[misc]

@@ -21,7 +21,7 @@ from testbed.truth.shaped.hosts import Hosts, started
 from testbed.truth.shaped.plan import plan
 from tests.distributed.faults import TIMEOUT, Account, Scenario, go_through
 from tests.distributed.pool import Failure, WorkerPool
-from tests.process_faults.training import ON_TESTBED, SECONDS_TO_CONNECT, TRAININGS, train_until_one_fails
+from tools.process_faults.training import ON_TESTBED, SECONDS_TO_CONNECT, TRAININGS, train_until_one_fails
 
 RANKS = 4
 MARGIN = 8.0
@@ -136,7 +136,7 @@ def _answers(hosts: Hosts, seconds: float) -> list[Any]:
             break
         for connection in ready:
             rank = left.pop(connection)  # type: ignore[call-overload]
-            _, answers[rank] = connection.recv()  # type: ignore[union-attr]
+            _, answers[rank] = connection.recv()  # type: ignore[call-arg, union-attr]
     return answers
 
 

@@ -1,7 +1,7 @@
 """Feed mutated inputs to every loader and parser, and keep those that are not read rightly or refused.
 
-    python -m tests.mutation --inputs 100000
-    python -m tests.mutation --seed 7 --time-limit 600 --only profile --only size
+    python -m tools.mutation --inputs 100000
+    python -m tools.mutation --seed 7 --time-limit 600 --only profile --only size
 
 Exit codes: 0 if every input was read or refused, 1 if not, 2 for a wrong call.
 """
@@ -17,9 +17,9 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 from testbed.output.table import progress, stdout_console, table
-from tests.mutation import command_words, data_files
-from tests.mutation.outcome import Failure, drawn, limit_memory, outcome_of
-from tests.mutation.target import Target
+from tools.mutation import command_words, data_files
+from tools.mutation.outcome import Failure, drawn, limit_memory, outcome_of
+from tools.mutation.target import Target
 
 TARGETS = {target.name: target for target in (*data_files.TARGETS, *command_words.TARGETS)}
 BATCH = 500
@@ -28,7 +28,7 @@ DESCRIPTION = "Feed mutated inputs to every loader and parser, and keep those th
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Feed, print what came of it, and return the exit code: 1 also where nothing was fed."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=DESCRIPTION)
+    parser = argparse.ArgumentParser(prog="python -m tools.mutation", description=DESCRIPTION)
     parser.add_argument("--inputs", type=int, default=20_000, help="how many in all")
     parser.add_argument("--seed", type=int, default=0, help="of the mutations")
     parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds")

@@ -1,7 +1,7 @@
 """Run torch's own suite on our ranks, and judge it against the expected differences.
 
-    python -m tests.torch_suite
-    python -m tests.torch_suite --place processes --ddp torch --world-size 4 test_all_gather
+    python -m tools.torch_suite
+    python -m tools.torch_suite --place processes --ddp torch --world-size 4 test_all_gather
 
 Exit codes: 0 if every test came to what is expected of it, 1 if not, 2 for a wrong call.
 """
@@ -21,18 +21,18 @@ from itertools import product
 from pathlib import Path
 
 from testbed.output.table import stdout_console, table
-from tests.torch_suite import expected
-from tests.torch_suite.expected import DDPS, PLACES, WORLD_SIZES, Run
-from tests.torch_suite.outcome import Outcome, read
+from tools.torch_suite import expected
+from tools.torch_suite.expected import DDPS, PLACES, WORLD_SIZES, Run
+from tools.torch_suite.outcome import Outcome, Result, read
 
 DESCRIPTION = "Run torch's own suite on our ranks, and judge it against the expected differences."
 FOLDER = Path("results") / "torch_suite"
-RESULTS = "passed", "skipped", "failed"
+RESULTS: tuple[Result, ...] = ("passed", "skipped", "failed")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print a table and what is wrong, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tests.torch_suite", description=DESCRIPTION)
+    parser = argparse.ArgumentParser(prog="python -m tools.torch_suite", description=DESCRIPTION)
     parser.add_argument("--place", choices=PLACES, action="append", help="by default both")
     parser.add_argument("--ddp", choices=DDPS, action="append", help="whose; by default both")
     parser.add_argument("--world-size", type=int, choices=WORLD_SIZES, action="append", help="by default all")
@@ -72,7 +72,7 @@ def outcomes_of(run: Run, tests: Sequence[str], results: Path) -> list[Outcome]:
     name = f"{run.place}-{run.ddp}-{run.world_size}"
     out, log = results / f"{name}.jsonl", results / f"{name}.log"
     out.unlink(missing_ok=True)
-    command = [sys.executable, "-m", f"tests.torch_suite.{run.place}", "--world-size", str(run.world_size)]
+    command = [sys.executable, "-m", f"tools.torch_suite.{run.place}", "--world-size", str(run.world_size)]
     command += ["--ddp", run.ddp, "--out", str(out), *tests]
     with log.open("w") as text:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}

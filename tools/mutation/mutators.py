@@ -81,6 +81,16 @@ def _replaced(value: Any, random: Random) -> Any:
     return copy.deepcopy(random.choice((*_OTHERS, *NUMBERS, *WORDS)))
 
 
+def any_value(random: Random, keys: Sequence[str]) -> Any:
+    """Return a word, a number, or a list or object of such, with some of *keys*."""
+    kind = random.random()
+    if kind < 0.15:
+        return [any_value(random, keys) for _ in range(random.randrange(4))]
+    if kind < 0.3:
+        return {key: any_value(random, keys) for key in random.choices(keys, k=random.randrange(4))}
+    return random.choice((*NUMBERS, *WORDS, *range(-2, 10), True, False))
+
+
 def _nested(value: Any, depth: int, random: Random) -> Any:
     for _ in range(depth):
         value = [value] if random.random() < 0.5 else {"a": value}

@@ -1,6 +1,6 @@
 """Wheel and source archive, installed into empty environments without torch, and tried there.
 
-python -m tests.distribution dist
+python -m tools.distribution dist
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NEEDS_TORCH = ("run", "--ranks", "2", "train.py")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Install and try what lies in a folder; return 1 where something does not work."""
-    parser = argparse.ArgumentParser(prog="python -m tests.distribution")
+    parser = argparse.ArgumentParser(prog="python -m tools.distribution")
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args(arguments).folder
     archives = [*folder.glob("*.whl"), *folder.glob("*.tar.gz")]
@@ -45,7 +45,7 @@ def faults_of(archive: Path) -> list[str]:
         home = Path(name)
         venv.create(home / "venv", with_pip=True)
         tools = home / "venv" / "bin"
-        install = [tools / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        install = [str(tools / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*install, "-c", CONSTRAINTS, archive], check=True)
         (home / "train.py").write_text("import torch\n")
         faults = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.torch_suite.outcome import read
+from tools.torch_suite.outcome import read
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 def results_of(place: str, ddp: str, folder: Path, *tests: str) -> dict[str, str]:
     """Run *tests* on two ranks and return what became of each."""
     out = folder / "outcomes.jsonl"
-    command = [sys.executable, "-m", f"tests.torch_suite.{place}", "--world-size", "2"]
+    command = [sys.executable, "-m", f"tools.torch_suite.{place}", "--world-size", "2"]
     subprocess.run([*command, "--ddp", ddp, "--out", str(out), *tests], cwd=ROOT, check=True, timeout=100)
     return {outcome.test: outcome.result for outcome in read(out)}
 

@@ -1,7 +1,7 @@
 """Kill processes over Gloo, and cut their cables, at random moments; see that the others name the culprit.
 
-    python -m tests.process_faults
-    python -m tests.process_faults --runs 10 --kind cut --seed 7
+    python -m tools.process_faults
+    python -m tools.process_faults --runs 10 --kind cut --seed 7
 
 Cutting needs root and iproute2.  Exit codes: 0 if every survivor has raised in time and named the culprit,
 1 if not, 2 for a wrong call, 130 if it was interrupted.
@@ -19,8 +19,8 @@ from contextlib import suppress
 from testbed.errors import UsageError
 from testbed.output.table import progress, stdout_console, table
 from testbed.truth.shaped.built import check_possible
-from tests.process_faults.elastic import BACKENDS, faults_of_restart
-from tests.process_faults.trials import KINDS, Trial, faults_of, workers
+from tools.process_faults.elastic import BACKENDS, faults_of_restart
+from tools.process_faults.trials import KINDS, Trial, faults_of, workers
 
 DESCRIPTION = "Kill processes over Gloo, and cut their cables, at random moments."
 
@@ -28,7 +28,7 @@ DESCRIPTION = "Kill processes over Gloo, and cut their cables, at random moments
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, print a table and what is wrong, and return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m tests.process_faults", description=__doc__.splitlines()[0]
+        prog="python -m tools.process_faults", description=__doc__.splitlines()[0]
     )
     parser.add_argument("--runs", type=int, default=100, help="how many trials; by default 100")
     parser.add_argument("--seed", type=int, default=0, help="of the first; the next one has the next")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.torch_suite import expected
-from tests.torch_suite.expected import Difference, Run, judge
-from tests.torch_suite.outcome import Outcome
+from tools.torch_suite import expected
+from tools.torch_suite.expected import Difference, Run, judge
+from tools.torch_suite.outcome import Outcome
 
 RUN = Run("processes", "torch", 4)
 LISTED = Difference(("test_a",), "it needs something else", world_sizes=(4,))

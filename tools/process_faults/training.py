@@ -1,4 +1,4 @@
-"""Training on processes until it fails: what `tests.process_faults.trials` kills a rank of."""
+"""Training on processes until it fails: what `tools.process_faults.trials` kills a rank of."""
 
 from __future__ import annotations
 
