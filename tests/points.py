@@ -5,11 +5,12 @@ A test that goes over algorithms, collectives and world sizes makes one promise 
 
 - of a parameter's numbers the least, the middle and the greatest;
 - every other value of a parameter at least once;
-- of a property, fewer examples.
+- of a property, fewer examples;
+- of tests marked ``costly``, nothing.
 
-``make test-all`` takes further points on top of them, such that every value is there at two, and more
-examples; ``make test-nightly`` takes all points, all examples, and tests marked ``slow``, whose promises
-others keep too.
+``make test-all`` takes those too, and of all others further points, such that every value is there at two,
+and more examples; ``make test-nightly`` takes all points, all examples, and tests marked ``slow``, whose
+promises others keep too.
 """
 
 from __future__ import annotations
@@ -24,13 +25,19 @@ Value = tuple[str, Hashable]
 
 
 def covering(items: Sequence[pytest.Item], times: int = 1) -> set[pytest.Item]:
-    """Return those of *items* that have every value of every parameter of every test, *times* over."""
+    """Return those of *items* that have every value of every parameter of every test, *times* over.
+
+    A costly test comes one time less; a slow one never.
+    """
     points: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("slow"):
-            continue
-        points[item.nodeid.partition("[")[0]].append(item)
-    return {item for own in points.values() for item in _covering_one_test(own, times)}
+        if not item.get_closest_marker("slow"):
+            points[item.nodeid.partition("[")[0]].append(item)
+    chosen: set[pytest.Item] = set()
+    for own in points.values():
+        less = any(item.get_closest_marker("costly") for item in own)
+        chosen.update(_covering_one_test(own, times - 1 if less else times))
+    return chosen
 
 
 def _covering_one_test(items: Sequence[pytest.Item], times: int) -> list[pytest.Item]:
@@ -38,7 +45,7 @@ def _covering_one_test(items: Sequence[pytest.Item], times: int) -> list[pytest.
     values = {item: _values(item) for item in items}
     all_wanted = _without_most_numbers(set().union(*values.values()))
     if not all_wanted:
-        return list(items)
+        return list(items) if times else []
 
     chosen: list[pytest.Item] = []
     for _ in range(times):

@@ -78,6 +78,7 @@ def test_no_modules_import_each_other_in_a_circle(graph: grimp.ImportGraph) -> N
         pytest.fail(" -> ".join(error.args[1]))
 
 
+@pytest.mark.costly
 def test_a_module_is_introduced_by_a_noun() -> None:
     clauses = ("What ", "Which ", "Who ", "Whose ", "How ", "When ", "Where ", "Why ")
     opening = {

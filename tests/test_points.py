@@ -60,13 +60,14 @@ def test_of_numbers_the_least_the_middle_and_the_greatest_are_taken(numbers: lis
     assert {point.params["x"] for point in chosen} == {numbers[0], numbers[len(numbers) // 2], numbers[-1]}
 
 
-def test_more_points_hold_few_points_and_slow_tests_are_in_neither() -> None:
+def test_more_points_hold_few_points_and_costly_tests_and_neither_holds_slow_ones() -> None:
     points = grid(["a", "b", "c"], ["d", "e", "f"])
-    slow = Point("test_y", {}, {"slow"})
+    slow, costly = Point("test_y", {}, {"slow"}), Point("test_z", {}, {"costly"})
 
-    few, more = covering([*points, slow]), covering([*points, slow], 2)
+    few, more = (covering([*points, slow, costly], times) for times in (1, 2))
 
-    assert few < more < set(points)
+    assert few < more - {costly} < set(points)
+    assert costly in more
 
 
 def test_processor_time_of_processes_that_have_ended_counts() -> None:

@@ -41,6 +41,7 @@ def both_sizes_in_flight(rank: int, world_size: int, choice: str) -> list[Any]:
     return [getattr(work, "work", work).call.algorithm for work in works]
 
 
+@pytest.mark.costly
 def test_every_size_goes_to_what_was_fastest_and_waits_in_any_order(pool: WorkerPool, tmp_path: Path) -> None:
     choice = write_table(tmp_path / "table.json", ranks=3)
 

@@ -118,6 +118,7 @@ def test_what_can_do_without_nodes_does_where_nobody_knows_them(pool: WorkerPool
         assert said == ["ring:channels=2", "ring:channels=2,ranks_per_node=2"]
 
 
+@pytest.mark.costly
 def test_nodes_are_as_large_as_the_launcher_told_rank_0(pool: WorkerPool) -> None:
     for said in pool.run(hierarchical, 3, ["2", "3", "", "many"]):
         assert said[:2] == ["hierarchical:ranks_per_node=2", "hierarchical:ranks_per_node=3"]

@@ -132,6 +132,7 @@ def compare_integers(rank: int, world_size: int, options: Options, own: Options)
     return differing(seen["ours"], seen["torch"])
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("world_size", [1, 3, 4])
 @pytest.mark.parametrize("algorithm", ["native", "ring", "naive"])
 def test_ranks_average_exactly_as_with_torch(pool: WorkerPool, world_size: int, algorithm: str) -> None:

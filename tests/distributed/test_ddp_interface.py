@@ -376,6 +376,7 @@ def compile_it(rank: int, world_size: int, inner: bool) -> bool:
     return all(torch.allclose(a, b) for a, b in zip(*results, strict=True))
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("inner", [True, False])
 def test_compiled_modules_are_averaged(pool: WorkerPool, inner: bool) -> None:
     assert pool.run(compile_it, 2, inner, timeout=100.0) == [True, True]

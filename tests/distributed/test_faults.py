@@ -132,6 +132,7 @@ def test_the_others_name_a_rank_that_does_not_call(pool: WorkerPool, fault: str)
     check()
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(("fault", "way"), [("killed", "ring"), ("stalled", "native")])
 def test_where_rank_0_takes_the_store_with_it_the_others_say_so_in_time(
     pool: WorkerPool, fault: str, way: str

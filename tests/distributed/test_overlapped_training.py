@@ -81,6 +81,7 @@ def clipped_norms(rank: int, strategy: str, algorithm: str) -> list[float]:
     return norms
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("algorithm", ["native", "ring"])
 def test_every_strategy_clips_to_the_same_norms(pool: WorkerPool, algorithm: str) -> None:
     ranks = pool.run(clip_with_all, 3, algorithm)

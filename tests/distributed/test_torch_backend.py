@@ -37,6 +37,7 @@ def every_collective(rank, world_size):
     return results
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("world_size", [1, 3])
 def test_every_collective_gives_its_result_on_every_rank(pool, world_size):
     ranks = range(world_size)

@@ -53,6 +53,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("block", blocks_in("console"))
 def test_commands_print_what_the_document_shows(
@@ -66,6 +67,7 @@ def test_commands_print_what_the_document_shows(
         assert not found, found
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("block", blocks_in("python"))
 def test_python_runs_alone_as_it_stands(block: Block, folder: Path) -> None:

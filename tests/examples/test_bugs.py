@@ -36,6 +36,7 @@ def test_each_class_has_pairs_and_each_wrong_script_has_a_right_one() -> None:
     assert len(list(PAIRS[0].right.parent.glob("*.py"))) == len(PAIRS)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("pair", points())
 def test_the_wrong_script_is_found_and_the_right_one_left_in_peace(pair: Pair) -> None:
     verdict = verdict_of_testbed(pair)

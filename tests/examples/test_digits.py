@@ -69,6 +69,7 @@ def test_processes_end_with_the_same_bits_as_virtual_ranks(tmp_path, backend, dt
     assert bitwise_equal(parameters(tmp_path / "processes"), parameters(tmp_path / "virtual"))
 
 
+@pytest.mark.costly
 def test_a_run_in_virtual_time_repeats_and_its_trace_too(tmp_path):
     runs = []
     for number in range(2):
@@ -83,6 +84,7 @@ def test_a_run_in_virtual_time_repeats_and_its_trace_too(tmp_path):
     assert len({span["name"] for span in spans}) > 1  # several buckets
 
 
+@pytest.mark.costly
 def test_a_recorded_profile_charges_the_virtual_ranks(tmp_path):
     in_virtual_time(1, tmp_path, "--epochs", "1", "--record", str(tmp_path / "profile.json"))
     profile = Profile.load(tmp_path / "profile.json")

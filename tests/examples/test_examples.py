@@ -73,6 +73,7 @@ def test_no_example_hides_a_module_from_those_beside_it():
     assert not names & {"collectives", "ddp", "sim", "testbed", "torch", *sys.stdlib_module_names}
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", TOLERANCES)
 def test_four_ranks_learn_what_one_does_from_the_same_batches(trained, name):
     alone, _ = trained(name, 1)
@@ -84,6 +85,7 @@ def test_four_ranks_learn_what_one_does_from_the_same_batches(trained, name):
     assert report.notices == ()
 
 
+@pytest.mark.costly
 def test_training_goes_on_from_the_checkpoint_of_rank_0(trained, tmp_path):
     checkpoint = str(tmp_path / "model.pt")
 
@@ -93,6 +95,7 @@ def test_training_goes_on_from_the_checkpoint_of_rank_0(trained, tmp_path):
     assert after[0] < before[-1]
 
 
+@pytest.mark.costly
 def test_more_micro_batches_leave_a_smaller_bubble(trained):
     device = replace(load_device("h100"), kind="cpu")  # stages of equal length, which no host holds up
     waiting = []
@@ -105,6 +108,7 @@ def test_more_micro_batches_leave_a_smaller_bubble(trained):
     assert waiting[1] < waiting[0] == pytest.approx(1 / 3, abs=0.02)  # of 2 micro-batches and 1 more stage
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("layout", LAYOUTS_OF_LLAMA)
 def test_a_llama_learns_however_it_is_shared_among_its_ranks(trained, layout):
     losses, report = trained("llama", 4, "--lr", "3e-3", "--steps", "6", *layout.split())
@@ -114,6 +118,7 @@ def test_a_llama_learns_however_it_is_shared_among_its_ranks(trained, layout):
     assert len(report.iterations) == 6
 
 
+@pytest.mark.costly
 def test_mpt_begins_at_the_loss_of_one_who_knows_nothing(capfd):
     sizes = ("--vocabulary", "256", "--seq-len", "32", "--accumulate", "2", "--checkpoint", "--no-sync")
 

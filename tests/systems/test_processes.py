@@ -9,6 +9,7 @@ from tests.systems.catalogue import SYSTEMS, run_in_process
 pytestmark = pytest.mark.distributed
 
 
+@pytest.mark.costly
 @pytest.mark.filterwarnings("ignore")  # torch warns of much that its own code does
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_it_gives_what_one_process_gives(pool, name):

@@ -74,6 +74,7 @@ def test_a_hang_in_one_order_is_found(virtual_cluster: type[VirtualCluster]) -> 
         virtual_cluster(ranks=2, orders="all").run(work)
 
 
+@pytest.mark.costly
 def test_a_script_that_prints_who_was_first_depends_on_the_order(
     virtual_cluster: type[VirtualCluster], tmp_path: Path
 ) -> None:

@@ -32,6 +32,7 @@ def test_one_worker_is_this_process_and_takes_items_as_it_goes() -> None:
     assert [next(taken) for _ in range(3)] == [(item, os.getpid()) for item in range(3)]
 
 
+@pytest.mark.costly
 @pytest.mark.distributed
 def test_processes_share_the_items() -> None:
     found = dict(results(in_process, range(20), workers=2))

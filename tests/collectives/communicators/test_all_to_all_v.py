@@ -59,6 +59,7 @@ def test_two_ranks_that_disagree_about_a_part_both_say_so_and_the_others_get_the
     )
 
 
+@pytest.mark.costly
 @pytest.mark.distributed
 def test_two_processes_that_disagree_about_a_part_both_say_so(pool: WorkerPool) -> None:
     check(pool.run(over_gloo, 4))

@@ -163,6 +163,7 @@ def test_an_imported_program_reduces_tensors_that_do_not_divide(tmp_path: Path) 
     assert run_threads(reduced, 4) == [[1111.0 * n for n in range(13)]] * 4
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize(
     ("name", "collective", "world_size", "reason"),
     [

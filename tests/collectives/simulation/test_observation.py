@@ -160,6 +160,7 @@ print(hashlib.sha256(run.trace.to_json().encode()).hexdigest())
 """
 
 
+@pytest.mark.costly
 def test_the_same_seed_gives_the_same_bytes_in_every_process() -> None:
     printed = {
         subprocess.run(

@@ -32,6 +32,7 @@ def test_a_program_is_right_and_takes_no_longer_than_the_solver_was_told(collect
     assert 0.8 * found.estimate < taken < found.estimate * (1 + 1e-6)
 
 
+@pytest.mark.costly
 def test_few_steps_are_faster_where_latency_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     topology = random_graph(28)
     best = synthesize(topology, "broadcast", NBYTES).best_seconds

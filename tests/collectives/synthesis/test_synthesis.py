@@ -34,6 +34,7 @@ def test_a_program_is_proved_and_no_faster_than_the_optimum(collective: str) -> 
     assert made.optimum_seconds <= made.best_seconds <= made.seconds
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("name", ["aws-p4d", "dgx-a100"])
 @pytest.mark.parametrize("collective", ["all_gather", "all_reduce"])
 def test_two_nodes_come_within_three_per_cent_of_the_optimum(name: str, collective: str) -> None:
@@ -44,12 +45,14 @@ def test_two_nodes_come_within_three_per_cent_of_the_optimum(name: str, collecti
     assert made.shipped_seconds > 1.3 * made.seconds
 
 
+@pytest.mark.costly
 def test_an_all_reduce_behind_a_slow_link_keeps_links_that_are_faster_from_filling_up() -> None:
     made = synthesize(random_graph(14), "all_reduce")
 
     assert made.fraction_of_optimum >= 0.98
 
 
+@pytest.mark.costly
 def test_parts_go_through_other_ranks_where_that_is_faster() -> None:
     rates = {("a", "b"): 100, ("b", "c"): 100, ("a", "c"): 5}
     links = [

@@ -27,6 +27,7 @@ def received_by_rank_0(rank, group, everybody):
     return messages
 
 
+@pytest.mark.costly
 @BOTH
 def test_messages_of_any_source_come_once_in_the_order_of_their_source_and_name_it(run, pool):
     messages = run(received_by_rank_0, pool)[0]

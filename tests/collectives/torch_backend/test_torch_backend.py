@@ -36,6 +36,7 @@ def on_ranks(num_ranks, work, **options):
     return run_virtual(run, topology, **options)
 
 
+@pytest.mark.costly
 def test_torchs_entry_point_makes_the_backend_known_and_loads_nothing_slow():
     check = """
 import sys, torch

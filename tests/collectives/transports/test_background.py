@@ -6,6 +6,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 OPEN_STORE = """
 import time
 from datetime import timedelta
@@ -21,6 +23,7 @@ def run(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.costly
 def test_a_process_ends_well_while_a_thread_asks_the_store() -> None:
     ended = run("""
         def ask():
@@ -34,6 +37,7 @@ def test_a_process_ends_well_while_a_thread_asks_the_store() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.costly
 def test_a_thread_that_waits_for_long_is_released() -> None:
     ended = run("""
         import collectives.transports.background as background
@@ -45,6 +49,7 @@ def test_a_thread_that_waits_for_long_is_released() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
+@pytest.mark.costly
 def test_a_wait_that_was_watched_lets_the_process_end() -> None:
     ended = run("""
         from collectives.transports.watchdog import Watchdog

@@ -41,6 +41,7 @@ def _last_first(rank: int, world_size: int, num_messages: int, count: int) -> No
             assert received.eq(tag).all()
 
 
+@pytest.mark.costly
 def test_steps_in_pieces_that_overwrite_what_they_send_keep_it(pool: WorkerPool) -> None:
     for total in pool.run(_in_pieces, 3):
         assert total == [6.0] * 3

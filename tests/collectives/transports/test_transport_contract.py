@@ -166,6 +166,7 @@ def test_a_transport_brings_messages(
     over(scenarios, world_size, "ring", pool)
 
 
+@pytest.mark.costly
 @pytest.mark.distributed
 @pytest.mark.parametrize("algorithm", ["direct", "hierarchical:ranks_per_node=2,outer=tree", "ring"])
 def test_memory_and_gloo_together_keep_the_contract(algorithm: str, pool: WorkerPool) -> None:

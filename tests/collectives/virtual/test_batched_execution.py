@@ -95,6 +95,7 @@ def in_halves(tensor, num_ranks):
 CALLS = [all_reduce, maximum, mean_of_halves, all_gather, reduce_scatter, all_to_all, overlapping, in_halves]
 
 
+@pytest.mark.costly
 @given(data=st.data())
 @settings(max_examples=40)
 def test_results_are_equal_to_the_bit_and_times_to_the_picosecond(data):

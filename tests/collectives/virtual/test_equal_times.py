@@ -50,6 +50,7 @@ def check_folded(script: TrainingScript) -> None:
     assert folded.report.ranks == unfolded.report.ranks
 
 
+@pytest.mark.costly
 @settings(max_examples=4, deadline=None)
 @given(training_scripts((2, 4)))
 @example(KEPT_WHOLE)
@@ -57,6 +58,7 @@ def test_a_script_takes_as_long_without_data_as_with_data(script: TrainingScript
     check_without_data(script)
 
 
+@pytest.mark.costly
 @pytest.mark.timeout(400)
 @settings(max_examples=2, deadline=None)
 @given(training_scripts((4, 8)))

@@ -80,6 +80,7 @@ def make_calls(scenario: Scenario, rank: int) -> None:
         assert (tensor == expected).all()
 
 
+@pytest.mark.costly
 @settings(max_examples=40)
 @given(scenario=scenarios(MISMATCHES, min_size=3))
 def test_a_rank_that_calls_another_is_named_with_both_calls(scenario: Scenario) -> None:
@@ -109,6 +110,7 @@ def test_a_rank_that_ends_early_is_named_with_the_collective_of_the_others(
     )
 
 
+@pytest.mark.costly
 @settings(max_examples=20)
 @given(scenario=scenarios(("raises",), min_size=2))
 def test_a_rank_that_raises_ends_the_run_with_its_error_and_what_the_others_did(scenario: Scenario) -> None:

@@ -43,6 +43,7 @@ def make_calls(rank: int) -> list[float]:
     return values.tolist()
 
 
+@pytest.mark.costly
 @settings(max_examples=15)
 @given(seeds=st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), world_size=st.integers(2, 5))
 def test_delays_of_messages_follow_their_seed_and_change_times_but_never_results(

@@ -39,6 +39,7 @@ def test_an_unknown_algorithm_is_refused_before_anything_runs() -> None:
         run(all_reduce_once, network=switch(2), algorithm="rign")
 
 
+@pytest.mark.costly
 @given(
     world_size=st.integers(1, 5),
     numel=st.integers(0, 40),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from hypothesis import given, settings
@@ -130,6 +131,7 @@ def check_agreement(
         assert (start + shift, max(ends) + shift) == (bucket.start_ps, bucket.end_ps)
 
 
+@pytest.mark.costly
 @given(
     widths=WIDTHS,
     forward_us=MICROSECONDS,
@@ -179,6 +181,7 @@ def test_over_gloo_a_real_step_advances_when_its_replay_does(
     check_agreement(widths, forward_us, gradient_us, num_ranks, strategy, cap, **counted)
 
 
+@pytest.mark.costly
 @given(
     widths=st.lists(st.sampled_from([12, 24, 48]), min_size=2, max_size=4),
     forward_us=MICROSECONDS,

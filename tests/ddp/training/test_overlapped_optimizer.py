@@ -49,6 +49,7 @@ def train(
     return [value.clone() for value in model.state_dict().values()]
 
 
+@pytest.mark.costly
 @given(
     widths=st.lists(st.integers(1, 20), min_size=2, max_size=5),
     strategy=st.sampled_from(TRAINING),
@@ -144,6 +145,7 @@ def test_parameters_used_without_calling_their_module_and_buffers_are_up_to_date
         assert torch.equal(expected, got)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("strategy", OVERLAPPED)
 def test_a_module_can_be_copied_pickled_and_loaded_while_updates_are_due(strategy: str) -> None:
     def one(rank: int) -> list[bool]:

@@ -83,6 +83,7 @@ def simulated(profile: Profile, topology: Topology, trial: Trial) -> int:
     ).time_ps
 
 
+@pytest.mark.costly
 @settings(max_examples=30, deadline=None)
 @given(profiles(most=12, kinds=("float32", "float64")), switches(), st.sampled_from((1, 4, 128)))
 def test_what_is_found_is_never_worse_than_the_default(
@@ -97,6 +98,7 @@ def test_what_is_found_is_never_worse_than_the_default(
     assert simulated(profile, topology, found.torch) == found.torch.time_ps
 
 
+@pytest.mark.costly
 @settings(max_examples=10, deadline=None)
 @given(profiles(most=5, least=1), switches())
 def test_on_small_profiles_the_best_is_that_of_all_divisions_strategies_and_algorithms(
@@ -229,6 +231,7 @@ def test_strategies_whose_step_is_another_one_are_left_out_by_name() -> None:
     assert "does more work" in reasons["accumulate"]
 
 
+@pytest.mark.costly
 def test_of_many_algorithms_and_strategies_the_most_promising_are_searched() -> None:
     profile = profile_of([MIB] * 6, list(range(6, 0, -1)))
     topology = Topology.switch(num_ranks=8, bandwidth="10Gbps", latency="100us")
@@ -245,6 +248,7 @@ def test_of_many_algorithms_and_strategies_the_most_promising_are_searched() -> 
     assert found.best.options.pair == everything.best.options.pair
 
 
+@pytest.mark.costly
 @settings(max_examples=10, deadline=None)
 @given(st.lists(st.integers(1, MIB), min_size=9, max_size=24), switches())
 def test_a_list_of_caps_is_no_worse_than_optimal_merging_by_a_strategy(

@@ -132,6 +132,7 @@ def test_what_was_simulated_when_it_is_interrupted_is_printed(
     assert "Traceback" not in result.stdout
 
 
+@pytest.mark.costly
 @pytest.mark.distributed
 def test_over_gloo_all_are_compared_with_gloos_own(tmp_path: Path) -> None:
     saved = tmp_path / "gloo.json"

@@ -147,6 +147,7 @@ def test_a_port_in_use_ends_with_2() -> None:
     assert f"port {port} is in use" in result.stderr
 
 
+@pytest.mark.costly
 @pytest.mark.distributed
 @pytest.mark.parametrize("algorithm", ["ring", "native"])
 def test_gloo_starts_its_own_processes_and_only_rank_0_prints(algorithm: str) -> None:
@@ -158,6 +159,7 @@ def test_gloo_starts_its_own_processes_and_only_rank_0_prints(algorithm: str) ->
     assert (row["wrong"], row["count"], document["ranks"]) == (0, 1024, 3)
 
 
+@pytest.mark.costly
 @pytest.mark.distributed
 def test_under_torchrun_the_ranks_that_run_are_joined() -> None:
     variables = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
@@ -170,6 +172,7 @@ def test_under_torchrun_the_ranks_that_run_are_joined() -> None:
     assert document["ranks"] == 1
 
 
+@pytest.mark.costly
 @pytest.mark.distributed
 def test_more_nccl_ranks_than_gpus_are_refused_with_2() -> None:
     ranks = torch.cuda.device_count() + 1

@@ -24,6 +24,7 @@ def fuzz(*arguments: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
+@pytest.mark.costly
 def test_a_violation_ends_with_1_and_its_seed_repeats_it(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(FIRST_COME)

@@ -91,6 +91,7 @@ def test_a_torchrun_script_with_stock_ddp_is_recorded_as_one_rank(script: Path) 
     assert not dist.is_initialized()
 
 
+@pytest.mark.costly
 @pytest.mark.distributed
 def test_under_several_ranks_each_writes_its_own_where_asked(script: Path) -> None:
     script.write_text(HEAD + STOCK_DDP)

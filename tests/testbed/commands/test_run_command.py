@@ -66,6 +66,7 @@ def test_a_script_gets_its_own_flags_and_rank_0_is_heard(script: Path) -> None:
     assert "rank 0 up" in result.stderr
 
 
+@pytest.mark.costly
 def test_the_transport_is_what_would_run_unless_another_is_named(script: Path) -> None:
     def report(*options: str) -> dict[str, Any]:
         result = run(script, TRAIN, "--json", *options)
@@ -128,6 +129,7 @@ def test_the_json_report_is_all_of_stdout(script: Path) -> None:
     assert "rank 0 of 4, step 2" in result.stderr
 
 
+@pytest.mark.costly
 def test_a_trace_is_written_and_repeats(script: Path, tmp_path: Path) -> None:
     traces = [tmp_path / name for name in ("a.json", "b.json")]
     for trace in traces:
@@ -138,6 +140,7 @@ def test_a_trace_is_written_and_repeats(script: Path, tmp_path: Path) -> None:
     assert any("all_reduce" in event["name"] for event in events)
 
 
+@pytest.mark.costly
 def test_a_script_that_prints_nothing_and_makes_no_group_is_fine(script: Path) -> None:
     result = run(script, "pass")
 
@@ -294,6 +297,7 @@ def start(script: Path, body: str, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("what", ["while True: print('on and on', flush=True)", "time.sleep(60)"])
 def test_ctrl_c_ends_everything_at_once(script: Path, what: str) -> None:
     body = f"import os, time\nif os.environ['RANK'] == '0':\n    print('begun', flush=True)\n    {what}\n"
@@ -313,6 +317,7 @@ def test_ctrl_c_ends_everything_at_once(script: Path, what: str) -> None:
     assert "Traceback" not in stderr
 
 
+@pytest.mark.costly
 def test_a_reader_that_has_enough_ends_the_run(script: Path) -> None:
     process = start(script, "while True: print('on and on')", "--ranks", "1")
     assert process.stdout is not None
@@ -325,6 +330,7 @@ def test_a_reader_that_has_enough_ends_the_run(script: Path) -> None:
     process.stderr.close()
 
 
+@pytest.mark.costly
 @pytest.mark.distributed
 def test_processes_run_the_same_script_for_real_on_our_backend(script: Path, capfd: Any) -> None:
     script.write_text(
@@ -355,6 +361,7 @@ def test_processes_run_a_module_with_the_algorithm_that_is_named(
     assert "rank 0 of 2, step 0" in capfd.readouterr().out
 
 
+@pytest.mark.costly
 def test_faults_are_injected_by_flags_and_told_in_the_report(script: Path) -> None:
     slow = run(script, TRAIN, "--delay-messages", "5us", "--seed", "3", "--degrade-link", "rank 0 up@0:0.5")
     dead = run(script, TRAIN, "--kill-rank", "2@iteration=1")

@@ -31,6 +31,7 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(app, ["run", "--ranks", "3", "--orders", "all", *map(str, arguments)])
 
 
+@pytest.mark.costly
 def test_a_script_that_depends_on_the_order_fails_with_two_orders_and_a_test_that_fails_too(
     race: Path,
 ) -> None:
@@ -50,6 +51,7 @@ def test_a_script_that_depends_on_the_order_fails_with_two_orders_and_a_test_tha
         test(VirtualCluster)  # type: ignore[operator]
 
 
+@pytest.mark.costly
 def test_a_script_without_a_choice_has_one_order(tmp_path: Path) -> None:
     script = tmp_path / "sum.py"
     script.write_text(

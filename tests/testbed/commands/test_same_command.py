@@ -44,6 +44,7 @@ def _invoke(*arguments):
     return CliRunner().invoke(app, list(arguments))
 
 
+@pytest.mark.costly
 def test_one_training_on_one_and_on_several_ranks_is_the_same(script):
     result = _invoke("same", script, "--ranks", "1,2,4", "--json")
 
@@ -64,6 +65,7 @@ def test_where_it_parts_step_parameter_and_line_are_named(script):
     assert "its gradient there is 2 times the first run's" in result.stderr
 
 
+@pytest.mark.costly
 def test_replicas_that_part_end_a_run_with_exit_code_1(script):
     assert "Replicas stayed alike" in _invoke("run", "--ranks", "2", "--check", "replicas", script).stderr
 

@@ -255,6 +255,7 @@ def test_steps_and_time_are_told_who_watches_and_change_nothing(engine: Any, exp
     assert said[-1] == f"ring, 1 MiB: {expected_steps} steps, at 669 µs"
 
 
+@pytest.mark.costly
 def test_traces_are_the_same_bytes_under_every_hash_seed(tmp_path: Path) -> None:
     written = set()
     for seed in ("1", "2"):

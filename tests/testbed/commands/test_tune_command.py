@@ -28,6 +28,7 @@ def run(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["tune", "--ranks", "16", "--network", "ethernet-10g", *arguments])
 
 
+@pytest.mark.costly
 def test_the_document_has_the_default_the_best_and_every_step_simulated(small: Path) -> None:
     result = run("--profile", str(small), "--algorithm", "ring,tree", "--strategy", "all", "--json")
 

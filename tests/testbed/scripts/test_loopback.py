@@ -83,6 +83,7 @@ def test_a_store_is_held_open_for_good_at_the_price_of_one(monkeypatch: pytest.M
     assert after[1] <= before[1] + 1  # that of the last, which may take a moment to be closed
 
 
+@pytest.mark.costly
 @pytest.mark.distributed
 def test_processes_of_a_script_listen_there_alone_and_meet_again(tmp_path: Path, capfd: Any) -> None:
     script = tmp_path / "train.py"

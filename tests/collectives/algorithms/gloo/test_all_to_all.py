@@ -7,6 +7,7 @@ from collectives.algorithms.gloo.all_to_all import gloo_all_to_all
 from sim import Topology
 
 
+@pytest.mark.costly
 @pytest.mark.parametrize("world_size", range(1, 10))
 def test_it_is_an_all_to_all(world_size):
     verify(gloo_all_to_all, world_size)

@@ -116,6 +116,7 @@ def second(change: int = 0) -> Any:
     return rule
 
 
+@pytest.mark.costly
 def test_a_rule_that_places_ranks_otherwise_is_refuted() -> None:
     prove_trees(shifted(1), second())
     with pytest.raises(NotProvedError, match="not proved of its tree: a position of the second tree"):

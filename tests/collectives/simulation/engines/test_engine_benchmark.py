@@ -25,6 +25,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> Any:
     return engines
 
 
+@pytest.mark.costly
 def test_a_case_runs_in_a_process_of_its_own_and_says_what_it_took() -> None:
     command = [sys.executable, str(SCRIPT), "--case", "makespan: stride", "--json"]
 

@@ -113,6 +113,7 @@ def cases(draw: st.DrawFn, *, events_only: bool = False) -> Case:
     return scenario, hosts, chosen, calls, scenario.rank_overhead(rank_overhead, hosts)
 
 
+@pytest.mark.costly
 @given(cases(), st.sampled_from(MODELS))
 def test_all_engines_agree_to_the_picosecond(case: Case, model: TransportModel) -> None:
     scenario, hosts, chosen, calls, rank_overhead = case

@@ -83,6 +83,7 @@ def test_sharded_training_is_one_thread() -> None:
     check_folded(fully_sharded, 16, 1)
 
 
+@pytest.mark.costly
 def test_hybrid_sharded_training_is_one_thread_though_groups_share_links() -> None:
     check_folded(lambda rank: fully_sharded(rank, 4, 4), 16, 1, network="aws-p4d")
 
@@ -171,6 +172,7 @@ def test_a_deadlock_of_folded_ranks_says_that_they_are_folded() -> None:
         run_on_gpus(work, 8, fold=True)
 
 
+@pytest.mark.costly
 @settings(max_examples=6, deadline=None)
 @given(st.data())
 def test_folded_scripts_take_the_time_of_unfolded_ones(data: st.DataObject) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -13,6 +14,7 @@ from collectives.virtual.computation import Roofline
 from sim.files.device_file import load_device
 
 
+@pytest.mark.costly
 def test_unequal_shards_are_classes_before_anything_is_computed() -> None:
     def work(rank: int) -> None:
         dist.init_process_group("nccl")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -35,6 +36,7 @@ def test_results_of_virtual_cuda_tensors_are_to_the_bit_those_of_the_cpu():
         assert [name for name in one if not same(one[name], other[name])] == []
 
 
+@pytest.mark.costly
 def test_collectives_without_data_take_the_time_of_those_with():
     def work(rank):
         every_collective(rank, f"cuda:{rank}", "nccl")

@@ -19,6 +19,7 @@ from collectives.virtual import run
 from sim.errors import RankError
 
 
+@pytest.mark.costly
 def test_workers_of_a_data_loader_load_what_they_would_load_in_a_process(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(

@@ -21,6 +21,7 @@ def length(pieces: list[tuple[int, int]]) -> int:
     return sum(end - start for start, end in pieces)
 
 
+@pytest.mark.costly
 def test_what_each_rank_computed_and_waited_for_is_what_the_report_says() -> None:
     trace = Trace()
     argv = ["--width", "64", "--batch", "256", "--steps", "3"]
@@ -39,6 +40,7 @@ def test_what_each_rank_computed_and_waited_for_is_what_the_report_says() -> Non
     assert {"forward", "backward", "optimizer"} == set(timeline.computed[0])
 
 
+@pytest.mark.costly
 def test_a_timeline_is_drawn_of_a_script(tmp_path: Path) -> None:
     options = ["--ranks", "2", "--compute", "h100", "--timeline"]
 

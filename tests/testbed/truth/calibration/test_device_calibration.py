@@ -66,6 +66,7 @@ def test_a_device_without_products_is_refused():
         fit([addition(12)])
 
 
+@pytest.mark.costly
 def test_every_kind_is_listed_under_the_name_by_which_it_is_measured():
     small = {}
     for case in cases(accelerator=False):

@@ -44,6 +44,7 @@ def fitted():
     return fit(rows_of(THREE, TRUE), THREE, {"between_nodes": RATE})
 
 
+@pytest.mark.costly
 def test_constants_that_rows_follow_are_found_again(fitted):
     found = dict(zip(fitted.names, fitted.values.tolist(), strict=True))
 
@@ -64,6 +65,7 @@ def test_an_interval_holds_the_constant_that_it_belongs_to(fitted):
     assert fitted.high[number] >= 0.995 / 0.95 / RATE
 
 
+@pytest.mark.costly
 def test_a_row_that_all_others_contradict_changes_little(fitted):
     rows = rows_of(THREE, TRUE)
     rows[-1] = Row(rows[-1].pattern, tuple(3 * own for own in rows[-1].seconds))
@@ -129,6 +131,7 @@ def test_a_host_and_what_calls_take_there_are_found_again():
     assert np.abs(fitted.errors).max() < 0.05
 
 
+@pytest.mark.costly
 def test_rates_that_nobody_states_are_the_most_that_flows_get():
     calibration, _ = calibration_of(Measured(tuple(rows_of(THREE, TRUE)), THREE, 3.0))
     shares = calibration.classes["between_nodes"]

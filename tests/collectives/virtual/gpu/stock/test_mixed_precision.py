@@ -41,6 +41,7 @@ def fsdp2(model: nn.Module) -> nn.Module:
     return fully_shard(model, mp_policy=MixedPrecisionPolicy(SHORT, torch.float32))
 
 
+@pytest.mark.costly
 @pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")
 @pytest.mark.parametrize("shard", [fsdp1, fsdp2])
 def test_sharded_training_in_bfloat16_takes_as_long_with_data_as_without(
