@@ -175,17 +175,31 @@ class Classes:
         """
         self._check(hosts, ordinal, rank, "messages", _number)
 
+    def is_alone(self, hosts: Hosts, ordinal: int) -> bool:
+        """Return whether no group was made together with that of *hosts*."""
+        return len(self.partitions.of(hosts, ordinal).groups) == 1
+
     def check_root(self, hosts: Hosts, ordinal: int, root: int) -> None:
         """Check that the root of a collective speaks for itself, where its group has no siblings.
 
-        A script that names one rank of all has it do something that others do not.
+        A script that names one rank of all has it do something that others do not.  Nor is it a probe, for
+        which another rank will speak.
 
         Raises:
-            MembersDiffer: another rank speaks for it.
+            MembersDiffer: it does not.
         """
         named = hosts[root]
-        if self.representative(named) != named and len(self.partitions.partition(hosts, ordinal)) == 1:
+        own = self._of.get(named)
+        if own is not None and own.first != named and self.is_alone(hosts, ordinal):
             raise MembersDiffer(f"rank {named} is the root of a collective", lambda other: other == named)
+
+    def check_roots(self, hosts: Hosts, ordinal: int, rank: int, root: int) -> None:
+        """Check that all ranks that do as *rank* are roots of their groups, or none, as *rank* is.
+
+        Raises:
+            MembersDiffer: some are and others are not.
+        """
+        self._check(hosts, ordinal, rank, f"rank {root} is the root", partial(_is_number, number=root))
 
     def _check(
         self,
@@ -222,3 +236,8 @@ class Classes:
 def _number(partition: Partition, rank: int) -> int | None:
     """Return the number of *rank* within its group; None if it is in none."""
     return partition.number_of.get(rank)
+
+
+def _is_number(partition: Partition, rank: int, number: int) -> bool:
+    """Return whether *rank* has *number* within its group."""
+    return partition.number_of.get(rank) == number

@@ -82,7 +82,7 @@ class Folding:
             return
         self._keys.append(key)
         for ranks in tuple(self._classes):
-            self._replace(ranks, _by(key, ranks))
+            self._replace(ranks, _by(key, ranks), times=0)
 
     def _key_of_parts(self, ranks: Sequence[int], classes: Classes) -> Callable[[int], Hashable] | None:
         """Return unequal parts as what tells ranks apart, if the first and the last have such."""
@@ -128,12 +128,16 @@ class Folding:
         middle = len(ranks) // 2
         return [ranks[:middle], ranks[middle:]]
 
-    def _replace(self, ranks: tuple[int, ...], parts: Sequence[tuple[int, ...]]) -> None:
-        times = self._splits.get(ranks, 0)
+    def _replace(
+        self, ranks: tuple[int, ...], parts: Sequence[tuple[int, ...]], times: int | None = None
+    ) -> None:
+        """Put parts in the place of a class, from each of which a rank was taken out so many times."""
+        if times is None:
+            times = self._splits.get(ranks, 0) + 1
         if len(parts) > 1:
             self._classes.remove(ranks)
             self._classes += parts
-            self._splits.update((part, times + 1) for part in parts)
+            self._splits.update((part, times) for part in parts)
 
 
 def _by(key: Callable[[int], Hashable], ranks: Sequence[int]) -> list[tuple[int, ...]]:

@@ -39,6 +39,8 @@ def compute(known: Knowledge, func: Any, args: Any, kwargs: Any, shaped: Any, ha
         shaped: its results, without data.
         has_data: whether large values are computed.
     """
+    if known.draws and not has_data and kwargs.get("generator") is None:
+        _note_draw()
     if known.mutates:
         if isinstance(shaped, FakeTensor) and is_plain(args[0]):
             shaped = args[0]
@@ -67,6 +69,12 @@ def value_on_cpu(known: Knowledge, func: Any, values: Any, options: Any) -> Any:
         return on_cpu(func, values, options)
     with devices.random.drawing():
         return on_cpu(func, values, options)
+
+
+def _note_draw() -> None:
+    devices = CudaDevices.here()
+    if devices is not None:
+        devices.random.move_on()
 
 
 def _check_complete(func: Any, shaped: Any, computed: Any) -> None:

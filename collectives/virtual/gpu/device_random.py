@@ -34,7 +34,8 @@ class DeviceRandom:
     """The generator of one device.
 
     Args:
-        has_data: whether tensors have values; where only a few have, states that are read tell nothing.
+        has_data: whether tensors have values; where only a few have, the offset counts what is drawn, and a
+            state that is set again does not put the generator back.
         of_all: states that ranks of the run have read, and what the generator was to draw then.
     """
 
@@ -70,11 +71,13 @@ class DeviceRandom:
                 self._offset = _UNTOLD
             cpu.set_state(before)
 
+    def move_on(self) -> None:
+        """Note that something is drawn, of which nobody asks what."""
+        self._offset += _OFFSETS
+
     def state(self) -> Tensor:
         """Return the state: 16 bytes."""
-        if not self._has_data:
-            self._offset += _OFFSETS
-        elif self._offset == _UNTOLD and self._drawn_to is not None:
+        if self._offset == _UNTOLD and self._drawn_to is not None:
             digest = blake2b(self._drawn_to.numpy().tobytes(), digest_size=7).digest()
             self._offset = int.from_bytes(digest, "little") * _OFFSETS
         state = torch.tensor([self._seed, self._offset]).view(torch.uint8)
@@ -88,11 +91,10 @@ class DeviceRandom:
     def set_state(self, state: Tensor) -> None:
         """Go on from *state*."""
         seed, offset = state.cpu().view(torch.int64).tolist()
+        self._seed, self._offset = seed, offset
         if not self._has_data:
-            self._seed, self._offset = seed, max(self._offset, offset)
             return
         key = _bytes_of(state)
-        self._seed, self._offset = seed, offset
         self._drawn_to = self._states.get(key, self._of_all.get(key))
         if self._drawn_to is None:
             self._begin(hash((seed, offset)) & _POSITIVE if offset else seed)

@@ -31,7 +31,12 @@ from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.torch_backend.rows import Pair
 from collectives.virtual.diagnosis.places import current_place
-from collectives.virtual.folding.objects import NOT_COMPARED, objects_given
+from collectives.virtual.folding.objects import (
+    NOT_COMPARED,
+    is_of_root,
+    may_be_objects,
+    objects_given,
+)
 from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.door import ValueDoor
 from collectives.virtual.gpu.values import SMALL, SMALL_FLOATS, is_virtual
@@ -116,10 +121,8 @@ class StreamLauncher:
 
         facts = self._facts(request, call, algorithm)
         timed = self._calls.call(group.hosts, group.ordinal, facts)
-        if self._exchanges.classes.folded:
-            timed.objects = objects_given(request, self.rank)
-            if timed.objects is not None:
-                self._note_objects(call)
+        if self._exchanges.classes.folded and may_be_objects(request):
+            timed.objects = self._objects(request, call)
         waits_for_data = _may_have_values(request)
         contribution = self._exchanges.join(
             group.hosts, group.ordinal, self.rank, request, call, self.selector
@@ -132,6 +135,21 @@ class StreamLauncher:
             lane, timed, call.collective, group.name, label=label, track=track, after_stream=not on_host
         )
         return StreamWork(self, self._gpu, call, end, contribution, waits_for_data, on_host, pairs)
+
+    def _objects(self, request: Request, call: Call) -> int | None:
+        """Return what stands for the objects that this rank gives, and that tell it apart from others.
+
+        A root that is the only one of its kind speaks for itself.
+        """
+        hosts, ordinal, classes = self.group.hosts, self.group.ordinal[0], self._exchanges.classes
+        if request.root is not None and is_of_root(request):
+            if classes.is_alone(hosts, ordinal):
+                return None
+            classes.check_roots(hosts, ordinal, hosts[self.rank], request.root)
+        objects = objects_given(request, self.rank)
+        if objects is not None:
+            self._note_objects(call)
+        return objects
 
     def _note_objects(self, call: Call) -> None:
         """Say so if this rank gives objects for others, with which it is compared no more."""

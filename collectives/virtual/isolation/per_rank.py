@@ -161,6 +161,7 @@ def torch_globals(ranks: Sequence[int]) -> list[PerRank]:
         PerRank(ranks, torch.get_default_dtype, torch.set_default_dtype, lambda rank: dtype),
         PerRank(ranks, _get_mode_flags, _set_mode_flags, lambda rank: {}),
         PerRank(ranks, _get_handlers, _set_handlers, lambda rank: None),
+        PerRank(ranks, _get_tracker, _set_tracker, lambda rank: None),
         PerRank(ranks, context_parallel.get, context_parallel.put, lambda rank: None),
     ]
 
@@ -186,6 +187,20 @@ def _set_handlers(handlers: dict[Any, Any] | None) -> None:
         others = {*of_loss, *context_parallel.operations()}
         handlers = {op: fn for op, fn in dispatcher._custom_op_handlers.items() if op not in others}
     dispatcher._custom_op_handlers = handlers
+
+
+_TRACKER = "_rng_tracker"
+
+
+def _get_tracker() -> Any:
+    """Return what tracks random numbers of DTensors: it is of one rank's device, made when it first draws."""
+    return getattr(sys.modules.get("torch.distributed.tensor._random"), _TRACKER, None)
+
+
+def _set_tracker(tracker: Any) -> None:
+    module = sys.modules.get("torch.distributed.tensor._random")
+    if hasattr(module, _TRACKER):
+        setattr(module, _TRACKER, tracker)
 
 
 _MODE_FLAGS = [

@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from torch.distributed.tensor import _random, _sharding_prop
+from torch import Tensor
+from torch.distributed.tensor import _sharding_prop
 from torch.distributed.tensor._op_schema import OpStrategy
 from torch.distributed.tensor._ops import utils as _ops
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
-from torch.distributed.tensor.placement_types import _StridedShard
+from torch.distributed.tensor.placement_types import Shard, _StridedShard
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
+from collectives.virtual.folding.divisions import Rows, note_division
 from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.replacements import on_cuda_ranks, on_methods
 from collectives.virtual.isolation.patching import Replacement
@@ -25,8 +27,8 @@ def replacements() -> Iterator[Replacement]:
     Shapes of a whole tensor are found with a FakeTensorMode of its own, whose tensors ours would take for the
     rank's, and charge it for.  And for an operation on lists, such as the optimizer's, all tensors are looked
     through once for each, and each one's shardings are found anew though there are few kinds of them: most of
-    the time of a step of a large model.  The tracker of random numbers, which ranks synchronize at first, is
-    made anew in each run, so that a second one takes as long as the first.
+    the time of a step of a large model.  Where dimensions are cut into shards it is said how, so that ranks
+    with unequal ones are told apart.
     """
     name = "_propagate_tensor_meta_non_cached"
     yield ShardingPropagator, name, on_cuda_ranks(getattr(ShardingPropagator, name), _shapes_of)
@@ -35,9 +37,10 @@ def replacements() -> Iterator[Replacement]:
         yield _sharding_prop, name, _looked_through_once(getattr(_sharding_prop, name))
     name = "expand_to_full_mesh_op_strategy"
     yield _ops, name, _kept(getattr(_ops, name))
+    yield Shard, "_split_tensor", on_methods(Shard._split_tensor, _split)
     name = "local_shard_size_and_offset"
+    yield Shard, name, staticmethod(on_methods(_SIZE_OF_SHARD, _size_of_shard))
     yield _StridedShard, name, on_methods(getattr(_StridedShard, name), _Parts(getattr(_StridedShard, name)))
-    yield _random, "_rng_tracker", None
 
 
 _original = ShardingPropagator._propagate_tensor_meta_non_cached
@@ -50,6 +53,27 @@ def _shapes_of(devices: CudaDevices, propagator: ShardingPropagator, schema: Any
     """
     with _disable_current_modes(), devices.on_device(0):
         return _original(propagator, schema)
+
+
+_SPLIT: Any = Shard._split_tensor
+_SIZE_OF_SHARD: Any = Shard.local_shard_size_and_offset
+
+
+def _split(shard: Shard, tensor: Tensor, num_chunks: int, *args: Any, **options: Any) -> Any:
+    """Cut a tensor into shards."""
+    _note_shards(tensor.size(shard.dim), num_chunks)
+    return _SPLIT(shard, tensor, num_chunks, *args, **options)
+
+
+def _size_of_shard(curr_local_size: int, num_chunks: int, *args: Any, **options: Any) -> Any:
+    """Return how long a rank's shard is, and where it begins."""
+    _note_shards(curr_local_size, num_chunks)
+    return _SIZE_OF_SHARD(curr_local_size, num_chunks, *args, **options)
+
+
+def _note_shards(size: Any, num_chunks: Any) -> None:
+    if isinstance(size, int) and isinstance(num_chunks, int):  # not symbols, in what is compiled
+        note_division(Rows(size, num_chunks))
 
 
 def _looked_through_once(propagate: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 
 from collectives.errors import NotSupportedError
 from collectives.virtual import run
@@ -67,3 +68,27 @@ def test_objects_that_are_not_compared_are_told_of() -> None:
     assert outcome.report.ranks_simulated == 1
     assert any("objects that they gave" in notice and "test_objects.py:" in notice
                for notice in outcome.report.notices)  # fmt: skip
+
+
+def test_what_the_only_root_of_its_kind_gives_is_known_to_all_ranks_of_a_large_run() -> None:
+    def work(rank: int) -> list[int]:
+        things = [rank]
+        dist.broadcast_object_list(things, src=0)
+        return things
+
+    outcome = without_data(work, 128)
+
+    assert outcome.results == [[0]] * 128
+    assert outcome.report.ranks_simulated == 2
+
+
+def test_roots_of_groups_that_were_made_together_are_compared_with_each_other() -> None:
+    def work(rank: int) -> list[int]:
+        group = init_device_mesh("cuda", (2, 4), mesh_dim_names=("outer", "inner"))["inner"].get_group()
+        things = [rank]
+        dist.broadcast_object_list(things, group=group, group_src=0)
+        return things
+
+    outcome = without_data(work, 8)
+
+    assert outcome.results == [[0]] * 4 + [[4]] * 4
