@@ -6,8 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -20,6 +18,8 @@ from distributed import get_worker
 from testbed.errors import LaunchError, Terminated
 from testbed.scripts import parent
 from testbed.tasks import _terminated_in_order, _terminations_held_back, results
+from tests.processes import is_running
+from tests.waiting import LAST_RESORT, until
 
 
 def in_process(item: int) -> tuple[int, int]:
@@ -79,13 +79,6 @@ if __name__ == "__main__":
 """
 
 
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def session_of(pid: int) -> list[int]:
     """Return the processes of that session: workers, and what watches over semaphores."""
     found = subprocess.run(["ps", "-s", str(pid), "-o", "pid="], capture_output=True, text=True, check=False)
@@ -101,13 +94,6 @@ def semaphores_of(pid: int) -> list[Path]:
             if str(path.stat().st_ino) in mapped:
                 found.append(path)
     return found
-
-
-def wait_until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 @pytest.mark.distributed
@@ -129,9 +115,9 @@ def test_workers_their_folder_and_semaphores_end_with_the_process_that_has_start
     )
     try:
         if when == "at work":
-            wait_until(lambda: len(list(pids.iterdir())) == 2, "no workers")
+            until(lambda: len(list(pids.iterdir())) == 2, "workers")
         else:
-            wait_until(lambda: len(session_of(campaign.pid)) >= 3, "no processes")
+            until(lambda: len(session_of(campaign.pid)) >= 3, "processes")
         session, semaphores = session_of(campaign.pid), semaphores_of(campaign.pid)
     except BaseException:
         campaign.kill()
@@ -140,10 +126,10 @@ def test_workers_their_folder_and_semaphores_end_with_the_process_that_has_start
     campaign.send_signal(sent)
 
     assert semaphores
-    assert campaign.wait(60) != 0
-    wait_until(lambda: not any(map(is_running, session)), f"still running: {session}")
-    wait_until(lambda: not any(map(os.path.exists, semaphores)), f"still there: {semaphores}")
-    wait_until(lambda: not list(scratch.iterdir()), f"still there: {list(scratch.iterdir())}")
+    assert campaign.wait(LAST_RESORT) != 0
+    until(lambda: not any(map(is_running, session)), f"the end of {session}")
+    until(lambda: not any(map(os.path.exists, semaphores)), f"the end of {semaphores}")
+    until(lambda: not list(scratch.iterdir()), f"the end of {list(scratch.iterdir())}")
     assert (pids / "in order").exists() == (sent == signal.SIGTERM)
 
 
@@ -158,7 +144,7 @@ def signal_at_the_end_of_the_parent(item: int) -> int:
         found.set_result(number.value)
 
     get_worker().loop.add_callback(ask)
-    return found.result(20)
+    return found.result(LAST_RESORT)
 
 
 @pytest.mark.distributed
