@@ -6,15 +6,20 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
+import dask.config
 import pytest
 from distributed import get_worker
+from distributed.scheduler import KilledWorker
 
+from testbed import tasks
 from testbed.errors import LaunchError, Terminated
 from testbed.scripts import parent
 from testbed.tasks import _terminated_in_order, _terminations_held_back, results
@@ -57,9 +62,83 @@ def killed_at_five(item: int) -> int:
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_an_item_at_which_workers_die_costs_itself_alone() -> None:
-    found = sorted(results(killed_at_five, range(12), workers=2, lost=lambda item, said: -item))
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
+        found = sorted(results(killed_at_five, range(12), workers=2, lost=lambda item, said: -item))
 
     assert found == [-5, 0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
+
+
+class Deadly:
+    """A client of two workers, which die at 5, each time with all that was handed out."""
+
+    def nthreads(self) -> dict[str, int]:
+        return {"first": 1, "second": 1}
+
+    def submit(self, function: Callable[[int], int], item: int, pure: bool) -> Future[int]:
+        handed_out = Future[int]()
+        self.flight = [*(own for own in getattr(self, "flight", []) if not own[0].done()), (handed_out, item)]
+        handed_out.release = lambda: None  # type: ignore[attr-defined]
+        return handed_out
+
+    def all_done(self, client: object, flight: Iterable[Future[int]]) -> list[Future[int]]:
+        dead = any(item == 5 for _, item in self.flight)
+        for handed_out, item in self.flight:
+            if dead:
+                handed_out.set_exception(KilledWorker("task", None, 3))
+            else:
+                handed_out.set_result(item)
+        return list(flight)
+
+
+def test_what_was_handed_out_beside_an_item_at_which_workers_die_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = Deadly()
+    monkeypatch.setattr(tasks, "_done", client.all_done)
+
+    found = sorted(tasks._through(client, abs, range(12), lambda item, said: -item))
+
+    assert found == [-5, 0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
+
+
+class Lonely:
+    """A client of a scheduler that never has a worker when asked, although one may have come and gone."""
+
+    scheduler = SimpleNamespace(address="tcp://10.0.0.1:8786")
+
+    def __init__(self, come_and_go: bool) -> None:
+        self.events = [(0, "one goes")]
+        self.come_and_go = come_and_go
+
+    def nthreads(self) -> dict[str, int]:
+        return {}
+
+    def get_events(self, topic: str) -> list[tuple[int, str]]:
+        if self.come_and_go:
+            self.events.append((len(self.events), "one comes and goes"))
+        return self.events
+
+
+@pytest.mark.parametrize("come_and_go", [True, False])
+def test_workers_that_come_and_die_between_two_looks_are_workers(
+    come_and_go: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, halves = iter(range(10)), count()
+
+    def wait(flight: list[object], **options: object) -> SimpleNamespace:
+        if next(looks, None) is not None:
+            raise TimeoutError
+        return SimpleNamespace(done=flight)
+
+    monkeypatch.setattr("distributed.wait", wait)
+    monkeypatch.setattr(tasks, "time", SimpleNamespace(monotonic=lambda: 30.0 * next(halves)))
+    done = partial(tasks._done, Lonely(come_and_go), ["it"])
+
+    if come_and_go:
+        assert done() == ["it"]
+    else:
+        with pytest.raises(LaunchError, match="has had no worker for 60 s"):
+            done()
 
 
 CAMPAIGN = """
