@@ -7,6 +7,7 @@ The engine is Dask's, in processes of this machine unless the address of a sched
 needs no engine, and gets none.  Items are handed out as results come in, so an iterator of items may go on
 for as long as there is time.  What a worker had begun when it died is done again by another; an item at which
 workers die again and again costs itself, and the others go on where the caller says what stands for it.
+Which item that is shows when it is tried alone, as a worker takes down with it what it had been handed ahead.
 
 However this process ends, its workers end with it, and their folder is removed.  SIGTERM ends it in order, as
 Ctrl-C does; where that was ignored before, it still is.
@@ -190,14 +191,23 @@ def _through(
     items: Iterable[Item],
     lost: Callable[[Item, str], Result] | None,
 ) -> Iterator[Result]:
-    """Yield the results of *items*, of which the workers of *client* have a few at any time."""
+    """Yield the results of *items*, of which the workers of *client* have a few at any time.
+
+    Of those that were with workers which died, nobody knows at which it was: each is tried alone.
+    """
     from distributed.scheduler import KilledWorker
 
     waiting = iter(items)
     flight: dict[Any, Item] = {}
+    suspects: list[Item] = []
     while True:
-        for item in islice(waiting, max(0, _AHEAD * max(1, _num_workers(client)) - len(flight))):
-            flight[client.submit(function, item, pure=False)] = item
+        alone = bool(suspects) and not flight
+        if alone:
+            suspect = suspects.pop(0)
+            flight[client.submit(function, suspect, pure=False)] = suspect
+        elif not suspects:
+            for item in islice(waiting, max(0, _AHEAD * max(1, _num_workers(client)) - len(flight))):
+                flight[client.submit(function, item, pure=False)] = item
         if not flight:
             return
         for done in _done(client, flight):
@@ -205,6 +215,9 @@ def _through(
             try:
                 result: Result = done.result()
             except KilledWorker as error:
+                if not alone:
+                    suspects.append(item)
+                    continue
                 said = f"{1 + error.allowed_failures} workers died at it, one after another"
                 if lost is None:
                     raise LaunchError(f"a task: {said}; it may need more memory than there is") from None
@@ -226,7 +239,7 @@ def _done(client: Any, flight: Iterable[Any]) -> list[Any]:
     from distributed import wait
     from distributed.client import FuturesCancelledError
 
-    lonely_since = None
+    lonely_since, last_news = None, None
     while True:
         try:
             return list(wait(list(flight), timeout=_LOOK_SECONDS, return_when="FIRST_COMPLETED").done)
@@ -234,8 +247,10 @@ def _done(client: Any, flight: Iterable[Any]) -> list[Any]:
             raise LaunchError(_GONE.format(_address(client))) from None
         except TimeoutError:
             pass
-        if _num_workers(client):
-            lonely_since = None
+        news = None if _num_workers(client) else _last_news(client)
+        if news is None or news != last_news:  # a worker may come, and die at its item, between two looks
+            lonely_since, last_news = None, news
+        if news is None:
             continue
         lonely_since = lonely_since or time.monotonic()
         if time.monotonic() - lonely_since >= _WITHOUT_WORKERS_SECONDS:
@@ -246,6 +261,14 @@ def _num_workers(client: Any) -> int:
     """Return how many workers the scheduler of *client* has."""
     try:
         return len(client.nthreads())
+    except (OSError, TimeoutError):
+        raise LaunchError(_GONE.format(_address(client))) from None
+
+
+def _last_news(client: Any) -> float:
+    """Return when a worker has last come or gone; 0: never, as far as the scheduler of *client* knows."""
+    try:
+        return float(max((when for when, _ in client.get_events("all")), default=0.0))
     except (OSError, TimeoutError):
         raise LaunchError(_GONE.format(_address(client))) from None
 

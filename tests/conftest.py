@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -29,6 +30,14 @@ def pool() -> Iterator[WorkerPool]:
         yield workers
 
 
+@pytest.fixture
+def ignores_interrupts() -> Iterator[None]:
+    """Let this process, and those that it starts, ignore SIGINT as a job in the background does."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let each target of make say at how many points it keeps the promises of tests."""
     parser.addoption(
@@ -45,7 +54,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw fewer examples of each property where fewer points are asked for, and measure."""
+    """Hear Ctrl-C, draw fewer examples of each property where fewer points are asked for, and measure."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background; children inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     level = config.getoption("--points")
     if level in EXAMPLES:
         profile = settings.get_profile(PROFILE)

@@ -12,8 +12,9 @@ While its code runs on a thread,
 A watchdog thread looks every `TICK_SECONDS` and raises `_OutOfBounds` on the thread whose code is over its
 bounds (``PyThreadState_SetAsyncExc``, as CPython's documentation has it), again and again until it ends: that
 stops any loop of Python code.  A main thread that is inside C code, such as ``time.sleep``, gets a SIGINT
-besides.  C code that keeps the interpreter's lock, such as a regular expression, is not stopped: the watchdog
-cannot run.
+besides; where the process ignores that, as a job in the background does, it heeds the watchdog's alone.
+C code that keeps the interpreter's lock, such as a regular expression, is not stopped: the watchdog cannot
+run.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class _Section:
         nbytes: of the process when it was first seen; None: nobody has looked.
         reason: why it has to end; empty: it may go on.
         signalled: its thread was sent a signal.
+        deaf: the process ignored SIGINT when it began.
         over: nothing is raised on its thread any more.
     """
 
@@ -74,7 +76,13 @@ class _Section:
     nbytes: int | None = None
     reason: str = ""
     signalled: bool = False
+    deaf: bool = False
     over: bool = False
+
+    def heed(self, number: int, frame: object) -> None:
+        """Be interrupted by the watchdog, and by nobody else."""
+        if self.signalled:
+            raise KeyboardInterrupt
 
     def excess(self, now: float, nbytes: int) -> str:
         """Return what it has too much of, if anything."""
@@ -103,6 +111,9 @@ class _Watchdog:
         if ident in self.sections:
             return None
         section = _Section(monotonic() + seconds, seconds)
+        if ident == threading.main_thread().ident and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            section.deaf = True
+            signal.signal(signal.SIGINT, section.heed)
         with self.lock:
             if not self.sections:
                 self._take_over()
@@ -123,6 +134,8 @@ class _Watchdog:
                 _raise_on(ident, None)
         if section.signalled:
             sleep(TICK_SECONDS)  # for the signal, if it comes late
+        if section.deaf:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         section.over = True
 
     def forget(self) -> None:

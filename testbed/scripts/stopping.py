@@ -46,10 +46,13 @@ while number:
 def stopped_at_once(watched: bool | None = None) -> Iterator[None]:
     """Let Ctrl-C end this process soon, even where a rank does not return to the interpreter.
 
+    A process that ignores it, such as a job in the background, goes on doing so; SIGTERM ends it.
+
     Args:
         watched: whether another process helps; None: where there is a terminal.
     """
-    if threading.current_thread() is not threading.main_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         yield
         return
     if watched is None:

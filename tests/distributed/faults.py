@@ -87,7 +87,7 @@ def go_through(
     ranks.communicator.barrier()
     begun()
     if rank == scenario.culprit and scenario.fault in SIGNALS:
-        command = SIGNALS[scenario.fault].format(pid=os.getpid(), pause=TIMEOUT + 1)
+        command = SIGNALS[scenario.fault].format(pid=os.getpid(), pause=TIMEOUT + 4)
         subprocess.Popen(["sh", "-c", f"sleep {scenario.delay}; {command}"])
     account = ranks.call_until_one_fails()
     ranks.close()

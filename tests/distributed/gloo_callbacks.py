@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
-import time
 from collections.abc import Iterator
 
 import torch.distributed as dist
+
+from tests.waiting import until
 
 
 @contextlib.contextmanager
@@ -22,7 +23,9 @@ def callbacks_gone() -> Iterator[None]:
     group = dist.group.WORLD
     before = sys.getrefcount(group)
     yield
-    deadline = time.monotonic() + 10
-    while sys.getrefcount(group) > before and time.monotonic() < deadline:
+
+    def let_go() -> bool:
         gc.collect()
-        time.sleep(0.001)
+        return sys.getrefcount(group) <= before
+
+    until(let_go, "Gloo's threads to let go of the group", seconds=45)

@@ -43,6 +43,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 GRACE_SECONDS = 5.0
+"""That the others have when a rank has raised where none should."""
+MEETING_SECONDS = 60.0
+"""That ranks have to meet, however little they have to return."""
 
 
 class WorkerError(AssertionError):
@@ -84,7 +87,7 @@ class WorkerPool:
         Raises:
             WorkerError: a rank raised, died, or did not return within *timeout* seconds.
         """
-        outcomes = self.run_outcomes(fn, world_size, *args, timeout=timeout, backend=backend)
+        outcomes = self._run(fn, world_size, args, timeout, backend, GRACE_SECONDS)
         failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
         if failures:
             raise WorkerError("\n".join(str(failure) for failure in failures))
@@ -98,17 +101,27 @@ class WorkerPool:
         timeout: float = 60.0,
         backend: str = "gloo",
     ) -> list[Any]:
-        """Return every rank's result, or its `Failure`; for tests in which a rank shall fail.
+        """Return every rank's result, or its `Failure`; for tests in which a rank shall fail."""
+        return self._run(fn, world_size, args, timeout, backend, timeout)
+
+    def _run(self, fn: Callable[..., Any], world_size: int, *how: Any) -> list[Any]:
+        """Return every rank's result, or its `Failure`.
 
         Where Gloo cannot connect the processes, which happens before any code of ours, it is tried once more.
         """
-        outcomes = self._run_once(fn, world_size, args, timeout, backend)
+        outcomes = self._run_once(fn, world_size, *how)
         if any(isinstance(own, Failure) and "connectFullMesh failed" in own.detail for own in outcomes):
-            return self._run_once(fn, world_size, args, timeout, backend)
+            return self._run_once(fn, world_size, *how)
         return outcomes
 
     def _run_once(
-        self, fn: Callable[..., Any], world_size: int, args: tuple[Any, ...], timeout: float, backend: str
+        self,
+        fn: Callable[..., Any],
+        world_size: int,
+        args: tuple[Any, ...],
+        timeout: float,
+        backend: str,
+        grace: float,
     ) -> list[Any]:
         while len(self._workers) < world_size:
             self._workers.append(_Worker(self._store.port))
@@ -117,16 +130,16 @@ class WorkerPool:
         call = (str(module.__file__), fn.__module__, fn.__qualname__)
         workers = self._workers[:world_size]
         for rank, worker in enumerate(workers):
-            group = (backend, f"run{self._num_runs}", rank, world_size, timeout)
+            group = (backend, f"run{self._num_runs}", rank, world_size, max(timeout, MEETING_SECONDS))
             worker.connection.send((call, group, pickle.dumps(args)))
-        outcomes = self._collect(workers, timeout)
+        outcomes = self._collect(workers, timeout, grace)
         for worker, outcome in zip(workers, outcomes, strict=True):
             if isinstance(outcome, Failure):
                 worker.stop()
                 self._workers.remove(worker)
         return outcomes
 
-    def _collect(self, workers: list[_Worker], timeout: float) -> list[Any]:
+    def _collect(self, workers: list[_Worker], timeout: float, grace: float) -> list[Any]:
         outcomes: dict[int, Any] = {}
         deadline = time.monotonic() + timeout
         while len(outcomes) < len(workers):
@@ -136,7 +149,7 @@ class WorkerPool:
                 rank = pending[connection]  # type: ignore[index]
                 outcomes[rank] = workers[rank].receive(rank)
                 if isinstance(outcomes[rank], Failure) and outcomes[rank].kind == "raised":
-                    deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+                    deadline = min(deadline, time.monotonic() + grace)
             if not arrived:
                 for rank in pending.values():
                     workers[rank].process.send_signal(signal.SIGUSR1)

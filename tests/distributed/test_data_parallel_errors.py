@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 import ddp
@@ -214,18 +215,21 @@ def test_a_module_with_nothing_to_train_or_no_shapes_is_refused(
 
 
 def skip_a_backward(rank: int, world_size: int, algorithm: str) -> str | None:
-    model = ddp.DistributedDataParallel(nn.Linear(1, 1), algorithm=algorithm, timeout=1.0)
+    store = dist.distributed_c10d._get_default_store()
+    dist.barrier()  # so that nobody is late when it is made
+    model = ddp.DistributedDataParallel(nn.Linear(1, 1), algorithm=algorithm, timeout=2.0)
     output = model(torch.ones(1, 1))
     if rank == 1:
-        time.sleep(1.5)
+        store.wait(["rank 0 knows"], timedelta(seconds=45))
         return None
     with pytest.raises(CollectiveTimeoutError) as caught:
         output.sum().backward()
+    store.set("rank 0 knows", "")
     return str(caught.value)
 
 
 @pytest.mark.parametrize("algorithm", ["native", "ring"])
 def test_a_rank_that_skips_its_backward_is_named_after_the_time_out(pool: WorkerPool, algorithm: str) -> None:
-    waited, _ = pool.run_outcomes(skip_a_backward, 2, algorithm, timeout=20.0)
+    waited, _ = pool.run_outcomes(skip_a_backward, 2, algorithm)
 
     assert "rank 1" in waited

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.distributed
 NUM_SCENARIOS = 1
 """How many scenarios are drawn for each test; raise it to search for longer."""
 
-MARGIN = 8.0
-"""Seconds by which an error may come late on a machine that has more processes than cores."""
+MARGIN = 30.0
+"""Seconds after which an error that is late is taken for one that does not come, on a busy machine, too."""
 
 PROGRAMS = ("ring", "tree", "ring, shm", "ring, two hosts", "testbed")
 
@@ -55,7 +55,7 @@ def scenarios(fault: str, ways: tuple[str, ...]) -> st.SearchStrategy[Scenario]:
 
 
 def accounts_of(pool: WorkerPool, scenario: Scenario) -> list[Any]:
-    outcomes = pool.run_outcomes(go_through, 4, scenario, timeout=30.0)
+    outcomes = pool.run_outcomes(go_through, 4, scenario)
     for outcome in outcomes:
         note(str(outcome))
     return outcomes
@@ -139,7 +139,7 @@ def test_where_rank_0_takes_the_store_with_it_the_others_say_so_in_time(
 ) -> None:
     scenario = Scenario(fault, way, culprit=0, call=0, delay=0.1, seed=0)
 
-    _, *accounts = pool.run_outcomes(lose_the_store, 4, scenario, timeout=30.0)
+    _, *accounts = pool.run_outcomes(lose_the_store, 4, scenario)
 
     for account in accounts:
         assert isinstance(account, Account)

@@ -33,7 +33,7 @@ def die_on_rank_one(rank: int, world_size: int) -> int:
 
 def sleep_on_rank_one(rank: int, world_size: int) -> None:
     if rank == 1:
-        time.sleep(60)
+        time.sleep(3600)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 4])
@@ -57,5 +57,7 @@ def test_a_rank_that_dies_is_told_from_those_that_return(pool: WorkerPool) -> No
 
 
 def test_a_rank_that_does_not_return_times_out(pool: WorkerPool) -> None:
+    pool.run(sum_of_ranks, 2, 0.0)  # so both have been started
+
     with pytest.raises(WorkerError, match="rank 1 timed out"):
         pool.run(sleep_on_rank_one, 2, timeout=1.0)

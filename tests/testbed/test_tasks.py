@@ -6,20 +6,25 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
+import dask.config
 import pytest
 from distributed import get_worker
+from distributed.scheduler import KilledWorker
 
+from testbed import tasks
 from testbed.errors import LaunchError, Terminated
 from testbed.scripts import parent
 from testbed.tasks import _terminated_in_order, _terminations_held_back, results
+from tests.processes import is_running
+from tests.waiting import LAST_RESORT, until
 
 
 def in_process(item: int) -> tuple[int, int]:
@@ -58,9 +63,83 @@ def killed_at_five(item: int) -> int:
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_an_item_at_which_workers_die_costs_itself_alone() -> None:
-    found = sorted(results(killed_at_five, range(12), workers=2, lost=lambda item, said: -item))
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
+        found = sorted(results(killed_at_five, range(12), workers=2, lost=lambda item, said: -item))
 
     assert found == [-5, 0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
+
+
+class Deadly:
+    """A client of two workers, which die at 5, each time with all that was handed out."""
+
+    def nthreads(self) -> dict[str, int]:
+        return {"first": 1, "second": 1}
+
+    def submit(self, function: Callable[[int], int], item: int, pure: bool) -> Future[int]:
+        handed_out = Future[int]()
+        self.flight = [*(own for own in getattr(self, "flight", []) if not own[0].done()), (handed_out, item)]
+        handed_out.release = lambda: None  # type: ignore[attr-defined]
+        return handed_out
+
+    def all_done(self, client: object, flight: Iterable[Future[int]]) -> list[Future[int]]:
+        dead = any(item == 5 for _, item in self.flight)
+        for handed_out, item in self.flight:
+            if dead:
+                handed_out.set_exception(KilledWorker("task", None, 3))
+            else:
+                handed_out.set_result(item)
+        return list(flight)
+
+
+def test_what_was_handed_out_beside_an_item_at_which_workers_die_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = Deadly()
+    monkeypatch.setattr(tasks, "_done", client.all_done)
+
+    found = sorted(tasks._through(client, abs, range(12), lambda item, said: -item))
+
+    assert found == [-5, 0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
+
+
+class Lonely:
+    """A client of a scheduler that never has a worker when asked, although one may have come and gone."""
+
+    scheduler = SimpleNamespace(address="tcp://10.0.0.1:8786")
+
+    def __init__(self, come_and_go: bool) -> None:
+        self.events = [(0, "one goes")]
+        self.come_and_go = come_and_go
+
+    def nthreads(self) -> dict[str, int]:
+        return {}
+
+    def get_events(self, topic: str) -> list[tuple[int, str]]:
+        if self.come_and_go:
+            self.events.append((len(self.events), "one comes and goes"))
+        return self.events
+
+
+@pytest.mark.parametrize("come_and_go", [True, False])
+def test_workers_that_come_and_die_between_two_looks_are_workers(
+    come_and_go: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, halves = iter(range(10)), count()
+
+    def wait(flight: list[object], **options: object) -> SimpleNamespace:
+        if next(looks, None) is not None:
+            raise TimeoutError
+        return SimpleNamespace(done=flight)
+
+    monkeypatch.setattr("distributed.wait", wait)
+    monkeypatch.setattr(tasks, "time", SimpleNamespace(monotonic=lambda: 30.0 * next(halves)))
+    done = partial(tasks._done, Lonely(come_and_go), ["it"])
+
+    if come_and_go:
+        assert done() == ["it"]
+    else:
+        with pytest.raises(LaunchError, match="has had no worker for 60 s"):
+            done()
 
 
 CAMPAIGN = """
@@ -80,13 +159,6 @@ if __name__ == "__main__":
 """
 
 
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def session_of(pid: int) -> list[int]:
     """Return the processes of that session: workers, and what watches over semaphores."""
     found = subprocess.run(["ps", "-s", str(pid), "-o", "pid="], capture_output=True, text=True, check=False)
@@ -102,13 +174,6 @@ def semaphores_of(pid: int) -> list[Path]:
             if str(path.stat().st_ino) in mapped:
                 found.append(path)
     return found
-
-
-def wait_until(holds: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 @pytest.mark.distributed
@@ -130,9 +195,9 @@ def test_workers_their_folder_and_semaphores_end_with_the_process_that_has_start
     )
     try:
         if when == "at work":
-            wait_until(lambda: len(list(pids.iterdir())) == 2, "no workers")
+            until(lambda: len(list(pids.iterdir())) == 2, "workers")
         else:
-            wait_until(lambda: len(session_of(campaign.pid)) >= 3, "no processes")
+            until(lambda: len(session_of(campaign.pid)) >= 3, "processes")
         session, semaphores = session_of(campaign.pid), semaphores_of(campaign.pid)
     except BaseException:
         campaign.kill()
@@ -141,10 +206,10 @@ def test_workers_their_folder_and_semaphores_end_with_the_process_that_has_start
     campaign.send_signal(sent)
 
     assert semaphores
-    assert campaign.wait(60) != 0
-    wait_until(lambda: not any(map(is_running, session)), f"still running: {session}")
-    wait_until(lambda: not any(map(os.path.exists, semaphores)), f"still there: {semaphores}")
-    wait_until(lambda: not list(scratch.iterdir()), f"still there: {list(scratch.iterdir())}")
+    assert campaign.wait(LAST_RESORT) != 0
+    until(lambda: not any(map(is_running, session)), f"the end of {session}")
+    until(lambda: not any(map(os.path.exists, semaphores)), f"the end of {semaphores}")
+    until(lambda: not list(scratch.iterdir()), f"the end of {list(scratch.iterdir())}")
     assert (pids / "in order").exists() == (sent == signal.SIGTERM)
 
 
@@ -159,7 +224,7 @@ def signal_at_the_end_of_the_parent(item: int) -> int:
         found.set_result(number.value)
 
     get_worker().loop.add_callback(ask)
-    return found.result(20)
+    return found.result(LAST_RESORT)
 
 
 @pytest.mark.distributed

@@ -41,12 +41,24 @@ def test_a_loop_without_end_is_stopped_on_any_thread(monkeypatch: pytest.MonkeyP
     assert caught == ["it has taken more than 0.05 s; does it end?"] * 2
 
 
-def test_sleep_is_stopped_on_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_background", [False, True])
+def test_sleep_is_stopped_on_the_main_thread_also_of_a_job_in_the_background(
+    in_background: bool, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if in_background:
+        request.getfixturevalue("ignores_interrupts")
+    before = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(bounds, "TICK_SECONDS", 0.02)
     monkeypatch.setattr(bounds, "_SIGNAL_AFTER", 0.0)
 
     with pytest.raises(OutOfBoundsError, match=r"more than 0\.05 s"):
-        within(0.05, time.sleep, 60)
+        within(0.05, time.sleep, 3600)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.usefixtures("ignores_interrupts")
+def test_what_ignores_interrupts_goes_on_doing_so_while_users_code_runs() -> None:
+    assert within(10.0, lambda: signal.raise_signal(signal.SIGINT) or "unheard") == "unheard"
 
 
 def test_memory_without_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -145,7 +145,7 @@ def test_messages_that_differ_are_named_and_bring_nothing(count: int, dtype: tor
         assert torch.equal(tensor, torch.zeros(5))
         return str(caught.value)
 
-    for text in run_threads(ends_that_differ, 3, timeout=0.5)[:2]:
+    for text in run_threads(ends_that_differ, 3, timeout=1.0)[:2]:
         assert "the ranks called different things: " in text
         assert "rank 0 message #0 from rank 0 to rank 1 (tag 3, 5 × float32)" in text
         assert f"rank 1 message #0 from rank 0 to rank 1 (tag 3, {count} × {str(dtype)[6:]})" in text
@@ -191,7 +191,7 @@ def test_a_mismatch_is_named_on_threads(fault: str, culprit: int, call: int, alg
                 assert (tensor == 4).all()
 
     with pytest.raises(MismatchError, match=f"rank {culprit} called something else: .* #{call} "):
-        run_threads(make_calls, 4, timeout=1.0)
+        run_threads(make_calls, 4, timeout=2.0)
 
 
 def test_what_follows_a_failure_fails_too() -> None:

@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 OPEN_STORE = """
-import time
+import threading
 from datetime import timedelta
 import torch.distributed as dist
 from collectives.transports.background import ENDING, start_aside
@@ -29,9 +29,11 @@ def test_a_process_ends_well_while_a_thread_asks_the_store() -> None:
         def ask():
             while not ENDING.is_set():
                 store.check(["failed"])
+                has_asked.set()
 
+        has_asked = threading.Event()
         start_aside(ask, "asking")
-        time.sleep(0.05)
+        has_asked.wait()
     """)
 
     assert ended.returncode == 0, ended.stderr
@@ -55,11 +57,13 @@ def test_a_wait_that_was_watched_lets_the_process_end() -> None:
         from collectives.transports.watchdog import Watchdog
 
         def ask():
+            asks.set()
             store.wait(["failed"], timedelta(seconds=0.5))
 
+        asks = threading.Event()
         watchdog = Watchdog(ask, lambda: None, interval=1e-6)
         watchdog.__enter__()  # and the process ends within this wait
-        time.sleep(0.05)
+        asks.wait()
     """)
 
     assert ended.returncode == 0, ended.stderr

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from testbed.errors import LaunchError, UsageError
 from testbed.scripts.launch import RankExitError, launch
+from tests.processes import is_running, not_outliving
+from tests.waiting import LAST_RESORT, until
 
 pytestmark = pytest.mark.distributed
 
@@ -23,22 +23,18 @@ def python(code: str) -> list[str]:
 
 
 def leave_pid(folder: Path) -> str:
-    return f"open(f'{folder}/{{rank}}', 'w').write(str(os.getpid())); "
+    """Return code that makes a file whose name is the number of the process, at once."""
+    return f"open(f'{folder}/{{os.getpid()}}', 'x').close(); "
 
 
-def is_running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+def left_by(num_ranks: int, folder: Path) -> list[int]:
+    """Return the numbers of that many processes when they have left them."""
+    until(lambda: len(list(folder.iterdir())) == num_ranks, f"{num_ranks} ranks")
+    return [int(path.name) for path in folder.iterdir()]
 
 
 def wait_until_gone(pids: list[int]) -> None:
-    deadline = time.monotonic() + 10
-    while any(map(is_running, pids)):
-        assert time.monotonic() < deadline, f"still running: {pids}"
-        time.sleep(0.02)
+    until(lambda: not any(map(is_running, pids)), f"the end of {pids}")
 
 
 def test_every_rank_sees_what_torchrun_would_set() -> None:
@@ -51,13 +47,14 @@ def test_every_rank_sees_what_torchrun_would_set() -> None:
 
 
 def test_a_failing_rank_is_named_with_its_last_words_and_ends_the_others(tmp_path: Path) -> None:
-    code = leave_pid(tmp_path) + "time.sleep(60) if rank != 1 else sys.exit('no such thing')"
+    fails = f"[0 for _ in iter(lambda: len(os.listdir({str(tmp_path)!r})), 3)]; sys.exit('no such thing')"
+    code = f"{leave_pid(tmp_path)}rank == 1 or time.sleep(3600); {fails}"
 
     with pytest.raises(RankExitError, match=r"rank 1 of 3 ended with exit code 1\n  no such thing") as raised:
         launch(python(code), 3, on_line=print)
 
     assert raised.value.exit_code == 1
-    wait_until_gone([int(path.read_text()) for path in tmp_path.iterdir()])
+    wait_until_gone(left_by(3, tmp_path))
 
 
 def test_a_killed_rank_is_named_with_its_signal() -> None:
@@ -67,7 +64,7 @@ def test_a_killed_rank_is_named_with_its_signal() -> None:
 
 def test_a_run_that_takes_too_long_is_ended() -> None:
     with pytest.raises(LaunchError, match=r"timed out after 0.3 s; still running: rank 0, 1 of 2"):
-        launch(python("time.sleep(60)"), 2, timeout=0.3, on_line=print)
+        launch(python("time.sleep(3600)"), 2, timeout=0.3, on_line=print)
 
 
 def test_a_port_in_use_is_refused_before_anything_starts() -> None:
@@ -79,20 +76,28 @@ def test_a_port_in_use_is_refused_before_anything_starts() -> None:
             launch(python("pass"), 1, port=taken.getsockname()[1])
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "SIGKILL"])
-def test_ranks_do_not_outlive_the_launcher(tmp_path: Path, sent: signal.Signals) -> None:
-    command = python(leave_pid(tmp_path) + "time.sleep(60)")
+@pytest.mark.parametrize(
+    ("sent", "in_background"),
+    [
+        pytest.param(signal.SIGINT, False, id="Ctrl-C"),
+        pytest.param(signal.SIGKILL, False, id="SIGKILL"),
+        pytest.param(signal.SIGTERM, True, id="SIGTERM in the background"),
+    ],
+)
+def test_ranks_do_not_outlive_the_launcher(
+    tmp_path: Path, sent: signal.Signals, in_background: bool, request: pytest.FixtureRequest
+) -> None:
+    if in_background:
+        request.getfixturevalue("ignores_interrupts")
+    command = python(leave_pid(tmp_path) + "time.sleep(3600)")
     launcher = subprocess.Popen(
         [sys.executable, "-c", f"from testbed.scripts.launch import launch; launch({command!r}, 2)"],
         stderr=subprocess.DEVNULL,
+        text=True,
     )
-    deadline = time.monotonic() + 20
-    while len([path for path in tmp_path.iterdir() if path.stat().st_size]) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    pids = [int(path.read_text()) for path in tmp_path.iterdir()]
+    with not_outliving(launcher):
+        pids = left_by(2, tmp_path)
+        launcher.send_signal(sent)
+        assert launcher.wait(LAST_RESORT) != 0
 
-    os.kill(launcher.pid, sent)
-
-    assert launcher.wait(10) != 0
     wait_until_gone(pids)

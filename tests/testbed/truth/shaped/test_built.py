@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,8 @@ from testbed.truth.shaped.built import built, check_possible
 from testbed.truth.shaped.hosts import started
 from testbed.truth.shaped.plan import plan
 from testbed.truth.shaped.timing import Call, time_calls
+from tests.processes import is_running, not_outliving
+from tests.waiting import LAST_RESORT, until
 
 STAR = Topology.switch(num_ranks=3, bandwidth="80Mbps", latency=0)
 KILLED = """
@@ -47,27 +49,27 @@ with built(plan(Topology.switch(num_ranks=3, bandwidth="80Mbps", latency=0))) as
 
 
 def namespaces() -> set[str]:
-    """Return the network namespaces in which processes of this machine are."""
+    """Return the network namespaces in which processes of this session are."""
     found = set()
-    for process in Path("/proc").glob("[0-9]*/ns/net"):
-        try:
-            found.add(os.readlink(process))
-        except OSError:
-            continue
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.getsid(int(process.name)) == os.getsid(0):
+                found.add(os.readlink(process / "ns/net"))
     return found
 
 
 @pytest.fixture
-def nothing_is_left() -> Iterator[None]:
-    devices, before = sorted(os.listdir("/sys/class/net")), namespaces()
-    files = set(os.listdir(tempfile.gettempdir()))
+def nothing_is_left(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    own = tmp_path_factory.mktemp("own")
+    monkeypatch.setenv("TMPDIR", str(own))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    devices, before = set(os.listdir("/sys/class/net")), namespaces()
     yield
-    assert {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("pymp-")} <= files
-    assert sorted(os.listdir("/sys/class/net")) == devices
-    deadline = time.monotonic() + 10
-    while namespaces() - before and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert namespaces() <= before
+    assert not list(own.glob("pymp-*"))
+    until(lambda: set(os.listdir("/sys/class/net")) <= devices, "the end of devices")
+    until(lambda: namespaces() <= before, "the end of namespaces")
 
 
 def test_without_root_or_iproute2_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,13 +87,18 @@ def test_without_root_or_iproute2_it_says_so(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.usefixtures("nothing_is_left")
 def test_a_link_carries_its_rate_until_it_is_changed_and_nothing_once_it_is_cut() -> None:
     call = Call("all_reduce", "ring", 240_000)
+
+    def takes(least: float) -> bool:
+        ((seconds,),) = time_calls(hosts, [call], repetitions=1)
+        assert seconds > least
+        return seconds < 1.25 * least
+
     with built(plan(STAR)) as network, started(network, timeout=3) as hosts:
-        (usual,) = time_calls(hosts, [call], repetitions=3)
-        assert 0.8 < 0.032 / min(usual) < 1  # 4/3 · 240 KB at 10 MB/s
+        least = 0.032  # 4/3 · 240 KB at 10 MB/s; a busy machine adds to it, but not each time
+        until(lambda: takes(least), f"{least} s")
 
         network.change(1, 0.5)
-        (slower,) = time_calls(hosts, [call], repetitions=3)
-        assert 1.7 < min(slower) / min(usual) < 2.1
+        until(lambda: takes(1.95 * least), f"twice {least} s")
 
         network.cut(1)
         with pytest.raises(LaunchError, match=r"host \d: .*rank"):
@@ -105,18 +112,14 @@ def test_nothing_is_left_of_a_run_that_is_killed(how: signal.Signals) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
-    assert process.stdout is not None
-    started = process.stdout.readline().split()
-    assert len(started) > 3  # the hosts, and what helps to start them
+    with not_outliving(process):
+        assert process.stdout is not None
+        pids = [int(word) for word in process.stdout.readline().split()]
+        assert len(pids) > 3  # the hosts, and what helps to start them
+        process.send_signal(how)
+        process.wait(LAST_RESORT)
 
-    process.send_signal(how)
-    process.wait(30)
-    process.stdout.close()
-
-    deadline = time.monotonic() + 10
-    while alive := [pid for pid in started if Path(f"/proc/{pid}/ns/net").is_symlink()]:
-        assert time.monotonic() < deadline, f"still there: {alive}"
-        time.sleep(0.05)
+    until(lambda: not any(map(is_running, pids)), f"the end of {pids}")
 
 
 @pytest.mark.privileged
