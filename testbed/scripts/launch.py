@@ -17,8 +17,10 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import IO
 
+import testbed
 from testbed.errors import LaunchError, UsageError
 
 ADDRESS = "127.0.0.1"
@@ -27,6 +29,22 @@ GRACE_SECONDS = 2.0
 TAIL_LINES = 12
 _PR_SET_PDEATHSIG = 1
 _GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+
+
+def own_module(name: str) -> list[str]:
+    """Return the command that runs the module *name* of ours, whatever lies in the current folder.
+
+    With ``-m`` alone Python would take a user's ``testbed.py`` in our place; where the folder is that of our
+    own packages, they may be found in no other way.
+    """
+    is_ours = Path(testbed.__file__).resolve().parents[1] == Path.cwd()
+    return [sys.executable, *([] if is_ours else ["-P"]), "-u", "-m", name]
+
+
+def leave_current_folder() -> None:
+    """Take from ``sys.path`` the current folder, which ``-m`` has put there: a script's own comes instead."""
+    if not sys.flags.safe_path:
+        sys.path.pop(0)
 
 
 class RankExitError(LaunchError):
