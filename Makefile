@@ -6,13 +6,15 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; sys.version_info >= (3, 11) and print("$(python)")' 2>/dev/null)))
 
-.PHONY: help demo dist test test-all lint verify fuzz docs mutate test-torch test-faults test-gpu test-privileged clean
+.PHONY: help demo dist test test-all test-nightly test-every-point durations lint verify fuzz docs mutate test-torch test-faults test-gpu test-privileged clean
 
 help:
 	@echo 'make dist             build wheel and source archive, and try both in empty environments'
 	@echo 'make demo             prove, train, predict, show: results/demo'
-	@echo 'make test             every promise, each at a few points: five minutes on two cores'
-	@echo 'make test-all         the same, then at all other points: fifteen minutes'
+	@echo 'make test             every promise, each at a few points: four minutes on two cores'
+	@echo 'make test-all         the same at more points: what .ci/run runs, nine minutes'
+	@echo 'make test-nightly     every point, the long proofs, every block of the documents, torch'"'"'s own suite: an hour'
+	@echo 'make durations        write the processor time of each file of tests to tests/durations.toml'
 	@echo 'make lint             ruff, mypy --strict, the layers'
 	@echo 'make verify           prove every shipped algorithm for 2 to 64 ranks, and for some up to 1024'
 	@echo 'make fuzz             a million runs of programs, a thousand of scripts, from seeds: an hour on two cores'
@@ -27,24 +29,30 @@ help:
 demo: $(STAMP)
 	$(BIN)/testbed demo
 
-# Tests of several processes come last, two at a time: they want the cores, and some watch the clock.
-PYTEST := $(BIN)/python -m pytest --dist worksteal
-ONE_PROCESS := -n auto --maxprocesses 8 -m 'not distributed and not privileged'
-SEVERAL_PROCESSES := -n 2 -m distributed
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m 'not privileged'
 
 test: $(STAMP)
-	@$(PYTEST) --few-points $(ONE_PROCESS); one=$$?; \
-	$(PYTEST) --few-points $(SEVERAL_PROCESSES); two=$$?; exit $$((one || two))
+	@$(PYTEST) --points few
 
-test-all: test
-	@$(PYTEST) --other-points $(ONE_PROCESS); one=$$?; \
-	$(PYTEST) --other-points $(SEVERAL_PROCESSES); two=$$?; exit $$((one || two))
+test-all: $(STAMP)
+	@$(PYTEST) --points more
+
+# Each part, whatever became of those before it.
+NIGHTLY := lint test-every-point test-privileged verify test-torch
+test-nightly: $(STAMP)
+	@$(MAKE) --no-print-directory --keep-going $(NIGHTLY)
+
+test-every-point: $(STAMP)
+	@$(PYTEST) --points all
+
+durations: $(STAMP)
+	@$(PYTEST) --points few --write-durations && $(PYTEST) --points more --write-durations
 
 # A wheel and a source archive, each installed into an empty environment without torch, and tried there.
 dist: $(STAMP)
 	rm -rf dist
 	$(BIN)/python -m build --outdir dist .
-	$(BIN)/python -m tests.distribution dist
+	$(BIN)/python -m tools.distribution dist
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -65,15 +73,15 @@ docs: $(STAMP)
 	$(BIN)/python -m docs.tools.schemas
 
 test-torch: $(STAMP)
-	$(BIN)/python -m tests.torch_suite
+	$(BIN)/python -m tools.torch_suite
 
 INPUTS ?= 100000
 SEED ?= 0
 mutate: $(STAMP)
-	$(BIN)/python -m tests.mutation --inputs $(INPUTS) --seed $(SEED)
+	$(BIN)/python -m tools.mutation --inputs $(INPUTS) --seed $(SEED)
 
 test-faults: $(STAMP)
-	$(BIN)/python -m tests.process_faults
+	$(BIN)/python -m tools.process_faults
 
 test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -m gpu

@@ -6,6 +6,7 @@ Each command imports what it needs when it runs, so that `testbed --help` and
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -33,6 +34,7 @@ from testbed.commands import (
     validate,
     verify,
 )
+from testbed.output.outputs import CheckedCommand
 from testbed.output.plain_text import use_what_streams_know
 
 app = typer.Typer(
@@ -42,26 +44,27 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-app.command(epilog=demo.EXAMPLES)(demo.demo)
-app.command(epilog=verify.EXAMPLES)(verify.verify)
-app.command(epilog=show.EXAMPLES)(show.show)
-app.command(epilog=export.EXAMPLES)(export.export)
-app.command(epilog=bench.EXAMPLES)(bench.bench)
-app.command(epilog=scale.EXAMPLES)(scale.scale)
-app.command(epilog=plan.EXAMPLES)(plan.plan)
-app.command(epilog=run.EXAMPLES, context_settings={"allow_interspersed_args": False})(run.run)
-app.command(epilog=same.EXAMPLES)(same.same)
-app.command(epilog=fuzz.EXAMPLES)(fuzz.fuzz)
-app.command(epilog=profile.EXAMPLES, context_settings={"allow_interspersed_args": False})(profile.profile)
-app.command(epilog=tune.EXAMPLES)(tune.tune)
-app.command(epilog=simulate.EXAMPLES)(simulate.simulate)
-app.command(epilog=synthesize.EXAMPLES)(synthesize.synthesize)
-app.command(epilog=network.EXAMPLES)(network.network)
-app.command(epilog=calibrate.EXAMPLES)(calibrate.calibrate)
-app.command(epilog=validate.EXAMPLES)(validate.validate)
-app.command(epilog=claims.EXAMPLES)(claims.claims)
-app.command(epilog=compare.EXAMPLES)(compare.compare)
-app.command(epilog=env.EXAMPLES)(env.env)
+command = partial(app.command, cls=CheckedCommand)
+command(epilog=demo.EXAMPLES)(demo.demo)
+command(epilog=verify.EXAMPLES)(verify.verify)
+command(epilog=show.EXAMPLES)(show.show)
+command(epilog=export.EXAMPLES)(export.export)
+command(epilog=bench.EXAMPLES)(bench.bench)
+command(epilog=scale.EXAMPLES)(scale.scale)
+command(epilog=plan.EXAMPLES)(plan.plan)
+command(epilog=run.EXAMPLES, context_settings={"allow_interspersed_args": False})(run.run)
+command(epilog=same.EXAMPLES)(same.same)
+command(epilog=fuzz.EXAMPLES)(fuzz.fuzz)
+command(epilog=profile.EXAMPLES, context_settings={"allow_interspersed_args": False})(profile.profile)
+command(epilog=tune.EXAMPLES)(tune.tune)
+command(epilog=simulate.EXAMPLES)(simulate.simulate)
+command(epilog=synthesize.EXAMPLES)(synthesize.synthesize)
+command(epilog=network.EXAMPLES)(network.network)
+command(epilog=calibrate.EXAMPLES)(calibrate.calibrate)
+command(epilog=validate.EXAMPLES)(validate.validate)
+command(epilog=claims.EXAMPLES)(claims.claims)
+command(epilog=compare.EXAMPLES)(compare.compare)
+command(epilog=env.EXAMPLES)(env.env)
 
 
 def _print_version(wanted: bool) -> None:

@@ -28,6 +28,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 INTERRUPTED = 130
+TERMINATED = 143
 
 
 class TestbedError(Exception):
@@ -48,6 +49,18 @@ class CheckError(TestbedError):
 
 class LaunchError(TestbedError):
     """A process that was started failed, or did not end in time."""
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as ``kill`` sends it, where processes that were started are to be ended first.
+
+    Whoever has something to finish after Ctrl-C does so then, too.
+    """
+
+
+def exit_code_of_interrupt(interrupt: KeyboardInterrupt) -> int:
+    """Return the exit code after Ctrl-C, or after SIGTERM: 128 and the signal, as of a shell."""
+    return TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED
 
 
 def exit_code_of(error: Exception) -> int | None:
@@ -87,9 +100,10 @@ def reporting_errors(command: Callable[P, T]) -> Callable[P, T]:
                 raise
             print(f"testbed: error: {how_to_install(TORCH, 'torch')}", file=sys.stderr)
             raise typer.Exit(UsageError.exit_code) from None
-        except KeyboardInterrupt:
-            print("testbed: interrupted", file=sys.stderr)
-            raise typer.Exit(INTERRUPTED) from None
+        except KeyboardInterrupt as interrupt:
+            ended = exit_code_of_interrupt(interrupt)
+            print(f"testbed: {'terminated' if ended == TERMINATED else 'interrupted'}", file=sys.stderr)
+            raise typer.Exit(ended) from None
         except Exception as error:
             code = exit_code_of(error)
             if code is None:

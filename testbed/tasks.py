@@ -7,6 +7,9 @@ The engine is Dask's, in processes of this machine unless the address of a sched
 needs no engine, and gets none.  Items are handed out as results come in, so an iterator of items may go on
 for as long as there is time.  What a worker had begun when it died is done again by another; an item at which
 workers die again and again costs itself, and the others go on where the caller says what stands for it.
+
+However this process ends, its workers end with it, and their folder is removed.  SIGTERM ends it in order, as
+Ctrl-C does; where that was ignored before, it still is.
 """
 
 from __future__ import annotations
@@ -15,14 +18,17 @@ import contextlib
 import logging
 import os
 import signal
+import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
-from testbed.errors import LaunchError
+from testbed.errors import LaunchError, Terminated
+from testbed.scripts import parent
+from testbed.scripts.scratch_folder import scratch_folder
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -59,7 +65,7 @@ def results(
     workers: int | None = None,
     scheduler: str | None = None,
     lost: Callable[[Item, str], Result] | None = None,
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Yield what *function* returns for each of *items*, in the order in which it is known.
 
     Args:
@@ -74,19 +80,21 @@ def results(
     Raises:
         LaunchError: the scheduler cannot be reached, or no longer, it has no workers, or workers died at an
             item.
+        Terminated: SIGTERM has come while there were workers.
         Exception: what *function* has raised.
     """
     number = cores() if workers is None else workers
     if scheduler is None and number == 1:
         yield from map(function, items)
         return
-    with _client(number, scheduler) as client:
+    with _terminated_in_order(), _client(number, scheduler) as client:
         yield from _through(client, function, items, lost)
 
 
 @contextlib.contextmanager
 def _client(workers: int, scheduler: str | None) -> Iterator[Any]:
     """Yield a client of the scheduler at that address, or of one in this process with so many workers."""
+    import dask.config
     from distributed import Client, LocalCluster
 
     for name in _LOGGERS:
@@ -96,6 +104,9 @@ def _client(workers: int, scheduler: str | None) -> Iterator[Any]:
         warnings.simplefilter("ignore")
         if scheduler is None:
             # On the loopback, without a page to look at: nothing listens where others could reach it.
+            stack.enter_context(
+                dask.config.set({"temporary-directory": stack.enter_context(scratch_folder())})
+            )
             try:
                 with _interrupts_held_back():
                     cluster = LocalCluster(
@@ -104,9 +115,10 @@ def _client(workers: int, scheduler: str | None) -> Iterator[Any]:
                         processes=True,
                         host="127.0.0.1",
                         dashboard_address=None,
+                        preload=[parent.__name__],
                         silence_logs=logging.CRITICAL,
                     )
-                scheduler = stack.enter_context(cluster)
+                    scheduler = stack.enter_context(cluster)
             except RuntimeError as error:
                 said = error.__cause__ or error
                 raise LaunchError(f"{workers} processes cannot be started here: {said}") from None
@@ -121,17 +133,55 @@ def _client(workers: int, scheduler: str | None) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Hold Ctrl-C back until the body ends; threads that begin in it, and their processes, never get it.
+def _terminated_in_order() -> Iterator[None]:
+    """Let SIGTERM end the body by `Terminated`, once: it is ignored while what was begun is ended."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
+        yield
+        return
 
-    A terminal sends it to processes that this one started, too, but it is for this one to end them.
-    """
-    resource_tracker.ensure_running()  # which would let it through again in the thread that starts it
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    def end(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Hold Ctrl-C and SIGTERM back until the body ends; threads that begin in it never get Ctrl-C.
+
+    Nor do their processes: a terminal sends it to them, too, but it is for this one to end them.
+    """
+    resource_tracker.ensure_running()  # which would let it through again in the thread that starts it
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with _terminations_held_back():
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextlib.contextmanager
+def _terminations_held_back() -> Iterator[None]:
+    """Hold SIGTERM back until the body ends, in this process alone: its workers are ended by it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    held: list[int] = []
+    before = signal.getsignal(signal.SIGTERM)
+    if callable(before):
+        signal.signal(signal.SIGTERM, lambda number, frame: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if held:
+        signal.raise_signal(signal.SIGTERM)
 
 
 def _through(

@@ -9,16 +9,17 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.budget import KEPT, Budget
 from tests.distributed.pool import WorkerPool
-from tests.points import covering, has_more_examples
+from tests.points import covering
 
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60, print_blob=True)
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev")
 settings.load_profile(PROFILE)
 
-FEW_EXAMPLES = 20
-"""Of a property, with --few-points, unless its test says how many it needs."""
+EXAMPLES = {"few": 20, "more": 40}
+"""Of a property at these levels of points, unless its test says how many it needs."""
 
 
 @pytest.fixture(scope="session")
@@ -29,33 +30,35 @@ def pool() -> Iterator[WorkerPool]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let ``make test`` ask for few points of each test, and ``make test-all`` for what that leaves out."""
+    """Let each target of make say at how many points it keeps the promises of tests."""
     parser.addoption(
-        "--few-points",
-        action="store_true",
-        help="of a test with many parameters run points that have every value once (see tests/points.py)",
+        "--points",
+        choices=["few", "more", "all"],
+        default="all",
+        help="of a test with many parameters: every value once, every value twice, or all (tests/points.py)",
     )
     parser.addoption(
-        "--other-points",
+        "--write-durations",
         action="store_true",
-        help="run the points that --few-points leaves out, and properties with all examples",
+        help=f"write the processor time of each file of tests to {KEPT.name} (tests/budget.py)",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw few examples of each property where few points are asked for."""
-    if config.getoption("--few-points"):
-        settings.register_profile("few", parent=settings.get_profile(PROFILE), max_examples=FEW_EXAMPLES)
-        settings.load_profile("few")
+    """Draw fewer examples of each property where fewer points are asked for, and measure."""
+    level = config.getoption("--points")
+    if level in EXAMPLES:
+        profile = settings.get_profile(PROFILE)
+        settings.register_profile(level, parent=profile, max_examples=EXAMPLES[level])
+        settings.load_profile(level)
+    config.pluginmanager.register(Budget(config))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out points that were not asked for; skip, with the reason, what this machine cannot run."""
-    few, others = config.getoption("--few-points"), config.getoption("--other-points")
-    if few or others:
-        covered = covering(items)
-        more = {item for item in items if item not in covered or has_more_examples(item)}
-        chosen = covered if few else more
+    times = {"few": 1, "more": 2}.get(config.getoption("--points"))
+    if times is not None:
+        chosen = covering(items, times)
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = [item for item in items if item in chosen]
     missing = {"gpu": _missing_for_gpu, "privileged": _missing_for_privileged}

@@ -7,8 +7,9 @@ A test that goes over algorithms, collectives and world sizes makes one promise 
 - every other value of a parameter at least once;
 - of a property, fewer examples.
 
-``make test-all`` runs the other points, properties with all their examples but for those that say how many
-they need, which have had them, and tests marked ``slow``, whose promises others keep too.
+``make test-all`` takes further points on top of them, such that every value is there at two, and more
+examples; ``make test-nightly`` takes all points, all examples, and tests marked ``slow``, whose promises
+others keep too.
 """
 
 from __future__ import annotations
@@ -18,42 +19,35 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 
 import pytest
-from hypothesis import settings
 
 Value = tuple[str, Hashable]
 
 
-def covering(items: Sequence[pytest.Item]) -> set[pytest.Item]:
-    """Return those of *items* that together have every value of every parameter of every test."""
+def covering(items: Sequence[pytest.Item], times: int = 1) -> set[pytest.Item]:
+    """Return those of *items* that have every value of every parameter of every test, *times* over."""
     points: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if item.get_closest_marker("slow"):
             continue
         points[item.nodeid.partition("[")[0]].append(item)
-    return {item for own in points.values() for item in _covering_one_test(own)}
+    return {item for own in points.values() for item in _covering_one_test(own, times)}
 
 
-def has_more_examples(item: pytest.Item) -> bool:
-    """Return whether *item* is a property of which few points draw fewer examples than all of them."""
-    test = getattr(item, "obj", None)
-    if not getattr(test, "is_hypothesis_test", False):
-        return False
-    own = getattr(test, "_hypothesis_internal_use_settings", settings.default)
-    return own.max_examples >= settings.default.max_examples
-
-
-def _covering_one_test(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+def _covering_one_test(items: Sequence[pytest.Item], times: int) -> list[pytest.Item]:
     """Choose greedily: next the point, the first of several, that has most of the values still wanted."""
     values = {item: _values(item) for item in items}
-    wanted = _without_most_numbers(set().union(*values.values()))
-    if not wanted:
+    all_wanted = _without_most_numbers(set().union(*values.values()))
+    if not all_wanted:
         return list(items)
 
-    chosen = []
-    while wanted:
-        best = max(items, key=lambda item: len(values[item] & wanted))
-        chosen.append(best)
-        wanted -= values[best]
+    chosen: list[pytest.Item] = []
+    for _ in range(times):
+        left = [item for item in items if item not in chosen]
+        wanted = all_wanted.intersection(set().union(*(values[item] for item in left)))
+        while wanted:
+            best = max(left, key=lambda item: len(values[item] & wanted))
+            chosen.append(best)
+            wanted -= values[best]
     return chosen
 
 

@@ -82,7 +82,7 @@ def test_a_module_is_introduced_by_a_noun() -> None:
     clauses = ("What ", "Which ", "Who ", "Whose ", "How ", "When ", "Where ", "Why ")
     opening = {
         path.relative_to(ROOT): ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        for package in (*PACKAGES, "benchmarks", "examples", "tests")
+        for package in (*PACKAGES, "benchmarks", "examples", "tests", "tools")
         for path in sorted((ROOT / package).rglob("*.py"))
     }
 

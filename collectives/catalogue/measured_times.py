@@ -208,7 +208,7 @@ def _check_name(row: MeasuredTime, path: Path, where: str) -> None:
                 raise AlgorithmFileError(
                     f"{where}: {row.algorithm} is for {chosen.collective}, not for {row.collective}"
                 )
-    except UnknownAlgorithmError as error:
+    except (NotSupportedError, UnknownAlgorithmError) as error:
         raise AlgorithmFileError(f"{where}: {error}") from None
 
 

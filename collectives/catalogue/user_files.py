@@ -23,6 +23,9 @@ MAX_STEPS = 100_000
 MAX_STEPS_PER_RANK = 64
 """Steps, and more for each rank of the world, after which a program in a file counts as endless."""
 
+MODULE_PREFIX = "_algorithm_file_"
+"""Of the names in ``sys.modules`` of files of programs; what they hold is read whenever one is asked for."""
+
 _END = object()
 
 
@@ -62,7 +65,7 @@ def load_program(path: Path, function: str) -> Program | Algorithm:
 @lru_cache(maxsize=64)
 def _module(path: Path, source: bytes) -> ModuleType:
     """Return the module that the file at *path* is as long as it holds *source*."""
-    module_name = f"_algorithm_file_{path.stem}"
+    module_name = f"{MODULE_PREFIX}{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
         raise AlgorithmFileError(f"{path}: not a Python file")

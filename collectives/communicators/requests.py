@@ -65,10 +65,12 @@ class Request:
 def flat(tensor: torch.Tensor) -> torch.Tensor:
     """Return *tensor*, flat and contiguous: a view of it, or a copy if there is none; see `write_back`.
 
+    Its memory holds its values; of a lazily negated or conjugated tensor, whose own does not, it is a copy.
     It counts its versions by itself: autograd takes nothing that is written there for a change of *tensor*,
     as nothing that a collective of torch's own backends writes.
     """
-    return tensor.data.contiguous().view(-1)
+    data = tensor.data.contiguous().view(-1)
+    return data.resolve_conj().resolve_neg() if _is_lazy(data) else data
 
 
 def apart_from(other: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
@@ -80,5 +82,10 @@ def apart_from(other: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
 
 def write_back(tensor: torch.Tensor, result: torch.Tensor) -> None:
     """Copy *result*, which is flat, to *tensor*, unless it is its memory already."""
-    if result.data_ptr() != tensor.data_ptr():
+    if result.data_ptr() != tensor.data_ptr() or _is_lazy(tensor):
         tensor.data.copy_(result.view(tensor.shape))
+
+
+def _is_lazy(tensor: torch.Tensor) -> bool:
+    """Return whether the values of *tensor* are not those in its memory: negated or conjugated when read."""
+    return tensor.is_neg() or tensor.is_conj()

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch.distributed as dist
+
 from collectives.catalogue.selectors import Choice, check_choice
 from collectives.communicators.connection import SHM
 from collectives.errors import NotSupportedError, UnknownAlgorithmError
@@ -68,8 +70,12 @@ def create(options: Any, backend_options: Any) -> TestbedProcessGroup:
     NCCL's.
 
     Raises:
+        NotSupportedError: this is a child that was forked from the process of a rank.
         TypeError: they are others.
     """
+    world = dist.group.WORLD
+    if isinstance(world, TestbedProcessGroup):
+        world.home.check()
     implement_out_variants()
     chosen, nccl = None, backend_options
     if isinstance(backend_options, TestbedOptions):

@@ -36,6 +36,7 @@ from collectives.torch_backend.rows import Pair, check_alike, check_number, copy
 from collectives.torch_backend.sparse import sparse_all_reduce
 from collectives.torch_backend.uncompiled import uncompiled
 from collectives.torch_backend.work import CollectiveWork, timeout_of
+from collectives.transports.home_process import HomeProcess
 
 
 @uncompiled
@@ -48,6 +49,7 @@ class TestbedProcessGroup(NamedProcessGroup):
     def __init__(self, members: GroupMembers, rank: int, world_size: int) -> None:
         super().__init__(rank, world_size)
         self.members = members
+        self.home = HomeProcess()
         members.belong_to(self)
         self._communicators: dict[str, Communicator] = {}
         self._monitored_barrier: MonitoredBarrier | None = None
@@ -66,10 +68,17 @@ class TestbedProcessGroup(NamedProcessGroup):
 
         Every rank makes the same calls in the same order.
         """
+        self.home.check()
         return self.members.connect(algorithm, torch.device(device), timeout, transport)
 
     def communicator(self, device: torch.device) -> Communicator:
-        """Return the communicator that carries this group's own collectives."""
+        """Return the communicator that carries this group's own collectives; every call begins with it.
+
+        Raises:
+            DistBackendError: the group was aborted.
+            NotSupportedError: this is a child that was forked from the rank's process.
+        """
+        self.home.check()
         if self._is_aborted:
             raise dist.DistBackendError(
                 f"rank {self.rank()}: its process group was aborted on this rank; make a new one"
@@ -274,8 +283,8 @@ class TestbedProcessGroup(NamedProcessGroup):
             CollectiveTimeoutError: one did not within *timeout*; see
                 `collectives.torch_backend.monitored_barrier`.
         """
+        clock = self.communicator(torch.device("cpu")).clock
         if self._monitored_barrier is None:
-            clock = self.communicator(torch.device("cpu")).clock
             self._monitored_barrier = MonitoredBarrier(self.members.store, self.rank(), self.size(), clock)
         self._monitored_barrier.pass_(default_pg_timeout if timeout is None else timeout, wait_all_ranks)
         self.barrier()

@@ -31,6 +31,7 @@ from collectives.execution.call import Call, Lane, RecentCalls
 from collectives.execution.clock import RealClock
 from collectives.execution.transport import Execution, Handle
 from collectives.execution.work import Work
+from collectives.transports.home_process import HomeProcess
 from collectives.transports.watchdog import Watchdog
 
 _PAUSE_SECONDS = 50e-6
@@ -61,6 +62,7 @@ class ProgressQueue:
         beside: Collection[ProgressQueue] = (),
     ) -> None:
         self.beside = beside
+        self.home = HomeProcess()
         self.clock = RealClock()
         self.timeout = timeout
         self.explain = explain
@@ -86,6 +88,7 @@ class ProgressQueue:
 
     def poll(self) -> None:
         """Advance everything in flight as far as it goes without waiting."""
+        self.home.check()
         for work in self._in_flight():
             work.advance()
         self._forget_finished()
@@ -201,7 +204,8 @@ class ProgressQueue:
         return max(self._grace_seconds, min(left, self.grace(math.inf)))
 
     def raise_failure(self) -> None:
-        """Raise if an earlier collective of this queue has failed."""
+        """Raise if an earlier collective of this queue has failed, or if this is a forked child."""
+        self.home.check()
         raise_again(self.failure)
 
 

@@ -6,7 +6,7 @@ The words are those of the docstrings, the figures the declared costs, which the
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -69,9 +69,9 @@ sends, `c<r` overwrites chunk c by what r sends, `c=s` copies chunk s onto chunk
 """
 
 
-def algorithm_docs() -> str:
-    """Return the page."""
-    tables = [_costs(collective) for collective in CONTRACTS]
+def algorithm_docs(scope: Callable[[Algorithm], str] | None = None) -> str:
+    """Return the page; *scope* says for which world sizes an algorithm is proved, by default by a proof."""
+    tables = [_costs(collective, scope or proved_for) for collective in CONTRACTS]
     families = [
         _family(list(members)) for _, members in groupby(by_file(), key=lambda own: own.program.__module__)
     ]
@@ -93,7 +93,13 @@ def cost_of(algorithm: Algorithm, world_size: int) -> Cost | None:
         return None
 
 
-def _costs(collective: str) -> str:
+def proved_for(algorithm: Algorithm) -> str:
+    """Return the world sizes for which ``testbed verify`` proves *algorithm*."""
+    beyond = scope_beyond(algorithm)
+    return ALWAYS_PROVED if beyond is None else beyond.sizes
+
+
+def _costs(collective: str, scope: Callable[[Algorithm], str]) -> str:
     """Return the table that compares what ships for *collective*."""
     rows = []
     bounds = [CONTRACTS[collective].min_bytes_sent_fraction(world_size) for world_size in WORLD_SIZES]
@@ -104,9 +110,7 @@ def _costs(collective: str) -> str:
             "–" if cost is None else f"{float(cost.max_bytes_sent_fraction / bound):.2f}"
             for cost, bound in zip(costs, bounds, strict=True)
         ]
-        beyond = scope_beyond(algorithm)
-        scope = ALWAYS_PROVED if beyond is None else beyond.sizes
-        rows.append([f"[{algorithm.name}](#{_anchor(algorithm)})", scope, *steps, *sent])
+        rows.append([f"[{algorithm.name}](#{_anchor(algorithm)})", scope(algorithm), *steps, *sent])
     if not rows:
         return ""
     blank = [""] * len(WORLD_SIZES)

@@ -2,8 +2,8 @@
 
     python -m docs.tools.architecture        # writes docs/architecture.svg
 
-The rooms are laid by hand, as bricks: whatever a room imports lies below it.  `tests/documents` compares the
-picture with the tree, the walls with the import contracts, and every import with the direction down.
+The rooms are laid by hand, as bricks: whatever a room imports lies below it.  `tests/docs` compares
+the rooms with the folders.
 """
 
 from __future__ import annotations

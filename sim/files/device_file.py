@@ -136,8 +136,8 @@ class DeviceTable(Fields):
         if self.attention_kernels and self.attention_kernels not in self.attention:
             raise FieldError(
                 ("attention_kernels",),
-                f"no table [attention.{self.attention_kernels}]; expected one of "
-                f"{', '.join(self.attention) or 'none, as there is no such table'}",
+                f"no table [attention.{spell_place((self.attention_kernels,))}]; expected one of "
+                f"{spell_place(tuple(self.attention)) or 'none, as there is no such table'}",
             )
         tables = self._tables()
         return Device(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -55,7 +55,7 @@ class Row:
         busbw_gbs: what each link carries, whatever the number of ranks (see `collectives.models.bandwidth`).
         wrong: elements that came out wrong, over all ranks; None where no payload travelled.
         engine: that simulated the time; None where it was measured.
-        chosen: what ``auto`` has chosen, where that was simulated.
+        chosen: what ``auto`` has chosen.
         floor_us: below which no algorithm can be, where the time was simulated.
         simulated_us: the simulated time beside a measured one.
         error_percent: by which that is too long.
@@ -88,12 +88,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Sample:
-    """What one rank saw of one algorithm at one size: mean seconds of a call in each turn, wrong elements."""
+    """What one rank saw of one algorithm at one size: mean seconds of a call in each turn, wrong elements.
+
+    Of ``auto`` it also says what was chosen.
+    """
 
     algorithm: str
     count: int
     seconds: tuple[float, ...]
     wrong: int
+    chosen: str | None = None
 
 
 def count_of(size_bytes: int, dtype: str, collective: str = "all_reduce", world_size: int = 1) -> int:
@@ -204,7 +208,18 @@ def sample(
                 seconds[name].append(_time(left[name], payloads[name], calls, warm, device))
         for name, communicator in left.items():
             again = payloads[name].count_wrong(communicator)
-            yield Sample(name, count, tuple(seconds[name]), wrong[name] + again)
+            nbytes = size_of(count, dtype, collective, communicator.world_size)
+            chosen = _chosen(communicator, collective, nbytes)
+            yield Sample(name, count, tuple(seconds[name]), wrong[name] + again, chosen)
+
+
+def _chosen(communicator: Communicator, collective: str, nbytes: int) -> str | None:
+    """Return what ``auto`` chooses at that size; None of any other algorithm."""
+    from collectives.communicators.auto import AutoLauncher
+
+    if not isinstance(communicator.launcher, AutoLauncher):
+        return None
+    return str(communicator.launcher.selector.select(collective, nbytes) or "native")
 
 
 def _payloads(
@@ -269,5 +284,6 @@ def combine(
         turns = zip(*(own.seconds for own in alike), strict=True)
         wrong = sum(own.wrong for own in alike)
         taken = median(map(max, turns))
-        rows.append(row(collective, first.algorithm, first.count, dtype, len(of_ranks), taken, wrong))
+        timed = row(collective, first.algorithm, first.count, dtype, len(of_ranks), taken, wrong)
+        rows.append(replace(timed, chosen=alike[0].chosen))
     return rows, refusals

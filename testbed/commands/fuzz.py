@@ -185,7 +185,7 @@ def fuzz(
 
     Each run is held to the same run without faults: what only changes time or order must not change a result;
     whatever else happens, a run ends as without it or in an error that names the culprit. A violation is made
-    smaller, and printed as a test for pytest.
+    smaller, and printed as a test for pytest. It ends with 1 also where nothing was checked.
     """
     subject = _subject(what, arguments or [], draws, module)
     from testbed.fuzz.campaign import explore
@@ -201,13 +201,14 @@ def fuzz(
             scheduler=seeds.scheduler,
             watch=partial(_show, advance),
         )
-    with progress() as advance:
-        if tally.violated:
+    smallest = None
+    if tally.violated and not tally.interrupted:
+        with progress() as advance:
             advance(f"making seed {tally.violated[0].draw.seed} smaller")
-        smallest = subject.shrunk(tally.violated[0]) if tally.violated else None
+            smallest = subject.shrunk(tally.violated[0])
     _report(tally, smallest, what, as_json)
-    if tally.violated or tally.lost:
-        raise typer.Exit(1)
+    if tally.exit_code:
+        raise typer.Exit(tally.exit_code)
 
 
 def _subject(what: str, arguments: list[str], draws: DrawOptions, is_module: bool) -> Subject:

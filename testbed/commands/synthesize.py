@@ -90,8 +90,6 @@ def synthesize(
     if len(sizes) != 1:
         raise UsageError(f"--nbytes: a program is made for one size, got {nbytes!r}")
     if output is not None:
-        if output.suffix != ".json":
-            raise UsageError(f"--output: expected a name that ends in .json, got {str(output)!r}")
         check_writable(output)
     _check_solvers()
     description = load_network(network)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from testbed.errors import LaunchError
+from testbed.errors import LaunchError, exit_code_of_interrupt
 from testbed.tasks import results
 
 MOST_VIOLATIONS = 5
@@ -64,6 +65,7 @@ class Tally:
         lost: which seeds were not judged, and why.
         seconds: of real time.
         stopped: why not all seeds were tried; empty if they were.
+        interrupted: the exit code where that was Ctrl-C or SIGTERM; else 0.
     """
 
     endings: Counter[str] = field(default_factory=Counter)
@@ -72,11 +74,22 @@ class Tally:
     lost: list[str] = field(default_factory=list)
     seconds: float = 0.0
     stopped: str = ""
+    interrupted: int = 0
 
     @property
     def runs(self) -> int:
         """How many seeds were tried."""
         return self.endings.total()
+
+    @property
+    def checked(self) -> int:
+        """How many runs were held to something: all but those that were declined."""
+        return self.runs - self.endings["refused"]
+
+    @property
+    def exit_code(self) -> int:
+        """Of a command: 0 only where something was checked, all of it, and nothing was wrong."""
+        return self.interrupted or int(bool(self.violated or self.lost or not self.checked))
 
     @property
     def rate(self) -> float:
@@ -101,7 +114,7 @@ def explore(
     scheduler: str | None,
     watch: Callable[[Tally], None],
 ) -> Tally:
-    """Judge *seeds*, in batches, until all are, time is up, enough is wrong, a cluster fails, or Ctrl-C.
+    """Judge *seeds*, in batches, until all are, time is up, enough is wrong, a cluster fails, or a signal.
 
     Args:
         judge_batch: carries out and judges some seeds, in any process.
@@ -129,12 +142,15 @@ def explore(
             yield range(first, min(first + batch_size, seeds.stop))
 
     try:
-        for batch in results(judge_batch, batches(), workers=workers, scheduler=scheduler, lost=_lost):
-            tally.add(batch)
-            tally.seconds = time.monotonic() - began
-            watch(tally)
-    except KeyboardInterrupt:
-        tally.stopped = "interrupted"
+        with closing(
+            results(judge_batch, batches(), workers=workers, scheduler=scheduler, lost=_lost)
+        ) as found:
+            for batch in found:
+                tally.add(batch)
+                tally.seconds = time.monotonic() - began
+                watch(tally)
+    except KeyboardInterrupt as interrupt:
+        tally.stopped, tally.interrupted = "interrupted", exit_code_of_interrupt(interrupt)
     except LaunchError as error:
         if not tally.runs:
             raise

@@ -1,10 +1,10 @@
 """Cache of rows: what was found of a point with the same inputs by the same code is not worked out again.
 
-A key is a digest of everything that a row's figures follow from: the point, the alteration, and what stands
-in the files that it names.  Modules that a script imports are not among them: after changing one, leave the
-cache out.  Rows are kept in a file of SQLite for each version of this package's sources; one that nobody has
-used for a month is removed.  Rows are written together, whole or not at all; one that is damaged is worked
-out again, and a file that is damaged is put aside.
+A key is a digest of the point and the alteration.  Beside a row is kept what the files held that were opened
+while it was worked out (`testbed.planning.opened`): it is the answer while they hold the same, and of one
+point there may be rows for several contents.  Rows are kept in a file of SQLite for each version of this
+package's sources and of what is installed; one that nobody has used for a month is removed.  Rows are written
+together, whole or not at all; one that is damaged is worked out again, and a damaged file is put aside.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import fields
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
 import testbed
 from testbed.errors import UsageError
 from testbed.planning.alteration import Alteration
+from testbed.planning.opened import PACKAGES, SUFFIXES, Files, installed_digest
 from testbed.planning.points import Point
 from testbed.planning.row import Row
 
-_PACKAGES = ("collectives", "ddp", "sim", "testbed")
-_SUFFIXES = (".py", ".toml", ".json", ".csv")
 _NO_FIGURE = ("label", "price_per_gpu_hour", "tokens_per_rank")
 """Fields of a point that no figure of its row follows from."""
 _INPUTS = tuple(field.name for field in fields(Point) if field.name not in _NO_FIGURE)
@@ -55,11 +54,11 @@ class Cache:
 
     def __init__(self, folder: Path | None, *, is_asked_for: bool = True) -> None:
         self._connection: sqlite3.Connection | None = None
-        self._waiting: list[tuple[str, str, str]] = []
+        self._waiting: list[tuple[str, str, str, str]] = []
         self._written = time.monotonic()
         if folder is None:
             return
-        self._path = folder / f"plan-{source_digest()[:16]}.sqlite"
+        self._path = folder / f"plan-{source_digest()[:16]}-{installed_digest()[:8]}.sqlite"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._open()
@@ -86,17 +85,28 @@ class Cache:
     def known(self, items: Iterable[tuple[Point, Alteration]]) -> dict[tuple[Point, Alteration], Row]:
         """Return the rows that are known of *items*."""
         found = {}
+        holds: dict[str, bool] = {}
         for item in items:
-            row = self._row(item)
+            row = self._row(item, holds)
             if row is not None:
                 found[item] = row
         return found
 
-    def keep(self, item: tuple[Point, Alteration], row: Row) -> None:
-        """Keep *row*; it is written soon, with others."""
-        if self._connection is not None:
-            key, text = key_of(*item), json.dumps(row.kept())
-            self._waiting.append((key, text, _check(key, text)))
+    def keep(self, item: tuple[Point, Alteration], row: Row, files: Files | None) -> None:
+        """Keep *row*; it is written soon, with others.
+
+        Args:
+            item: what was worked out.
+            row: what came of it.
+            files: that were opened for it; None: they changed meanwhile, and the row is not kept.
+        """
+        if self._connection is not None and files is not None:
+            key, opened, text = (
+                key_of(*item),
+                json.dumps([files.folder, files.digests]),
+                json.dumps(row.kept()),
+            )
+            self._waiting.append((key, opened, text, _check(key, opened, text)))
             if time.monotonic() - self._written >= _WRITE_SECONDS:
                 self.write()
 
@@ -104,25 +114,32 @@ class Cache:
         """Write what waits; a full disk leaves the cache as it was."""
         if self._connection is not None and self._waiting:
             with suppress(sqlite3.Error), self._connection:
-                self._connection.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?)", self._waiting)
+                self._connection.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?)", self._waiting)
         self._waiting.clear()
         self._written = time.monotonic()
 
-    def _row(self, item: tuple[Point, Alteration]) -> Row | None:
+    def _row(self, item: tuple[Point, Alteration], holds: dict[str, bool]) -> Row | None:
+        """Return the row of *item*; *holds* says of files, as they are kept, what has been found of them."""
         if self._connection is None:
             return None
         key = key_of(*item)
         try:
-            kept = self._connection.execute("SELECT row, digest FROM rows WHERE key = ?", (key,)).fetchone()
+            kept = self._connection.execute(
+                "SELECT files, row, digest FROM rows WHERE key = ?", (key,)
+            ).fetchall()
         except sqlite3.OperationalError:
             return None  # locked, for longer than one waits
         except sqlite3.DatabaseError:
             self._put_aside()
             return None
-        if kept is None or kept[1] != _check(key, str(kept[0])):
-            return None
-        with suppress(ValueError, TypeError, KeyError):
-            return Row.again(item[0], json.loads(kept[0]))
+        for opened, text, digest in kept:
+            if digest != _check(key, str(opened), str(text)):
+                continue
+            with suppress(ValueError, TypeError, KeyError):
+                if opened not in holds:
+                    holds[opened] = _files(opened).hold()
+                if holds[opened]:
+                    return Row.again(item[0], json.loads(text))
         return None
 
     def _open(self) -> None:
@@ -146,7 +163,8 @@ def _opened(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=10)
     with connection:
         connection.execute(
-            "CREATE TABLE IF NOT EXISTS rows (key TEXT PRIMARY KEY, row TEXT, digest TEXT) WITHOUT ROWID"
+            "CREATE TABLE IF NOT EXISTS rows "
+            "(key TEXT, files TEXT, row TEXT, digest TEXT, PRIMARY KEY (key, files)) WITHOUT ROWID"
         )
     return connection
 
@@ -160,34 +178,19 @@ def _remove_unused(used: Path) -> None:
                 other.unlink()
 
 
-def _check(key: str, text: str) -> str:
-    return hashlib.sha256(f"{key} {text}".encode()).hexdigest()[:16]
+def _check(key: str, opened: str, text: str) -> str:
+    return hashlib.sha256(f"{key} {opened} {text}".encode()).hexdigest()[:16]
+
+
+def _files(opened: str) -> Files:
+    folder, digests = json.loads(opened)
+    return Files(folder, tuple((path, was) for path, was in digests))
 
 
 def key_of(point: Point, altered: Alteration) -> str:
-    """Return the digest of all that the figures of *point*, so *altered*, follow from, but for the code."""
-    inputs = [[getattr(point, name) for name in _INPUTS], repr(altered), list(files_of(point).items())]
+    """Return the digest of all that figures of *point*, so *altered*, follow from, but for code and files."""
+    inputs = [[getattr(point, name) for name in _INPUTS], repr(altered)]
     return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
-
-
-def files_of(point: Point) -> dict[str, str]:
-    """Return a digest of each file that *point* names."""
-    named = (point.network, point.model, point.algorithm.partition(":")[0], point.device or "", point.compute)
-    digests = {name: content_digest(name) for name in named}
-    return {name: digest for name, digest in digests.items() if digest}
-
-
-def content_digest(name: str) -> str:
-    """Return a digest of what stands in the file of that name; empty if there is none."""
-    try:
-        return _digest(name, os.stat(name).st_mtime_ns)
-    except OSError:
-        return ""
-
-
-@lru_cache(maxsize=1024)
-def _digest(name: str, changed_ns: int) -> str:
-    return hashlib.sha256(Path(name).read_bytes()).hexdigest()
 
 
 @cache
@@ -195,9 +198,9 @@ def source_digest() -> str:
     """Return a digest of the sources of this package, and of what stands beside them."""
     root = Path(testbed.__file__).resolve().parents[1]
     found: Any = hashlib.sha256()
-    for package in _PACKAGES:
+    for package in PACKAGES:
         for path in sorted((root / package).rglob("*")):
-            if path.suffix in _SUFFIXES:
+            if path.suffix in SUFFIXES:
                 found.update(f"{path.relative_to(root)} {path.stat().st_size}\n".encode())
                 found.update(path.read_bytes())
     return str(found.hexdigest())

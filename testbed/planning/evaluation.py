@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from collectives.errors import CollectiveError, NotSupportedError
 from sim.units import to_seconds
 from testbed.planning.alteration import AS_IT_IS, Alteration
-from testbed.planning.cache import content_digest
+from testbed.planning.opened import content_digest, note
 from testbed.planning.points import Point, Settings, description_of
 from testbed.planning.question import DEFAULT
 from testbed.planning.row import Row
@@ -40,6 +40,7 @@ def evaluate(point: Point, altered: Alteration = AS_IT_IS) -> Row:
         NetworkFileError, ProfileError, UnknownAlgorithmError, UnknownStrategyError: an input that is wrong
             wherever it stands.
     """
+    note(point.network)
     file = content_digest(point.network)
     topology = _topology(point.network, point.overrides, point.ranks, point.timing, file)
     try:

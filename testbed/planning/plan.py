@@ -24,6 +24,7 @@ from testbed.planning.answers.answer import Answer, answers, more_cases
 from testbed.planning.answers.causes import Case
 from testbed.planning.answers.sentence import sentences
 from testbed.planning.cache import Cache, default_folder
+from testbed.planning.opened import content_digest
 from testbed.planning.points import Point, Settings, description_of, points_of
 from testbed.planning.question import Question, question_of, read_question
 from testbed.planning.resources import link_groups
@@ -136,11 +137,12 @@ def plan(
 
 def _groups(point: Point) -> tuple[str, ...]:
     """Return the groups of links of the network of *point*."""
-    return _groups_of(point.network, point.overrides, point.ranks)
+    return _groups_of(point.network, point.overrides, point.ranks, content_digest(point.network))
 
 
 @lru_cache(maxsize=256)
-def _groups_of(network: str, overrides: Settings, ranks: int) -> tuple[str, ...]:
+def _groups_of(network: str, overrides: Settings, ranks: int, file: str) -> tuple[str, ...]:
+    """Return the groups; *file* is a digest of the network's file, which may change meanwhile."""
     return tuple(link_groups(description_of(network, overrides).topology(ranks)))
 
 

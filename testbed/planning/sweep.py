@@ -7,7 +7,9 @@ and again, each of its points is tried by itself, and the one that they die at h
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TypeAlias
@@ -15,13 +17,16 @@ from typing import TypeAlias
 from testbed.errors import LaunchError
 from testbed.output.table import Advance
 from testbed.planning.alteration import AS_IT_IS, Alteration
-from testbed.planning.cache import Cache, content_digest, files_of, source_digest
+from testbed.planning.cache import Cache, source_digest
 from testbed.planning.evaluation import evaluate
+from testbed.planning.opened import Files, content_digest, note_modules, recording
 from testbed.planning.points import Kind, Point
 from testbed.planning.row import Row
 from testbed.tasks import cores, results
 
 Item: TypeAlias = tuple[Point, Alteration]
+Found: TypeAlias = tuple[Row, Files | None]
+"""A row, with the files that were opened for it; None: they changed meanwhile."""
 
 WORK: dict[Kind, int] = {"collective": 1, "step": 50, "script": 1_000_000}
 """What a point takes, for each rank: units of some tens of microseconds."""
@@ -42,7 +47,7 @@ class Task:
     Attributes:
         items: the points, each with what is altered.
         sources: digest of this package.
-        files: digest of each file that the points name.
+        files: digest of each file that the points name, as far as one can tell by the names.
     """
 
     items: tuple[Item, ...]
@@ -52,8 +57,9 @@ class Task:
     @classmethod
     def of(cls, items: Sequence[Item]) -> Task:
         """Return the task of *items*."""
-        files = {name: digest for point, _ in items for name, digest in files_of(point).items()}
-        return cls(tuple(items), source_digest(), tuple(sorted(files.items())))
+        names = sorted({name for point, _ in items for name in _names_in(point)})
+        files = ((name, content_digest(name)) for name in names)
+        return cls(tuple(items), source_digest(), tuple((name, digest) for name, digest in files if digest))
 
     def check(self) -> None:
         """Check that this process would find what was asked.
@@ -107,32 +113,40 @@ def sweep(
         while tasks:
             again: list[Task] = []
             number = min(number, len(tasks))
-            for task, found in results(
+            done = results(
                 evaluate_task,
                 tasks,
                 workers=number,
                 scheduler=scheduler,
                 lost=lambda task, said: (task, said),
-            ):
-                if isinstance(found, str) and len(task.items) > 1:
-                    again += [Task.of([item]) for item in task.items]
-                    continue
-                for item, row in zip(task.items, _lost(task, found), strict=True):
-                    rows[item] = row
-                    if not isinstance(found, str):
-                        cache.keep(item, row)
-                    advance(in_words(item[0]))
+            )
+            with closing(done):
+                for task, found in done:
+                    if isinstance(found, str) and len(task.items) > 1:
+                        again += [Task.of([item]) for item in task.items]
+                        continue
+                    for item, (row, files) in zip(task.items, _lost(task, found), strict=True):
+                        rows[item] = row
+                        cache.keep(item, row, files)
+                        advance(in_words(item[0]))
             tasks = again
     finally:
         cache.write()
     return [rows[item] for item in items]
 
 
-def _lost(task: Task, found: list[Row] | str) -> list[Row]:
-    """Return the rows that were *found*, or that say why there are none."""
+def _lost(task: Task, found: list[Found] | str) -> list[Found]:
+    """Return the rows that were *found*, or that say why there are none, which are not to be kept."""
     if not isinstance(found, str):
         return found
-    return [Row(point, problem=f"not found: {found}; is there enough memory?") for point, _ in task.items]
+    said = f"not found: {found}; is there enough memory?"
+    return [(Row(point, problem=said), None) for point, _ in task.items]
+
+
+def _names_in(point: Point) -> Iterator[str]:
+    """Yield what may be the name of a file in the values of *point*, or in a part: ``auto:table=FILE``."""
+    for value in (point.network, point.model, point.algorithm, point.device, point.compute, *point.arguments):
+        yield from (value or "", *re.split("[=,:]", value or ""))
 
 
 def batched(items: Iterable[Item], workers: int) -> Iterator[list[Item]]:
@@ -160,14 +174,22 @@ def _work(item: Item) -> int:
     return item[0].ranks * WORK[item[0].kind]
 
 
-def evaluate_task(task: Task) -> tuple[Task, list[Row] | str]:
-    """Return *task* with the row of each of its points.
+def evaluate_task(task: Task) -> tuple[Task, list[Found] | str]:
+    """Return *task* with the row of each of its points, and the files that were opened for it.
 
     Raises:
         LaunchError: this process would answer another question (see `Task.check`).
     """
     task.check()
-    return task, [evaluate(point, altered) for point, altered in task.items]
+    return task, [_evaluated(point, altered) for point, altered in task.items]
+
+
+def _evaluated(point: Point, altered: Alteration) -> Found:
+    with recording() as opened:
+        row = evaluate(point, altered)
+        if point.kind == "script" or ".py" in point.algorithm:
+            note_modules()
+    return row, opened.files()
 
 
 def as_they_are(points: Iterable[Point]) -> list[Item]:

@@ -36,7 +36,9 @@ def print_tally(console: Console, tally: Tally, what: str) -> None:
     if tally.stopped:
         console.print(f"Stopped: {tally.stopped}.", markup=False, soft_wrap=True)
     verdict = counted(len(tally.violated), "violation") if tally.violated else "0 violations"
-    console.print(verdict, style="bold red" if tally.violated else "green")
+    if not tally.checked:
+        verdict = "Nothing was checked."
+    console.print(verdict, style="bold red" if tally.violated or not tally.checked else "green")
 
 
 def print_violation(console: Console, judged: Judged) -> None:
@@ -62,6 +64,7 @@ def tally_json(tally: Tally) -> dict[str, Any]:
     """Return the tally as JSON types."""
     return {
         "runs": tally.runs,
+        "checked": tally.checked,
         "seconds": tally.seconds,
         "runs_per_second": tally.rate,
         "endings": dict(tally.endings),

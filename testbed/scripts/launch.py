@@ -22,12 +22,12 @@ from typing import IO
 
 import testbed
 from testbed.errors import LaunchError, UsageError
+from testbed.scripts import parent
 
 ADDRESS = "127.0.0.1"
 POLL_SECONDS = 0.02
 GRACE_SECONDS = 2.0
 TAIL_LINES = 12
-_PR_SET_PDEATHSIG = 1
 _GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
 
 
@@ -188,13 +188,7 @@ def _wrapper() -> list[str]:
     """
     if sys.platform != "linux":
         return []
-    code = (
-        "import ctypes, os, signal, sys; "
-        f"ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, signal.SIGKILL); "
-        f"os.getppid() == {os.getpid()} or sys.exit(1); "
-        "os.execvp(sys.argv[1], sys.argv[1:])"
-    )
-    return [sys.executable, "-I", "-S", "-c", code]
+    return [sys.executable, "-I", "-S", parent.__file__, str(os.getpid())]
 
 
 def _gloo_on_loopback(environment: Mapping[str, str]) -> dict[str, str]:

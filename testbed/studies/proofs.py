@@ -30,7 +30,10 @@ MANY_PROOFS = 1000
 """From how many on they are made on all cores; to start processes for them takes some seconds."""
 
 MOST_SECONDS = 60.0
-"""By the clock, after which an algorithm counts as not proved for every size."""
+"""By the clock, after which an algorithm that is not shipped counts as not proved for every size.
+
+The solver's work on a shipped one is bounded as well, but in units that are the same on every machine.
+"""
 
 
 @dataclass(frozen=True)
@@ -199,11 +202,14 @@ def scope_beyond(algorithm: Algorithm) -> Scope | None:
     """Return for which world sizes *algorithm* is proved all at once, if so and if the solver is there."""
     if not solver_is_there():
         return None
+    from collectives.catalogue.admission import is_shipped
     from collectives.catalogue.bounds import OutOfBoundsError, within
     from collectives.catalogue.user_files import unbounded
     from collectives.proof.every_size import NotProvedError, scope_of
 
     with suppress(NotProvedError, OutOfBoundsError):
+        if is_shipped(algorithm):
+            return scope_of(algorithm)
         return within(MOST_SECONDS, scope_of, unbounded(algorithm))
     return None
 

@@ -10,19 +10,33 @@ import pytest
 
 from collectives import NotSupportedError, algorithm, resolve_algorithm
 from collectives.algorithms import ALGORITHMS
-from collectives.program import Cost
-from docs.tools.algorithm_docs import algorithm_docs, cost_of
+from collectives.program import Algorithm, Cost
+from docs.tools.algorithm_docs import algorithm_docs, by_file, cost_of, proved_for
 
 COMMITTED = Path(__file__).parents[2] / "docs" / "algorithms.md"
 
 
+def proved_for_as_committed(algorithm: Algorithm) -> str:
+    row = rf"^\| \[{algorithm.name}\]\(#{algorithm.name}-{algorithm.collective}\) \| (.+?) \|"
+    found = re.search(row, COMMITTED.read_text(encoding="utf-8"), re.MULTILINE)
+    return "" if found is None else found[1]
+
+
 @pytest.fixture(scope="module")
 def page() -> str:
-    return algorithm_docs()
+    return algorithm_docs(proved_for_as_committed)
 
 
 def test_the_committed_page_is_up_to_date(page: str) -> None:
     assert COMMITTED.read_text(encoding="utf-8") == page, "run `make docs` and commit the result"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_algorithms_are_proved_for_the_sizes_that_the_committed_page_says() -> None:
+    committed = {algorithm: proved_for_as_committed(algorithm) for algorithm in by_file()}
+
+    assert committed == {algorithm: proved_for(algorithm) for algorithm in by_file()}
 
 
 @pytest.mark.parametrize("shipped", ALGORITHMS, ids=lambda shipped: f"{shipped.collective}-{shipped.name}")

@@ -17,10 +17,16 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from testbed.cli import app
 
 ROOT = Path(__file__).parents[2]
 GENERATED = ("algorithms.md", "bugs.md")
@@ -116,6 +122,24 @@ def run_shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
         timeout=280,
         check=False,
     )
+
+
+WITHOUT_TORCH = ("compare", "export", "plan", "scale", "show", "simulate", "synthesize", "tune", "verify")
+"""Commands of `testbed` that load no torch: they run in the process of the tests, without a start each."""
+
+
+def run_command(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    """Run *command* in *folder*, here if it can be; return its exit code and what both streams got."""
+    words = shlex.split(command, comments=True)
+    if words[0] != "testbed" or words[1] not in WITHOUT_TORCH or set("|<>;&$`") & set("".join(words)):
+        done = run_shell(command, folder)
+        return done.returncode, done.stdout
+    with monkeypatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("COLUMNS", "100")
+        patch.setenv("XDG_CACHE_HOME", str(folder / ".cache"))
+        result = CliRunner().invoke(app, words[1:], prog_name="testbed")
+    return result.exit_code, result.output
 
 
 def difference(session: Session, printed: str, *, times_vary: bool) -> str:

@@ -99,6 +99,8 @@ def _rows(
                 "each"
             )
 
+        if "time" not in table.columns:
+            raise UsageError(f"{system}, line {number}: the head of its table names no column time")
         cells = found[1].split()
         # Old versions leave redop or root empty: the figures are counted from the right then.
         time = table.columns.index("time") - max(0, len(table.columns) - len(cells))

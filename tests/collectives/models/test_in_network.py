@@ -18,6 +18,7 @@ from sim import Topology, load_network
 from sim.hardware import Channels, Hardware
 from sim.topology.placement import neighbourhoods
 from sim.units import transfer_ps
+from tests.given import nodes as plain_nodes
 
 CHANNELS = Channels.of(8, "40GB/s")
 HOPPER = Hardware("hopper", CHANNELS, nvls_one_node=CHANNELS)
@@ -30,15 +31,8 @@ def switch(num_ranks: int, rate: int = 450 * 10**9, **fields: Any) -> Topology:
 
 
 def nodes(num_nodes: int, ranks_per_node: int, nics_per_node: int = 1, **fields: Any) -> Topology:
-    flat = Topology.nodes(
-        num_nodes=num_nodes,
-        ranks_per_node=ranks_per_node,
-        intra_bandwidth="450GB/s",
-        intra_latency="300ns",
-        nics_per_node=nics_per_node,
-        nic_bandwidth="50GB/s",
-        nic_latency="1us",
-    )
+    own = {"intra_bandwidth": "450GB/s", "intra_latency": "300ns", "nic_bandwidth": "50GB/s"}
+    flat = plain_nodes(num_nodes, ranks_per_node, nics_per_node, nic_latency="1us", **own)
     return replace(flat, **{"in_network_reduction": True, **fields})
 
 

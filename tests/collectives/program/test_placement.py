@@ -14,22 +14,9 @@ from hypothesis import strategies as st
 from collectives import Step, algorithm, connect, resolve_algorithm, simulate
 from collectives.program.placement import on_nodes
 from collectives.virtual import run_virtual
-from sim import Topology
+from tests.given import nodes
 
 HIERARCHICAL = resolve_algorithm("hierarchical")
-
-
-def nodes(ranks_per_node: int, num_nodes: int = 4, num_ranks: int | None = None) -> Topology:
-    return Topology.nodes(
-        num_nodes=num_nodes,
-        ranks_per_node=ranks_per_node,
-        intra_bandwidth="300GB/s",
-        intra_latency="500ns",
-        nics_per_node=ranks_per_node,
-        nic_bandwidth="200Gbps",
-        nic_latency="2us",
-        num_ranks=num_ranks,
-    )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +59,7 @@ def test_a_node_size_that_is_given_is_kept_and_programs_that_do_not_ask_are_left
 
 @pytest.mark.parametrize("num_ranks", [16, 14, 3])
 def test_a_simulation_takes_the_node_size_of_its_network(num_ranks: int) -> None:
-    topology = nodes(4, num_ranks=num_ranks)
+    topology = nodes(4, 4, 4, num_ranks=num_ranks)
 
     by_itself = simulate("hierarchical", nbytes=2**20, topology=topology)
     given_one = simulate(f"hierarchical:ranks_per_node={min(4, num_ranks)}", nbytes=2**20, topology=topology)
@@ -82,7 +69,7 @@ def test_a_simulation_takes_the_node_size_of_its_network(num_ranks: int) -> None
 
 def test_channels_are_in_the_order_of_the_networks_nodes() -> None:
     by_itself, given_one, flat = (
-        simulate(f"ring:channels=4{more}", nbytes=2**24, topology=nodes(4))
+        simulate(f"ring:channels=4{more}", nbytes=2**24, topology=nodes(4, 4, 4))
         for more in ("", ",ranks_per_node=4", ",ranks_per_node=1")
     )
 
@@ -98,7 +85,7 @@ def test_a_program_of_ones_own_that_asks_is_told_too() -> None:
         told.append(ranks_per_node)
         yield from resolve_algorithm("ring")(rank, world_size)
 
-    simulate(asks, nbytes=2**20, topology=nodes(2))
+    simulate(asks, nbytes=2**20, topology=nodes(4, 2, 2))
 
     assert {*told} == {2}
 
@@ -117,7 +104,7 @@ def test_a_virtual_run_places_the_members_of_each_group() -> None:
             names.append(str(communicator.launcher.selector.select("all_reduce", 8)))
         return names
 
-    run = run_virtual(work, nodes(4, num_nodes=2))
+    run = run_virtual(work, nodes(2, 4, 4))
 
     world, half = "hierarchical:ranks_per_node=4", "hierarchical:ranks_per_node=2"
     assert run.results == [[world, half] if rank in (0, 1, 4, 5) else [world] for rank in range(8)]

@@ -25,14 +25,11 @@ from sim import (
     Topology,
 )
 from sim.units import transfer_ps
+from tests.given import switch
 
 MIB = 2**20
 LINKS: dict[str, Any] = {"bandwidth": "100Gbps", "latency": "2us"}
 RATE = 12_500_000_000
-
-
-def switch(num_ranks: int = 8) -> Topology:
-    return Topology.switch(num_ranks=num_ranks, **LINKS)
 
 
 def leaf_spine(num_spines: int = 3) -> Topology:
@@ -44,7 +41,7 @@ def leaf_spine(num_spines: int = 3) -> Topology:
 def ring_ps(
     *conditions: Condition, nbytes: int = 8 * MIB, topology: Topology | None = None, **options: Any
 ) -> int:
-    topology = topology or switch()
+    topology = topology or switch(8)
     return simulate("ring", nbytes=nbytes, topology=topology, conditions=conditions, **options).time_ps
 
 
@@ -83,7 +80,7 @@ def test_a_slower_or_later_rank_never_makes_a_collective_on_a_switch_faster(
         simulate(
             name,
             nbytes=nbytes,
-            topology=switch(),
+            topology=switch(8),
             overhead="100ns",
             reduction_bandwidth="50GB/s",
             conditions=[Straggler(rank, factor, f"{delay}ns")],
@@ -123,11 +120,11 @@ def test_a_link_at_half_its_rate_takes_its_messages_twice_as_long_from_then_on()
 def test_the_floor_counts_what_links_carry_at_best() -> None:
     changes = [LinkChange(link, 0, 10) for link in range(16)]
 
-    run = simulate("ring", nbytes=8 * MIB, topology=switch(), conditions=changes)
+    run = simulate("ring", nbytes=8 * MIB, topology=switch(8), conditions=changes)
 
     assert run.engine == "events"
     assert run.time_ps == 14 * (4_000_000 + transfer_ps(MIB, 10 * RATE))
-    usual = simulate("ring", nbytes=8 * MIB, topology=switch())
+    usual = simulate("ring", nbytes=8 * MIB, topology=switch(8))
     assert run.floor_seconds <= run.seconds < usual.floor_seconds
 
 
@@ -213,15 +210,15 @@ def test_only_events_follow_what_happens_to_links() -> None:
     for condition in (LinkChange(0, 0, 2), LinkFailure(0, "1s"), Background(0, 1, 1)):
         with pytest.raises(NotExactError, match=type(condition).__name__):
             ring_ps(condition, engine="makespan")
-        assert simulate("ring", nbytes=8, topology=switch(), conditions=[condition]).engine == "events"
-    slow = simulate("ring", nbytes=8, topology=switch(), conditions=[Straggler(0, 2), Jitter("1us")])
+        assert simulate("ring", nbytes=8, topology=switch(8), conditions=[condition]).engine == "events"
+    slow = simulate("ring", nbytes=8, topology=switch(8), conditions=[Straggler(0, 2), Jitter("1us")])
     assert slow.engine == "makespan"
 
 
 def test_closed_forms_refuse_conditions() -> None:
     for options in ({"algorithm": "ring", "model": "nccl"}, {"algorithm": "nvls"}):
         with pytest.raises(NotSupportedError, match=r"knows no conditions; leave out Straggler\(rank=0"):
-            simulate(nbytes=8, topology=switch(), conditions=[Straggler(0, 2)], **options)
+            simulate(nbytes=8, topology=switch(8), conditions=[Straggler(0, 2)], **options)
 
 
 def test_ranks_in_conditions_are_places() -> None:
@@ -242,9 +239,9 @@ def test_conditions_hold_for_all_jobs_and_each_may_be_late() -> None:
     ]
     alone = 6 * STEP_PS
 
-    plain = simulate_jobs(jobs, topology=switch())
-    late = simulate_jobs(jobs, topology=switch(), conditions=[Straggler(5, delay="2us")])
-    slow = simulate_jobs(jobs, topology=switch(), conditions=[LinkChange("rank 2 up", "1ms", 0.5)])
+    plain = simulate_jobs(jobs, topology=switch(8))
+    late = simulate_jobs(jobs, topology=switch(8), conditions=[Straggler(5, delay="2us")])
+    slow = simulate_jobs(jobs, topology=switch(8), conditions=[LinkChange("rank 2 up", "1ms", 0.5)])
 
     assert [run.time_ps for run in plain] == [alone, alone]
     assert [run.time_ps for run in late] == [alone, alone + 2 * 10**6]
@@ -253,14 +250,14 @@ def test_conditions_hold_for_all_jobs_and_each_may_be_late() -> None:
     with pytest.raises(
         LinkFailedError, match=r"all_reduce by ring, step 0: rank 1 sends 1048576 bytes to rank 2;"
     ):
-        simulate_jobs(jobs, topology=switch(), conditions=[LinkFailure("rank 6 up", "1001us")])
+        simulate_jobs(jobs, topology=switch(8), conditions=[LinkFailure("rank 6 up", "1001us")])
 
 
 def test_utilisation_is_of_what_a_link_could_carry_in_the_time_of_the_run() -> None:
     half = ring_ps(LinkChange("rank 3 up", 0, 0.5))
     change = LinkChange("rank 3 up", f"{half // 4}ps", 0.5)
-    run = simulate("ring", nbytes=8 * MIB, topology=switch(), conditions=[change], observe=True)
-    usual = simulate("ring", nbytes=8 * MIB, topology=switch())
+    run = simulate("ring", nbytes=8 * MIB, topology=switch(8), conditions=[change], observe=True)
+    usual = simulate("ring", nbytes=8 * MIB, topology=switch(8))
 
     assert [use.nbytes for use in run.links] == [use.nbytes for use in usual.links]
     for use in run.links:
@@ -275,7 +272,7 @@ def test_utilisation_is_of_what_a_link_could_carry_in_the_time_of_the_run() -> N
 
 def test_links_of_runs_under_conditions_are_those_of_the_topology_and_of_slow_ranks() -> None:
     conditions = [Straggler(2, 3), Background(0, 5, "10Gbps")]
-    run = simulate("ring", nbytes=8 * MIB, topology=switch(), conditions=conditions, observe=True)
+    run = simulate("ring", nbytes=8 * MIB, topology=switch(8), conditions=conditions, observe=True)
 
     assert len(run.links) == 18
     assert {use.nbytes for use in run.links} == {14 * MIB}

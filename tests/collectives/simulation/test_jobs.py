@@ -13,21 +13,11 @@ from collectives.algorithms import ALGORITHMS
 from collectives.models.floor import floor_ps
 from sim import Topology, TopologyError, UnitError, load_network
 from sim.topology.placement import places
+from tests.given import nodes, switch
 from tests.sim.networks import networks
 
 MIB = 2**20
 ALL_REDUCE = [shipped.name for shipped in ALGORITHMS if shipped.collective == "all_reduce"]
-
-
-def switch(num_ranks: int) -> Topology:
-    return Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
-
-
-def nodes(nics_per_node: int) -> Topology:
-    return Topology.nodes(
-        num_nodes=4, ranks_per_node=8, intra_bandwidth="300GB/s", intra_latency="500ns",
-        nics_per_node=nics_per_node, nic_bandwidth="200Gbps", nic_latency="2us",
-    )  # fmt: skip
 
 
 @given(
@@ -71,7 +61,7 @@ def test_a_job_without_company_is_refused() -> None:
 
 
 def test_dealing_ranks_out_to_nodes_that_share_a_card_makes_eight_flows_share_it() -> None:
-    topology = nodes(nics_per_node=1)
+    topology = nodes(4, 8)
 
     packed = simulate("ring", nbytes=32 * MIB, topology=topology)
     dealt = simulate("ring", nbytes=32 * MIB, topology=topology, placement="round_robin")
@@ -89,7 +79,7 @@ def test_a_list_of_places_is_what_the_names_stand_for(topology: Topology, data: 
 
 
 def test_a_group_is_as_large_as_its_list_of_places() -> None:
-    run = simulate("ring", nbytes=3 * MIB, topology=nodes(8), placement=[0, 8, 16])
+    run = simulate("ring", nbytes=3 * MIB, topology=nodes(4, 8, 8), placement=[0, 8, 16])
 
     assert run.num_ranks == 3
     assert run.time_ps == 4 * (4_000_000 + -(-MIB * 10**12 // 25_000_000_000))

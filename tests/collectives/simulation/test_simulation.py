@@ -24,24 +24,9 @@ from collectives.program.contracts import CONTRACTS
 from collectives.simulation.engines.makespan import Makespan
 from collectives.simulation.engines.queues import collective_queue, run_until
 from sim import Topology
+from tests.given import nodes, switch
 
 GIB = 2**30
-
-
-def switch(num_ranks: int, bandwidth: str = "100Gbps", latency: str = "2us") -> Topology:
-    return Topology.switch(num_ranks=num_ranks, bandwidth=bandwidth, latency=latency)
-
-
-def nodes(num_nodes: int, nics_per_node: int) -> Topology:
-    return Topology.nodes(
-        num_nodes=num_nodes,
-        ranks_per_node=8,
-        intra_bandwidth="300GB/s",
-        intra_latency="500ns",
-        nics_per_node=nics_per_node,
-        nic_bandwidth="200Gbps",
-        nic_latency="2us",
-    )
 
 
 @st.composite
@@ -119,7 +104,7 @@ def test_rings_on_a_switch_take_what_other_simulators_say(num_ranks: int, nanose
 
 
 def test_a_ring_over_nodes_that_share_one_nic_is_bound_by_the_slower_part() -> None:
-    run = simulate("ring", nbytes=64 * 2**20, topology=nodes(4, nics_per_node=1))
+    run = simulate("ring", nbytes=64 * 2**20, topology=nodes(4, 8))
 
     share = 64 * 2**20 / 32
     assert run.seconds * 1e9 == pytest.approx(62 * max(4000 + share / 25, 1000 + share / 300), rel=1e-9)
@@ -128,7 +113,7 @@ def test_a_ring_over_nodes_that_share_one_nic_is_bound_by_the_slower_part() -> N
 def test_messages_that_share_links_in_a_symmetric_way_are_solved_at_once() -> None:
     swap = resolve_algorithm(everyone_crosses)
 
-    ends = Makespan(nodes(2, nics_per_node=1)).run(swap, 16 * 10**6, np.zeros(16, dtype=np.int64))
+    ends = Makespan(nodes(2, 8)).run(swap, 16 * 10**6, np.zeros(16, dtype=np.int64))
 
     assert (ends == 4_000_000 + 8 * 10**6 * 10**12 // 25_000_000_000).all()
 

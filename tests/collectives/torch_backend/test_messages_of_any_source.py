@@ -8,14 +8,9 @@ import torch.distributed as dist
 
 from collectives.virtual import run_virtual
 from sim.errors import RankError
-from tests.collectives.torch_backend.test_torch_messages import SWITCH, between_processes, on_rank_threads
-
-BOTH = pytest.mark.parametrize(
-    "run",
-    [
-        pytest.param(on_rank_threads, id="rank threads"),
-        pytest.param(between_processes, id="processes", marks=pytest.mark.distributed),
-    ],
+from tests.collectives.torch_backend.test_torch_messages import (
+    BOTH,
+    SWITCH,
 )
 
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from collectives.torch_backend import create
 from collectives.torch_backend.nccl_options import NCCLOptions, NoNCCL, is_of_nccl
 from collectives.virtual import run
-from tests.collectives.virtual.clusters import switch
+from tests.given import switch
 
 
 def test_a_group_on_rank_threads_takes_them_and_shows_them() -> None:

@@ -1,4 +1,4 @@
-"""Clusters, scripts and tasks that several tests of virtual runs have in common."""
+"""Scripts and tasks that several tests of virtual runs have in common."""
 
 from __future__ import annotations
 
@@ -9,12 +9,6 @@ import torch
 import torch.distributed as dist
 
 from sim.cluster import Cluster, RankThread
-from sim.topology import Topology
-
-
-def switch(num_ranks: int) -> Topology:
-    """Return a switch of 100 Gbit/s and 2 µs."""
-    return Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
 
 
 def script(tmp_path: Path, text: str) -> Path:

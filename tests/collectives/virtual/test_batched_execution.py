@@ -13,21 +13,13 @@ from collectives.virtual import batched_execution, run_virtual
 from sim import Jitter, Straggler, Topology
 from sim.cluster import Cluster
 from sim.errors import DeadlockError
+from tests.given import nodes
 
 
 def network(kind, num_ranks):
     if kind == "ring":
         return Topology.ring(num_ranks=num_ranks, bandwidth="10GB/s", latency="1us")
-    return Topology.nodes(
-        num_nodes=-(-num_ranks // 2),
-        ranks_per_node=2,
-        intra_bandwidth="300GB/s",
-        intra_latency="500ns",
-        nics_per_node=1,
-        nic_bandwidth="25GB/s",
-        nic_latency="2us",
-        num_ranks=num_ranks,
-    )
+    return nodes(-(-num_ranks // 2), 2, nic_bandwidth="25GB/s", num_ranks=num_ranks)
 
 
 def both_ways(work, topology, **options):

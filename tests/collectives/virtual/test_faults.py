@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from collectives.virtual import run
 from sim.cluster import Cluster
 from sim.errors import DeadlockError, RankError
-from tests.collectives.virtual.clusters import switch
+from tests.given import switch
 
 MISMATCHES = ("collective", "size", "dtype", "op", "root")
 

@@ -20,7 +20,7 @@ from collectives.virtual.faults import DeadRank, MessageDelay
 from sim import LinkFailure, Straggler
 from sim.cluster import Cluster
 from sim.errors import ConditionError, DeadlockError, LinkFailedError
-from tests.collectives.virtual.clusters import switch
+from tests.given import switch
 
 
 def make_calls(rank: int) -> list[float]:

@@ -12,7 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 from collectives.virtual import run
 from sim.cluster import RandomOrder
 from sim.errors import DeadlockError
-from tests.collectives.virtual.clusters import rank_thread, switch
+from tests.collectives.virtual.clusters import rank_thread
+from tests.given import switch
 
 SEEDS = [RandomOrder(seed) for seed in range(12)]
 

@@ -16,7 +16,8 @@ from collectives.communicators.connection import connect
 from collectives.virtual import Roofline, VirtualRun, run
 from sim import load_device
 from sim.units import parse_time, transfer_ps
-from tests.collectives.virtual.clusters import rank_thread, switch
+from tests.collectives.virtual.clusters import rank_thread
+from tests.given import switch
 
 MS = parse_time("1ms")
 STEP = parse_time("4us")

@@ -14,14 +14,10 @@ from collectives.virtual import end_iteration, run, run_virtual
 from sim import Straggler
 from sim.cluster import Cluster
 from sim.errors import NetworkFileError, TopologyError
-from sim.topology import Topology
 from sim.units import SECOND
+from tests.given import switch
 
 MICROSECOND = 10**6  # picoseconds
-
-
-def switch(num_ranks: int) -> Topology:
-    return Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
 
 
 def all_reduce_ps(num_ranks: int, nbytes: int) -> int:

@@ -10,8 +10,9 @@ import pytest
 from collectives.virtual import compute, run
 from collectives.virtual.computation.roofline import Roofline
 from collectives.virtual.streams.gpu import current_gpu
-from tests.collectives.virtual.clusters import script, switch
+from tests.collectives.virtual.clusters import script
 from tests.collectives.virtual.group_calls.gpus import GPU, on_gpus
+from tests.given import switch
 
 MILLISECOND = 10**9
 

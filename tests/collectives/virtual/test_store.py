@@ -12,7 +12,8 @@ import torch.distributed.distributed_c10d as c10d
 
 from collectives.virtual import run
 from sim.errors import DeadlockError
-from tests.collectives.virtual.clusters import rank_thread, switch
+from tests.collectives.virtual.clusters import rank_thread
+from tests.given import switch
 
 
 def test_a_store_that_the_script_makes_is_one_for_all_ranks(tmp_path: Path) -> None:

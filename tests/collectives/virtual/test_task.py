@@ -9,7 +9,8 @@ import pytest
 
 from collectives.virtual import Module, run
 from sim.errors import RankError
-from tests.collectives.virtual.clusters import script, switch
+from tests.collectives.virtual.clusters import script
+from tests.given import switch
 
 
 def test_a_script_sees_its_own_main_arguments_and_neighbours(tmp_path: Path) -> None:

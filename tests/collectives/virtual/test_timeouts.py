@@ -14,7 +14,8 @@ from collectives.errors import CollectiveTimeoutError
 from collectives.virtual import run
 from sim.errors import DeadlockError
 from sim.units import SECOND
-from tests.collectives.virtual.clusters import rank_thread, switch
+from tests.collectives.virtual.clusters import rank_thread
+from tests.given import switch
 
 
 @pytest.mark.parametrize("transport_model", ["ideal", "gloo"])

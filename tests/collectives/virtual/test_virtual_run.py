@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from collectives.errors import UnknownAlgorithmError
 from collectives.virtual import run
 from sim.trace import Trace
-from tests.collectives.virtual.clusters import all_reduce_once, rank_thread, switch
+from tests.collectives.virtual.clusters import all_reduce_once, rank_thread
+from tests.given import switch
 
 
 def test_a_ring_takes_the_time_of_its_closed_form() -> None:

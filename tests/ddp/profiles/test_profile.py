@@ -52,16 +52,6 @@ def as_dict(**changes: Any) -> dict[str, Any]:
 
 
 @given(profiles())
-def test_a_saved_profile_is_loaded_unchanged(
-    tmp_path_factory: pytest.TempPathFactory, profile: Profile
-) -> None:
-    path = tmp_path_factory.mktemp("profile") / "p.json"
-    profile.save(path)
-
-    assert Profile.load(path) == profile
-
-
-@given(profiles())
 def test_the_charges_of_a_step_add_up_to_its_compute(profile: Profile) -> None:
     charges = profile.compute_charges()
 

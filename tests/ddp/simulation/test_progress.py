@@ -14,14 +14,10 @@ from ddp import Profile, StepRun, simulate_step
 from ddp.profiles import Gradient
 from ddp.reduction.bucketing import MIB
 from sim import Straggler
-from sim.topology import Topology
+from tests.given import switch
 
 MS = 10**9
 ON_CALLS = TransportModel("each step's sends awaited, progress on calls", progress="calls")
-
-
-def switch(num_ranks: int) -> Topology:
-    return Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
 
 
 def profile_of(ready_ms: list[int], nbytes: int = MIB) -> Profile:

@@ -18,6 +18,7 @@ from ddp.profiles import Gradient
 from ddp.reduction.bucketing import MIB
 from sim.scenario.conditions import Straggler
 from sim.topology import Topology
+from tests.given import nodes, switch
 
 MS = 10**9
 SWITCH_64 = Topology.switch(num_ranks=64, bandwidth="100Gbps", latency="2us")
@@ -39,10 +40,6 @@ def profiles(draw: st.DrawFn) -> Profile:
         backward_seconds=max(ready) + draw(st.integers(0, 5)) / 1000,
         gradients=gradients,
     )
-
-
-def switch(num_ranks: int) -> Topology:
-    return Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
 
 
 @pytest.mark.parametrize(("compute_seconds", "nanoseconds"), [(0.005, 44_632_768), (0.002, 39_062_144)])
@@ -169,15 +166,7 @@ def recursive_doubling(rank: int, world_size: int) -> Iterator[Step]:
 
 
 def test_a_network_on_which_messages_share_links_is_simulated_by_events() -> None:
-    shared = Topology.nodes(
-        num_nodes=2,
-        ranks_per_node=4,
-        intra_bandwidth="300GB/s",
-        intra_latency="500ns",
-        nics_per_node=1,
-        nic_bandwidth="100Gbps",
-        nic_latency="2us",
-    )
+    shared = nodes(2, 4, nic_bandwidth="100Gbps")
     profile = Profile.uniform(num_buckets=2, bucket_bytes=MIB, seconds_per_bucket=0.0001)
 
     step = simulate_step(profile, topology=shared, algorithm="double_binary_tree:segments=8")

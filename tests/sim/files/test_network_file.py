@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -161,6 +162,30 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path, text, said):
         load_network(path)
 
     assert str(raised.value).startswith(f"{path}: ")
+
+
+RATES = 'schema = 1\nbandwidth = "1GB/s"\nlatency = 0\n'
+COUNTED = (
+    NODES + "num_ranks = 8\n",
+    RATES + 'kind = "fat_tree"\nk = 4\n',
+    RATES + 'kind = "leaf_spine"\nuplink_bandwidth = 1\nnum_ranks = 8\nhosts_per_leaf = 2\nnum_spines = 2\n',
+    RATES + 'kind = "torus"\nshape = [2, 2]\n',
+)
+
+
+@pytest.mark.parametrize(
+    "number", ["1e308", "1000000000000", "-1", "0", "nan", "inf", "true", '"8"', "1_000"]
+)
+def test_any_number_where_a_count_belongs_is_read_or_refused_in_one_line(number):
+    for text in COUNTED:
+        for count in re.finditer(r"(?<=[ \[])[248]\b", text):
+            said = "mine.toml: "
+            try:
+                parse_network(text[: count.start()] + number + text[count.end() :], "mine", "mine.toml")
+            except NetworkFileError as error:
+                said = str(error)
+
+            assert re.fullmatch(r"mine\.toml: .{,2500}", said)
 
 
 def test_an_unknown_name_gets_the_nearest_and_all_that_there_are():

@@ -15,6 +15,7 @@ from sim.network import Network
 from sim.topology import Topology
 from sim.topology.link_sharing import LinkSharing
 from sim.units import SECOND, transfer_ps
+from tests.given import nodes
 from tests.sim.fluid import fluid
 from tests.sim.networks import sharing_tables
 
@@ -143,10 +144,7 @@ def test_two_flows_share_a_link_until_the_shorter_is_through():
 
 
 def test_eight_flows_share_the_network_card_of_a_node():
-    topology = Topology.nodes(
-        num_nodes=2, ranks_per_node=8, intra_bandwidth="300GB/s", intra_latency="500ns",
-        nics_per_node=1, nic_bandwidth="200Gbps", nic_latency="2us",
-    )  # fmt: skip
+    topology = nodes(2, 8)
 
     ends = arrivals(topology, [(0, r, 8 + r, MIB) for r in range(8)])
 

@@ -9,21 +9,9 @@ from hypothesis import strategies as st
 from sim.errors import TopologyError
 from sim.topology import Topology
 from sim.topology.placement import places
+from tests.given import nodes
 
 LINKS = {"bandwidth": "100Gbps", "latency": "2us"}
-
-
-def nodes(num_nodes: int, ranks_per_node: int, num_ranks: int | None = None) -> Topology:
-    return Topology.nodes(
-        num_nodes=num_nodes,
-        ranks_per_node=ranks_per_node,
-        intra_bandwidth="300GB/s",
-        intra_latency="500ns",
-        nics_per_node=1,
-        nic_bandwidth="200Gbps",
-        nic_latency="2us",
-        num_ranks=num_ranks,
-    )
 
 
 def test_round_robin_puts_the_next_rank_on_the_next_node():
@@ -37,7 +25,7 @@ def test_round_robin_passes_over_a_node_that_is_full():
 @given(st.integers(1, 5), st.integers(1, 5), st.data())
 def test_round_robin_uses_every_place_once_and_nodes_in_turn(num_nodes, ranks_per_node, data):
     num_ranks = data.draw(st.integers(1, num_nodes * ranks_per_node))
-    placed = places("round_robin", nodes(num_nodes, ranks_per_node, num_ranks))
+    placed = places("round_robin", nodes(num_nodes, ranks_per_node, num_ranks=num_ranks))
 
     assert sorted(placed) == list(range(num_ranks))
     turns = [place % ranks_per_node for place in placed]

@@ -156,14 +156,21 @@ def test_a_simulated_choice_says_what_it_has_chosen_and_is_no_slower_than_that()
 
 @pytest.mark.distributed
 @pytest.mark.slow
-def test_over_gloo_auto_follows_the_table_that_bench_has_saved(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fastest", ["ring", "native"])
+def test_over_gloo_auto_follows_the_table_that_bench_has_saved_and_says_what_it_took(
+    fastest: str, tmp_path: Path
+) -> None:
     saved = tmp_path / "gloo.json"
     arguments = ["--transport", "gloo", "--ranks", "2", "--sizes", "4K", "--iterations", "2"]
     run_bench(*arguments, "--algorithm", "ring,native", "--save", str(saved))
+    table = json.loads(saved.read_text())
+    for own in table["rows"]:
+        own["time_us"] = 1.0 if own["algorithm"] == fastest else 2.0
+    saved.write_text(json.dumps(table))
 
     document = run_bench(*arguments, "--algorithm", f"auto:table={saved}")
 
-    assert [own["wrong"] for own in document["rows"]] == [0]
+    assert [(own["wrong"], own["chosen"]) for own in document["rows"]] == [(0, fastest)]
 
 
 @pytest.mark.distributed

@@ -16,7 +16,7 @@ from testbed.errors import UsageError
 class Alone:
     """A communicator of one rank; *spoil* is what its all-reduce does to the tensor."""
 
-    rank, world_size = 0, 1
+    rank, world_size, launcher = 0, 1, None
 
     def __init__(
         self, name: str = "", calls: list[str] | None = None, spoil: Any = lambda tensor: None

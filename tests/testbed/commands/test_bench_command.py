@@ -134,40 +134,6 @@ def test_a_wrong_payload_is_counted_and_ends_with_1(
     assert "came out wrong; " in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--algorithm", "rong"], "did you mean 'ring'"),
-        (["--network", "switch-100gg"], "switch-100g"),
-        (["--sizes", "many"], "--sizes"),
-        (["--ranks", "0"], "--ranks 0"),
-        (["--compare"], "choose --transport threads, shm, gloo or nccl"),
-        (["--transport", "gloo", "--network", "switch-100g"], "add --compare"),
-        (["--transport", "threads", "--algorithm", "native"], "the vendor's own"),
-        (["--transport", "threads", "--ranks", "1", "--compare"], "at least 2 ranks"),
-        (["--timeout", "0"], "--timeout 0"),
-        (["--transport", "threads", "--payload"], "--payload is for --transport sim"),
-        (["--transport", "gloo", "--registered"], "--registered is for --transport shm"),
-        (
-            ["--transport", "threads", "--algorithm", "ring,tree", "--compare"],
-            "one algorithm; 2 are named",
-        ),
-        (["--collective", "gossip"], "--collective gossip: expected one of all_reduce, reduce_scatter, "),
-        (["--collective", "gather", "--ranks", "2000"], "for each of 2000 ranks; begin at 8000 B"),
-        (["--save", "absent/result.json"], "there is no folder absent"),
-        (["--plot", "times.doc"], "cannot plot to times.doc: expected a suffix out of "),
-    ],
-)
-def test_bad_usage_is_one_message_and_ends_with_2(arguments: list[str], message: str) -> None:
-    result = CliRunner().invoke(app, ["bench", *arguments])
-
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith("testbed: error: ")
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
 @pytest.mark.distributed
 def test_a_port_in_use_ends_with_2() -> None:
     with socket.socket() as taken:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +13,7 @@ from typer.testing import CliRunner
 from collectives.catalogue.resolve import resolve_for_every_collective
 from testbed.cli import app
 from testbed.commands.fuzz import _programs
+from testbed.errors import Terminated
 from testbed.fuzz.draw import Draw, Space
 from testbed.fuzz.scripts import judge
 from tests.testbed.fuzz.first_come import FIRST_COME
@@ -45,24 +48,52 @@ def test_programs_are_counted_by_how_they_end() -> None:
     assert printed.endswith("0 violations\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["nothing.py"], "nothing.py: there is no such script"),
-        (["rings"], "unknown algorithm 'rings'"),
-        (["ring", "--faults", "rain"], "--faults rain: expected none, or some of delay, slow"),
-        (["ring", "--faults", "hook"], "--faults hook: expected none, or some of delay, slow"),
-        (["ring", "--ranks", "1"], "--ranks 1: expected 2 to 1024"),
-        (["ring", "--algorithm", "tree"], "--algorithm is for scripts"),
-        (["ring", "--time-limit", "soon"], "--time-limit"),
-        (["ring", "--", "--epochs", "1"], "programs take no arguments"),
-    ],
-)
-def test_what_cannot_be_fuzzed_is_refused(arguments: list[str], said: str) -> None:
-    code, _, complaint = fuzz(*arguments)
+@pytest.mark.parametrize("what", ["ring", "all", "train.py"])
+def test_a_campaign_that_ran_nothing_ends_with_1(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text(FIRST_COME)
+    monkeypatch.chdir(tmp_path)
+    nothing = (what, "--time-limit", "0s", "--workers", "1")
 
-    assert code == 2
-    assert said in complaint
+    code, printed, _ = fuzz(*nothing)
+    code_of_json, document, _ = fuzz(*nothing, "--json")
+
+    assert (code, code_of_json) == (1, 1)
+    assert printed.endswith("Stopped: the time limit of 0 s was reached.\nNothing was checked.\n")
+    assert json.loads(document)["checked"] == 0
+
+
+def test_a_campaign_whose_runs_were_all_declined_ends_with_1(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("raise SystemExit('an even number of ranks')")
+
+    code, printed, _ = fuzz(str(script), "--seeds", "2", "--workers", "1")
+
+    assert code == 1
+    assert "2 declined by the script" in printed
+    assert printed.endswith("Nothing was checked.\n")
+
+
+@pytest.mark.parametrize(("signalled", "expected"), [(KeyboardInterrupt, 130), (Terminated, 143)])
+@pytest.mark.parametrize("num_batches", [0, 1])
+def test_a_campaign_that_was_interrupted_reports_what_there_is_and_ends_with_the_code_of_the_signal(
+    num_batches: int,
+    signalled: type[KeyboardInterrupt],
+    expected: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(function: Any, batches: Iterator[Any], **_: Any) -> Iterator[Any]:
+        yield from (function(next(batches)) for _ in range(num_batches))
+        raise signalled
+
+    monkeypatch.setattr("testbed.fuzz.campaign.results", interrupted)
+
+    code, printed, _ = fuzz("ring", "--seeds", "16")
+
+    assert code == expected
+    assert printed.startswith(f"{2 * num_batches} runs of ring")
+    assert "Stopped: interrupted." in printed
 
 
 def test_a_program_in_a_file_is_found_again_by_its_file(tmp_path: Path) -> None:

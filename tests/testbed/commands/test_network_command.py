@@ -1,4 +1,4 @@
-"""`testbed network`: the list of presets, the facts of one, and what can be asked wrongly."""
+"""`testbed network`: the list of presets, and the facts of one."""
 
 from __future__ import annotations
 
@@ -68,26 +68,3 @@ def test_a_network_is_drawn_where_one_asks_for_it(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert f"Drawn in {path}." in result.stdout
     assert "<svg" in path.read_text()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["dgx-h10"], "did you mean 'dgx-h100'?"),
-        (["missing.toml"], "cannot read this network file"),
-        ([CLUSTER, "--ranks", "9"], "has 8 ranks, not 9"),
-        (["--ranks", "9"], "--ranks and --plot need a network"),
-        (["dgx-h100", "--plot", "a.xyz"], "cannot plot to a.xyz: expected a suffix"),
-        (["switch-100g", "--ranks", "9999", "--plot", "large.png"], "too many for a picture"),
-    ],
-)
-def test_what_cannot_be_shown_is_said_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = network(*arguments)
-
-    assert result.exit_code == 2
-    assert said in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []

@@ -65,48 +65,6 @@ def test_every_strategy_is_compared_and_headed_by_the_name_that_the_option_takes
     assert "priority:partition_mb=8,credits=2" in " ".join(one.stdout.split())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--profile", "resnet5"], "resnet50"),
-        (["--network", "switch-10g"], "switch-100g"),
-        (["--strategy", "wait_fre"], "wait_free"),
-        (["--algorithm", "rong"], "did you mean 'ring'"),
-        (["--bucket-cap-mb", "0"], "--bucket-cap-mb 0"),
-        (["--ranks", "0-4"], "--ranks 0-4"),
-        (["--plot", "/no/such/folder/a.png"], "there is no folder"),
-    ],
-)
-def test_bad_usage_is_one_message_and_ends_with_2(arguments: list[str], message: str) -> None:
-    result = CliRunner().invoke(app, ["scale", *arguments])
-
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert result.stderr.startswith("testbed: error: ")
-    assert message in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("kind", "content", "message"),
-    [
-        ("--network", 'schema = 1\nkind = "switch"\nbandwith = "1Gbps"\nlatency = "1us"\n', "bandwith"),
-        ("--network", 'schema = 1\nkind = "switch"\nbandwidth = "-1Gbps"\nlatency = "1us"\n', "bandwidth"),
-        ("--profile", "{}", "name: this field is missing"),
-    ],
-)
-def test_a_file_with_a_wrong_field_is_named_with_the_field(
-    tmp_path: Path, kind: str, content: str, message: str
-) -> None:
-    path = tmp_path / ("own.toml" if kind == "--network" else "own.json")
-    path.write_text(content, encoding="utf-8")
-
-    result = CliRunner().invoke(app, ["scale", kind, str(path)])
-
-    assert result.exit_code == 2
-    assert path.name in result.stderr
-    assert message in result.stderr
-
-
 def test_what_is_expected_stands_beside_what_is_ideal(uniform: Path) -> None:
     arguments = ["scale", "--profile", str(uniform), "--network", "dgx-a100", "--ranks", "64"]
     arguments += ["--algorithm", "ring"]
@@ -133,14 +91,11 @@ def test_nccls_own_times_are_expected_where_they_are_asked_for(uniform: Path) ->
     arguments += ["--losses", "none"]
 
     known = CliRunner().invoke(app, [*arguments, "--network", "dgx-h100"])
-    unknown = CliRunner().invoke(app, [*arguments, "--network", "switch-100g"])
 
     assert known.exit_code == 0, known.stderr
     assert {row["expected"] for row in json.loads(known.stdout)["rows"]} == {
         "each bucket by the closed form nccl"
     }
-    assert unknown.exit_code == 2
-    assert "the network says nothing of its hardware" in " ".join(unknown.stderr.split())
 
 
 def test_where_no_gpu_is_named_a_real_run_is_expected_to_go_over_gloo(uniform: Path) -> None:
@@ -170,13 +125,10 @@ def test_all_losses_that_apply_are_expected_unless_others_are_named(uniform: Pat
 
     default = json.loads(CliRunner().invoke(app, arguments).stdout)["rows"]
     late = json.loads(CliRunner().invoke(app, [*arguments, "--losses", "late,copies"]).stdout)["rows"]
-    wrong = CliRunner().invoke(app, [*arguments, "--losses", "lateness"])
 
     assert default[0]["losses"] == ["rate", "contention", "late", "copies", "optimizer"]
     assert late[0]["losses"] == ["late", "copies"]
     assert [row["efficiency"] for row in default] == [row["efficiency"] for row in late]
-    assert wrong.exit_code == 2
-    assert "expected all or one of" in wrong.stderr
 
 
 def test_strong_scaling_keeps_the_batch_of_the_fewest_ranks(uniform: Path) -> None:
@@ -213,7 +165,6 @@ def test_what_gloo_runs_is_expected_and_is_ideal_with_its_sends_awaited(uniform:
     arguments += ["--algorithm", "native", "--losses", "none"]
 
     known = CliRunner().invoke(app, [*arguments, "--json"])
-    unknown = CliRunner().invoke(app, [*arguments, "--transport-model", "ideal"])
 
     assert known.exit_code == 0, known.stderr
     rows = {(row["strategy"], row["ranks"]): row for row in json.loads(known.stdout)["rows"]}
@@ -225,8 +176,6 @@ def test_what_gloo_runs_is_expected_and_is_ideal_with_its_sends_awaited(uniform:
     assert rows["wait_free", 4]["transport_model"] == "gloo"
     assert rows["wait_free", 4]["efficiency"] == pytest.approx(expected.efficiency, rel=0.05)
     assert rows["wait_free", 1]["efficiency"] == 1
-    assert unknown.exit_code == 2
-    assert "take transport_model='gloo'" in unknown.stderr
 
 
 def test_what_nccl_runs_is_expected_and_nothing_is_said_of_its_ideal(uniform: Path, tmp_path: Path) -> None:

@@ -191,74 +191,6 @@ def test_the_load_of_a_torus_is_drawn_where_it_closes(tmp_path: Path) -> None:
     assert (tmp_path / "load.png").stat().st_size > 10_000
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["rin"], "did you mean 'ring'?"),
-        (["ring,"], "expected names with a comma between them"),
-        (["native"], "native is the vendor's own"),
-        (["bruck"], "unknown algorithm 'bruck' for all_reduce"),
-        (["hierarchical:nodes=3"], "nodes"),
-        (["ring", "--collective", "reduce_all"], "--collective reduce_all: expected one of"),
-        (["ring", "--network", "dgx-h10"], "did you mean 'dgx-h100'?"),
-        (["ring", "--network", CLUSTER, "--ranks", "9"], "has 8 ranks, not 9"),
-        (["ring", "--nbytes", "1M,banana"], "--nbytes: cannot read 'banana'"),
-        (["ring", "--nbytes", "1M-1K"], "--nbytes 1M-1K: a range goes from"),
-        (["ring", "--factor", "1"], "--factor must be at least 2"),
-        (["ring", "--placement", "near"], "--placement near: expected packed"),
-        (["ring", "--placement", "3-1"], "--placement 3-1: expected places"),
-        (["ring", "--placement", "0,1,99"], "placement of rank 2: switch-100g has places 0 to 63, got 99"),
-        (["ring", "--placement", "1,1"], "ranks 0 and 1 are both at place 1"),
-        (["ring", "--overhead", "1parsec"], "overhead: cannot read '1parsec'"),
-        (["ring", "--reduction-bandwidth", "fast"], "reduction_bandwidth: cannot read 'fast'"),
-        (["ring", "--jitter", "-1us"], "jitter: '-1us' is negative"),
-        (["ring", "--straggler", "3"], "--straggler 3: expected RANK:FACTOR"),
-        (["ring", "--straggler", "3:"], "--straggler 3:: expected RANK:FACTOR"),
-        (["ring", "--straggler", "3:0.5"], "factor: expected a number of at least 1"),
-        (["ring", "--straggler", "3:+soon"], "delay of a straggler: cannot read 'soon'"),
-        (["ring", "--straggler", "64:2"], "switch-100g has places 0 to 63, got 64"),
-        (["ring", "--fail-link", "rank 3 up"], "--fail-link rank 3 up: expected LINK@TIME"),
-        (["ring", "--fail-link", "rank 3@1ms"], "did you mean 'rank 3 up'?"),
-        (
-            ["ring", "--degrade-link", "rank 3 up@1ms"],
-            "expected LINK@TIME:FACTOR, such as 'rank 3 up@1ms:0.5'",
-        ),
-        (["ring", "--degrade-link", "rank 3 up@1ms:half"], "factor: expected a number above 0, got 'half'"),
-        (["ring", "--degrade-link", "rank 3 up@1ms:0"], "factor: expected a number above 0, got 0"),
-        (["ring", "--reroute"], "add --fail-link LINK@TIME"),
-        (["ring", "--engine", "makespan", "--fail-link", "0@1ms"], "only events follow it"),
-        (["ring", "--model", "nccl", "--straggler", "3:2"], "knows no conditions"),
-        (["ring", "--model", "nccl"], "add a [hardware] table"),
-        (["swing", "--model", "nccl"], 'model="nccl" knows of no algorithm swing'),
-        (["nvls"], "switch-100g"),
-        (["swing", "--network", CLUSTER, "--engine", "makespan"], "--engine makespan:"),
-        (
-            ["ring", "--network", CLUSTER, "--engine", "makespan", "--trace", "x.json"],
-            "engine='events' and 'ranks' alone",
-        ),
-        (["ring", "--ranks", "256", "--trace", "x.json"], "too many messages to record: ring on 256 ranks"),
-        (["ring", "tree", "--trace", "x.json"], "--trace is of one run, but 2 are asked for"),
-        (["ring", "--trace", "nowhere/x.json"], "there is no folder nowhere"),
-        (["ring", "tree", "--plot", "x.png"], "draws the load of one algorithm"),
-        (["ring", "--plot", "x.xyz"], "expected a suffix"),
-        (["nvls", "--plot", "x.png", "--network", "dgx-h100"], "a closed form says nothing"),
-        (["ring", "--plot", "x.png", "--ranks", "9999"], "too many for a picture"),
-    ],
-)
-def test_what_cannot_be_simulated_is_said_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], said: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    result = run(*arguments)
-
-    assert result.exit_code == 2
-    assert said in result.stderr
-    assert result.stderr.count("\n") == 1
-    assert result.stdout == ""
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_link_that_fails_ends_the_run_and_a_way_round_saves_it() -> None:
     failing = ["halving_doubling", "--network", CLUSTER, "--fail-link", "b2 to leaf1@1ms"]
 
@@ -356,11 +288,3 @@ def test_what_gloo_runs_is_simulated_over_gloo_alone_and_beside_ours() -> None:
     assert (native["algorithm"], native["chosen"]) == ("native", "gloo_ring:segments=2")
     assert (native["time_ps"], ring["chosen"]) == (expected.time_ps, "ring")
     assert native["links"]
-
-
-def test_what_another_transport_runs_is_refused_with_the_ways_out() -> None:
-    refused = run("native", "--network", "ethernet-25g", "--ranks", "8")
-
-    assert refused.exit_code == 2
-    for way_out in ("--transport-model gloo", "--model nccl", "measured"):
-        assert way_out in refused.stderr

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from testbed.errors import LaunchError, UsageError
 from testbed.planning import plan
-from testbed.planning.alteration import AS_IT_IS
-from testbed.planning.cache import Cache, key_of
+from testbed.planning.cache import Cache
 from testbed.planning.evaluation import evaluate
 from testbed.planning.points import Point, points_of
 from testbed.planning.question import question_of
@@ -121,19 +120,6 @@ def test_files_of_versions_that_nobody_uses_are_removed(tmp_path: Path) -> None:
 
     assert not old.exists()
     assert recent.exists()
-
-
-def test_another_file_of_the_network_has_another_key_and_other_figures(tmp_path: Path) -> None:
-    file = tmp_path / "c.toml"
-    file.write_text(CLUSTER)
-    (point,) = reductions(2**20, network=str(file))
-    key, row = key_of(point, AS_IT_IS), evaluate(point)
-
-    file.write_text(CLUSTER.replace("100Gbps", "50Gbps"))
-    os.utime(file, ns=(1, 1))
-
-    assert key_of(point, AS_IT_IS) != key
-    assert (evaluate(point).seconds or 0) > 1.5 * (row.seconds or 0)
 
 
 def test_a_worker_with_another_file_refuses(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from collectives.models.nccl.model import Prediction, predict, predict_on, table
 from collectives.models.nccl.terms import COLLECTIVES
 from sim import Topology
 from sim.hardware import Channels, Hardware
+from tests.given import nodes
 
 SIZES = st.integers(0, 2**40)
 
@@ -301,16 +302,7 @@ def test_what_the_model_does_not_know_is_refused_by_name() -> None:
 
 
 def pod(**fields: Hardware | None) -> Topology:
-    described = Topology.nodes(
-        num_nodes=3,
-        ranks_per_node=4,
-        intra_bandwidth="300GB/s",
-        intra_latency="1us",
-        nics_per_node=4,
-        nic_bandwidth="100Gbps",
-        nic_latency="2us",
-        name="pod",
-    )
+    described = nodes(3, 4, 4, intra_latency="1us", nic_bandwidth="100Gbps", name="pod")
     return replace(described, **{"hardware": H100, **fields})
 
 

@@ -17,6 +17,7 @@ from collectives.simulation import simulate
 from sim import Topology
 from sim.hardware import Channels, Hardware
 from sim.units import transfer_ps
+from tests.given import nodes
 
 
 def pair(latency_ps: int = 0, rate: int = 10**9) -> Topology:
@@ -24,17 +25,9 @@ def pair(latency_ps: int = 0, rate: int = 10**9) -> Topology:
     return Topology.switch(num_ranks=2, bandwidth=rate, latency=latency)
 
 
-def nodes(intra_latency: str = "300ns", nic_latency: str = "1us") -> Topology:
-    return Topology.nodes(
-        num_nodes=2,
-        ranks_per_node=4,
-        intra_bandwidth="450GB/s",
-        intra_latency=intra_latency,
-        nics_per_node=2,
-        nic_bandwidth="50GB/s",
-        nic_latency=nic_latency,
-        name="pod",
-    )
+def pod(intra_latency: str = "300ns", nic_latency: str = "1us") -> Topology:
+    rates = {"intra_bandwidth": "450GB/s", "nic_bandwidth": "50GB/s"}
+    return nodes(2, 4, 2, intra_latency=intra_latency, nic_latency=nic_latency, name="pod", **rates)
 
 
 def path_ps(topology: Topology, source: int, destination: int) -> int:
@@ -61,9 +54,9 @@ def test_a_link_carries_the_part_of_its_bytes_that_is_payload(
 def test_the_nearest_two_ranks_are_one_hop_of_nccl_apart(
     protocol: NcclProtocol, nvlink: int, pci: int, net: int
 ) -> None:
-    seen = with_protocol(nodes(), protocol)
+    seen = with_protocol(pod(), protocol)
     hardware = Hardware("ampere", Channels.of(1, "10GB/s"), intra_link="pci")
-    over_pci = with_protocol(replace(nodes(), hardware=hardware), protocol)
+    over_pci = with_protocol(replace(pod(), hardware=hardware), protocol)
 
     assert path_ps(seen, 0, 1) == nvlink * 1000
     assert path_ps(over_pci, 0, 1) == pci * 1000
@@ -105,7 +98,7 @@ def test_a_simulated_ring_pays_both_at_every_step(protocol: NcclProtocol, nbytes
 
 
 def test_the_network_keeps_everything_else_and_says_the_protocol() -> None:
-    before = nodes()
+    before = pod()
     digest = before.digest()
 
     seen = with_protocol(before, "LL128")
@@ -114,7 +107,7 @@ def test_the_network_keeps_everything_else_and_says_the_protocol() -> None:
     assert seen.routing is before.routing
     assert seen.digest() != digest == before.digest()
     assert np.array_equal(
-        with_protocol(nodes("10us", "10us"), "Simple").link_latency, nodes("10us", "10us").link_latency
+        with_protocol(pod("10us", "10us"), "Simple").link_latency, pod("10us", "10us").link_latency
     )
 
 

@@ -28,6 +28,8 @@ from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.units import parse_time, transfer_ps
+from tests.collectives.simulation.test_links import shifted
+from tests.given import switch
 from tests.sim.networks import sharing_networks
 
 
@@ -191,10 +193,6 @@ def test_all_engines_agree_on_programs_that_nobody_would_write(
         assert spans("makespan", topology, drawn, [nbytes, nbytes], **options) == expected
 
 
-def switch(num_ranks: int) -> Topology:
-    return Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
-
-
 @pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
 def test_overhead_and_reduction_add_to_a_ring_what_they_say(engine: str) -> None:
     rank_overhead = RankOverhead.of(overhead="1us", reduction_bandwidth="10GB/s")
@@ -218,19 +216,6 @@ def test_a_late_rank_delays_everybody_by_as_much(engine: str) -> None:
 
     assert late.end_ps == on_time.end_ps + parse_time("1ms")
     assert late.start_ps == 0
-
-
-@algorithm(name="shifted")
-def shifted(rank: int, world_size: int) -> Any:
-    """Exchange between two ranks that do not send and receive in the same steps."""
-    if rank == 0:
-        yield Send(1, 0)
-        yield RecvReduce(1, 1)
-        yield Send(1, 1), Recv(1, 0)
-    else:
-        yield RecvReduce(0, 0), Send(0, 1)
-        yield Send(0, 0)
-        yield (Recv(0, 1),)
 
 
 def test_programs_that_do_not_match_by_rows_run_rank_by_rank() -> None:

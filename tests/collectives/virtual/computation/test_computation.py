@@ -21,10 +21,7 @@ from sim.scenario.conditions import Straggler
 from sim.topology import Topology
 from sim.trace import Trace
 from sim.units import parse_bandwidth, transfer_ps
-
-
-def switch(num_ranks):
-    return Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
+from tests.given import switch
 
 
 def test_a_script_can_say_itself_how_long_it_computes():

@@ -28,19 +28,15 @@ from sim.cluster import Cluster
 from sim.errors import RankError
 from sim.files.device_file import load_device
 from sim.scenario.conditions import Straggler
-from sim.topology import Topology
 from sim.trace import Trace
 from sim.units import SECOND
+from tests.given import switch
 
 ARITHMETIC = Device(
     "arithmetic", {"float32": SECOND, "float64": SECOND}, memory_bandwidth=2**62
 )  # FLOP: 1 ps
 MEMORY = Device("memory", {"float32": 2**62}, memory_bandwidth=SECOND)  # a byte: 1 ps
 LAUNCHES = Device("launches", {"float32": 2**62}, memory_bandwidth=2**62, launch_ps=10**6)
-
-
-def switch(num_ranks):
-    return Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
 
 
 def alone(fn, device):

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from collectives.virtual import run
-from tests.collectives.virtual.clusters import switch
+from tests.given import switch
 
 
 def mistakes(work: Callable[[int], Any], ranks: int = 2) -> str:

@@ -12,7 +12,8 @@ import torch.distributed as dist
 
 from collectives.virtual import run
 from sim.errors import DeadlockError, RankError
-from tests.collectives.virtual.clusters import script, switch
+from tests.collectives.virtual.clusters import script
+from tests.given import switch
 
 
 def test_an_error_inside_a_rank_shows_that_ranks_traceback(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, DistributedSampler
 
 from collectives.virtual import run
 from sim.errors import DeadlockError
-from tests.collectives.virtual.clusters import switch
+from tests.given import switch
 
 
 def notices(make: Callable[[int], DistributedSampler[Any]], passes: Callable[[Any], None], ranks: int) -> Any:

@@ -10,7 +10,7 @@ from collectives.virtual import run
 from collectives.virtual.folding.partitions import Partitions
 from collectives.virtual.world import VirtualWorld
 from sim.errors import RankError
-from tests.collectives.virtual.clusters import switch
+from tests.given import switch
 
 
 def test_groups_of_a_mesh_are_siblings_along_each_dimension() -> None:

@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from collectives.virtual import Roofline, run
 from collectives.virtual.gpu.attention_dropout import DroppingAttention
-from tests.collectives.virtual.clusters import switch
+from tests.given import switch
 
 
 def tensors(count: int) -> list[torch.Tensor]:

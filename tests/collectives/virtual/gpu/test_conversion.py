@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ddp
 from collectives.virtual import Roofline, run
-from tests.collectives.virtual.clusters import switch
+from tests.given import switch
 
 
 def trained(device: str, *, wrapped: bool) -> list[Any]:

@@ -9,8 +9,8 @@ from collectives.program.chunking import Chunking
 from collectives.simulation import simulate
 from collectives.virtual.group_calls.calls import GroupCalls
 from collectives.virtual.group_calls.facts import CallFacts
-from sim import Topology
 from sim.scenario import Scenario
+from tests.given import switch
 
 
 def facts(collective, algorithm, count, num_ranks, sequence=0, lane=None, splits=None):
@@ -43,10 +43,6 @@ class Calls:
     def run(self):
         self.env.run()
         return self.ends
-
-
-def switch(num_ranks):
-    return Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
 
 
 def test_a_call_takes_what_its_simulation_takes():

@@ -16,6 +16,7 @@ from sim import Topology
 from sim.scenario import Scenario
 from sim.scenario.conditions import Straggler
 from sim.scenario.rank_overhead import RankOverhead
+from tests.given import nodes
 
 KINDS = {
     "all_reduce": ("ring", "halving_doubling", "tree", "double_binary_tree", "ring:channels=2"),
@@ -39,15 +40,7 @@ def network(kind, num_ranks):
             latency="1us",
             sharing={"one_way": [0.9, 0.8], "both_ways": [0.7, 0.6]},
         )
-    return Topology.nodes(
-        num_nodes=num_ranks // 4,
-        ranks_per_node=4,
-        intra_bandwidth="300GB/s",
-        intra_latency="500ns",
-        nics_per_node=2,
-        nic_bandwidth="25GB/s",
-        nic_latency="2us",
-    )
+    return nodes(num_ranks // 4, 4, 2, nic_bandwidth="25GB/s")
 
 
 class Partitions:

@@ -26,22 +26,14 @@ import torch.distributed.rpc
 
 from collectives.virtual import run
 from sim.errors import DeadlockError, RankError
-from sim.topology import Topology
 from sim.topology.description import load_network
-from tests.collectives.virtual.clusters import all_reduce_once, script, switch
+from tests.collectives.virtual.clusters import all_reduce_once, script
+from tests.given import nodes, switch
 
 
 def test_each_rank_finds_what_torchrun_would_have_set() -> None:
     names = ["RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE"]
-    topology = Topology.nodes(
-        num_nodes=2,
-        ranks_per_node=2,
-        intra_bandwidth="300GB/s",
-        intra_latency="500ns",
-        nics_per_node=2,
-        nic_bandwidth="25GB/s",
-        nic_latency="2us",
-    )
+    topology = nodes(2, 2, 2, nic_bandwidth="25GB/s")
 
     outcome = run(lambda rank: [int(os.environ[name]) for name in names], network=topology)
 

@@ -8,7 +8,7 @@ import logging
 import torch.distributed as dist
 
 from collectives.virtual import run
-from tests.collectives.virtual.clusters import switch
+from tests.given import switch
 
 LOGGER = logging.getLogger("tests.of.a.rank")
 

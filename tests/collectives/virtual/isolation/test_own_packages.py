@@ -16,7 +16,8 @@ from collectives.virtual import run
 from collectives.virtual.isolation import ownership
 from collectives.virtual.isolation.shared_state import TEXT
 from sim.files.named import names_in
-from tests.collectives.virtual.clusters import script, switch
+from tests.collectives.virtual.clusters import script
+from tests.given import switch
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from collectives.errors import CollectiveError
 from collectives.virtual import run
 from sim.errors import RankError
 from sim.units import SECOND
-from tests.collectives.virtual.clusters import rank_thread, switch
+from tests.collectives.virtual.clusters import rank_thread
+from tests.given import switch
 
 
 def test_a_pool_of_threads_communicates_and_computes_for_its_rank() -> None:

@@ -16,7 +16,8 @@ from collectives.errors import NotSupportedError
 from collectives.virtual import run
 from sim.errors import RankError
 from sim.units import SECOND
-from tests.collectives.virtual.clusters import rank_thread, switch
+from tests.collectives.virtual.clusters import rank_thread
+from tests.given import switch
 
 MICROSECOND = SECOND // 10**6
 

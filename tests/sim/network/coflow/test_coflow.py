@@ -12,6 +12,7 @@ from sim.network import Network
 from sim.network.coflow import MAX_CLASSES, Coflow
 from sim.topology import Topology
 from sim.units import transfer_ps
+from tests.given import switch
 from tests.sim.networks import sharing_networks
 
 
@@ -68,10 +69,6 @@ def test_equal_sizes_may_be_given_as_one_number(case: tuple[Topology, Coflow, li
     one, each = coflow.durations_ps(sizes[0]), coflow.durations_ps(np.full(len(coflow), sizes[0]))
 
     assert (one is None and each is None) or np.array_equal(one, each)
-
-
-def switch(num_ranks: int) -> Topology:
-    return Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
 
 
 def all_pairs(num_ranks: int) -> tuple[np.ndarray, np.ndarray]:

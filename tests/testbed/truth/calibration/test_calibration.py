@@ -38,14 +38,6 @@ def a_calibration() -> Calibration:
     return Calibration("mine", {"between_nodes": shares}, costs, fits, origin, native)
 
 
-def test_a_calibration_survives_being_written_and_read(tmp_path):
-    calibration = a_calibration()
-    file = tmp_path / "mine.json"
-    file.write_text(json.dumps(calibration.as_json()))
-
-    assert Calibration.read(file) == calibration
-
-
 def test_a_result_document_with_a_calibration_is_read_too(tmp_path):
     file = tmp_path / "mine.json"
     file.write_text(json.dumps({"method": "measured", "calibration": a_calibration().as_json()}))

@@ -1,0 +1,123 @@
+"""Outputs of commands: of what kind each is, and that none takes the place of an input.
+
+Checked in one place for all commands, before any of their work (`CheckedCommand`).  An option with a path is
+named here, as an output with its suffixes or as an input; the tests look that none is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from testbed.errors import UsageError, reporting_errors
+
+JSON = (".json",)
+PLOT = (
+    ".png",
+    ".svg",
+    ".pdf",
+    ".svgz",
+    ".eps",
+    ".ps",
+    ".pgf",
+    ".jpg",
+    ".jpeg",
+    ".tif",
+    ".tiff",
+    ".webp",
+    ".gif",
+)
+FOLDER = ()
+"""Of an output that is a folder, whose name has no suffix."""
+
+OUTPUTS: Mapping[str, Sequence[str]] = {
+    "--trace": JSON,
+    "--timeline": PLOT,
+    "--plot": PLOT,
+    "--html": (".html", ".htm"),
+    "--csv": (".csv",),
+    "--save": JSON,
+    "--svg": (".svg",),
+    "--document": (".md",),
+    "--out": JSON,
+    "--predictions": JSON,
+    "demo --output": FOLDER,
+    "validate --output": FOLDER,
+    "export --output": (".xml", ".json", ".conf", ".csv", ""),
+    "synthesize --output": JSON,
+    "calibrate --output": (".toml",),
+}
+"""Suffixes of files, by option, or by command and option where commands differ."""
+INPUTS = ("--from", "--table", "--calibration")
+"""Options with the path of a file that is read."""
+
+
+class CheckedCommand(TyperCommand):
+    """A command that begins only where its outputs can be told from its inputs, and are of their kind."""
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        """Check the outputs, and carry the command out."""
+        reporting_errors(check_outputs)(self, ctx.params)
+        return super().invoke(ctx)
+
+
+def suffixes_of(command: str, option: str) -> Sequence[str] | None:
+    """Return the suffixes of what *option* of *command* names; None if it is no output."""
+    return OUTPUTS.get(f"{command} {option}", OUTPUTS.get(option))
+
+
+def check_outputs(command: TyperCommand, values: Mapping[str, Any]) -> None:
+    """Check what was given as outputs of *command*.
+
+    Args:
+        command: whose options these are.
+        values: of all its parameters, by name.
+
+    Raises:
+        UsageError: an output has a suffix that its kind does not have, or is an input or another output.
+    """
+    taken = dict.fromkeys(_inputs(command, values), "an input")
+    for option, path, suffixes in _outputs(command, values):
+        is_file = path.is_file() or not path.exists()
+        if suffixes and is_file and path.suffix.lower() not in suffixes:
+            raise UsageError(
+                f"{option} {path}: expected a name that ends in {', '.join(filter(None, suffixes))}"
+            )
+        for other, what in taken.items():
+            if is_file and _are_same(path, other):
+                raise UsageError(f"{option} {path}: this is {what}, {other}; name another file")
+        taken[path] = "the output of another option"
+
+
+def _outputs(command: TyperCommand, values: Mapping[str, Any]) -> Iterator[tuple[str, Path, Sequence[str]]]:
+    for parameter in command.params:
+        value = values.get(parameter.name or "")
+        suffixes = suffixes_of(command.name or "", parameter.opts[0])
+        if suffixes is not None and isinstance(value, Path):
+            yield parameter.opts[0], value, suffixes
+
+
+def _inputs(command: TyperCommand, values: Mapping[str, Any]) -> Iterator[Path]:
+    """Yield the files that are named in a value of another parameter, or in a part: ``auto:table=FILE``."""
+    for parameter in command.params:
+        value = values.get(parameter.name or "")
+        if isinstance(value, Path) and suffixes_of(command.name or "", parameter.opts[0]) is not None:
+            continue
+        for word in value if isinstance(value, list | tuple) else [value]:
+            if isinstance(word, str | Path):
+                names = dict.fromkeys([str(word), *re.split("[=,:@]", str(word))])
+                yield from (Path(name) for name in names if name and os.path.isfile(name))
+
+
+def _are_same(first: Path, second: Path) -> bool:
+    """Return whether both are one file, whatever its names, or will be."""
+    try:
+        return os.path.samefile(first, second)
+    except OSError:
+        return os.path.realpath(first) == os.path.realpath(second)

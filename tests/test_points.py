@@ -1,0 +1,108 @@
+"""Few points of a test have every value; more points have it at two; processor time is counted by file."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from itertools import product
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.budget import processor_seconds
+from tests.points import covering
+
+NAMES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=5, unique=True)
+
+
+@dataclass(eq=False)
+class Point:
+    """As much of a collected test as `covering` looks at."""
+
+    nodeid: str
+    params: dict[str, Any]
+    marks: set[str] = field(default_factory=set)
+
+    @property
+    def callspec(self) -> SimpleNamespace:
+        return SimpleNamespace(params=self.params)
+
+    def get_closest_marker(self, name: str) -> str | None:
+        return name if name in self.marks else None
+
+
+def grid(*axes: list[Any]) -> list[Point]:
+    return [Point(f"test_x[{values}]", dict(zip("xyz", values, strict=False))) for values in product(*axes)]
+
+
+@given(NAMES, NAMES, st.integers(1, 3))
+def test_every_value_is_at_as_many_points_as_are_asked_for(xs: list[str], ys: list[str], times: int) -> None:
+    points = grid(xs, ys)
+
+    chosen = covering(points, times)
+
+    for name, values, others in (("x", xs, ys), ("y", ys, xs)):
+        for value in values:
+            found = sum(point.params[name] == value for point in chosen)
+            assert found >= min(times, len(others))
+
+
+@given(st.lists(st.integers(0, 1000), min_size=3, max_size=30, unique=True))
+def test_of_numbers_the_least_the_middle_and_the_greatest_are_taken(numbers: list[int]) -> None:
+    numbers.sort()
+
+    chosen = covering(grid(numbers))
+
+    assert {point.params["x"] for point in chosen} == {numbers[0], numbers[len(numbers) // 2], numbers[-1]}
+
+
+def test_more_points_hold_few_points_and_slow_tests_are_in_neither() -> None:
+    points = grid(["a", "b", "c"], ["d", "e", "f"])
+    slow = Point("test_y", {}, {"slow"})
+
+    few, more = covering([*points, slow]), covering([*points, slow], 2)
+
+    assert few < more < set(points)
+
+
+def test_processor_time_of_processes_that_have_ended_counts() -> None:
+    before = processor_seconds()
+
+    subprocess.run([sys.executable, "-c", "sum(range(10**7))"], check=True)
+
+    assert processor_seconds() - before > 0.02
+
+
+def test_processor_time_of_processes_that_are_alive_counts() -> None:
+    before = processor_seconds()
+    code = "sum(range(10**7)); print('done', flush=True); input()"
+
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "done\n"
+        spent = processor_seconds() - before
+        process.communicate("\n")
+
+    assert spent > 0.02
+
+
+def test_a_level_of_points_that_is_unknown_is_refused(pytestconfig: pytest.Config) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--points",
+        "some",
+        "--collect-only",
+        "-q",
+        "tests/test_points.py",
+    ]
+
+    done = subprocess.run(command, cwd=pytestconfig.rootpath, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 4
+    assert "--points" in done.stderr

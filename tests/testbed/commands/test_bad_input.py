@@ -1,0 +1,281 @@
+"""Bad input of every command: one line that says what is wrong, exit code 2, and nothing done."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from testbed.cli import app
+
+ROOT = Path(__file__).parents[3]
+LARGE = {"NINES": "9" * 5000, "DASHES": "-" * 20_000}
+"""What stands for numbers beyond all bounds."""
+
+
+def times(**changes: Any) -> str:
+    """Return what `testbed bench --save` writes, or nearly."""
+    row = {"collective": "all_reduce", "algorithm": "ring", "size_bytes": 1024, "time_us": 9.5}
+    return json.dumps({"method": ["simulated"], "ranks": 4, "rows": [row], **changes})
+
+
+def network(bandwidth: str, kind: str = "switch") -> str:
+    return f'schema = 1\nkind = "{kind}"\nnum_ranks = 4\n{bandwidth}\nlatency = "1us"\n'
+
+
+FILES = {
+    "script.py": "",
+    "own.py": "from collectives import NotSupportedError\n\n\ndef picky(rank, world_size):\n"
+    "    if world_size != 2:\n        raise NotSupportedError(f'needs 2 ranks, got {world_size}; use ring')\n"
+    "    yield ()\n",
+    "cluster.toml": (ROOT / "examples" / "cluster.toml").read_text(encoding="utf-8"),
+    "ring.toml": network('bandwidth = "80Mbps"', "ring"),
+    "bandwith.toml": network('bandwith = "1Gbps"'),
+    "negative.toml": network('bandwidth = "-1Gbps"'),
+    "empty.json": "{}",
+    "list.json": "[]",
+    "twice.json": '{"schema": 1, "schema": 1}',
+    "words.json": "no JSON",
+    "no_ranks.json": times(ranks="4"),
+    "no_rows.json": times(rows={}),
+    "number.json": times(rows=[1]),
+    "collective.json": times(rows=[{"collective": ["x"]}]),
+    "nameless.json": times(rows=[{"size_bytes": 1, "time_us": 1}]),
+    "true.json": times(rows=[{"algorithm": "ring", "size_bytes": True}]),
+    "nan.json": times(rows=[{"algorithm": "ring", "size_bytes": 1, "time_us": float("nan")}]),
+    "swing.json": times(rows=[{"algorithm": "swing", "size_bytes": 1, "time_us": 1}]),
+}
+"""What lies in the folder where commands are called."""
+
+TABLE = """
+bench --algorithm rong | did you mean 'ring'
+bench --network switch-100gg | switch-100g
+bench --sizes many | --sizes
+bench --ranks 0 | --ranks 0
+bench --compare | choose --transport threads, shm, gloo or nccl
+bench --transport gloo --network switch-100g | add --compare
+bench --transport threads --algorithm native | the vendor's own
+bench --transport threads --ranks 1 --compare | at least 2 ranks
+bench --timeout 0 | --timeout 0
+bench --transport threads --payload | --payload is for --transport sim
+bench --transport gloo --registered | --registered is for --transport shm
+bench --transport threads --algorithm ring,tree --compare | one algorithm; 2 are named
+bench --collective gossip | --collective gossip: expected one of all_reduce, reduce_scatter,
+bench --collective gather --ranks 2000 | for each of 2000 ranks; begin at 8000 B
+bench --save absent/result.json | there is no folder absent
+bench --plot times.doc | --plot times.doc: expected a name that ends in .png, .svg
+bench --ranks 2 --iterations NINES | '--iterations': Unable to parse input string as an integer
+bench --ranks 2 --iterations 99999999999 | '--iterations': Input should be less than or equal to 1000000000
+bench --ranks 3 --payload --sizes 1e18 | --sizes: expected at most 1024 TiB
+bench --ranks 3 --payload --sizes 100T | a copy of it on each of 3 ranks does not fit into
+bench --ranks 2 --transport threads --sizes 100T | a copy of it on each of 2 ranks does not fit into
+
+calibrate --ranks 1 | one rank sends nothing
+calibrate --seconds 1 | --seconds 1: expected 5 at least
+calibrate --select a* | --select is of a table
+calibrate --plot fit.doc | fit.doc
+calibrate --output /nowhere/mine.toml | no folder /nowhere
+calibrate --from rows.csv --plot fit.png | --plot is of a network that is measured
+calibrate --device --seconds 30 | --seconds is of a network that is measured
+calibrate --device --types int8 | --types: expected some of float64
+calibrate --device --from x.csv | name one
+
+claims C15 | no claim 'C15': expected one of C1, C2
+claims --document none/claims.md | there is no folder
+
+compare empty.json empty.json | empty.json
+compare list.json list.json | list.json
+compare twice.json twice.json | twice.json
+compare words.json words.json | words.json
+
+demo --output script.py | cannot write results
+
+export ring --format msccl | --format msccl is for one world size: add --ranks N
+export tree --collective broadcast --ranks 4 --format msccl | no place for the root of a
+export ring --ranks 4 --format mscclpp --protocol ll | plans are written for simple only
+export ring --ranks 4 --format msccl --json | --json describes a file that is written
+export ring --ranks 4 --format msccl --output /nowhere/x | there is no folder /nowhere
+export rong --ranks 4 --format msccl | did you mean 'ring'?
+export none.json --format nccl-tuner | none.json: no such file; expected what testbed bench
+export none.json --format nccl-tuner --ranks 4 | --ranks is for algorithms
+export no_ranks.json --format nccl-tuner | expected what testbed bench --save writes, with "ranks" and "rows"
+export no_rows.json --format nccl-tuner | expected what testbed bench --save writes, with "ranks" and "rows"
+export number.json --format nccl-tuner | row 0: expected an object, got 1
+export collective.json --format nccl-tuner | row 0: collective is one of all_reduce,
+export nameless.json --format nccl-tuner | row 0: expected algorithm, a name; got None
+export true.json --format nccl-tuner | row 0: expected size_bytes
+export nan.json --format nccl-tuner | not a JSON file: expected finite numbers, got NaN
+export swing.json --format nccl-tuner | nothing that was timed is an algorithm of NCCL's
+export words.json --format nccl-tuner | words.json: not a JSON file
+
+fuzz nothing.py | nothing.py: there is no such script
+fuzz rings | unknown algorithm 'rings'
+fuzz ring --faults rain | --faults rain: expected none, or some of delay, slow
+fuzz ring --faults hook | --faults hook: expected none, or some of delay, slow
+fuzz ring --ranks 1 | --ranks 1: expected 2 to 1024
+fuzz ring --algorithm tree | --algorithm is for scripts
+fuzz ring --time-limit soon | --time-limit
+fuzz ring -- --epochs 1 | programs take no arguments
+
+network dgx-h10 | did you mean 'dgx-h100'?
+network missing.toml | cannot read this network file
+network cluster.toml --ranks 9 | has 8 ranks, not 9
+network --ranks 9 | --ranks and --plot need a network
+network dgx-h100 --plot a.xyz | --plot a.xyz: expected a name that ends in .png
+network switch-100g --ranks 9999 --plot large.png | too many for a picture
+
+profile missing.py | there is no such script
+profile --out /no/such/folder/p.json script.py | there is no folder
+
+run --ranks 0 script.py | Invalid value for '--ranks'
+run --network switch-100gg script.py | did you mean 'switch-100g'
+run missing.py | missing.py: there is no such script
+run -m missing_module | there is no module 'missing_module'
+run --algorithm rign script.py | did you mean 'ring'
+run --algorithm all_reduce=native script.py | give it by itself
+run --algorithm native --network dgx-h100 script.py | take transport_model='gloo'
+run --straggler 9:2 script.py | 9
+run --compute h101 script.py | h100
+run --kill-rank 3 script.py | --kill-rank 3
+run --no-such-option script.py | No such option
+run --processes 2 --network dgx-h100 script.py | --network means nothing
+run --processes 2 --fold on script.py | --fold means nothing
+run --algorithm all_redcue=ring script.py | no collective 'all_redcue'; expected
+run / | /: is a folder
+run --processes 2 --overhead 1us script.py | what software costs means nothing
+run --transport-model mpi script.py | 'mpi' is not one of
+run --trace /no/such/folder/x.json script.py | /no/such/folder
+run | SCRIPT
+run --ranks 4 --output 4 script.py | --output 4: expected all, none, or a rank from 0 to 3
+run --ranks NINES train.py | '--ranks': Unable to parse
+run --processes 99999 train.py | '--processes': Input should be less than or equal to 1024
+
+scale --profile resnet5 | resnet50
+scale --network switch-10g | switch-100g
+scale --strategy wait_fre | wait_free
+scale --algorithm rong | did you mean 'ring'
+scale --bucket-cap-mb 0 | --bucket-cap-mb 0
+scale --ranks 0-4 | --ranks 0-4
+scale --plot /no/such/folder/a.png | there is no folder
+scale --network bandwith.toml | bandwith.toml … bandwith
+scale --network negative.toml | negative.toml … bandwidth
+scale --profile empty.json | empty.json … name: this field is missing
+scale --ranks 16 --model nccl --network switch-100g | the network says nothing of its hardware
+scale --ranks 16 --network dgx-h100 --losses lateness | expected all or one of
+scale --ranks 4 --network ethernet-25g --algorithm native --transport-model ideal | transport_model='gloo'
+scale --ranks NINES | --ranks 999 … expected a number, a list or a range
+scale --ranks 2 --bucket-cap-mb 1e308 | bucket_cap_mb must be a positive number of MiB
+
+simulate rin | did you mean 'ring'?
+simulate ring, | expected names with a comma between them
+simulate native | native is the vendor's own
+simulate bruck | unknown algorithm 'bruck' for all_reduce
+simulate hierarchical:nodes=3 | nodes
+simulate ring --collective reduce_all | --collective reduce_all: expected one of
+simulate ring --network dgx-h10 | did you mean 'dgx-h100'?
+simulate ring --network cluster.toml --ranks 9 | has 8 ranks, not 9
+simulate ring --nbytes 1M,banana | --nbytes: cannot read 'banana'
+simulate ring --nbytes 1M-1K | --nbytes 1M-1K: a range goes from
+simulate ring --placement near | --placement near: expected packed
+simulate ring --placement 3-1 | --placement 3-1: expected places
+simulate ring --placement 0,1,99 | placement of rank 2: switch-100g has places 0 to 63, got 99
+simulate ring --placement 1,1 | ranks 0 and 1 are both at place 1
+simulate ring --overhead 1parsec | overhead: cannot read '1parsec'
+simulate ring --reduction-bandwidth fast | reduction_bandwidth: cannot read 'fast'
+simulate ring --jitter -1us | jitter: '-1us' is negative
+simulate ring --straggler 3 | --straggler 3: expected RANK:FACTOR
+simulate ring --straggler 3: | --straggler 3:: expected RANK:FACTOR
+simulate ring --straggler 3:0.5 | factor: expected a number of at least 1
+simulate ring --straggler 3:+soon | delay of a straggler: cannot read 'soon'
+simulate ring --straggler 64:2 | switch-100g has places 0 to 63, got 64
+simulate ring --fail-link 'rank 3 up' | --fail-link rank 3 up: expected LINK@TIME
+simulate ring --fail-link 'rank 3@1ms' | did you mean 'rank 3 up'?
+simulate ring --degrade-link 'rank 3 up@1ms' | expected LINK@TIME:FACTOR, such as 'rank 3 up@1ms:0.5'
+simulate ring --degrade-link 'rank 3 up@1ms:half' | factor: expected a number above 0, got 'half'
+simulate ring --degrade-link 'rank 3 up@1ms:0' | factor: expected a number above 0, got 0
+simulate ring --reroute | add --fail-link LINK@TIME
+simulate ring --engine makespan --fail-link 0@1ms | only events follow it
+simulate ring --model nccl --straggler 3:2 | knows no conditions
+simulate ring --model nccl | add a [hardware] table
+simulate swing --model nccl | model="nccl" knows of no algorithm swing
+simulate nvls | switch-100g
+simulate swing --network cluster.toml --engine makespan | --engine makespan:
+simulate ring --network cluster.toml --engine makespan --trace x.json | engine='events' and 'ranks' alone
+simulate ring --ranks 256 --trace x.json | too many messages to record: ring on 256 ranks
+simulate ring tree --trace x.json | --trace is of one run, but 2 are asked for
+simulate ring --trace nowhere/x.json | there is no folder nowhere
+simulate ring tree --plot x.png | draws the load of one algorithm
+simulate ring --plot x.xyz | --plot x.xyz: expected a name that ends in .png
+simulate nvls --plot x.png --network dgx-h100 | a closed form says nothing
+simulate ring --plot x.png --ranks 9999 | too many for a picture
+simulate native --network ethernet-25g --ranks 8 | --transport-model gloo … --model nccl … measured
+simulate ring --ranks NINES | '--ranks': Unable to parse
+simulate ring --ranks 4 --seed NINES | '--seed': Unable to parse
+simulate ring --ranks 4 --placement 0-NINES | --placement 0-999
+simulate ring --ranks 4 --nbytes 1,NINES | --nbytes 1,999 … expected at most 4000 characters
+simulate ring --ranks 4 --nbytes 1e999 | --nbytes: '1e999' is too large
+simulate ring --ranks 4 --nbytes 2048T | --nbytes: expected at most 1024 TiB
+simulate ring --ranks 4 --nbytes 1-4K --factor 1 | --factor must be at least 2
+simulate bucket:shape=NINES --ranks 4 | a value has at most 200 characters, got 5000
+simulate ring:channels=DASHES1 --ranks 4 | a value has at most 200 characters, got 20001
+
+tune --profile bert_large | did you mean 'bert-large'
+tune --network switch-10g | switch-100g
+tune --strategy wait_fre | wait_free
+tune --algorithm rong | did you mean 'ring'
+tune --ranks 1 | at least 2
+tune --plot /no/such/folder/a.png | there is no folder
+tune --algorithm native | take transport_model='gloo'; or, for what NCCL takes, model='nccl'
+tune --ranks NINES | '--ranks': Unable to parse
+
+validate --device h10 | unknown device
+validate --device h100 --table x.csv --network dgx-h100 | name one
+validate --shaped ring.toml | ring.toml: ring: messages from rank 0 to rank 2 pass through
+validate --shaped switch-100g | of any size; say num_ranks
+validate --shaped no_such.toml | no_such.toml
+validate --shaped | name at least one network file
+validate ring.toml | go with --shaped
+
+verify rong | did you mean 'ring'
+verify missing.py:ring | missing.py: no such file
+verify ring --collective all_to_some | unknown collective 'all_to_some'; known: all_reduce
+verify --collective all_to_some | unknown collective 'all_to_some'; known: all_reduce
+verify tree:root=2 --ranks 2 | tree:root=2, 2 ranks: the root is a rank from 0 to 1
+verify ring --ranks 0 | --ranks 0
+verify ring --ranks 8-2 | the smaller first
+verify ring --ranks many | expected a number, a list or a range
+verify ring --ranks 2 --budget 1 | nothing was proved: every proof is over --budget 1
+verify own.py:picky --ranks 3 | nothing was proved: needs 2 ranks, got 3; use ring
+verify ring --ranks NINES | --ranks 999 … expected a number, a list or a range
+"""
+"""A command, and the phrases that its error has, with … between them."""
+
+ROWS = [tuple(row.split(" | ")) for row in TABLE.splitlines() if row]
+
+
+@pytest.mark.parametrize(("command", "said"), ROWS, ids=[command for command, _ in ROWS])
+def test_bad_input_is_one_line_and_exit_code_2(
+    command: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    words = shlex.split(command)
+    for name, large in LARGE.items():
+        words = [word.replace(name, large) for word in words]
+
+    result = CliRunner().invoke(app, words)
+
+    assert result.exit_code == 2, result.output
+    assert isinstance(result.exception, SystemExit)
+    assert result.stdout == ""
+    assert all(phrase in result.stderr for phrase in said.split(" … ")), result.stderr
+    assert len(result.stderr) < 1000
+    is_by_typer = result.stderr.startswith("Usage: ")
+    assert is_by_typer or result.stderr.startswith("testbed: error: ")
+    assert is_by_typer or result.stderr.count("\n") == 1
+    assert {path.name for path in tmp_path.iterdir()} == FILES.keys()

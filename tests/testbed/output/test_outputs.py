@@ -1,0 +1,112 @@
+"""Every output of every command is told from its inputs; a new option with a path has to say which it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from testbed.cli import app
+from testbed.output.outputs import INPUTS, suffixes_of
+
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+REQUIRED = {"compare": ["a.json"], "export": ["--format", "msccl"], "scale": ["--profile", "resnet50"]}
+
+
+def takes_path(parameter: Any) -> bool:
+    return "Path" in str(parameter.type_descriptor.annotation)
+
+
+def outputs() -> Iterator[tuple[str, str]]:
+    for name, command in COMMANDS.items():
+        for parameter in command.params:
+            option = parameter.opts[0]
+            if option.startswith("--") and takes_path(parameter) and suffixes_of(name, option):
+                yield name, option
+
+
+def given(command: str, path: Path) -> list[str]:
+    """Return words that give *path* to *command* as an input."""
+    parameters = COMMANDS[command].params
+    for parameter in parameters:
+        if parameter.param_type_name == "argument":
+            return [str(path)]
+    names = [parameter.opts[0] for parameter in parameters]
+    return [next(name for name in ("--network", "--profile", "--from") if name in names), str(path)]
+
+
+def called(command: str, option: str, path: Path, given: list[str]) -> Result:
+    return CliRunner().invoke(app, [command, *REQUIRED.get(command, []), option, str(path), *given])
+
+
+def test_every_option_with_a_path_is_an_output_or_an_input() -> None:
+    unknown = [
+        f"{name} {parameter.opts[0]}"
+        for name, command in COMMANDS.items()
+        for parameter in command.params
+        if parameter.opts[0].startswith("--")
+        and takes_path(parameter)
+        and suffixes_of(name, parameter.opts[0]) is None
+        and parameter.opts[0] not in INPUTS
+    ]
+
+    assert not unknown
+    assert len(list(outputs())) > 20
+
+
+@pytest.mark.parametrize(("command", "option"), list(outputs()))
+def test_an_output_never_takes_the_place_of_an_input(command: str, option: str, tmp_path: Path) -> None:
+    suffixes = suffixes_of(command, option)
+    assert suffixes
+    source, link = tmp_path / f"source{suffixes[0]}", tmp_path / f"link{suffixes[0]}"
+    source.write_text("mine")
+    link.symlink_to(source)
+
+    for output in (source, link):
+        result = called(command, option, output, given(command, source))
+
+        assert result.exit_code == 2, result.output
+        assert (
+            result.stderr
+            == f"testbed: error: {option} {output}: this is an input, {source}; name another file\n"
+        )
+    assert link.is_symlink()
+    assert source.read_text() == "mine"
+
+
+@pytest.mark.parametrize(("command", "option"), list(outputs()))
+def test_an_output_of_another_kind_is_refused(command: str, option: str, tmp_path: Path) -> None:
+    source = tmp_path / "train.py"
+    source.write_text("mine")
+
+    result = called(command, option, source, given(command, tmp_path / "other"))
+
+    assert result.exit_code == 2, result.output
+    assert result.stderr.startswith(f"testbed: error: {option} {source}: expected a name that ends in .")
+    assert result.stderr.count("\n") == 1
+    assert source.read_text() == "mine"
+
+
+def test_a_file_that_a_part_of_a_value_names_is_an_input(tmp_path: Path) -> None:
+    table = tmp_path / "times.json"
+    table.write_text("{}")
+    bench = ["bench", "--transport", "sim", "--ranks", "2", "--algorithm", f"auto:table={table}"]
+
+    result = CliRunner().invoke(app, [*bench, "--save", str(table)])
+
+    assert result.exit_code == 2
+    assert "this is an input" in result.stderr
+
+
+def test_two_outputs_are_two_files(tmp_path: Path) -> None:
+    plot, trace = tmp_path / "one.svg", tmp_path / "one.json"
+    trace.symlink_to(plot)
+
+    result = CliRunner().invoke(app, ["simulate", "ring", "--trace", str(trace), "--plot", str(plot)])
+
+    assert result.exit_code == 2
+    assert "this is the output of another option" in result.stderr

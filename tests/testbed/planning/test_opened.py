@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collectives.catalogue.resolve import resolve_algorithm
+from collectives.formats.schedule_file import NetworkOfSchedule
+from collectives.formats.schedule_of import schedule_of
+from ddp.profiles import Profile
+from testbed.planning import plan
+from testbed.planning.cache import Cache
+from testbed.planning.opened import Files, recording
+from testbed.planning.points import Point
+from testbed.planning.sweep import Task, as_they_are, evaluate_task
+
+SCRIPT = """
+import json, sys
+import torch
+import torch.distributed as dist
+from size_of_the_script import TIMES
+
+dist.init_process_group("gloo")
+with open(sys.argv[1]) as file:
+    size = json.load(file)["n"] * TIMES
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bucket0 = torch.nn.Parameter(torch.zeros(size))
+
+    def forward(self):
+        return self.bucket0.sum()
+
+model = Model()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(NUM_REDUCTIONS + 2):
+    model().backward()
+    for _ in range(NUM_REDUCTIONS):
+        dist.all_reduce(model.bucket0.grad)
+    optimizer.step()
+"""
+Make = Callable[[Path, bool], None]
+
+
+def network(path: Path, is_slow: bool) -> None:
+    rate = "10Gbps" if is_slow else "100Gbps"
+    path.write_text(f'schema = 1\nkind = "switch"\nbandwidth = "{rate}"\nlatency = "2us"\nnum_ranks = 4\n')
+
+
+def profile(path: Path, is_slow: bool) -> None:
+    Profile.uniform(1, 2**12, 2e-3 if is_slow else 1e-3).save(path)
+
+
+def table(path: Path, is_slow: bool) -> None:
+    times = {"ring": 1.0, "chain": 2.0}
+    if is_slow:
+        times = dict(zip(times, reversed(times.values()), strict=True))
+    sized = {"collective": "all_reduce", "size_bytes": 2**20}
+    rows = [{**sized, "algorithm": name, "time_us": time} for name, time in times.items()]
+    path.write_text(json.dumps({"ranks": 4, "transport": "sim", "rows": rows}))
+
+
+def program(path: Path, is_slow: bool) -> None:
+    name = "chain" if is_slow else "ring"
+    path.write_text(
+        f"from collectives.algorithms import {name} as shipped\n\n"
+        "def mine(rank, world_size):\n    yield from shipped(rank, world_size)\n"
+    )
+
+
+def schedule(path: Path, is_slow: bool) -> None:
+    whose = NetworkOfSchedule(name="any", digest="0" * 16)
+    schedule_of(resolve_algorithm("chain" if is_slow else "ring"), 4, whose).save(path)
+
+
+def config(path: Path, is_slow: bool) -> None:
+    path.write_text(json.dumps({"n": 2**20 if is_slow else 2**10}))
+
+
+def script(path: Path, is_slow: bool) -> None:
+    path.write_text(SCRIPT.replace("NUM_REDUCTIONS", "3" if is_slow else "1"))
+
+
+def module(path: Path, is_slow: bool) -> None:
+    path.write_text(f"TIMES = {4 if is_slow else 1}\n")
+
+
+MAKERS: dict[str, Make] = {
+    "net.toml": network,
+    "p.json": profile,
+    "t.json": table,
+    "mine.py": program,
+    "s.json": schedule,
+    "cfg.json": config,
+    "train.py": script,
+    "path/size_of_the_script.py": module,
+}
+
+
+def reduction(algorithm: str, nbytes: int = 2**20) -> dict[str, Any]:
+    return {"collective": [{"name": "all_reduce", "sizes": [nbytes], "algorithms": [algorithm]}]}
+
+
+STEP = {"profile": [{"name": "p.json"}]}
+TRAINING = {"script": [{"file": "train.py", "arguments": "cfg.json", "compute": "none"}]}
+PROFILED = {"script": [{"file": "train.py", "arguments": "cfg.json", "compute": "profile:p.json"}]}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with one file of each kind, in which the test runs, and a module elsewhere on the path."""
+    (tmp_path / "path").mkdir()
+    for name, make in MAKERS.items():
+        make(tmp_path / name, False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path / "path")
+    monkeypatch.delitem(sys.modules, "size_of_the_script", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def worked_out(monkeypatch: pytest.MonkeyPatch) -> list[Point]:
+    """The points that were worked out, and not found in a cache."""
+    points: list[Point] = []
+
+    def seen(task: Task) -> Any:
+        points.extend(point for point, _ in task.items)
+        return evaluate_task(task)
+
+    monkeypatch.setattr("testbed.planning.sweep.evaluate_task", seen)
+    return points
+
+
+def answer(question: Mapping[str, Any], cache: Path | str) -> list[float | None]:
+    asked = {"network": [{"name": "net.toml"}], "ranks": [4], "timing": "links", **question}
+    rows = plan(asked, cache=cache, explain=False).rows
+    assert not [row.problem for row in rows if row.problem]
+    return [row.seconds for row in rows]
+
+
+def change(path: Path, is_slow: bool) -> None:
+    """Write the file again, at a time that differs however coarse the clock of files is."""
+    before = path.stat().st_mtime_ns
+    next(make for name, make in MAKERS.items() if path.match(name))(path, is_slow)
+    os.utime(path, ns=(before + 10**9, before + 10**9))
+
+
+@pytest.mark.parametrize(
+    ("question", "name"),
+    [
+        (reduction("ring"), "net.toml"),
+        (reduction("auto:table=t.json"), "t.json"),
+        (reduction("mine.py:mine"), "mine.py"),
+        (reduction("s.json"), "s.json"),
+        (STEP, "net.toml"),
+        (STEP, "p.json"),
+        ({**STEP, "algorithms": ["mine.py:mine"]}, "mine.py"),
+        ({**TRAINING, "algorithms": ["mine.py:mine"]}, "mine.py"),
+        (TRAINING, "train.py"),
+        (TRAINING, "cfg.json"),
+        (PROFILED, "p.json"),
+    ],
+)
+def test_a_row_is_worked_out_again_once_a_file_that_was_opened_for_it_has_changed(
+    question: Mapping[str, Any], name: str, here: Path, worked_out: list[Point]
+) -> None:
+    cache = here / "cache"
+    before = answer(question, cache)
+    change(here / name, True)
+
+    after = answer(question, cache)
+
+    assert after == answer(question, "none") != before
+    num_points = len(worked_out)
+    change(here / name, False)
+    assert answer(question, cache) == before  # rows of both contents are known
+    assert len(worked_out) == num_points
+
+
+def test_files_that_were_not_opened_for_a_row_do_not_matter_to_it(
+    here: Path, worked_out: list[Point]
+) -> None:
+    asked = {"collective": [{"name": "all_reduce", "sizes": [4096], "algorithms": ["ring", "mine.py:mine"]}]}
+    answer(asked, here / "cache")
+    change(here / "mine.py", True)
+    worked_out.clear()
+
+    answer(asked, here / "cache")
+
+    assert [point.algorithm for point in worked_out] == ["mine.py:mine"]
+
+
+def test_a_module_that_was_imported_for_another_row_is_opened_for_this_one_too(
+    here: Path, worked_out: list[Point]
+) -> None:
+    text = (here / "mine.py").read_text()
+    (here / "mine.py").write_text(f"import size_of_the_script\n{text}")
+    for size in (4096, 8192):
+        answer(reduction("mine.py:mine", size), here / "cache")
+    assert "size_of_the_script" in sys.modules
+    change(here / "path/size_of_the_script.py", True)
+
+    with Cache(here / "cache") as cache:
+        known = cache.known(as_they_are(worked_out))
+
+    assert len(worked_out) == 2
+    assert not known
+
+
+def test_a_file_that_was_looked_for_in_vain_counts_as_absent(tmp_path: Path) -> None:
+    wanted = tmp_path / "checkpoint"
+    with recording() as opened, suppress(FileNotFoundError):
+        wanted.open()
+    files = opened.files()
+    assert files is not None
+    assert files.hold()
+
+    wanted.touch()
+
+    assert not files.hold()
+
+
+def test_files_that_were_begun_anew_and_those_of_packages_do_not_count(tmp_path: Path) -> None:
+    with recording() as opened:
+        (tmp_path / "out").write_text("mine")
+        (tmp_path / "out").read_text()
+        Path(json.__file__).read_text()
+        Path(plan.__code__.co_filename).read_text()
+        Path("/proc/self/stat").read_text()
+
+    assert opened.files() == Files()
+
+
+def test_what_has_changed_while_it_was_read_is_not_known(tmp_path: Path) -> None:
+    file = tmp_path / "counter"
+    file.write_text("1")
+
+    with recording() as opened:
+        file.write_text(file.read_text() * 2)
+
+    assert opened.files() is None
+
+
+def test_the_same_names_in_another_folder_are_other_files(
+    here: Path, worked_out: list[Point], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = answer(reduction("ring"), here / "cache")
+    other = here / "other"
+    other.mkdir()
+    network(other / "net.toml", True)
+    monkeypatch.chdir(other)
+
+    after = answer(reduction("ring"), here / "cache")
+
+    assert after != before
