@@ -21,6 +21,7 @@ import numpy as np
 from collectives.algorithms import ALGORITHMS, NATIVE_ALGORITHMS
 from collectives.errors import NotSupportedError, ProgramError
 from collectives.program import Algorithm, Local, Operation, Program, Step
+from collectives.program.docstring import docstring_of
 from collectives.program.program import as_step
 from collectives.program.program_key import ProgramKey, parts_of
 from collectives.program.rank_array import RankArray
@@ -166,7 +167,7 @@ class _Checked:
         self.algorithm = algorithm
         self.__wrapped__: Callable[..., Any] = algorithm.program  # for its signature
         self.__name__ = algorithm.name
-        self.__doc__ = algorithm.program.__doc__
+        self.__doc__ = docstring_of(algorithm.program)
         self.__module__ = algorithm.program.__module__
 
     def __call__(self, rank: Any, world_size: int, **parameters: Any) -> Iterator[Step]:
