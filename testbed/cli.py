@@ -37,6 +37,7 @@ from testbed.commands import (
 )
 from testbed.output.outputs import CheckedCommand
 from testbed.output.plain_text import use_what_streams_know
+from testbed.output.streams import open_closed_streams
 
 app = typer.Typer(
     name="testbed",
@@ -100,5 +101,6 @@ app.callback(help=docstring_of(root))(root)
 
 def main() -> None:
     """Run the command line."""
+    open_closed_streams()
     use_what_streams_know()
     app(prog_name="testbed")

@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperCommand
 
 from testbed.errors import UsageError, reporting_errors
+from testbed.options.values import check_values
 
 JSON = (".json",)
 PLOT = (
@@ -59,10 +60,11 @@ INPUTS = ("--from", "--table", "--calibration")
 
 
 class CheckedCommand(TyperCommand):
-    """A command that begins only where its outputs can be told from its inputs, and are of their kind."""
+    """A command that begins only where its values can be, and its outputs are no inputs and of their kind."""
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
-        """Check the outputs, and carry the command out."""
+        """Check what was given, and carry the command out."""
+        reporting_errors(check_values)(self, ctx.params)
         reporting_errors(check_outputs)(self, ctx.params)
         return super().invoke(ctx)
 

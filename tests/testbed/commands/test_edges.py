@@ -1,0 +1,104 @@
+"""Edges of what a machine and a shell give a command: streams, numbers, names, files, sizes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperGroup
+from typer.testing import CliRunner
+
+from testbed.cli import app
+from testbed.errors import UsageError
+from testbed.options.values import check_values
+
+GROUP = typer.main.get_command(app)
+assert isinstance(GROUP, TyperGroup)
+NUMBERS = [
+    (name, parameter.name)
+    for name, command in GROUP.commands.items()
+    for parameter in command.params
+    if "float" in str(parameter.type_descriptor.annotation)
+]
+"""Commands, and their parameters that are numbers with a fraction."""
+
+
+def test_a_command_whose_stderr_is_closed_prints_what_it_prints_otherwise(tmp_path: Path) -> None:
+    command = ["simulate", "ring", "--ranks", "4"]
+    closed = [sys.executable, "-m", "testbed", *command]
+
+    done = subprocess.run(
+        ["sh", "-c", '"$@" 2>&-', "sh", *closed], stdout=subprocess.PIPE, text=True, check=True, cwd=tmp_path
+    )
+
+    assert done.stdout == CliRunner().invoke(app, command).stdout
+
+
+def test_numbers_are_options_of_several_commands() -> None:
+    assert ("bench", "timeout") in NUMBERS
+    assert ("calibrate", "seconds") in NUMBERS
+    assert len({command for command, _ in NUMBERS}) > 4
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e400"])
+def test_no_option_of_any_command_takes_a_number_that_is_not_finite(number: str) -> None:
+    for command, name in NUMBERS:
+        for given in (float(number), [1.0, float(number)]):
+            with pytest.raises(UsageError, match="expected a finite number"):
+                check_values(GROUP.commands[command], {name: given})
+
+
+@pytest.mark.parametrize("name", ["es\x1b[31mc.toml", "new\nline.toml", "c1\x9b31m.toml"])
+def test_a_name_with_control_characters_is_refused_and_spelled(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(NETWORK, encoding="utf-8")
+    commands = (
+        ["network", name], ["simulate", "ring", "--network", name], ["run", name], ["compare", name, "b"],
+        ["plan", name], ["simulate", "ring", "--trace", f"{name}.json"], ["verify", f"{name}:f"],
+    )  # fmt: skip
+
+    for command in commands:
+        result = CliRunner().invoke(app, command)
+
+        assert result.exit_code == 2
+        assert "expected no control characters, got 'es\\x1b[31mc" in result.stderr or name[0] != "e"
+        assert result.stderr.count("\n") == 1
+        assert all(sign.isprintable() for sign in result.stderr[:-1])
+
+
+def test_errors_and_tables_spell_control_characters_that_are_of_no_argument(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.py").write_text("def f(rank, world_size):\n    raise ValueError('a\\x1b[31mred')\n")
+    monkeypatch.chdir(tmp_path)
+
+    for command in ("verify own.py:f --ranks 2", "simulate own.py:f --ranks 2"):
+        result = CliRunner().invoke(app, command.split())
+
+        assert result.exit_code == 1
+        assert "\x1b" not in result.output
+    assert "a\\x1b[31mred" in result.stderr
+
+
+NETWORK = 'schema = 1\nkind = "switch"\nnum_ranks = 4\nbandwidth = "1Gbps"\nlatency = "1us"\n'
+
+
+def test_a_name_that_is_not_utf_8_is_shown_and_drawn_with_a_question_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("bokeh")
+    monkeypatch.chdir(tmp_path)
+    name = os.fsdecode(b"caf\xe9.toml")
+    Path(name).write_text(NETWORK, encoding="utf-8")
+
+    result = CliRunner().invoke(app, ["simulate", "ring", "--network", name, "--html", "page.html"])
+
+    assert result.exit_code == 0, result.output
+    assert "caf?" in result.stdout
+    assert "caf?" in Path("page.html").read_text(encoding="utf-8")
