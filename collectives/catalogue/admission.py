@@ -98,7 +98,13 @@ def admitted(algorithm: Algorithm, world_size: int) -> Algorithm:
     Raises:
         ProgramError, NotSupportedError: as `evidence_of`.
     """
-    if evidence_of(algorithm, world_size) is None or isinstance(algorithm.program, _Checked):
+    evidence_of(algorithm, world_size)
+    return checked(algorithm)
+
+
+def checked(algorithm: Algorithm) -> Algorithm:
+    """Return *algorithm*, whose operations raise `ProgramError` where one cannot be, unless it is shipped."""
+    if is_shipped(algorithm) or isinstance(algorithm.program, _Checked):
         return algorithm
     return replace(algorithm, program=_checked(ProgramKey.of(algorithm)))
 

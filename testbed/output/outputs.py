@@ -7,7 +7,6 @@ named here, as an output with its suffixes or as an input; the tests look that n
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from testbed.errors import UsageError, reporting_errors
-from testbed.options.values import check_values
+from testbed.options.values import check_values, parts_of
 
 JSON = (".json",)
 PLOT = (
@@ -113,8 +112,7 @@ def _inputs(command: TyperCommand, values: Mapping[str, Any]) -> Iterator[Path]:
             continue
         for word in value if isinstance(value, list | tuple) else [value]:
             if isinstance(word, str | Path):
-                names = dict.fromkeys([str(word), *re.split("[=,:@]", str(word))])
-                yield from (Path(name) for name in names if name and os.path.isfile(name))
+                yield from (Path(name) for name in parts_of(str(word)) if os.path.isfile(name))
 
 
 def _are_same(first: Path, second: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 from testbed.cli import app
 from testbed.errors import UsageError
 from testbed.options.values import check_values
+from testbed.scripts import launch
 
 GROUP = typer.main.get_command(app)
 assert isinstance(GROUP, TyperGroup)
@@ -102,3 +104,79 @@ def test_a_name_that_is_not_utf_8_is_shown_and_drawn_with_a_question_mark(
     assert result.exit_code == 0, result.output
     assert "caf?" in result.stdout
     assert "caf?" in Path("page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "bench --transport gloo --ranks 2 --sizes 1K",
+        "bench --transport shm --ranks 2 --sizes 1K",
+        "plan question.toml --workers 2 --cache none",
+        "fuzz ring --seeds 2 --workers 2",
+    ],
+)
+def test_processes_that_cannot_meet_are_not_started(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("question.toml").write_text(
+        'ranks = [8]\n[[profile]]\nname = "resnet50"\n[[network]]\nname = "ethernet-25g"\n', encoding="utf-8"
+    )
+    monkeypatch.setattr(launch, "ADDRESS", "192.0.2.1")  # that no machine has
+
+    result = CliRunner().invoke(app, command.split())
+
+    assert result.exit_code == 2
+    assert "processes of this machine cannot meet at 192.0.2.1: " in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "simulate ring --network pipe",
+        "simulate auto:table=pipe",
+        "verify pipe:f",
+        "plan pipe",
+        "compare pipe pipe",
+        "run pipe",
+        "scale --profile pipe",
+        "validate --table pipe",
+    ],
+)
+def test_a_named_pipe_is_no_input(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+
+    result = CliRunner().invoke(app, command.split())
+
+    assert result.exit_code == 2
+    assert "pipe: this is a named pipe; give a file, or <(command)" in result.stderr
+
+
+def test_what_the_shell_pipes_is_read(tmp_path: Path) -> None:
+    (tmp_path / "net.toml").write_text(NETWORK, encoding="utf-8")
+    command = shlex.join([sys.executable, "-m", "testbed", "network"])
+
+    done = subprocess.run(
+        ["bash", "-c", f"{command} <(cat net.toml)"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "4 ranks" in done.stdout
+
+
+def test_a_program_that_fuzz_cannot_carry_out_is_a_wrong_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(
+        "from collectives import Recv, Send\n\n\ndef f(rank, world_size):\n"
+        "    yield Send((rank + 1) % world_size, 10**12), Recv((rank - 1) % world_size, 10**12)\n"
+    )
+
+    result = CliRunner().invoke(app, ["fuzz", "own.py:f", "--seeds", "1", "--workers", "1"])
+
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    assert "runs_without_faults: f, all_reduce, world size 2: rank 0, step 0: out of range" in result.stdout
