@@ -1,7 +1,6 @@
 """Collective algorithms as programs, proved without data and run over any transport.
 
-Open `collectives.program.program` first.  Every name is imported when it is first used: torch loads
-this package in each of its processes (see `collectives.autoload`), and proofs need no torch.
+Open `collectives.program.program` first.  Every name is imported when it is first used: proofs need no torch.
 """
 
 from __future__ import annotations

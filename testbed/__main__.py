@@ -1,5 +1,5 @@
 """``python -m testbed`` is the command `testbed`."""
 
-from testbed.cli import main
+from _collective_testbed_entry import main
 
 main()

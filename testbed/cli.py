@@ -6,11 +6,12 @@ Each command imports what it needs when it runs, so that `testbed --help` and
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
+from collectives.program.docstring import docstring_of
 from testbed import __version__
 from testbed.commands import (
     bench,
@@ -36,6 +37,7 @@ from testbed.commands import (
 )
 from testbed.output.outputs import CheckedCommand
 from testbed.output.plain_text import use_what_streams_know
+from testbed.output.streams import open_closed_streams
 
 app = typer.Typer(
     name="testbed",
@@ -44,7 +46,17 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-command = partial(app.command, cls=CheckedCommand)
+
+
+def command(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function as a command that says what its docstring says."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        return app.command(cls=CheckedCommand, help=docstring_of(function), **options)(function)
+
+    return register
+
+
 command(epilog=demo.EXAMPLES)(demo.demo)
 command(epilog=verify.EXAMPLES)(verify.verify)
 command(epilog=show.EXAMPLES)(show.show)
@@ -73,7 +85,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def root(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
@@ -85,7 +96,11 @@ def root(
     """
 
 
+app.callback(help=docstring_of(root))(root)
+
+
 def main() -> None:
     """Run the command line."""
+    open_closed_streams()
     use_what_streams_know()
     app(prog_name="testbed")

@@ -23,6 +23,7 @@ import typer
 from collectives.errors import AlgorithmFileError, CollectiveError, NotSupportedError
 from ddp.errors import DDPError
 from testbed.extras import TORCH, has_torch, how_to_install
+from testbed.output.plain_text import visible
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -115,7 +116,10 @@ def reporting_errors(command: Callable[P, T]) -> Callable[P, T]:
 
 
 def _spell(error: Exception) -> str:
+    """Return the message of *error*, in which a terminal finds nothing to obey."""
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    notes = "\n".join(getattr(error, "__notes__", ()))
-    return "\n  ".join([str(error) or type(error).__name__, *notes.splitlines()])
+        message = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    else:
+        notes = "\n".join(getattr(error, "__notes__", ()))
+        message = "\n  ".join([str(error) or type(error).__name__, *notes.splitlines()])
+    return visible(message)

@@ -1,7 +1,6 @@
-"""The pytest plugin: a fixture that makes clusters in virtual time, and a page of the tests that failed.
+"""A page of the tests that failed, kept while pytest runs.
 
-It is loaded with every run of pytest where the package is installed, so it imports nothing but pytest;
-torch and the simulator come with the first test that uses them, and pages with ``--testbed-html``.
+Pytest finds `_collective_testbed_entry`, which loads this with ``--testbed-html``.
 """
 
 from __future__ import annotations
@@ -16,47 +15,24 @@ import pytest
 if TYPE_CHECKING:
     from sim import Trace
     from testbed.pages.of_tests import FailedTest
-    from testbed.testing import VirtualCluster
 
-OPTION = "--testbed-html"
 MAX_LINES = 60
 """Lines of what a test says of its failure; the terminal has all."""
 
 
-@pytest.fixture
-def virtual_cluster() -> type[VirtualCluster]:
-    """Make clusters in virtual time: ``virtual_cluster(ranks=4, network="dgx-h100").run(fn)``."""
-    from testbed.testing import VirtualCluster
-
-    return VirtualCluster
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Offer a page of what failed."""
-    parser.getgroup("testbed").addoption(
-        OPTION,
-        metavar="FILE",
-        type=Path,
-        help="write a page of the tests that failed, with timelines of their ranks, to FILE",
-    )
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Begin a page, if one is wanted and can be written.
+def begin_page(config: pytest.Config, path: Path, option: str) -> None:
+    """Begin the page *path*, which *option* asks for.
 
     Raises:
         pytest.UsageError: it cannot be written.
     """
-    path = config.getoption(OPTION)
-    if path is None:
-        return
     from testbed.errors import UsageError
     from testbed.pages.html import check_page
 
     try:
         check_page(path)
     except UsageError as error:
-        raise pytest.UsageError(str(error).replace("--html", OPTION)) from None
+        raise pytest.UsageError(str(error).replace("--html", option)) from None
     command = shlex.join(["pytest", *map(str, config.invocation_params.args)])
     config.pluginmanager.register(_FailurePage(path, command, writes=not hasattr(config, "workerinput")))
 

@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 
 from testbed.errors import LaunchError, Terminated
 from testbed.scripts import parent
+from testbed.scripts.launch import check_loopback
 from testbed.scripts.scratch_folder import scratch_folder
 
 Item = TypeVar("Item")
@@ -82,6 +83,7 @@ def results(
         LaunchError: the scheduler cannot be reached, or no longer, it has no workers, or workers died at an
             item.
         Terminated: SIGTERM has come while there were workers.
+        UsageError: workers of this machine cannot talk to this process.
         Exception: what *function* has raised.
     """
     number = cores() if workers is None else workers
@@ -104,6 +106,7 @@ def _client(workers: int, scheduler: str | None) -> Iterator[Any]:
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         if scheduler is None:
+            check_loopback()
             # On the loopback, without a page to look at: nothing listens where others could reach it.
             stack.enter_context(
                 dask.config.set({"temporary-directory": stack.enter_context(scratch_folder())})

@@ -9,7 +9,7 @@
         dist.all_reduce(total)
         assert total == 6
 
-The fixture ``virtual_cluster`` of `testbed.pytest_plugin` gives the same to a test that wants to look
+The fixture ``virtual_cluster`` of our plugin gives the same to a test that wants to look
 at times, or at a run that fails.  Nothing here imports torch before a test runs.
 """
 
@@ -111,6 +111,7 @@ class VirtualCluster:
         Mistakes that stop nothing become warnings, of class `MistakeWarning`.
 
         Raises:
+            InTheWayError: a file of the user's is found under the name of a package of ours.
             Exception: what a rank has raised, itself; a note says which rank, and what the others did.
             DeadlockError: ranks wait for what will never happen; says who waits where, and for whom.
             SimulationError: messages were lost with a link, or the cluster cannot be as it is asked for.
@@ -119,9 +120,11 @@ class VirtualCluster:
             DependsOnTimeError: under a seed a rank returns something else.
         """
         __tracebackhide__ = True
+        from _collective_testbed_entry import require
         from testbed.errors import UsageError
         from testbed.extras import TORCH, has_torch, how_to_install
 
+        require("collectives", "sim", "testbed")
         if not has_torch():
             raise UsageError(how_to_install(TORCH, "torch"))
         from collectives.virtual.notices import Notices

@@ -22,6 +22,10 @@ COMMANDS = (
     ("plan", "--profile", "resnet50", "--network", "dgx-h100", "--ranks", "8", "--cache", "none"),
 )
 """What works without torch."""
+_ENTRY = "import importlib.metadata as m; [*m.entry_points(group='{}', name='testbed')][0].load()"
+LOADED = (_ENTRY.format("torch.backends") + "()", _ENTRY.format("pytest11"))
+"""What torch and pytest load of it."""
+PACKAGES = ("collectives", "ddp", "sim", "testbed")
 NEEDS_TORCH = ("run", "--ranks", "2", "train.py")
 
 
@@ -53,6 +57,12 @@ def faults_of(archive: Path) -> list[str]:
             for command in COMMANDS
             if (done := _tried(home, tools / "testbed", *command)).returncode
         ]
+        for package in PACKAGES:  # a user's own modules of these names stand in nobody's way
+            (home / f"{package}.py").touch()
+        for load in LOADED:
+            done = _tried(home, tools / "python", "-c", load)
+            if done.returncode:
+                faults.append(f"{archive.name}: {load}: {done.stderr.strip()[-300:]}")
         refused = _tried(home, tools / "testbed", *NEEDS_TORCH)
         if refused.returncode != 2 or "extra torch" not in refused.stderr:
             faults.append(f"{archive.name}: testbed run without torch: {refused.stderr.strip()[-300:]}")

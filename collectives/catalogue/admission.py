@@ -21,6 +21,7 @@ import numpy as np
 from collectives.algorithms import ALGORITHMS, NATIVE_ALGORITHMS
 from collectives.errors import NotSupportedError, ProgramError
 from collectives.program import Algorithm, Local, Operation, Program, Step
+from collectives.program.docstring import docstring_of
 from collectives.program.program import as_step
 from collectives.program.program_key import ProgramKey, parts_of
 from collectives.program.rank_array import RankArray
@@ -97,7 +98,13 @@ def admitted(algorithm: Algorithm, world_size: int) -> Algorithm:
     Raises:
         ProgramError, NotSupportedError: as `evidence_of`.
     """
-    if evidence_of(algorithm, world_size) is None or isinstance(algorithm.program, _Checked):
+    evidence_of(algorithm, world_size)
+    return checked(algorithm)
+
+
+def checked(algorithm: Algorithm) -> Algorithm:
+    """Return *algorithm*, whose operations raise `ProgramError` where one cannot be, unless it is shipped."""
+    if is_shipped(algorithm) or isinstance(algorithm.program, _Checked):
         return algorithm
     return replace(algorithm, program=_checked(ProgramKey.of(algorithm)))
 
@@ -166,7 +173,7 @@ class _Checked:
         self.algorithm = algorithm
         self.__wrapped__: Callable[..., Any] = algorithm.program  # for its signature
         self.__name__ = algorithm.name
-        self.__doc__ = algorithm.program.__doc__
+        self.__doc__ = docstring_of(algorithm.program)
         self.__module__ = algorithm.program.__module__
 
     def __call__(self, rank: Any, world_size: int, **parameters: Any) -> Iterator[Step]:

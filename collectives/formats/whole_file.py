@@ -43,10 +43,10 @@ def whole_file(path: str | PathLike[str]) -> Iterator[Path]:
 
 
 def write_whole(path: str | PathLike[str], text: str) -> None:
-    """Write *text* to *path* in UTF-8, whole or not at all.
+    """Write *text* to *path* in UTF-8, whole or not at all; what is no character, as in names, is a ``?``.
 
     Raises:
         OSError: it cannot be written; names *path*, where everything is as before.
     """
     with whole_file(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+        partial.write_text(text, encoding="utf-8", errors="replace")

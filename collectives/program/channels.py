@@ -27,6 +27,7 @@ import numpy as np
 
 from collectives.errors import NotSupportedError
 from collectives.program.contracts import CONTRACTS
+from collectives.program.docstring import docstring_of
 from collectives.program.placement import members_per_node
 from collectives.program.program import Algorithm, Local, Operation, Step, as_step
 from collectives.program.program_key import ProgramKey
@@ -274,6 +275,6 @@ def _taking(algorithm: Algorithm, function: Callable[..., Any]) -> Callable[...,
         return function(*args, **options)
 
     taking.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    taking.__doc__ = algorithm.program.__doc__
+    taking.__doc__ = docstring_of(algorithm.program)
     taking.__module__ = algorithm.program.__module__
     return taking

@@ -53,7 +53,7 @@ def read(
             content = opened.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
             raise ValueError(f"expected at most {MAX_BYTES} bytes, got more")
-        return content.decode("utf-8").replace("\r\n", "\n"), path.stem, name
+        return content.decode("utf-8").replace("\r\n", "\n"), _printable(path.stem), name
     except (OSError, ValueError) as error:
         if path.suffix == ".toml" or os.path.exists(path):
             raise refusal(f"{name}: cannot read this {what} file: {error}") from error
@@ -61,6 +61,11 @@ def read(
             f"unknown {what} {name[:100]!r}{nearest(name, known)}; "
             f"expected one of {', '.join(known)}, or the path of a .toml file"
         ) from None
+
+
+def _printable(name: str) -> str:
+    """Return *name* with a ``?`` for each control character, and for bytes that are no character."""
+    return "".join(sign if sign.isprintable() else "?" for sign in name)
 
 
 def parse(text: str, file: str, refusal: type[Exception]) -> dict[str, Any]:

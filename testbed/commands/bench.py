@@ -32,7 +32,7 @@ from testbed.output.folder import check_writable
 from testbed.output.table import progress, spell_size, stdout_console
 from testbed.pages import Delivery
 from testbed.report.bench import bench_document, print_bench, title
-from testbed.scripts.launch import RankExitError, launch
+from testbed.scripts.launch import RankExitError, launch, own_module
 from testbed.truth.comparison import with_simulation
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def _check_memory(
 def _launch(num_ranks: int, port: int | None) -> None:
     """Run this very command once per rank, as torchrun would; rank 0 prints."""
     try:
-        launch([sys.executable, "-m", "testbed", *sys.argv[1:]], num_ranks, port=port)
+        launch([*own_module("testbed"), *sys.argv[1:]], num_ranks, port=port)
     except RankExitError as error:
         if not error.said:
             raise

@@ -74,10 +74,11 @@ def plan(
         watch=progress,
     )
     from testbed.report import planning as report
+    from testbed.report.csv_rows import csv_text
 
     whole = report.plan_document(found)
     if csv is not None:
-        write_whole(csv, report.csv_text(found.rows))
+        write_whole(csv, csv_text(found.rows))
     if html is not None:
         from testbed.pages import Recorder, write_page
         from testbed.pages.of_plan import plan_page

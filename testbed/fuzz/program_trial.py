@@ -80,6 +80,9 @@ class _Program:
     """The steps of every rank, made once; as much of an `Algorithm` as is needed to execute it."""
 
     def __init__(self, algorithm: Algorithm, ranks: int) -> None:
+        from collectives.catalogue.admission import checked
+
+        algorithm = checked(algorithm)
         self._steps = [tuple(algorithm.steps(rank, ranks)) for rank in range(ranks)]
 
     def steps(self, rank: int, world_size: int) -> tuple[Step, ...]:

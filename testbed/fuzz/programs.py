@@ -102,7 +102,12 @@ def _violations(draw: ProgramDraw, ended: Ended, calm: Ended) -> Iterator[tuple[
 @functools.lru_cache(maxsize=1 << 14)
 def _without_faults(calm: ProgramDraw) -> Ended:
     """Return how plain programs end, held to the contract of their collective."""
-    ended = carry_out_program(calm, ())
+    from collectives import ProgramError
+
+    try:
+        ended = carry_out_program(calm, ())
+    except ProgramError as error:
+        return Ended(str(error), (None,) * calm.ranks, 0)
     if ended.error:
         return ended
     if None in ended.data:

@@ -7,7 +7,6 @@ named here, as an output with its suffixes or as an input; the tests look that n
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from testbed.errors import UsageError, reporting_errors
+from testbed.options.values import check_values, parts_of
 
 JSON = (".json",)
 PLOT = (
@@ -59,10 +59,11 @@ INPUTS = ("--from", "--table", "--calibration")
 
 
 class CheckedCommand(TyperCommand):
-    """A command that begins only where its outputs can be told from its inputs, and are of their kind."""
+    """A command that begins only where its values can be, and its outputs are no inputs and of their kind."""
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
-        """Check the outputs, and carry the command out."""
+        """Check what was given, and carry the command out."""
+        reporting_errors(check_values)(self, ctx.params)
         reporting_errors(check_outputs)(self, ctx.params)
         return super().invoke(ctx)
 
@@ -111,8 +112,7 @@ def _inputs(command: TyperCommand, values: Mapping[str, Any]) -> Iterator[Path]:
             continue
         for word in value if isinstance(value, list | tuple) else [value]:
             if isinstance(word, str | Path):
-                names = dict.fromkeys([str(word), *re.split("[=,:@]", str(word))])
-                yield from (Path(name) for name in names if name and os.path.isfile(name))
+                yield from (Path(name) for name in parts_of(str(word)) if os.path.isfile(name))
 
 
 def _are_same(first: Path, second: Path) -> bool:

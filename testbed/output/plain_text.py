@@ -45,11 +45,21 @@ def plain(text: str) -> str:
     return "".join(map(_plain_sign, text.translate(_SIGNS)))
 
 
+def visible(text: str) -> str:
+    """Return *text* with control characters spelled, but for tabs and new lines: a terminal obeys none."""
+    return "".join(
+        sign if sign in "\n\t" or unicodedata.category(sign) != "Cc" else ascii(sign)[1:-1] for sign in text
+    )
+
+
 def use_what_streams_know() -> None:
-    """Let stdout and stderr write the nearest sign where their encoding does not know one."""
+    """Let stdout and stderr write the nearest sign where their encoding does not know one.
+
+    UTF-8 knows all but the bytes of a file name that is none.
+    """
     codecs.register_error(_HANDLER, _replace)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_HANDLER)
 
 

@@ -17,6 +17,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from testbed.output.plain_text import visible
+
 _LITERAL: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 """What is printed is shown as it is: names in files and of files may hold brackets and colons."""
 
@@ -48,10 +50,13 @@ def stderr_console() -> Console:
 
 
 class _Console(Console):
-    """A console that leaves a closed pipe to the command, as `print` does."""
+    """A console that leaves a closed pipe to the command, as `print` does, and spells control characters."""
 
     def on_broken_pipe(self) -> None:
         raise
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*(visible(one) if isinstance(one, str) else one for one in objects), **options)
 
 
 def table(
@@ -82,7 +87,7 @@ def table(
         )
 
     for row in rows:
-        result.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        result.add_row(*(Text(visible(cell)) if isinstance(cell, str) else cell for cell in row))
 
     return result
 

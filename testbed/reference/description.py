@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from collectives.algorithms.shared.halves import Halves
 from collectives.program import Algorithm
+from collectives.program.docstring import docstring_of
 
 _OPENING = re.compile(r"^Yield this rank's steps? of ")
 _SECTION = re.compile(r"^(Args|Raises|Yields):$")
@@ -34,7 +35,7 @@ class Description:
 
 def describe(algorithm: Algorithm) -> Description:
     """Return what the docstring of *algorithm* says."""
-    docstring = inspect.getdoc(algorithm.program) or ""
+    docstring = docstring_of(algorithm.program) or ""
     paragraphs = _paragraphs(docstring)
     idea = tuple(paragraph for paragraph in paragraphs[1:] if not paragraph.startswith("Source:"))
     return Description(
@@ -47,7 +48,7 @@ def describe(algorithm: Algorithm) -> Description:
 
 def module_summary(algorithm: Algorithm) -> str:
     """Return the first sentence of the file that *algorithm* is in: the idea of its family."""
-    paragraphs = _paragraphs(sys.modules[algorithm.program.__module__].__doc__ or "")
+    paragraphs = _paragraphs(docstring_of(sys.modules[algorithm.program.__module__]) or "")
     return paragraphs[0] if paragraphs else ""
 
 

@@ -1,12 +1,9 @@
-"""Answers of a plan on a terminal: designs side by side, what they lose, what would help, and as CSV."""
+"""Answers of a plan on a terminal: designs side by side, what they lose, and what would help."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.output.folder import document
@@ -227,34 +224,6 @@ def unknown_lines(answers: Sequence[Answer]) -> list[str]:
                 if reason:
                     why.setdefault(reason, {})[name] = None
     return [f"Not known (–): {', '.join(names)}: {reason}." for reason, names in why.items()]
-
-
-def csv_text(rows: Iterable[Row]) -> str:
-    """Return *rows* as CSV: a line for each, with a column for each input and figure."""
-    flat = [_flat(row.as_json()) for row in rows]
-    columns = list(dict.fromkeys(name for row in flat for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return text.getvalue()
-
-
-def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *row* without tables in it: their entries stand beside the others; lists are JSON."""
-    found: dict[str, Any] = {}
-    for name, value in row.items():
-        if isinstance(value, Mapping):
-            found |= {own if own not in row else f"{name}_{own}": _cell(one) for own, one in value.items()}
-        else:
-            found[name] = _cell(value)
-    return found
-
-
-def _cell(value: Any) -> Any:
-    if value is None:
-        return ""
-    return json.dumps(value) if isinstance(value, list | tuple | dict) else value
 
 
 def _short(algorithm: str) -> str:

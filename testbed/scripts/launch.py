@@ -17,8 +17,10 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import IO
 
+import testbed
 from testbed.errors import LaunchError, UsageError
 from testbed.scripts import parent
 
@@ -27,6 +29,22 @@ POLL_SECONDS = 0.02
 GRACE_SECONDS = 2.0
 TAIL_LINES = 12
 _GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+
+
+def own_module(name: str) -> list[str]:
+    """Return the command that runs the module *name* of ours, whatever lies in the current folder.
+
+    With ``-m`` alone Python would take a user's ``testbed.py`` in our place; where the folder is that of our
+    own packages, they may be found in no other way.
+    """
+    is_ours = Path(testbed.__file__).resolve().parents[1] == Path.cwd()
+    return [sys.executable, *([] if is_ours else ["-P"]), "-u", "-m", name]
+
+
+def leave_current_folder() -> None:
+    """Take from ``sys.path`` the current folder, which ``-m`` has put there: a script's own comes instead."""
+    if not sys.flags.safe_path:
+        sys.path.pop(0)
 
 
 class RankExitError(LaunchError):
@@ -67,8 +85,9 @@ def launch(
     Raises:
         RankExitError: a rank ended with another code than 0; the message holds its last lines.
         LaunchError: *timeout* passed.
-        UsageError: *port* is in use, or cannot be used.
+        UsageError: *port* is in use, or cannot be used, or there is no loopback.
     """
+    check_loopback()
     master_port = free_port() if port is None else _checked_port(port)
     shared = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
     shared |= {"MASTER_ADDR": ADDRESS, "MASTER_PORT": str(master_port), **_gloo_on_loopback(shared)}
@@ -177,6 +196,25 @@ def _gloo_on_loopback(environment: Mapping[str, str]) -> dict[str, str]:
     """Return what lets Gloo's ranks listen on the loopback, unless *environment* says where."""
     names = {name for _, name in socket.if_nameindex()} & {"lo", "lo0"}
     return {} if _GLOO_INTERFACE in environment or not names else {_GLOO_INTERFACE: min(names)}
+
+
+def check_loopback() -> None:
+    """Check that processes of this machine can talk to each other; without a loopback they would wait.
+
+    Raises:
+        UsageError: they cannot, as where the loopback of a network namespace is down.
+    """
+    with socket.socket() as listener, socket.socket() as caller:
+        try:
+            listener.bind((ADDRESS, 0))
+            listener.listen()
+            caller.settimeout(1.0)
+            caller.connect(listener.getsockname())
+        except OSError as error:
+            raise UsageError(
+                f"processes of this machine cannot meet at {ADDRESS}: {error.strerror or error}; bring the "
+                "loopback up (ip link set lo up), or let one process do it (--workers 1, --transport threads)"
+            ) from None
 
 
 def free_port() -> int:

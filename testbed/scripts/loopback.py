@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from testbed.scripts.launch import leave_current_folder
+
 # By its name, as torch.distributed has a function of the same.
 _rendezvous: Any = importlib.import_module("torch.distributed.rendezvous")
 _TCPStore: Any = _rendezvous.TCPStore
@@ -93,7 +95,7 @@ def _become_script() -> None:
 
     listen_on_loopback()
     _, path, *arguments = sys.argv
-    sys.path.pop(0)  # the current folder, as this module was started with -m
+    leave_current_folder()
     script = Script(Path(path), arguments)
     with script.as_main() as main:
         script.run(main)

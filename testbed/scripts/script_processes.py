@@ -9,10 +9,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from testbed.scripts.launch import launch
+from _collective_testbed_entry import BACKEND, PACKAGES, register_backend
+from testbed.scripts.launch import launch, leave_current_folder, own_module
 from testbed.scripts.script import check_script
+
+if TYPE_CHECKING:
+    from collectives.torch_backend.script import Script
 
 _ALGORITHM = "TESTBED_ALGORITHM"
 
@@ -46,13 +52,12 @@ def run_processes(
     print(f"For real: {what} of this machine, backend testbed, {algorithm}.", file=sys.stderr, flush=True)
 
     named = ["-m", script] if module else [script]
-    command = [sys.executable, "-u", "-m", "testbed.scripts.script_processes", *named, *arguments]
+    command = [*own_module("testbed.scripts.script_processes"), *named, *arguments]
     launch(command, num_ranks, environment={_ALGORITHM: algorithm})
 
 
 def _become_script() -> None:
     """Run the script that the arguments name, with our backend."""
-    from collectives.autoload import BACKEND, register
     from collectives.torch_backend import TestbedOptions
     from collectives.torch_backend.every_group import every_group_ours
     from collectives.torch_backend.nccl_options import let_options_of_nccl_be_found
@@ -61,20 +66,37 @@ def _become_script() -> None:
     from testbed.scripts.loopback import listen_on_loopback
 
     listen_on_loopback(for_good=True)
-    register()
+    register_backend()
     options = TestbedOptions(parse_algorithm(os.environ.pop(_ALGORITHM, "ring")))
     for owner, name, value in every_group_ours(BACKEND, options=options):
         setattr(owner, name, value)
     let_options_of_nccl_be_found()
 
     _, *arguments = sys.argv
-    sys.path.pop(0)  # the current folder, as this module was started with -m
+    leave_current_folder()
     if arguments[0] == "-m":
         script = Script(Module(arguments[1]), arguments[2:])
     else:
         script = Script(Path(arguments[0]), arguments[1:])
     with script.as_main() as main:
-        script.run(main)
+        try:
+            script.run(main)
+        except (AttributeError, ImportError) as error:
+            _explain(error, script)
+            raise
+
+
+def _explain(error: AttributeError | ImportError, script: Script) -> None:
+    """Say with *error* which module of the script's own has the name of a package of ours, if that is it."""
+    what = error.name if isinstance(error, ImportError) else getattr(error.obj, "__name__", None)
+    top = str(what).partition(".")[0]
+    spec = PathFinder.find_spec(top, [str(script.folder)]) if top in PACKAGES else None
+    if spec is not None:
+        where = spec.origin or next(iter(spec.submodule_search_locations or ()))
+        error.add_note(
+            f"{where} has the name of a package of the testbed, which ranks that are processes have loaded: "
+            "rename it, or leave out --processes"
+        )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import sys
 import sysconfig
 import time
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from testbed.errors import UsageError
-from testbed.scripts.launch import launch
+from testbed.scripts.launch import launch, own_module
 
 if TYPE_CHECKING:
     from sim import Topology
@@ -87,10 +86,7 @@ def train_processes(
     """Run *script* in *num_ranks* processes over Gloo, as torchrun would."""
     started = time.perf_counter()
     command = [
-        sys.executable,
-        "-u",
-        "-m",
-        "testbed.scripts.loopback",
+        *own_module("testbed.scripts.loopback"),
         str(script),
         "--output",
         str(folder),

@@ -17,7 +17,7 @@ from types import ModuleType
 
 import torch
 
-from collectives.autoload import BACKEND, register
+from _collective_testbed_entry import BACKEND, register_backend
 from collectives.torch_backend.every_group import every_group_ours
 from tools.torch_suite import driver
 
@@ -50,7 +50,7 @@ def case_of(module: ModuleType) -> type[unittest.TestCase]:
 
 def main() -> None:
     """Let every new group be ours, then run what the command line asks for."""
-    register()
+    register_backend()
     for owner, name, value in every_group_ours(BACKEND):
         setattr(owner, name, value)
     driver.main(gate_of, case_of)

@@ -18,17 +18,14 @@ from types import FrameType
 import torch
 
 import collectives
-from collectives.virtual.isolation.ownership import LIBRARY_FOLDERS
+from collectives.virtual.isolation.ownership import LIBRARY_FOLDERS, OURS
 from sim.cluster import RankThread
 
 _ROOT = Path(collectives.__file__).parents[1]
-_NOT_THE_USERS = tuple(
-    f"{folder}/"
-    for folder in {
-        *(str(_ROOT / package) for package in ("collectives", "ddp", "sim", "testbed")),
-        *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-        str(Path(torch.__file__).parent),
-    }
+_NOT_THE_USERS = (
+    *(str(_ROOT / name) + end for name in OURS for end in ("/", ".py")),
+    *(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+    f"{Path(torch.__file__).parent}/",
 )
 _MAX_CODE = 80
 _OF_RANKS = re.compile(r"rank|main_process|master|primary", re.IGNORECASE)

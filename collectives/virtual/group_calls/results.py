@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
+from typing import TypeVar
 
 import torch
 
@@ -17,6 +18,7 @@ from collectives.communicators.requests import Request, flat
 from collectives.errors import MismatchError
 from collectives.execution.call import Call
 
+T = TypeVar("T")
 Results = Callable[[int], torch.Tensor | None]
 """Returns what the rank of a number within the group gets, flat; None where it gets nothing."""
 
@@ -86,9 +88,8 @@ def parts_of(call: Call, requests: Sequence[Request]) -> Results:
     """
     given = [flat(tensor) for tensor in _all([request.given for request in requests])]
     splits = [request.splits for request in requests]
-    assert all(own is not None for own in splits)
-    received = [own[0] for own in splits if own is not None]
-    sent = [own[1] for own in splits if own is not None]
+    received = [own[0] for own in _all(splits)]
+    sent = [own[1] for own in _all(splits)]
     ranks = range(len(requests))
     disagreements = [
         f"rank {source} sends {sent[source][destination]} elements to rank {destination}, which expects "
@@ -106,10 +107,11 @@ def parts_of(call: Call, requests: Sequence[Request]) -> Results:
     return lambda rank: exchanged[rank]
 
 
-def _all(given: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
-    tensors = [tensor for tensor in given if tensor is not None]
-    assert len(tensors) == len(given)
-    return tensors
+def _all(given: Sequence[T | None]) -> list[T]:
+    found = [value for value in given if value is not None]
+    if len(found) < len(given):
+        raise RuntimeError(f"{len(given) - len(found)} of {len(given)} ranks have given nothing")
+    return found
 
 
 def _reduced(op: str, given: Sequence[torch.Tensor]) -> torch.Tensor:

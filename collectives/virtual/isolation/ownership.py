@@ -37,7 +37,7 @@ KEPT_APART = (
 )
 """Packages and modules of which each rank has a copy of its own, where a script imports them."""
 
-OURS = ("collectives", "ddp", "sim", "testbed")
+OURS = ("_collective_testbed_entry", "collectives", "ddp", "sim", "testbed")
 """One for all ranks, wherever they lie; but the script's folder goes first, as elsewhere."""
 
 _SHARED = frozenset({"torch", "numpy", *sys.stdlib_module_names})

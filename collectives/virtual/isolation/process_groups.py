@@ -16,7 +16,7 @@ import torch.cuda.nccl
 import torch.distributed as dist
 import torch.distributed.device_mesh
 
-from collectives.autoload import BACKEND, register
+from _collective_testbed_entry import BACKEND, register_backend
 from collectives.catalogue.selectors import Choice
 from collectives.torch_backend import TestbedProcessGroup
 from collectives.torch_backend.creation import members_from
@@ -70,7 +70,7 @@ def process_groups_on_rank_threads() -> Iterator[None]:
         *replacements(lambda group: isinstance(group, TestbedProcessGroup)),
         *refusals.replacements(),
     ]
-    register()  # torch has not done so where this package is not installed
+    register_backend()  # torch has not done so where this package is not installed
     with replaced(changes), members_from(_rank_threads):
         _c10d_core._set_thread_isolation_mode(True)
         try:

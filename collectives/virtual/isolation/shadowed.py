@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import collectives
+from collectives.virtual.isolation.ownership import OURS
 from collectives.virtual.isolation.patching import replaced
 
 _FOLDER = str(Path(collectives.__file__).resolve().parents[1])
@@ -80,4 +81,4 @@ class ShadowedPackages:
     def _is_ours(variables: Mapping[str, Any]) -> bool:
         package = str(variables.get("__name__")).partition(".")[0]
         path = str(variables.get("__file__"))
-        return path.startswith(_FOLDER) and package in ("collectives", "ddp", "sim", "testbed")
+        return path.startswith(_FOLDER) and package in OURS

@@ -142,7 +142,8 @@ class Classes:
         classes._check(ways[first_flow], link_class)
         if back is not None:
             of_class = np.array(classes.opposite, dtype=np.int64)[link_class]
-            assert (np.append(link_class, -1)[back] == of_class).all(), "classes have several opposites"
+            if (np.append(link_class, -1)[back] != of_class).any():
+                raise RuntimeError("classes have several opposites")
         return classes
 
     def _check(self, ways: Int64Array, link_class: Int64Array) -> None:
@@ -153,7 +154,8 @@ class Classes:
             crossed = np.bincount(link_class[way[way < len(link_class)]], minlength=len(num_links))
             for link, times in enumerate(crossed.tolist()):
                 carried = self.flows_on_link[link].get(flow, 0)
-                assert times * num_flows[flow] == carried * num_links[link], "classes are not equitable"
+                if times * num_flows[flow] != carried * num_links[link]:
+                    raise RuntimeError("classes are not equitable")
 
 
 class Left(NamedTuple):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from testbed.errors import UsageError
 from testbed.output.table import progress
-from testbed.scripts.launch import RankExitError, launch
+from testbed.scripts.launch import RankExitError, launch, own_module
 
 if TYPE_CHECKING:
     from testbed.truth.calibration.measurement import Measured
@@ -81,7 +81,7 @@ def start_ranks(request: LiveRequest) -> None:
         SystemExit: a rank failed and has said why.
     """
     try:
-        launch([sys.executable, "-m", "testbed", *sys.argv[1:]], request.num_ranks, port=request.port)
+        launch([*own_module("testbed"), *sys.argv[1:]], request.num_ranks, port=request.port)
     except RankExitError as error:
         if not error.said:
             raise

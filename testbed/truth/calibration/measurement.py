@@ -113,7 +113,8 @@ class Meter:
         self, group: dist.ProcessGroup | None = None, timeout: float = 60.0, transport: str | None = None
     ) -> None:
         whole = group or dist.group.WORLD
-        assert whole is not None, "torch.distributed is not initialised"
+        if whole is None:
+            raise RuntimeError("torch.distributed is not initialised")
         self.group = whole
         self.rank = whole.rank()
         self.num_ranks = whole.size()

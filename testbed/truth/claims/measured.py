@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from pathlib import Path
 from statistics import mean, median, quantiles, stdev
@@ -12,7 +11,7 @@ from typing import Any
 from testbed.errors import UsageError
 from testbed.extras import how_to_install, is_installed
 from testbed.output.table import percent, seconds
-from testbed.scripts.launch import launch
+from testbed.scripts.launch import launch, own_module
 from testbed.truth.claims.claim import Case, Claim, Finding
 from testbed.truth.claims.setups import DEVICES, MODELS_IN_WORDS, PLACES, PROFILES, Training, step
 
@@ -37,7 +36,7 @@ def run_trial(trial: str, ranks: int) -> dict[str, Any]:
     """
     with tempfile.TemporaryDirectory(prefix="claims-") as folder:
         path = Path(folder) / "found.json"
-        command = [sys.executable, "-m", "testbed.truth.claims.trials", trial, str(path)]
+        command = [*own_module("testbed.truth.claims.trials"), trial, str(path)]
         launch(command, ranks, timeout=TIMEOUT_SECONDS, on_line=lambda line: None)
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found

@@ -61,6 +61,7 @@ bench --transport gloo --network switch-100g | add --compare
 bench --transport threads --algorithm native | the vendor's own
 bench --transport threads --ranks 1 --compare | at least 2 ranks
 bench --timeout 0 | --timeout 0
+bench --timeout nan | --timeout nan: expected a finite number
 bench --transport threads --payload | --payload is for --transport sim
 bench --transport gloo --registered | --registered is for --transport shm
 bench --transport threads --algorithm ring,tree --compare | one algorithm; 2 are named
@@ -76,6 +77,7 @@ bench --ranks 2 --transport threads --sizes 100T | a copy of it on each of 2 ran
 
 calibrate --ranks 1 | one rank sends nothing
 calibrate --seconds 1 | --seconds 1: expected 5 at least
+calibrate --seconds 1e400 --output o.toml | --seconds inf: expected a finite number
 calibrate --select a* | --select is of a table
 calibrate --plot fit.doc | fit.doc
 calibrate --output /nowhere/mine.toml | no folder /nowhere

@@ -8,6 +8,7 @@ import json
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -25,7 +26,8 @@ from testbed.planning.answers.front import front
 from testbed.planning.answers.gains import asked, gains
 from testbed.planning.answers.sentence import sentences
 from testbed.planning.answers.target import to_target
-from testbed.report.planning import csv_text, plan_document
+from testbed.report.csv_rows import csv_text
+from testbed.report.planning import plan_document
 from tests.testbed.planning.answers.made_rows import row
 
 PAIRS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=30)
@@ -174,3 +176,16 @@ def test_a_plan_explains_its_rows_and_writes_them_as_csv():
     assert page.answer in found.sentences[0]
     lines = list(csv.DictReader(io.StringIO(csv_text(found.rows))))
     assert [float(line["seconds"]) for line in lines] == [row.seconds for row in found.rows]
+
+
+def test_a_label_is_no_formula_of_a_spreadsheet() -> None:
+    labels = ("=cmd|calc", "+1", "-1", "@a", "\tb", "\rc", "a=b")
+    figures = {"id": -1, "seconds": 0.5, "gain": -0.25}
+    rows = [SimpleNamespace(as_json=lambda own=own: {**figures, "label": own, "=name": 1}) for own in labels]
+
+    lines = list(csv.DictReader(io.StringIO(csv_text(rows), newline="")))
+
+    assert [line["label"] for line in lines] == ["'=cmd|calc", "'+1", "'-1", "'@a", "'\tb", "' c", "a=b"]
+    assert {(line["id"], line["seconds"], line["gain"], line["'=name"]) for line in lines} == {
+        ("-1", "0.5", "-0.25", "1")
+    }

@@ -1,0 +1,182 @@
+"""Edges of what a machine and a shell give a command: streams, numbers, names, files, sizes."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.core import TyperGroup
+from typer.testing import CliRunner
+
+from testbed.cli import app
+from testbed.errors import UsageError
+from testbed.options.values import check_values
+from testbed.scripts import launch
+
+GROUP = typer.main.get_command(app)
+assert isinstance(GROUP, TyperGroup)
+NUMBERS = [
+    (name, parameter.name)
+    for name, command in GROUP.commands.items()
+    for parameter in command.params
+    if "float" in str(parameter.type_descriptor.annotation)
+]
+"""Commands, and their parameters that are numbers with a fraction."""
+
+
+def test_a_command_whose_stderr_is_closed_prints_what_it_prints_otherwise(tmp_path: Path) -> None:
+    command = ["simulate", "ring", "--ranks", "4"]
+    closed = [sys.executable, "-m", "testbed", *command]
+
+    done = subprocess.run(
+        ["sh", "-c", '"$@" 2>&-', "sh", *closed], stdout=subprocess.PIPE, text=True, check=True, cwd=tmp_path
+    )
+
+    assert done.stdout == CliRunner().invoke(app, command).stdout
+
+
+def test_numbers_are_options_of_several_commands() -> None:
+    assert ("bench", "timeout") in NUMBERS
+    assert ("calibrate", "seconds") in NUMBERS
+    assert len({command for command, _ in NUMBERS}) > 4
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e400"])
+def test_no_option_of_any_command_takes_a_number_that_is_not_finite(number: str) -> None:
+    for command, name in NUMBERS:
+        for given in (float(number), [1.0, float(number)]):
+            with pytest.raises(UsageError, match="expected a finite number"):
+                check_values(GROUP.commands[command], {name: given})
+
+
+@pytest.mark.parametrize("name", ["es\x1b[31mc.toml", "new\nline.toml", "c1\x9b31m.toml"])
+def test_a_name_with_control_characters_is_refused_and_spelled(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_text(NETWORK, encoding="utf-8")
+    commands = (
+        ["network", name], ["simulate", "ring", "--network", name], ["run", name], ["compare", name, "b"],
+        ["plan", name], ["simulate", "ring", "--trace", f"{name}.json"], ["verify", f"{name}:f"],
+    )  # fmt: skip
+
+    for command in commands:
+        result = CliRunner().invoke(app, command)
+
+        assert result.exit_code == 2
+        assert "expected no control characters, got 'es\\x1b[31mc" in result.stderr or name[0] != "e"
+        assert result.stderr.count("\n") == 1
+        assert all(sign.isprintable() for sign in result.stderr[:-1])
+
+
+def test_errors_and_tables_spell_control_characters_that_are_of_no_argument(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own.py").write_text("def f(rank, world_size):\n    raise ValueError('a\\x1b[31mred')\n")
+    monkeypatch.chdir(tmp_path)
+
+    for command in ("verify own.py:f --ranks 2", "simulate own.py:f --ranks 2"):
+        result = CliRunner().invoke(app, command.split())
+
+        assert result.exit_code == 1
+        assert "\x1b" not in result.output
+    assert "a\\x1b[31mred" in result.stderr
+
+
+NETWORK = 'schema = 1\nkind = "switch"\nnum_ranks = 4\nbandwidth = "1Gbps"\nlatency = "1us"\n'
+
+
+def test_a_name_that_is_not_utf_8_is_shown_and_drawn_with_a_question_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("bokeh")
+    monkeypatch.chdir(tmp_path)
+    name = os.fsdecode(b"caf\xe9.toml")
+    Path(name).write_text(NETWORK, encoding="utf-8")
+
+    result = CliRunner().invoke(app, ["simulate", "ring", "--network", name, "--html", "page.html"])
+
+    assert result.exit_code == 0, result.output
+    assert "caf?" in result.stdout
+    assert "caf?" in Path("page.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "bench --transport gloo --ranks 2 --sizes 1K",
+        "bench --transport shm --ranks 2 --sizes 1K",
+        "plan question.toml --workers 2 --cache none",
+        "fuzz ring --seeds 2 --workers 2",
+    ],
+)
+def test_processes_that_cannot_meet_are_not_started(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("question.toml").write_text(
+        'ranks = [8]\n[[profile]]\nname = "resnet50"\n[[network]]\nname = "ethernet-25g"\n', encoding="utf-8"
+    )
+    monkeypatch.setattr(launch, "ADDRESS", "192.0.2.1")  # that no machine has
+
+    result = CliRunner().invoke(app, command.split())
+
+    assert result.exit_code == 2
+    assert "processes of this machine cannot meet at 192.0.2.1: " in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "simulate ring --network pipe",
+        "simulate auto:table=pipe",
+        "verify pipe:f",
+        "plan pipe",
+        "compare pipe pipe",
+        "run pipe",
+        "scale --profile pipe",
+        "validate --table pipe",
+    ],
+)
+def test_a_named_pipe_is_no_input(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("pipe")
+
+    result = CliRunner().invoke(app, command.split())
+
+    assert result.exit_code == 2
+    assert "pipe: this is a named pipe; give a file, or <(command)" in result.stderr
+
+
+def test_what_the_shell_pipes_is_read(tmp_path: Path) -> None:
+    (tmp_path / "net.toml").write_text(NETWORK, encoding="utf-8")
+    command = shlex.join([sys.executable, "-m", "testbed", "network"])
+
+    done = subprocess.run(
+        ["bash", "-c", f"{command} <(cat net.toml)"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "4 ranks" in done.stdout
+
+
+def test_a_program_that_fuzz_cannot_carry_out_is_a_wrong_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(
+        "from collectives import Recv, Send\n\n\ndef f(rank, world_size):\n"
+        "    yield Send((rank + 1) % world_size, 10**12), Recv((rank - 1) % world_size, 10**12)\n"
+    )
+
+    result = CliRunner().invoke(app, ["fuzz", "own.py:f", "--seeds", "1", "--workers", "1"])
+
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    assert "runs_without_faults: f, all_reduce, world size 2: rank 0, step 0: out of range" in result.stdout
