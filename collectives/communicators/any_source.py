@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -74,15 +75,22 @@ class AnySource:
         wait_any: waits for one of several.
         poll: advances what is in flight.
         first_source: chooses among messages that came at one time.
+        turn: which a thread has that touches the claims; who starts a receive has it.
     """
 
     def __init__(
-        self, receive: Receive, wait_any: WaitAny, poll: Callable[[], None], first_source: FirstSource = min
+        self,
+        receive: Receive,
+        wait_any: WaitAny,
+        poll: Callable[[], None],
+        first_source: FirstSource,
+        turn: AbstractContextManager[object],
     ) -> None:
         self.poll = poll
         self._receive = receive
         self._wait_any = wait_any
         self._first_source = first_source
+        self._turn = turn
         self._claims: dict[int, dict[int, _Claim]] = defaultdict(dict)
         self._wanted: dict[int, list[ReceiveWork]] = defaultdict(list)
 
@@ -103,20 +111,28 @@ class AnySource:
 
     def wait_for_one(self, work: ReceiveWork, timeout: float | None) -> None:
         """Wait until a message has come that *work*, or one before it, may take, and hand it out."""
-        self._claim(work)
-        claims = self._claims[work.tag]
-        self._wait_any([claims[source].work for source in work.sources], timeout)
+        with self._turn:
+            if work.source is not None:  # another thread has handed it out
+                return
+            self._claim(work)
+            claimed = [self._claims[work.tag][source].work for source in work.sources]
+        self._wait_any(claimed, timeout)
         self.settle(work.tag)
 
     def look(self, work: ReceiveWork) -> None:
         """Let what may have come for *work* be seen."""
-        claims = self._claims[work.tag]
-        for source in work.sources:
-            if source in claims:
-                claims[source].work.is_completed()
+        with self._turn:
+            claims = self._claims[work.tag]
+            for source in work.sources:
+                if source in claims:
+                    claims[source].work.is_completed()
 
     def settle(self, tag: int) -> None:
         """Hand out the messages that have come to those who want them, in the order of their calls."""
+        with self._turn:
+            self._settle(tag)
+
+    def _settle(self, tag: int) -> None:
         claims, wanted = self._claims[tag], self._wanted[tag]
         for work in list(wanted):
             come = [
@@ -125,11 +141,12 @@ class AnySource:
                 if source in work.sources and claim.work.completed_ps is not None
             ]
             if come:
-                work.completed_ps = min(completed_ps for completed_ps, _ in come)
-                work.source = self._first_source(
-                    sorted(source for completed_ps, source in come if completed_ps == work.completed_ps)
+                first_ps = min(completed_ps for completed_ps, _ in come)
+                source = self._first_source(
+                    sorted(source for completed_ps, source in come if completed_ps == first_ps)
                 )
-                write_back(work.tensor, flat(claims.pop(work.source).memory))
+                write_back(work.tensor, flat(claims.pop(source).memory))
+                work.completed_ps, work.source = first_ps, source
                 wanted.remove(work)
 
     def _claim(self, work: ReceiveWork) -> None:

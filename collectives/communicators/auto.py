@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 
 from collectives.catalogue.selectors import Selector
@@ -31,6 +32,7 @@ class AutoLauncher:
         self.world_size = programs.world_size
         self.clock = programs.clock
         self.moves_by_itself = False
+        self.turn = threading.RLock()
         self._in_flight: list[Work] = []
 
     def launch(self, request: Request) -> Work:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeVar, final
 
 import torch
@@ -100,6 +101,7 @@ class Communicator:
         self.world_size = launcher.world_size
         self.clock = launcher.clock
         self.moves_by_itself = launcher.moves_by_itself
+        self._turn: AbstractContextManager[object] = getattr(launcher, "turn", nullcontext())
         self._num_calls: Counter[Lane] = Counter()
         self._any_source: AnySource | None = None
 
@@ -260,9 +262,13 @@ class Communicator:
             ValueError: *peer* is no other rank.
         """
         check_peer(peer, self.rank, self.world_size)
-        if self._any_source is not None and self._any_source.has_claim(peer, tag):
-            return _waited(self._any_source.start(tensor, (peer,), tag), async_op)
-        return self._receive(tensor, peer, tag, async_op)
+        work: Work
+        with self._turn:
+            if self._any_source is not None and self._any_source.has_claim(peer, tag):
+                work = self._any_source.start(tensor, (peer,), tag)
+            else:
+                work = self._receive(tensor, peer, tag)
+        return _waited(work, async_op)
 
     def recv_any(self, tensor: torch.Tensor, tag: int = 0, async_op: bool = False) -> ReceiveWork:
         """Replace *tensor* by what comes first under *tag*, of its size and dtype, from any other rank.
@@ -270,16 +276,9 @@ class Communicator:
         Raises:
             NotSupportedError: the ranks cannot wait for one of several messages.
         """
-        if self._any_source is None:
-            wait_any: WaitAny | None = getattr(self.launcher, "wait_any", None)
-            if wait_any is None:
-                raise NotSupportedError(
-                    "on a GPU a rank receives only from one that it names, as with NCCL; give recv its src"
-                )
-            first_source: FirstSource = getattr(self.launcher, "first_source", min)
-            self._any_source = AnySource(self._receive, wait_any, self.poll, first_source)
-        others = tuple(peer for peer in range(self.world_size) if peer != self.rank)
-        return _waited(self._any_source.start(tensor, others, tag), async_op)
+        with self._turn:
+            work = self._any().start(tensor, self._others(), tag)
+        return _waited(work, async_op)
 
     def barrier(self, async_op: bool = False) -> Work:
         """Complete when every rank has called."""
@@ -298,18 +297,35 @@ class Communicator:
         own = memory(count * dtype.itemsize) if memory and count and str(device) == "cpu" else None
         return torch.zeros(count, dtype=dtype, device=device) if own is None else own.view(dtype).zero_()
 
-    def _receive(self, tensor: torch.Tensor, peer: int, tag: int, async_op: bool = True) -> Work:
+    def _any(self) -> AnySource:
+        """Return what receives from any source, once this rank has done so."""
+        if self._any_source is None:
+            wait_any: WaitAny | None = getattr(self.launcher, "wait_any", None)
+            if wait_any is None:
+                raise NotSupportedError(
+                    "on a GPU a rank receives only from one that it names, as with NCCL; give recv its src"
+                )
+            first_source: FirstSource = getattr(self.launcher, "first_source", min)
+            self._any_source = AnySource(self._receive, wait_any, self.poll, first_source, self._turn)
+        return self._any_source
+
+    def _others(self) -> tuple[int, ...]:
+        return tuple(peer for peer in range(self.world_size) if peer != self.rank)
+
+    def _receive(self, tensor: torch.Tensor, peer: int, tag: int) -> Work:
         """Start receiving the next message of *peer* under *tag*."""
         lane = peer, self.rank, tag
         return self._start(
-            Request("message", tensor.numel(), tensor.dtype, output=tensor, lane=lane), async_op
+            Request("message", tensor.numel(), tensor.dtype, output=tensor, lane=lane), async_op=True
         )
 
     def _start(self, request: Request, async_op: bool) -> Work:
-        """Number *request* in its lane, and have it carried out."""
-        request.sequence = self._num_calls[request.lane]
-        self._num_calls[request.lane] += 1
-        return _waited(self.launcher.launch(request), async_op)
+        """Number *request* in its lane, and have it carried out; they start in the order of their numbers."""
+        with self._turn:
+            request.sequence = self._num_calls[request.lane]
+            self._num_calls[request.lane] += 1
+            work = self.launcher.launch(request)
+        return _waited(work, async_op)
 
 
 @hidden_from_modes

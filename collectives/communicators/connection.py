@@ -38,6 +38,7 @@ from collectives.transports.shared_memory import SharedMemoryTransport
 from collectives.transports.shared_memory.far import Distance
 from collectives.transports.shared_memory.segment import Segment
 from collectives.transports.store_reports import StoreReports
+from collectives.transports.store_words import word
 
 if TYPE_CHECKING:
     from collectives.catalogue.measured_times import Table
@@ -242,7 +243,7 @@ class _Placement:
     def _on_nodes(self, algorithm: Algorithm) -> Algorithm:
         if not asks_for_nodes(algorithm):
             return algorithm
-        said = self._store.get(self._key).decode()
+        said = word(self._store, self._key, self._store.timeout.total_seconds())
         if said.isdecimal() and int(said) > 0:
             return on_nodes(algorithm, int(said), self.ranks)
         if not said and can_do_without(algorithm):

@@ -9,6 +9,7 @@ process (sizes), or hands out a wrong result (reductions, roots), unless a check
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
@@ -68,6 +69,7 @@ class NativeLauncher:
         self.watchdog = Watchdog(reports.any_failed, reports.break_off, grace(timeout) / 4)
         self.recent = RecentCalls()
         self.failure: CollectiveError | None = None
+        self.turn = threading.RLock()
         self._check = check
 
     def launch(self, request: Request) -> NativeWork:

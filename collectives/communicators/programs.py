@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -54,6 +55,7 @@ class ProgramLauncher:
         self.moves_by_itself = False
         self.wait_any: WaitAny | None = getattr(transport, "wait_any", None)
         self.first_source: FirstSource = getattr(transport, "first_source", min)
+        self.turn: AbstractContextManager[object] = getattr(transport, "turn", nullcontext())
         self.memory: Memory | None = getattr(transport, "memory", None)
         self._carry_out = carry_out
 

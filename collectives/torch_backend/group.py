@@ -14,8 +14,10 @@ then takes the place of the process group.  Torch calls it under old and new nam
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from threading import get_ident
 from typing import Any, ClassVar
 
 import torch
@@ -54,8 +56,9 @@ class TestbedProcessGroup(NamedProcessGroup):
         self._communicators: dict[str, Communicator] = {}
         self._monitored_barrier: MonitoredBarrier | None = None
         self._own_messages = OwnMessages(rank)
-        self._coalescing = self._is_aborted = False
-        self._coalesced: list[CollectiveWork] = []
+        self._is_aborted = False
+        self._connecting = threading.Lock()
+        self._coalesced: dict[int, list[CollectiveWork]] = {}  # by thread
 
     def connect(
         self,
@@ -83,9 +86,13 @@ class TestbedProcessGroup(NamedProcessGroup):
             raise dist.DistBackendError(
                 f"rank {self.rank()}: its process group was aborted on this rank; make a new one"
             )
-        if device.type not in self._communicators:
-            self._communicators[device.type] = self.connect(device=device)
-        return self._communicators[device.type]
+        found = self._communicators.get(device.type)
+        if found is None:
+            with self._connecting:
+                found = self._communicators.get(device.type)
+                if found is None:
+                    found = self._communicators[device.type] = self.connect(device=device)
+        return found
 
     def shutdown(self) -> None:
         """Give back what connects the members."""
@@ -284,27 +291,34 @@ class TestbedProcessGroup(NamedProcessGroup):
                 `collectives.torch_backend.monitored_barrier`.
         """
         clock = self.communicator(torch.device("cpu")).clock
-        if self._monitored_barrier is None:
-            self._monitored_barrier = MonitoredBarrier(self.members.store, self.rank(), self.size(), clock)
+        with self._connecting:
+            if self._monitored_barrier is None:
+                store = self.members.store_to_wait_in()
+                self._monitored_barrier = MonitoredBarrier(store, self.rank(), self.size(), clock)
         self._monitored_barrier.pass_(default_pg_timeout if timeout is None else timeout, wait_all_ranks)
         self.barrier()
 
     def _in_group(self, work: CollectiveWork) -> CollectiveWork:
-        """Remember *work* for the end of several calls in one, if it is among such."""
-        if self._coalescing:
-            self._coalesced.append(work)
+        """Remember *work* for the end of several calls in one, if it is among such of this thread."""
+        if self._coalesced:
+            self.coalesced().append(work)
         return work
 
     # Several collectives in one call.
 
     def _start_coalescing(self, device: torch.device) -> None:
-        """Remember what is called from now on."""
-        self._coalescing = True
+        """Remember what this thread calls from now on."""
+        self._coalesced[get_ident()] = []
 
     def _end_coalescing(self, device: torch.device) -> CollectiveWork:
-        """Return one work for all that was called since `_start_coalescing`."""
-        works, self._coalesced, self._coalescing = self._coalesced, [], False
+        """Return one work for all that this thread has called since `_start_coalescing`."""
+        works = self.coalesced()
+        self._coalesced.pop(get_ident(), None)
         return CollectiveWork.together(works)
+
+    def coalesced(self) -> list[CollectiveWork]:
+        """Return the works of what this thread has called since `_start_coalescing`."""
+        return self._coalesced.get(get_ident(), [])
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> CollectiveWork:
         """Gather several tensors of each rank, for each rank into a list of as many tensors."""

@@ -47,6 +47,9 @@ class GroupMembers(Protocol):
         *transport* is as of `collectives.communicators.connection.connect`.
         """
 
+    def store_to_wait_in(self) -> Any:
+        """Return the store for somebody who waits in it, while other threads of this rank may ask it."""
+
     def shutdown(self) -> None:
         """Give back what connects them."""
 
@@ -142,6 +145,10 @@ class Processes:
         name: Any = f"{options.group_id}/inner/{device.type}"  # torch's GroupName, a str
         group._set_group_name(name)
         return group
+
+    def store_to_wait_in(self) -> Any:
+        """Return the store by a connection of its own, as one that waits answers nobody else."""
+        return self.store.clone()
 
     def shutdown(self) -> None:
         """Close the inner groups."""

@@ -5,6 +5,7 @@ NCCL carries them in one batch of sends and receives; nothing leaves the rank, a
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict, deque
 from dataclasses import dataclass
 
@@ -53,6 +54,7 @@ class OwnMessages:
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
+        self._lock = threading.Lock()
         self._sends: dict[int, deque[OwnMessage]] = defaultdict(deque)
         self._receives: dict[int, deque[OwnMessage]] = defaultdict(deque)
 
@@ -66,10 +68,11 @@ class OwnMessages:
 
     def _post(self, side: deque[OwnMessage], tensor: torch.Tensor, tag: int, clock: Clock) -> OwnMessage:
         message = OwnMessage(tensor, f"the message from rank {self._rank} to itself (tag {tag})")
-        side.append(message)
-        sends, receives = self._sends[tag], self._receives[tag]
-        if sends and receives:
-            _carry(sends.popleft(), receives.popleft(), clock.now_ps())
+        with self._lock:
+            side.append(message)
+            sends, receives = self._sends[tag], self._receives[tag]
+            if sends and receives:
+                _carry(sends.popleft(), receives.popleft(), clock.now_ps())
         return message
 
 

@@ -39,7 +39,7 @@ class CollectiveWork(TorchWork):
     Args:
         works: what has to complete.
         result: the tensors that then hold the result.
-        finish: puts the result in place, once, in the rank's own thread.
+        finish: puts the result in place, once, in a thread of the rank.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class CollectiveWork(TorchWork):
         self._result = list(result)
         self._finish = finish or _nothing
         self._finished = False
+        self._finishing = threading.Lock()
         self._error: Exception | None = None
         self._future: WorkFuture | None = None
 
@@ -84,16 +85,23 @@ class CollectiveWork(TorchWork):
             try:
                 for work in self._works:
                     work.wait(seconds)
-                self._finish()
+                future = self._finished_future()
             except Exception as error:
                 self._error = error
                 raise
-            self._finished = True
-            self._finish = _nothing  # no circle may keep tensors that it refers to
-            future, self._future = self._future, None
             if future is not None:
                 future.set_result(self._result)
         return True
+
+    def _finished_future(self) -> WorkFuture | None:
+        """Put the result in place, unless another thread has; return the future that has to be told."""
+        with self._finishing:
+            if not self._finished:
+                self._finish()
+                self._finished = True
+                self._finish = _nothing  # no circle may keep tensors that it refers to
+            future, self._future = self._future, None
+            return future
 
     def is_completed(self) -> bool:
         """Return whether the result is in place, after advancing what can be advanced."""
@@ -103,11 +111,14 @@ class CollectiveWork(TorchWork):
 
     def get_future(self) -> torch.futures.Future[Any]:
         """Return a future of the list of result tensors."""
-        if self._future is not None:
-            return self._future
-        future = self._future = WorkFuture(self)
-        if self._finished:
-            self._future = None
+        with self._finishing:
+            if self._future is not None:
+                return self._future
+            future = WorkFuture(self)
+            is_finished = self._finished
+            if not is_finished:
+                self._future = future
+        if is_finished:
             future.set_result(self._result)
         elif torch._C._current_autograd_node() is not None:
             torch.autograd.Variable._execution_engine.queue_callback(future.settle)

@@ -25,7 +25,8 @@ from collectives.program import Local, Operation, Recv, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.program.render import spell_operation
 from collectives.transports.gloo_messages import Receiving, Sending, sent, tag_of
-from collectives.transports.progress import QUEUES, ProgressQueue, QueuedTransport
+from collectives.transports.progress import ProgressQueue, QueuedTransport
+from collectives.transports.rank_queues import QUEUES
 from collectives.transports.store_reports import StoreReports, grace
 from collectives.transports.watchdog import Watchdog
 
@@ -55,7 +56,6 @@ class GlooTransport(QueuedTransport):
         self.number = number
         watchdog = Watchdog(reports.any_failed, reports.break_off, grace(timeout) / 4)
         self.queue = ProgressQueue(timeout, reports.explain, grace, watchdog, QUEUES)
-        QUEUES.add(self.queue)
         self.clock = self.queue.clock
         self.sends: dict[int, list[Sending]] = {}
         self.traffic: defaultdict[int, _Traffic] = defaultdict(_Traffic)
@@ -102,7 +102,8 @@ class GlooTransport(QueuedTransport):
         kept = []
         for sending in self.sends.pop(fingerprint, []):
             if span is None or sending.overlaps(span):
-                sending.wait(deadline)
+                with self.turn.given_away:
+                    sending.wait(deadline)
             else:
                 kept.append(sending)
         if kept:
@@ -167,7 +168,8 @@ class _GlooStep:
     def wait(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
         for position, receiving in list(self.receives.items()):
-            receiving.wait(deadline)
+            with self.transport.turn.given_away:
+                receiving.wait(deadline)
             del self.receives[position]
             if position in self.staged:
                 self.incoming[position] = receiving.data.to(self.buffer.data.device)

@@ -17,6 +17,7 @@ over Gloo too, where every wait blocks.
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -59,6 +60,7 @@ class NcclTransport:
         self.accelerator: Any = torch.get_device_module(device)
         self.streams: dict[Lane, Any] = {}
         self.lane: Lane = None
+        self.turn = threading.RLock()
         self.global_ranks = dist.get_process_group_ranks(group)
         # NCCL's first call must be one in which every rank takes part, which a step need not be.
         dist.all_reduce(torch.zeros(1, device=device), group=group)

@@ -20,7 +20,8 @@ from collectives.execution.transport import Execution
 from collectives.program import Local, Recv, RecvReduce, Send, Step
 from collectives.program.chunking import Buffer
 from collectives.program.render import spell_operation
-from collectives.transports.progress import ProgressQueue, ProgressWork, QueuedTransport
+from collectives.transports.progress import ProgressQueue, QueuedTransport
+from collectives.transports.progress_work import ProgressWork
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds that a collective waits for its peers unless told otherwise."""

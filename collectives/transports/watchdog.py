@@ -17,7 +17,7 @@ from collectives.transports.background import ENDING, start_aside
 
 
 class Watchdog:
-    """A context manager around every wait of one communicator.
+    """A context manager around every wait of one communicator, by any of a rank's threads.
 
     Args:
         any_failed: asks the store whether a rank has failed; raises RuntimeError if it is lost.
@@ -36,15 +36,23 @@ class Watchdog:
         self.interval = interval
         self.has_ended_it = False
         self.since: float | None = None
+        self._lock = threading.Lock()
+        self._num_waits = 0
         self.thread: threading.Thread | None = None
 
     def __enter__(self) -> None:
-        if self.thread is None:
-            self.thread = start_aside(partial(_keep, weakref.ref(self), self.interval), "watchdog")
-        self.since = time.monotonic()
+        with self._lock:
+            if self.thread is None:
+                self.thread = start_aside(partial(_keep, weakref.ref(self), self.interval), "watchdog")
+            if not self._num_waits:
+                self.since = time.monotonic()
+            self._num_waits += 1
 
     def __exit__(self, *exception: object) -> None:
-        self.since = None
+        with self._lock:
+            self._num_waits -= 1
+            if not self._num_waits:
+                self.since = None
 
     def look(self) -> bool:
         """End a wait that has lasted long if another rank has failed; return whether to go on watching."""

@@ -101,6 +101,10 @@ class RankThreads:
         programs = ProgramLauncher(simulated, self._selector(chosen), carry_out=carry_out)
         return Communicator(OnValues(programs))
 
+    def store_to_wait_in(self) -> Any:
+        """Return the store: it answers every thread."""
+        return self.store
+
     def _selector(self, chosen: Choice) -> Selector:
         if chosen == NATIVE:
             selector: Selector = native_over(self.world.transport_model, len(self.hosts))

@@ -13,6 +13,7 @@ from collectives.transports.shared_memory.segment import LINE, WORD, Part
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _FUTEX = 202  # x86-64
 _WAIT, _WAKE = 0, 1
+_ALL = 0x7FFF_FFFF  # threads of a rank that sleep
 _SLEEPS = LINE // WORD
 """The word that says whether a rank sleeps; the bell is the first of its part."""
 
@@ -29,7 +30,7 @@ def ring(part: Part) -> None:
     words = part.words
     words[0] = (words[0] + 1) & 0x7FFF_FFFF
     if words[_SLEEPS]:
-        _LIBC.syscall(_FUTEX, ctypes.c_void_p(part.address), _WAKE, 1, None, None, 0)
+        _LIBC.syscall(_FUTEX, ctypes.c_void_p(part.address), _WAKE, _ALL, None, None, 0)
 
 
 def heard(part: Part) -> int:

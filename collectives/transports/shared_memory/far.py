@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from collectives.transports.gloo_messages import CHECKING, Receiving, Sending, close_connections, sent, tag_of
 from collectives.transports.shared_memory.arena import Outgoing
+from collectives.transports.turn import Turn
 
 _SECONDS = 1.0  # for Gloo to hand over a message that has arrived, and between two checks at most
 _PAUSE = 0.02  # between the first two checks
@@ -38,6 +39,7 @@ class Distance:
         self.lent: dict[int, torch.Tensor] = {}
         self.checks: dict[int, tuple[float, float]] = {}
         self.asked: list[Any] = []
+        self.turn = Turn()
 
     def close(self) -> None:
         """Close all connections, so that what waits here, or for this rank, fails at once."""
@@ -123,7 +125,8 @@ class FarOutbox:
             ConnectionError: the connection is closed.
         """
         for sending, _ in self.sends.get(fingerprint, ()):
-            sending.wait(deadline)
+            with self.distance.turn.given_away:
+                sending.wait(deadline)
         self._forget(fingerprint)
 
     def _forget(self, fingerprint: int) -> None:

@@ -27,7 +27,10 @@ from collectives.transports.shared_memory.prepared import (
 )
 
 _LOOKS = 200
-"""How often a rank looks for a message before it sleeps."""
+"""How often a rank looks for a message before it sleeps; not once where several of its threads wait.
+
+While it looks it keeps its turn: that is less than a millisecond, and to give it away each time is dear.
+"""
 
 _LOOK_AROUND_SECONDS = 0.02
 """Between two looks at whether other processes are still there."""
@@ -67,7 +70,7 @@ class InFlight(ABC):
             ConnectionError: a process has ended, or another rank has failed.
         """
         began = time.monotonic()
-        looks = 0
+        looks = _LOOKS if self.mailroom.turn.is_crowded else 0
         while looks < _LOOKS:
             if self.is_complete():
                 return
@@ -79,7 +82,7 @@ class InFlight(ABC):
         try:
             self._sleep(began, began + timeout)
         finally:
-            doorbell.awake(self.mailroom.segment.own)
+            self.mailroom.awake()
 
     def _sleep(self, began: float, deadline: float) -> None:
         mailroom, own = self.mailroom, self.mailroom.segment.own
@@ -99,7 +102,7 @@ class InFlight(ABC):
             if now > deadline:
                 raise TimeoutError(f"Timed out after {now - began:.3g} s: {self.doing()}")
             if not moved:
-                doorbell.sleep(own, rings, briefly=bool(mailroom.far))
+                mailroom.sleep(rings)
 
     def _check_peers(self) -> None:
         """Check that those on which this depends are still there.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from collectives.transports.shared_memory import doorbell
 from collectives.transports.shared_memory.arena import Arena
 from collectives.transports.shared_memory.far import Distance, FarInbox, FarOutbox
 from collectives.transports.shared_memory.loans import Loans
 from collectives.transports.shared_memory.mailbox import Inbox, Outbox, arena_start
 from collectives.transports.shared_memory.segment import LINE, WORD, Segment
+from collectives.transports.turn import Turn
 
 _FAILED = 2 * LINE // WORD
 """The word of a rank's memory in which it says that it has failed."""
@@ -24,10 +26,14 @@ class Mailroom:
         loans: messages that lie where their sender has them.
         far: the ranks on other hosts.
         broken: why nothing more will come, if that is so.
+        turn: which a thread has that touches any of this.
+        num_sleeping: threads of this rank that sleep until a message comes.
     """
 
     def __init__(self, segment: Segment, distance: Distance | None = None) -> None:
         self.segment = segment
+        self.turn = Turn()
+        self.num_sleeping = 0
         rank = segment.rank
         near = [peer for peer in segment.parts if peer != rank]
         self.arena = Arena(segment.own, arena_start(segment.world_size))
@@ -52,7 +58,29 @@ class Mailroom:
         for outbox in self.outboxes.values():
             if outbox.waiting:
                 moved = outbox.flush() or moved
+        if moved and self.num_sleeping:
+            doorbell.ring(self.segment.own)  # what has come may be what another thread sleeps for
         return moved
+
+    def share_turn(self, turn: Turn) -> None:
+        """Give away *turn*, of the queue that this is of, wherever a thread blocks."""
+        self.turn = turn
+        if self.distance is not None:
+            self.distance.turn = turn
+
+    def sleep(self, rings: int) -> None:
+        """Sleep for a moment, unless the bell has rung since *rings* was heard, without the turn."""
+        self.num_sleeping += 1
+        try:
+            with self.turn.given_away:
+                doorbell.sleep(self.segment.own, rings, briefly=bool(self.far))
+        finally:
+            self.num_sleeping -= 1
+
+    def awake(self) -> None:
+        """Say that this rank does not sleep, unless another of its threads does."""
+        if not self.num_sleeping:
+            doorbell.awake(self.segment.own)
 
     def gone(self) -> Mapping[int, str]:
         """Return the ranks whose processes have ended, and what became of each."""

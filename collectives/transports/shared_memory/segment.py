@@ -20,7 +20,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -29,6 +28,7 @@ from typing import Any, NamedTuple
 import torch
 
 from collectives.errors import CollectiveTimeoutError, NotSupportedError
+from collectives.transports.store_words import word
 
 SIZE = 1 << 34
 """Bytes of address space of a part, of which only what is used takes memory: a process can have 8,000."""
@@ -202,15 +202,13 @@ def _agreed(
         raise refusal
     of_all = []
     for peer in range(world_size):
-        left = timedelta(seconds=max(deadline - time.monotonic(), 0.001))
         try:
-            store.wait([f"{key}/{peer}"], left)
-        except RuntimeError as error:
+            theirs, why = json.loads(word(store, f"{key}/{peer}", deadline - time.monotonic()))
+        except (TimeoutError, RuntimeError) as error:
             raise CollectiveTimeoutError(
                 f"rank {rank}: rank {peer} did not come to share memory in {timeout:g} s: killed, stalled, "
                 f"or never called it ({str(error).splitlines()[0]})"
             ) from error
-        theirs, why = json.loads(store.get(f"{key}/{peer}"))
         if why is not None:
             raise NoSharedMemoryError(f"rank {peer} refuses: {why}")
         of_all.append(_Made(*theirs or ("", 0, 0, 0)))

@@ -15,7 +15,8 @@ from collectives.execution.transport import Execution, Transport
 from collectives.program import Algorithm, Step
 from collectives.program.chunking import Buffer
 from collectives.program.program_key import ProgramKey
-from collectives.transports.progress import QUEUES, ProgressQueue, QueuedTransport
+from collectives.transports.progress import ProgressQueue, QueuedTransport
+from collectives.transports.rank_queues import QUEUES
 from collectives.transports.shared_memory.far import Distance
 from collectives.transports.shared_memory.in_flight import StepInFlight, Unmatched
 from collectives.transports.shared_memory.mailroom import Mailroom
@@ -44,8 +45,8 @@ class SharedMemoryTransport(QueuedTransport):
         reports.break_off = self.mailroom.break_off
         reports.gone = self.mailroom.gone
         watchdog = Watchdog(reports.any_failed, self.mailroom.break_off, grace(timeout) / 4)
-        self.queue = ProgressQueue(timeout, reports.explain, grace, watchdog, QUEUES)
-        QUEUES.add(self.queue)
+        self.queue = ProgressQueue(timeout, reports.explain, grace, watchdog, QUEUES, takes_messages=True)
+        self.mailroom.share_turn(self.queue.turn)
         self.clock = self.queue.clock
 
     def post(self, step: Step, buffer: Buffer, fingerprint: int) -> StepInFlight:
@@ -79,4 +80,5 @@ class SharedMemoryTransport(QueuedTransport):
 
     def memory(self, nbytes: int) -> torch.Tensor | None:
         """Return memory that messages are read from without a copy, or None where there is not as much."""
-        return self.mailroom.arena.tensor(nbytes)
+        with self.queue.turn:
+            return self.mailroom.arena.tensor(nbytes)

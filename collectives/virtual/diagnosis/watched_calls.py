@@ -122,7 +122,7 @@ def calls_watched(checks: Sequence[CallCheck]) -> Iterator[None]:
                     check.ended(rank_thread, self)
 
     def watched_end(self: TestbedProcessGroup, device: torch.device) -> CollectiveWork:
-        parts = self._coalesced
+        parts = self.coalesced()
         whole = end_coalescing(self, device)
         rank_thread = current_rank_thread()
         if rank_thread is not None:

@@ -99,11 +99,12 @@ def _overwritten_while_lent(rank: int, world_size: int) -> float:
     steps = {0: [Send(1, 0), Recv(2, 0)], 1: [Recv(0, 0)], 2: [Send(0, 0)]}[rank]
     if rank == 1:
         time.sleep(0.2)  # in which what is wrong may overwrite it; nothing is wrong if it does not
-    for operation in steps:
-        transport.post((operation,), buffer, 5).wait(45)
-    rest = transport.drain(5)
-    if rest is not None:
-        rest.wait(45)
+    with transport.turn:
+        for operation in steps:
+            transport.post((operation,), buffer, 5).wait(45)
+        rest = transport.drain(5)
+        if rest is not None:
+            rest.wait(45)
     assert len(data.unique()) == 1
     return float(data[0])
 
