@@ -97,5 +97,6 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo 'Python 3.11 or newer is needed; none found (or set PYTHON=/path/to/python).' >&2; exit 1; }
 	@echo 'Installing the pinned versions into $(VENV) (torch is large; this takes a few minutes once) ...'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@rm -rf *.egg-info  # of an earlier install, whose entry points Python would find first
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[demo,dev]'
 	@touch $@

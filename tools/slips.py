@@ -27,7 +27,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -154,7 +154,7 @@ def _changes(node: ast.AST, lines: list[str]) -> Iterator[tuple[str, int, int, s
 def _another_operator(
     op: ast.AST, left: ast.expr, right: ast.expr, lines: list[str]
 ) -> Iterator[tuple[str, int, int, str]]:
-    old, new = _OPERATORS[type(op)]  # type: ignore[index]
+    old, new = _OPERATORS[type(op)]
     if left.end_lineno != right.lineno:
         return
     row = lines[right.lineno - 1].encode()
@@ -240,7 +240,7 @@ def nearest_tests(path: Path) -> list[str]:
     return [str(test) for test in near[:40]] or ["tests"]
 
 
-def _first_red(tests: list[str], options: list[str], seconds: float) -> str:
+def _first_red(tests: Sequence[str], options: Sequence[str], seconds: float) -> str:
     """Return the first test that is red, without its parameters, or how else pytest failed, or nothing."""
     how = ["-x", "-q", "--timeout=60", "-p", "no:cacheprovider"]
     process = subprocess.Popen(
