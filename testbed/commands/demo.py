@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -48,6 +49,8 @@ SCALED_RANKS = [1 << exponent for exponent in range(11)]
 SHOWN_RANKS = (8, 64, 1024)
 BUCKET_CAP_MB = 25.0
 SEED = 0
+NEEDED_BYTES = 16 * 2**20
+"""Of the disk, so that no rank finds it full while it writes its part of the results."""
 
 
 @reporting_errors
@@ -68,6 +71,9 @@ def demo(
         raise UsageError(how_to_install(f"the demo needs {', '.join(missing)}", "demo"))
     script = example_script()
     folder = ResultFolder(output)
+    free = shutil.disk_usage(folder.path).free
+    if free < NEEDED_BYTES:
+        raise UsageError(f"--output {output}: expected {NEEDED_BYTES} B to be free there, got {free}")
     console = stdout_console(quiet=as_json)
     started = time.perf_counter()
 

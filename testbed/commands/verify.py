@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,16 @@ from testbed.output.folder import document
 from testbed.output.table import counted, progress
 from testbed.report.proofs import answer, print_proofs
 from testbed.studies.proofs import MODEL, Outcome, choose, prove_wholly, rows_of
+
+if TYPE_CHECKING:
+    from collectives.program import Algorithm
+
+MAX_SIZES = 2048
+"""World sizes of one command: beyond, saying how much work each is takes minutes."""
+MANY_RANKS = 1024
+"""Up to so many whatever ships is proved in seconds, so that the work is not estimated first."""
+MAX_WORK = 50_000_000
+"""Operations of a proof where nobody says how many: minutes, and gigabytes of memory."""
 
 EXAMPLES = """\b
 Examples:
@@ -67,7 +77,11 @@ def verify(
     delivery = Delivery(as_json, html)
     delivery.check()
     sizes = parse_ranks(ranks)
+    if len(sizes) > MAX_SIZES:
+        raise UsageError(f"--ranks {ranks}: {len(sizes)} world sizes; at most {MAX_SIZES} are proved at once")
     chosen = choose(algorithms, collective)
+    if budget is None:
+        _check_work(chosen, sizes[-1])
     with progress(len(chosen) * (len(sizes) + 1)) as advance:
         outcomes = prove_wholly(chosen, sizes, ranks, advance, budget)
     refusals = [outcome for outcome in outcomes if outcome.refused]
@@ -85,6 +99,25 @@ def verify(
     )
     if any(outcome.failed_at for outcome in outcomes):
         raise typer.Exit(1)
+
+
+def _check_work(chosen: Sequence[Algorithm], world_size: int) -> None:
+    """Check that proofs for *world_size* ranks, if there are many, do not go through too much by far.
+
+    Raises:
+        UsageError: one does; says how it is made all the same.
+    """
+    from collectives.proof import estimate_work
+
+    if world_size <= MANY_RANKS:
+        return
+    for algorithm in chosen:
+        work = estimate_work(algorithm, world_size)
+        if work > MAX_WORK:
+            raise UsageError(
+                f"{algorithm}, {world_size} ranks: a proof goes through about {work} operations, and without "
+                f"--budget through at most {MAX_WORK}; to make it all the same give --budget {work + 1}"
+            )
 
 
 def _world_sizes(outcome: Outcome, sizes: Sequence[int]) -> dict[str, Any]:

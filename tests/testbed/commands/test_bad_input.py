@@ -249,6 +249,8 @@ verify --collective all_to_some | unknown collective 'all_to_some'; known: all_r
 verify tree:root=2 --ranks 2 | tree:root=2, 2 ranks: the root is a rank from 0 to 1
 verify ring --ranks 0 | --ranks 0
 verify ring --ranks 8-2 | the smaller first
+verify direct --ranks 4096 | direct, 4096 ranks: a proof goes through about … give --budget
+verify ring --ranks 2-1048576 --budget 10 | 1048575 world sizes; at most 2048 are proved at once
 verify ring --ranks many | expected a number, a list or a range
 verify ring --ranks 2 --budget 1 | nothing was proved: every proof is over --budget 1
 verify own.py:picky --ranks 3 | nothing was proved: needs 2 ranks, got 3; use ring

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -139,3 +141,16 @@ def test_without_the_example_the_demo_says_where_it_looked(
 
     with pytest.raises(UsageError, match="run it from a source checkout"):
         example_script()
+
+
+def test_a_disk_that_is_nearly_full_is_said_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4096))
+
+    result = CliRunner().invoke(app, ["demo", "--output", str(tmp_path / "out")])
+
+    assert result.exit_code == 2
+    assert result.stderr.endswith("expected 16777216 B to be free there, got 4096\n")
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""

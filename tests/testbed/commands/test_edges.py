@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 from typer.testing import CliRunner
 
+from collectives.formats.whole_file import write_whole
 from testbed.cli import app
 from testbed.errors import UsageError
 from testbed.options.values import check_values
@@ -104,6 +105,8 @@ def test_a_name_that_is_not_utf_8_is_shown_and_drawn_with_a_question_mark(
     assert result.exit_code == 0, result.output
     assert "caf?" in result.stdout
     assert "caf?" in Path("page.html").read_text(encoding="utf-8")
+    write_whole("note.md", name)
+    assert Path("note.md").read_text(encoding="utf-8") == "caf?.toml"
 
 
 @pytest.mark.parametrize(
