@@ -50,12 +50,16 @@ def stderr_console() -> Console:
 
 
 class _Console(Console):
-    """A console that leaves a closed pipe to the command, as `print` does, and spells control characters."""
+    """A console that leaves a closed pipe to the command, as `print` does, and spells control characters.
+
+    Long lines are left as they are in what is piped (``soft_wrap``); a terminal gets them between words.
+    """
 
     def on_broken_pipe(self) -> None:
         raise
 
     def print(self, *objects: Any, **options: Any) -> None:
+        options["soft_wrap"] = bool(options.get("soft_wrap")) and not self.is_terminal
         super().print(*(visible(one) if isinstance(one, str) else one for one in objects), **options)
 
 

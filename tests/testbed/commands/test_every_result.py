@@ -1,0 +1,192 @@
+"""Every result: a page that asks nothing of a network, narrow and wide terminals, JSON, a table of pandas."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from testbed.cli import app
+from testbed.planning import plan
+
+STEP = "--profile resnet50 --network ethernet-25g --strategy wait_free"
+SYNTHESIZE = "synthesize --network aws-p4d --ranks 4 --collective all_gather --nbytes 1M"
+PAGES = {  # a command line, and what its page has of tables and of plots
+    "bench": ("bench --transport sim --sizes 1M --ranks 4", 1, 0),
+    "claims": ("claims C13", 1, 0),
+    "compare": ("compare result.json result.json", 1, 0),
+    "plan": (f"plan {STEP} --ranks 8,16 --workers 1", 3, 1),
+    "run": ("run --ranks 2 script.py", 1, 1),
+    "scale": (f"scale {STEP} --ranks 8,16", 2, 1),
+    "simulate": ("simulate ring --ranks 4 --nbytes 1M", 0, 1),
+    "synthesize": (SYNTHESIZE, 0, 0),
+    "tune": (f"tune {STEP} --ranks 2", 3, 1),
+    "validate": ("validate --table rows.csv --network dgx-h100 --collective all_reduce --ranks 8", 2, 0),
+    "verify": ("verify ring --ranks 2-4", 1, 0),
+}
+COSTLY = {"claims", "plan", "run", "tune"}
+VOID = {"meta", "link", "br", "hr", "img", "input", "col"}
+
+
+class Parsed(HTMLParser):
+    """A page: how many of each element, which are left open, and which addresses it would ask."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: Counter[str] = Counter()
+        self.open: list[str] = []
+        self.addresses: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements[tag] += 1
+        if tag not in VOID:
+            self.open.append(tag)
+        self.addresses += [
+            value for name, value in attrs if name in {"src", "href"} and value and "//" in value
+        ]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture
+def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The files that command lines above name, in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
+    (tmp_path / "script.py").write_text(
+        "import torch.distributed as dist\ndist.init_process_group('gloo')\ndist.barrier()\n"
+    )
+    (tmp_path / "rows.csv").write_text("size_bytes,seconds\n1048576,0.0001\n67108864,0.0009\n")
+    done = CliRunner().invoke(app, ["simulate", "ring", "--ranks", "4", "--nbytes", "1M", "--json"])
+    (tmp_path / "result.json").write_text(done.stdout)
+    return tmp_path
+
+
+def commands_with(option: str) -> set[str]:
+    group = typer.main.get_command(app)
+    commands = group.commands  # type: ignore[attr-defined]
+    return {name for name, command in commands.items() for own in command.params if option in own.opts}
+
+
+def test_every_command_that_makes_a_page_is_here() -> None:
+    assert commands_with("--html") == PAGES.keys()
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.costly] if name in COSTLY else []) for name in PAGES]
+)
+def test_a_page_has_its_parts_and_asks_no_address_outside(
+    name: str, inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, tables, plots = PAGES[name]
+    monkeypatch.setattr(sys, "argv", ["testbed", *line.split()])
+
+    command, *words = line.split()
+    done = CliRunner().invoke(app, [command, "--html", "page.html", *words])
+
+    assert done.exit_code in {0, 1}, done.output
+    text = (inputs / "page.html").read_text(encoding="utf-8")
+    page = Parsed(text)
+    assert page.open == []
+    assert page.addresses == []
+    assert "@import" not in text
+    assert not re.search(r"url\((?!['\"]?data:)", text.split("</style>")[0])
+    assert page.elements["h1"] == page.elements["footer"] == 1
+    assert page.elements["table"] == tables
+    assert (page.elements["script"] > 0) == (plots > 0)
+    assert f"<pre>testbed {line}</pre>" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (SYNTHESIZE, {"collective", "topologies"}),
+        (f"plan {STEP} --ranks 8 --workers 1", {"rows", "versions"}),
+        ("env", {"environment", "versions"}),
+    ],
+)
+def test_commands_that_no_other_test_calls_print_one_document(
+    line: str, words: set[str], inputs: Path
+) -> None:
+    done = CliRunner().invoke(app, [*line.split(), "--json"])
+
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert words <= document.keys()
+
+
+def test_a_plan_is_a_table_of_pandas_with_a_column_for_each_input_and_figure() -> None:
+    question = {
+        "ranks": [8, 16],
+        "profile": [{"name": "resnet50"}],
+        "network": [{"name": "ethernet-25g"}],
+    }
+
+    found = plan(question)
+    frame = found.to_dataframe()
+
+    assert list(frame["ranks"]) == [8, 16]
+    assert list(frame.columns) == list(found.rows[0].as_json())
+    assert [row.as_json()["seconds"] for row in found.rows] == list(frame["seconds"])
+
+
+def on_terminal(columns: int, line: str, folder: Path) -> tuple[int, list[str]]:
+    """Return how a command ends on a terminal of so many columns, and the lines that are seen there."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+    environment = {
+        name: value for name, value in os.environ.items() if name not in {"COLUMNS", "CI", "NO_COLOR"}
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "testbed", *line.split()],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment | {"TERM": "xterm"},
+        cwd=folder,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    printed = b""
+    while True:
+        try:
+            piece = os.read(ours, 1 << 16)
+        except OSError:  # nobody holds the other end any more
+            break
+        if not piece:
+            break
+        printed += piece
+    os.close(ours)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed.decode())
+    return process.wait(60), [line.split("\r")[-1] for line in text.replace("\r\n", "\n").split("\n")]
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("columns", [80, 200])
+@pytest.mark.parametrize(
+    "line",
+    ["network dgx-h100", "env", "show ring --ranks 4", SYNTHESIZE]
+    + [PAGES[name][0] for name in ("bench", "compare", "plan", "scale", "simulate", "verify")],
+)
+def test_no_line_is_wider_than_the_terminal(columns: int, line: str, inputs: Path) -> None:
+    code, lines = on_terminal(columns, line, inputs)
+
+    assert code == 0
+    assert [seen for seen in lines if len(seen) > columns] == []
+    assert max(map(len, lines)) > 20
