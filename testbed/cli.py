@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from collectives.program.docstring import docstring_of
+from collectives.docstrings import docstring_of
 from testbed import __version__
 from testbed.commands import (
     bench,
@@ -35,7 +35,7 @@ from testbed.commands import (
     validate,
     verify,
 )
-from testbed.output.outputs import CheckedCommand
+from testbed.options.outputs import CheckedCommand
 from testbed.output.plain_text import use_what_streams_know
 from testbed.output.streams import open_closed_streams
 

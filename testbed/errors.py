@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import unicodedata
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -23,7 +24,6 @@ import typer
 from collectives.errors import AlgorithmFileError, CollectiveError, NotSupportedError
 from ddp.errors import DDPError
 from testbed.extras import TORCH, has_torch, how_to_install
-from testbed.output.plain_text import visible
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -123,3 +123,10 @@ def _spell(error: Exception) -> str:
         notes = "\n".join(getattr(error, "__notes__", ()))
         message = "\n  ".join([str(error) or type(error).__name__, *notes.splitlines()])
     return visible(message)
+
+
+def visible(text: str) -> str:
+    """Return *text* with control characters spelled, but for tabs and new lines: a terminal obeys none."""
+    return "".join(
+        sign if sign in "\n\t" or unicodedata.category(sign) != "Cc" else ascii(sign)[1:-1] for sign in text
+    )

@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from collectives.algorithms import ALGORITHMS, NATIVE_ALGORITHMS
+from collectives.docstrings import docstring_of
 from collectives.errors import NotSupportedError, ProgramError
 from collectives.program import Algorithm, Local, Operation, Program, Step
-from collectives.program.docstring import docstring_of
 from collectives.program.program import as_step
 from collectives.program.program_key import ProgramKey, parts_of
 from collectives.program.rank_array import RankArray

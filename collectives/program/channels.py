@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
+from collectives.docstrings import docstring_of
 from collectives.errors import NotSupportedError
 from collectives.program.contracts import CONTRACTS
-from collectives.program.docstring import docstring_of
 from collectives.program.placement import members_per_node
 from collectives.program.program import Algorithm, Local, Operation, Step, as_step
 from collectives.program.program_key import ProgramKey

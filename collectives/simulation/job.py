@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from collectives.catalogue.admission import admitted
+from collectives.catalogue.admission import admitted, is_shipped
 from collectives.catalogue.native import by_itself, native_over
 from collectives.catalogue.resolve import resolve_algorithm
 from collectives.catalogue.selectors import NATIVE, NCCL, parse_auto
+from collectives.errors import NotSupportedError
 from collectives.execution.staging import staged_nbytes
 from collectives.execution.transport_model import IDEAL, TransportModel, transport_model
 from collectives.models.cost import selector_on
@@ -23,6 +24,9 @@ from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.topology.placement import Placement, places
 from sim.units import SECOND, Quantity, parse_bandwidth, parse_time
+
+MAX_RANK_STEPS = 1 << 32
+"""Steps of all ranks together that are simulated: some minutes, at about 30 ns each (ring, 16,384 ranks)."""
 
 
 @dataclass(frozen=True)
@@ -137,13 +141,15 @@ def plan(job: Job, scenario: Scenario) -> PlannedJob:
     Raises:
         TopologyError, UnitError: a placement or a quantity that cannot be.
         UnknownAlgorithmError, AlgorithmFileError: see `collectives.catalogue.resolve`.
-        NotSupportedError: what the vendor runs is not known for the transport model.
+        NotSupportedError: what the vendor runs is not known for the transport model, or ranks take too many
+            steps.
         ValueError: there is no such transport model.
     """
     hosts = places(job.placement, scenario.base)
     rank_overhead = scenario.rank_overhead(job.rank_overhead(), hosts)
     model = transport_model(job.transport_model)
     algorithm = _algorithm_of(job, scenario, hosts, rank_overhead)
+    _check_work(algorithm, len(hosts))
     if around_ps := job.around_ps(algorithm.collective, len(hosts)):
         delays_ps = rank_overhead.delays_of(len(hosts)) + around_ps
         rank_overhead = rank_overhead.with_late(dict(enumerate(delays_ps.tolist())))
@@ -157,6 +163,21 @@ def plan(job: Job, scenario: Scenario) -> PlannedJob:
         scenario=scenario,
         transport_model=by_itself(model) if job.algorithm == NATIVE else model,
     )
+
+
+def _check_work(algorithm: Algorithm, num_ranks: int) -> None:
+    """Check that a simulation comes to an end in some minutes, where it is known how many steps it takes.
+
+    Raises:
+        NotSupportedError: it would not.
+    """
+    cost = algorithm.cost(num_ranks) if is_shipped(algorithm) else None
+    if cost is not None and cost.num_steps * num_ranks > MAX_RANK_STEPS:
+        raise NotSupportedError(
+            f"{algorithm} on {num_ranks} ranks: {cost.num_steps} steps of each, "
+            f"{cost.num_steps * num_ranks:.1e} in all, where at most {MAX_RANK_STEPS:.1e} are simulated; "
+            "take fewer ranks, or an algorithm of fewer steps"
+        )
 
 
 def _algorithm_of(

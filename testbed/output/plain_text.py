@@ -45,13 +45,6 @@ def plain(text: str) -> str:
     return "".join(map(_plain_sign, text.translate(_SIGNS)))
 
 
-def visible(text: str) -> str:
-    """Return *text* with control characters spelled, but for tabs and new lines: a terminal obeys none."""
-    return "".join(
-        sign if sign in "\n\t" or unicodedata.category(sign) != "Cc" else ascii(sign)[1:-1] for sign in text
-    )
-
-
 def use_what_streams_know() -> None:
     """Let stdout and stderr write the nearest sign where their encoding does not know one.
 

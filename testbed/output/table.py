@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from testbed.output.plain_text import visible
+from testbed.errors import visible
 
 _LITERAL: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 """What is printed is shown as it is: names in files and of files may hold brackets and colons."""

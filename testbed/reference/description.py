@@ -8,8 +8,8 @@ import sys
 from dataclasses import dataclass
 
 from collectives.algorithms.shared.halves import Halves
+from collectives.docstrings import docstring_of
 from collectives.program import Algorithm
-from collectives.program.docstring import docstring_of
 
 _OPENING = re.compile(r"^Yield this rank's steps? of ")
 _SECTION = re.compile(r"^(Args|Raises|Yields):$")

@@ -15,7 +15,6 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import resources
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -105,11 +104,7 @@ CALIBRATION = {
 @cache
 def _shipped(folder: str) -> tuple[dict[str, Any], ...]:
     """Return the contents of the TOML files that ship, none of them large."""
-    texts = [
-        file.read_text()
-        for file in resources.files("sim").joinpath(folder).iterdir()
-        if file.name[-5:] == ".toml"
-    ]
+    texts = [file.read_text() for file in sorted((ROOT / "sim" / folder).glob("*.toml"))]
     texts = [text for text in texts if len(text) < 8000]
     if folder == "presets":
         texts.append((ROOT / "examples" / "cluster.toml").read_text())

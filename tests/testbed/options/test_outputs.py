@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from testbed.cli import app
-from testbed.output.outputs import INPUTS, suffixes_of
+from testbed.options.outputs import INPUTS, suffixes_of
 
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 REQUIRED = {"compare": ["a.json"], "export": ["--format", "msccl"], "scale": ["--profile", "resnet50"]}
