@@ -12,7 +12,7 @@ help:
 	@echo 'make dist             build wheel and source archive, and try both in empty environments'
 	@echo 'make demo             prove, train, predict, show: results/demo'
 	@echo 'make test             every promise, each at a few points: four minutes on two cores'
-	@echo 'make test-all         the same at more points: what .ci/run runs, nine minutes'
+	@echo 'make test-all         costly tests, too: what .ci/run runs, ten minutes'
 	@echo 'make test-nightly     every point, the long proofs, every block of the documents, torch'"'"'s own suite: an hour'
 	@echo 'make durations        write the processor time of each file of tests to tests/durations.toml'
 	@echo 'make lint             ruff, mypy --strict, the layers'

@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--points",
         choices=["few", "more", "all"],
         default="all",
-        help="of a test with many parameters: every value once, every value twice, or all (tests/points.py)",
+        help="of a test with many parameters: few, those of costly tests too, or all (tests/points.py)",
     )
     parser.addoption(
         "--write-durations",
@@ -67,9 +67,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out points that were not asked for; skip, with the reason, what this machine cannot run."""
-    times = {"few": 1, "more": 2}.get(config.getoption("--points"))
-    if times is not None:
-        chosen = covering(items, times)
+    level = config.getoption("--points")
+    if level != "all":
+        chosen = covering(items, costly=level == "more")
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = [item for item in items if item in chosen]
     missing = {"gpu": _missing_for_gpu, "privileged": _missing_for_privileged}

@@ -1,16 +1,15 @@
 """Few points of tests that have many: every value of every parameter once, and not their product.
 
 A test that goes over algorithms, collectives and world sizes makes one promise at hundreds of points.
-``make test`` keeps that promise at few of them, so that it stays short whatever is added:
+``make test-all`` keeps that promise at few of them, so that it stays short whatever is added:
 
 - of a parameter's numbers the least, the middle and the greatest;
 - every other value of a parameter at least once;
-- of a property, fewer examples;
-- of tests marked ``costly``, nothing.
+- of a test marked ``costly`` no more points than `MOST_COSTLY`, spread over them;
+- of a property, fewer examples.
 
-``make test-all`` takes those too, and of all others further points, such that every value is there at two,
-and more examples; ``make test-nightly`` takes all points, all examples, and tests marked ``slow``, whose
-promises others keep too.
+``make test`` leaves costly tests out, and draws fewer examples still; ``make test-nightly`` takes all points,
+all examples, and tests marked ``slow``, whose promises others keep too.
 """
 
 from __future__ import annotations
@@ -23,39 +22,36 @@ import pytest
 
 Value = tuple[str, Hashable]
 
+MOST_COSTLY = 8
+"""Points of a costly test."""
 
-def covering(items: Sequence[pytest.Item], times: int = 1) -> set[pytest.Item]:
-    """Return those of *items* that have every value of every parameter of every test, *times* over.
 
-    A costly test comes one time less; a slow one never.
+def covering(items: Sequence[pytest.Item], *, costly: bool) -> set[pytest.Item]:
+    """Return those of *items* that together have every value of every parameter of every test.
+
+    Slow tests are not among them, costly ones where *costly* says so.
     """
     points: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if not item.get_closest_marker("slow"):
+        if not item.get_closest_marker("slow") and (costly or not item.get_closest_marker("costly")):
             points[item.nodeid.partition("[")[0]].append(item)
-    chosen: set[pytest.Item] = set()
-    for own in points.values():
-        less = any(item.get_closest_marker("costly") for item in own)
-        chosen.update(_covering_one_test(own, times - 1 if less else times))
-    return chosen
+    return {item for own in points.values() for item in _covering_one_test(own)}
 
 
-def _covering_one_test(items: Sequence[pytest.Item], times: int) -> list[pytest.Item]:
+def _covering_one_test(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """Choose greedily: next the point, the first of several, that has most of the values still wanted."""
     values = {item: _values(item) for item in items}
-    all_wanted = _without_most_numbers(set().union(*values.values()))
-    if not all_wanted:
-        return list(items) if times else []
+    wanted = _without_most_numbers(set().union(*values.values()))
+    if not wanted:
+        return list(items)
 
-    chosen: list[pytest.Item] = []
-    for _ in range(times):
-        left = [item for item in items if item not in chosen]
-        wanted = all_wanted.intersection(set().union(*(values[item] for item in left)))
-        while wanted:
-            best = max(left, key=lambda item: len(values[item] & wanted))
-            chosen.append(best)
-            wanted -= values[best]
-    return chosen
+    chosen = []
+    while wanted:
+        best = max(items, key=lambda item: len(values[item] & wanted))
+        chosen.append(best)
+        wanted -= values[best]
+    most = MOST_COSTLY if any(item.get_closest_marker("costly") for item in items) else len(chosen)
+    return chosen[:: -(-len(chosen) // most)]
 
 
 def _values(item: pytest.Item) -> set[Value]:

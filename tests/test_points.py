@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.budget import processor_seconds
-from tests.points import covering
+from tests.points import MOST_COSTLY, covering
 
 NAMES = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=5, unique=True)
 
@@ -39,35 +39,41 @@ def grid(*axes: list[Any]) -> list[Point]:
     return [Point(f"test_x[{values}]", dict(zip("xyz", values, strict=False))) for values in product(*axes)]
 
 
-@given(NAMES, NAMES, st.integers(1, 3))
-def test_every_value_is_at_as_many_points_as_are_asked_for(xs: list[str], ys: list[str], times: int) -> None:
-    points = grid(xs, ys)
+@given(NAMES, NAMES, st.booleans())
+def test_every_value_is_at_one_point_or_more(xs: list[str], ys: list[str], costly: bool) -> None:
+    chosen = covering(grid(xs, ys), costly=costly)
 
-    chosen = covering(points, times)
-
-    for name, values, others in (("x", xs, ys), ("y", ys, xs)):
-        for value in values:
-            found = sum(point.params[name] == value for point in chosen)
-            assert found >= min(times, len(others))
+    assert {point.params["x"] for point in chosen} == {*xs}
+    assert {point.params["y"] for point in chosen} == {*ys}
 
 
 @given(st.lists(st.integers(0, 1000), min_size=3, max_size=30, unique=True))
 def test_of_numbers_the_least_the_middle_and_the_greatest_are_taken(numbers: list[int]) -> None:
     numbers.sort()
 
-    chosen = covering(grid(numbers))
+    chosen = covering(grid(numbers), costly=False)
 
     assert {point.params["x"] for point in chosen} == {numbers[0], numbers[len(numbers) // 2], numbers[-1]}
 
 
-def test_more_points_hold_few_points_and_costly_tests_and_neither_holds_slow_ones() -> None:
+def test_costly_tests_come_only_where_asked_for_and_slow_ones_never() -> None:
     points = grid(["a", "b", "c"], ["d", "e", "f"])
     slow, costly = Point("test_y", {}, {"slow"}), Point("test_z", {}, {"costly"})
 
-    few, more = (covering([*points, slow, costly], times) for times in (1, 2))
+    few, more = (covering([*points, slow, costly], costly=asked) for asked in (False, True))
 
-    assert few < more - {costly} < set(points)
-    assert costly in more
+    assert few == more - {costly}
+    assert few < set(points)
+
+
+@given(st.integers(1, 100))
+def test_of_a_costly_test_few_points_are_taken_from_the_first_on(number: int) -> None:
+    points = [Point(f"test_x[{value}]", {"x": value}, {"costly"}) for value in map(str, range(number))]
+
+    chosen = covering(points, costly=True)
+
+    assert min(number, MOST_COSTLY // 2) <= len(chosen) <= MOST_COSTLY
+    assert points[0] in chosen
 
 
 def test_processor_time_of_processes_that_have_ended_counts() -> None:
