@@ -27,9 +27,9 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 }
 
 
-def on_ranks(function: Callable[[int], Any], num_ranks: int = 2) -> list[Any]:
+def on_ranks(function: Callable[[int], Any], num_ranks: int = 2, backend: str = "gloo") -> list[Any]:
     def run(rank: int) -> Any:
-        dist.init_process_group("gloo")
+        dist.init_process_group(backend)
         torch.manual_seed(0)
         result = function(rank)
         dist.destroy_process_group()
