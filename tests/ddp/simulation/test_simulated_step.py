@@ -158,3 +158,15 @@ def test_each_size_once_is_refused_where_collectives_depend_on_when_they_begin()
 
     with pytest.raises(NotSupportedError, match="each_size_once"):
         simulate_step(Profile.uniform(1, MIB, 0.001), topology=switch(4), **late)
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "auto"])
+def test_a_step_of_months_is_exact_or_refused(algorithm: str) -> None:
+    topology = Topology.switch(num_ranks=4, bandwidth=1, latency="9000000s")
+    profile = Profile.uniform(1, 2**20, 1.0)
+
+    try:
+        step = simulate_step(profile, topology=topology, algorithm=algorithm)
+    except NotSupportedError:
+        return
+    assert step.time_ps >= step.floor_ps
