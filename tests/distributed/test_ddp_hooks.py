@@ -23,6 +23,7 @@ from torch.distributed.algorithms.model_averaging.hierarchical_model_averager im
 
 import ddp
 from ddp.buckets.torch_hooks import takes_turns
+from tests.ddp.rank_threads import on_ranks
 from tests.distributed.pool import WorkerPool
 from tests.distributed.scenario import OURS, TORCH, Scenario, Scenarios, same
 
@@ -262,8 +263,9 @@ def ask_for_turns(rank: int, world_size: int) -> list[bool]:
     return [takes_turns(hook, dist.group.WORLD, torch.device("cpu")) for hook in hooks]
 
 
-def test_hooks_that_chain_take_turns_within_wrappers_too_and_others_do_not(pool: WorkerPool) -> None:
+def test_hooks_that_chain_take_turns_over_gloo_within_wrappers_too(pool: WorkerPool) -> None:
     assert pool.run(ask_for_turns, 1) == [[True, True, False, False]]
+    assert on_ranks(lambda rank: ask_for_turns(rank, 1), 1) == [[False] * 4]
 
 
 class Listening:

@@ -168,60 +168,47 @@ def wrapped(strategy: str, **options: Any) -> DistributedDataParallel:
     return DistributedDataParallel(nn.Linear(2, 2), strategy=strategy, algorithm="ring", **options)
 
 
-def never_attached(rank: int) -> None:
-    wrapped("dear")(torch.ones(1, 2))
-
-
-def attached_twice(rank: int) -> None:
-    model = wrapped("dear")
-    OverlappedOptimizer(model, OPTIMIZERS["sgd"])
-    OverlappedOptimizer(model, OPTIMIZERS["sgd"])
-
-
-def another_optimizer_stepped(rank: int) -> None:
-    model = wrapped("priority")
-    OverlappedOptimizer(model, OPTIMIZERS["sgd"])
-    other = OPTIMIZERS["sgd"](model.parameters())
-    for _ in range(2):
+def step(model: DistributedDataParallel, own: OverlappedOptimizer, *steps: Callable[[], object]) -> None:
+    """Take *steps* instead of the optimizer's, one after each backward pass."""
+    for one in steps:
         model(torch.ones(1, 2)).sum().backward()
-        other.step()
+        one()
 
 
-def stepped_twice(rank: int) -> None:
-    model = wrapped("zero1")
-    own = OverlappedOptimizer(model, OPTIMIZERS["sgd"])
-    model(torch.ones(1, 2)).sum().backward()
-    own.step()
-    own.step()
+def other(model: DistributedDataParallel) -> torch.optim.Optimizer:
+    return OPTIMIZERS["sgd"](model.parameters())
 
 
-def gradients_dropped_instead_of_a_step(rank: int) -> None:
-    model = wrapped("dear")
-    OverlappedOptimizer(model, OPTIMIZERS["sgd"])
-    for _ in range(2):
-        model.zero_grad()
-        model(torch.ones(1, 2)).sum().backward()
+Mistake = Callable[[DistributedDataParallel, OverlappedOptimizer], object]
+MISTAKES: dict[str, tuple[Mistake, str]] = {
+    "attached twice": (lambda model, own: OverlappedOptimizer(model, OPTIMIZERS["sgd"]), "has an .* already"),
+    "another optimizer stepped": (
+        lambda model, own: step(model, own, other(model).step),
+        r"gradient of weight is on its way, and only the OverlappedOptimizer may use it \(aten",
+    ),
+    "gradients dropped instead of a step": (
+        lambda model, own: step(model, own, model.zero_grad, model.zero_grad),
+        "second backward pass before the optimizer's step",
+    ),
+    "stepped twice": (
+        lambda model, own: (step(model, own, own.step), own.step()),
+        r"step\(\) without gradients",
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("mistake", "message"),
-    [
-        (
-            never_attached,
-            "DDPError: strategy dear updates parameters itself: .* make .*OverlappedOptimizer",
-        ),
-        (attached_twice, "has an OverlappedOptimizer already"),
-        (
-            another_optimizer_stepped,
-            r"gradient of weight is on its way, and only the OverlappedOptimizer may use it \(aten",
-        ),
-        (gradients_dropped_instead_of_a_step, "second backward pass before the optimizer's step"),
-        (stepped_twice, r"step\(\) without gradients"),
-    ],
-)
-def test_a_mistake_with_the_optimizer_is_named(mistake: Callable[[int], None], message: str) -> None:
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("strategy", ["dear", "priority", "zero1"])
+def test_a_mistake_with_the_optimizer_is_named(mistake: str, strategy: str) -> None:
+    make, message = MISTAKES[mistake]
+
     with pytest.raises(RankError, match=message):
-        on_ranks(mistake)
+        on_ranks(lambda rank: make(*overlapped(nn.Linear(2, 2), strategy)))
+
+
+def test_a_strategy_that_updates_parameters_itself_needs_its_optimizer() -> None:
+    with pytest.raises(RankError, match=r"strategy dear updates .* itself: .* make .*OverlappedOptimizer"):
+        on_ranks(lambda rank: wrapped("dear")(torch.ones(1, 2)))
 
 
 @pytest.mark.parametrize(
