@@ -160,9 +160,15 @@ def wrapping_gives_every_rank_the_values_of_rank_zero_but_for_those_ignored(
 ) -> list[Any]:
     module: Any = Mixed(seed=rank)
     module.norm.running_mean.fill_(rank)
-    ddp.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, ["frozen"])
+    ddp.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(
+        module, ["frozen", "norm.running_var"]
+    )
     nn.init.constant_(module.frozen, rank)
-    state = make(module).state_dict()
+    module.norm.running_var.fill_(rank)
+    model = make(module)
+    model.eval()(torch.ones(1, 2, 5, 5))
+    state = model.state_dict()
+    assert torch.equal(state["module.norm.running_var"], torch.full((4,), float(rank)))
     assert torch.equal(state["module.frozen"], torch.full((3,), float(rank)))
     return [(name, value.clone()) for name, value in state.items()]
 
