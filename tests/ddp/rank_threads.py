@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from collectives.virtual import run_virtual
+from ddp import DistributedDataParallel, OverlappedOptimizer
 from sim.topology import Topology
 
 OVERLAPPED = [
@@ -27,9 +28,9 @@ OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
 }
 
 
-def on_ranks(function: Callable[[int], Any], num_ranks: int = 2) -> list[Any]:
+def on_ranks(function: Callable[[int], Any], num_ranks: int = 2, backend: str = "gloo") -> list[Any]:
     def run(rank: int) -> Any:
-        dist.init_process_group("gloo")
+        dist.init_process_group(backend)
         torch.manual_seed(0)
         result = function(rank)
         dist.destroy_process_group()
@@ -43,3 +44,20 @@ def on_ranks(function: Callable[[int], Any], num_ranks: int = 2) -> list[Any]:
 
 def layers(widths: list[int]) -> nn.Sequential:
     return nn.Sequential(*(nn.Linear(a, b) for a, b in pairwise(widths)))
+
+
+def overlapped(
+    module: nn.Module, strategy: str, optimizer: str = "sgd", **options: Any
+) -> tuple[DistributedDataParallel, OverlappedOptimizer]:
+    """Return *module* wrapped, and its optimizer."""
+    model = DistributedDataParallel(module, strategy=strategy, **{"algorithm": "ring", **options})
+    return model, OverlappedOptimizer(model, OPTIMIZERS[optimizer])
+
+
+def assert_alike(one: Callable[[int, Any], list[torch.Tensor]], *ways: Any, num_ranks: int = 2) -> None:
+    """Check that each rank comes to the same bits in all *ways*."""
+    first, *others = (on_ranks(lambda rank, way=way: one(rank, way), num_ranks) for way in ways)
+    for other in others:
+        for expected, got in zip(first, other, strict=True):
+            assert len(expected) == len(got)
+            assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))

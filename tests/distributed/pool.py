@@ -205,6 +205,7 @@ def _serve(connection: Connection, store_port: int) -> None:
 
     torch.set_num_threads(1)
     store = dist.TCPStore("127.0.0.1", store_port, is_master=False)
+    num_modules = 0
     while True:
         try:
             call, (backend, prefix, rank, world_size, timeout), arguments = connection.recv()
@@ -218,6 +219,9 @@ def _serve(connection: Connection, store_port: int) -> None:
         except BaseException:
             answer = (False, traceback.format_exc())
         gc.collect()  # what a run leaves must not be destroyed in a later one's forked children
+        if len(sys.modules) > num_modules:
+            gc.freeze()  # what is imported stays; the next time it need not be looked through
+            num_modules = len(sys.modules)
         connection.send(answer)
 
 

@@ -26,45 +26,6 @@ def store() -> Any:
     return dist.distributed_c10d._get_default_store()
 
 
-def failure_of(communicator_timeout: float, algorithm: str, count: int) -> str:
-    communicator = connect(algorithm=algorithm, timeout=communicator_timeout)
-    dist.barrier()  # whoever calls does so at once
-    try:
-        communicator.all_reduce(torch.ones(count))
-    except CollectiveError as error:
-        return f"{type(error).__name__}: {error}"
-    return "no error"
-
-
-def one_never_calls(rank: int, world_size: int) -> str:
-    if rank == 1:
-        connect(algorithm="ring")
-        dist.barrier()
-        store().wait(["rank 0 knows", "rank 2 knows"], PATIENCE)
-        return ""
-    error = failure_of(2.0, "ring", 1000)
-    store().set(f"rank {rank} knows", "")
-    return error
-
-
-def test_every_rank_that_waits_names_the_rank_that_never_calls(pool: WorkerPool) -> None:
-    results = pool.run(one_never_calls, 3)
-
-    for result in (results[0], results[2]):
-        assert result.startswith("CollectiveTimeoutError")
-        assert "rank 1 did not take part" in result
-
-
-def one_gives_another_size(rank: int, world_size: int) -> str:
-    return failure_of(2.0, "ring", 1000 if rank != 2 else 999)
-
-
-def test_every_rank_names_the_rank_with_another_size(pool: WorkerPool) -> None:
-    for result in pool.run(one_gives_another_size, 3):
-        assert result.startswith("MismatchError")
-        assert "rank 2 called something else" in result
-
-
 def one_is_killed(rank: int, world_size: int) -> str:
     communicator = connect(algorithm="ring", timeout=2.0)
     communicator.barrier()

@@ -17,10 +17,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-import ddp
-from collectives.virtual import run_virtual
-from sim.topology import Topology
 from tests.distributed.pool import WorkerPool
+from tests.distributed.scenario import Scenario
 
 pytestmark = pytest.mark.distributed
 
@@ -78,9 +76,8 @@ class Branching(nn.Module):
         return outputs
 
 
-def train(which: str, rank: int, world_size: int, plan: Plan, options: dict[str, Any]) -> list[Any]:
-    make = nn.parallel.DistributedDataParallel if which == "torch" else ddp.DistributedDataParallel
-    model: nn.Module = make(Branching(plan), **options)
+def train_random_model(make: Any, rank: int, plan: Plan) -> list[Any]:
+    model = make(Branching(plan))
     generator = torch.Generator().manual_seed(rank)
     seen: list[Any] = []
     for step in range(4):
@@ -88,27 +85,10 @@ def train(which: str, rank: int, world_size: int, plan: Plan, options: dict[str,
             model.zero_grad(set_to_none=step % 2 == 0)
         x = torch.randint(-2, 3, (WIDTH,), generator=generator).float()
         rows = torch.randint(0, 6, (2,), generator=generator)
-        when = 0 if options.get("static_graph") else rank + step
-        (model(x, rows, when)[0] * world_size).backward()
-        for parameter in model.parameters():
-            grad = parameter.grad
-            seen.append(None if grad is None else grad.to_dense().clone())
+        when = 0 if make.keywords.get("static_graph") else rank + step
+        (model(x, rows, when)[0] * dist.get_world_size()).backward()
+        seen += [None if p.grad is None else p.grad.to_dense().clone() for p in model.parameters()]
     return seen
-
-
-def compare(rank: int, world_size: int, plan: Plan, options: dict[str, Any]) -> list[int]:
-    theirs = train("torch", rank, world_size, plan, options)
-    ours = train("ours", rank, world_size, plan, options)
-    return differing(ours, theirs)
-
-
-def differing(ours: list[Any], theirs: list[Any]) -> list[int]:
-    assert len(ours) == len(theirs)
-    return [
-        index
-        for index, (a, b) in enumerate(zip(ours, theirs, strict=True))
-        if (a is None) != (b is None) or (a is not None and not torch.equal(a, b))
-    ]
 
 
 @st.composite
@@ -136,47 +116,34 @@ def settings_of_ddp(draw: st.DrawFn) -> tuple[Plan, dict[str, Any]]:
     return draw(plans(kind)), options
 
 
+OURS_ALONE = {
+    "strategy": st.sampled_from(["wait_free", "after_backward", "per_parameter"]),
+    "algorithm": st.sampled_from(["ring", "swing", "native"]),
+}
+
+
 @settings(
     max_examples=8,
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(drawn=settings_of_ddp(), world_size=st.integers(1, 4))
+@given(drawn=settings_of_ddp(), own=st.fixed_dictionaries(OURS_ALONE), world_size=st.integers(1, 4))
 def test_random_models_train_bit_for_bit_as_with_torch(
-    pool: WorkerPool, drawn: tuple[Plan, dict[str, Any]], world_size: int
+    pool: WorkerPool, drawn: tuple[Plan, dict[str, Any]], own: dict[str, Any], world_size: int
 ) -> None:
     plan, options = drawn
-    assert pool.run(compare, world_size, plan, options) == [[]] * world_size
+    own = own if world_size != 3 else {}
+    Scenario(train_random_model, {**options, **own}, {"plan": plan}, world_size).check(pool, "processes")
 
 
-def compare_on_a_thread(
-    rank: int, world_size: int, plan: Plan, options: dict[str, Any], own: dict[str, Any]
-) -> list[int]:
-    dist.init_process_group("gloo")
-    try:
-        theirs = train("torch", rank, world_size, plan, options)
-        ours = train("ours", rank, world_size, plan, {**options, **own})
-    finally:
-        dist.destroy_process_group()
-    return differing(ours, theirs)
-
-
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
-    drawn=settings_of_ddp(),
-    world_size=st.sampled_from([1, 2, 4, 8]),
-    strategy=st.sampled_from(["wait_free", "after_backward", "per_parameter"]),
-    algorithm=st.sampled_from(["ring", "swing", "native"]),
+    drawn=settings_of_ddp(), own=st.fixed_dictionaries(OURS_ALONE), world_size=st.sampled_from([1, 2, 4, 8])
 )
 def test_random_models_train_bit_for_bit_as_with_torch_on_many_rank_threads(
-    drawn: tuple[Plan, dict[str, Any]], world_size: int, strategy: str, algorithm: str
+    pool: WorkerPool, drawn: tuple[Plan, dict[str, Any]], own: dict[str, Any], world_size: int
 ) -> None:
     plan, options = drawn
     plan = replace(plan, sparse=False)  # torch's own needs a sparse all-reduce, which rank threads have not
-    own = {"strategy": strategy, "algorithm": algorithm}
-    run = run_virtual(
-        lambda rank: compare_on_a_thread(rank, world_size, plan, options, own),
-        Topology.switch(num_ranks=world_size, bandwidth="1Gbps", latency="5us"),
-    )
-    assert run.results == [[]] * world_size
+    Scenario(train_random_model, {**options, **own}, {"plan": plan}, world_size).check(pool, "threads")

@@ -7,7 +7,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from tests.distributed.pool import Failure, WorkerPool
 from tests.distributed.threads import Caller, group_over, in_threads
+from tests.waiting import until
 
 pytestmark = pytest.mark.distributed
 
@@ -33,26 +34,20 @@ def threads_on_groups(
     return in_threads([caller.run for caller in callers])
 
 
+def many(world_size: int, num_threads: int) -> Any:
+    """Ten thousand calls in all."""
+    return pytest.param(world_size, num_threads, 1250 // num_threads, marks=pytest.mark.slow)
+
+
 @CARRIERS
-@pytest.mark.parametrize(("world_size", "num_threads", "num_calls"), [(2, 4, 24), (3, 2, 24)])
+@pytest.mark.parametrize(
+    ("world_size", "num_threads", "num_calls"),
+    [(2, 4, 24), (3, 2, 24), many(2, 2), many(2, 5), many(3, 4), many(4, 3)],
+)
 def test_threads_each_on_a_group_come_to_the_bits_that_gloo_comes_to(
     pool: WorkerPool, carrier: str, world_size: int, num_threads: int, num_calls: int
 ) -> None:
     arguments = num_threads, num_calls
-
-    expected = pool.run(threads_on_groups, world_size, "gloo of torch", *arguments, timeout=LONG)
-
-    assert pool.run(threads_on_groups, world_size, carrier, *arguments, timeout=LONG) == expected
-    assert all(len(digest) == 64 for of_rank in expected for digest in of_rank)
-
-
-@CARRIERS
-@pytest.mark.slow
-@pytest.mark.parametrize(("world_size", "num_threads"), [(2, 2), (2, 5), (3, 4), (4, 3)])
-def test_ten_thousand_calls_of_threads_come_to_the_bits_that_gloo_comes_to(
-    pool: WorkerPool, carrier: str, world_size: int, num_threads: int
-) -> None:
-    arguments = num_threads, 1250 // num_threads
 
     expected = pool.run(threads_on_groups, world_size, "gloo of torch", *arguments, timeout=LONG)
 
@@ -159,14 +154,6 @@ def queue_of(group: Any) -> Any:
     return group.communicator(torch.device("cpu")).launcher.transport.queue
 
 
-def until(condition: Callable[[], object]) -> None:
-    """Return when *condition* holds, which another thread brings about."""
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
 def left_alone(rank: int, world_size: int, carrier: str) -> list[float]:
     waited, left = group_over(carrier, 8), group_over(carrier, 8)
     first, second = torch.full((5000,), rank + 1.0), torch.full((5000,), rank + 1.0)
@@ -176,7 +163,7 @@ def left_alone(rank: int, world_size: int, carrier: str) -> list[float]:
     else:
         thread = threading.Thread(target=dist.all_reduce, args=(first,), kwargs={"group": waited})
         thread.start()
-        until(lambda: queue_of(waited)._driving)
+        until(lambda: queue_of(waited)._driving, "the thread to drive")
         work: Any = dist.all_reduce(second, group=left, async_op=True)
         thread.join()
         work.wait()
@@ -192,7 +179,7 @@ def test_what_a_thread_starts_and_leaves_goes_on_while_another_one_waits(
 
 def received_beside(rank: int, world_size: int, carrier: str) -> list[float]:
     waited, left = group_over(carrier, 8), group_over(carrier, 8)
-    received, total = torch.zeros(5_000_000), torch.full((5000,), rank + 1.0)
+    received, total = torch.zeros(1_000_000), torch.full((5000,), rank + 1.0)
     if rank == 1:
         dist.send(received + 7, 0, left)
         dist.all_reduce(total, group=waited)
@@ -256,9 +243,7 @@ def impatient(rank: int, world_size: int, carrier: str) -> list[Any]:
         work.wait()
 
     def wait_briefly() -> None:
-        from datetime import timedelta
-
-        until(lambda: queue_of(group)._driving)
+        until(lambda: queue_of(group)._driving, "the other thread to drive")
         work.wait(timedelta(seconds=1))
 
     said = in_threads([wait_long, wait_briefly])

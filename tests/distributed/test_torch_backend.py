@@ -91,30 +91,6 @@ def test_collectives_of_several_communicators_are_in_flight_at_once(pool):
     assert pool.run(several_in_flight, 2) == [expected] * 2
 
 
-def trained_by_torchs_own_ddp(rank, world_size, backend, static_graph):
-    group = dist.new_group(backend=backend)
-    torch.manual_seed(1)
-    network = torch.nn.Sequential(torch.nn.Linear(4, 32), torch.nn.Tanh(), torch.nn.Linear(32, 2)).double()
-    model = torch.nn.parallel.DistributedDataParallel(
-        network, bucket_cap_mb=0.0005, static_graph=static_graph, process_group=group
-    )
-    data = torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(rank))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(4):
-        optimizer.zero_grad()
-        model(data).square().mean().backward()
-        optimizer.step()
-    return [parameter.tolist() for parameter in network.parameters()]
-
-
-@pytest.mark.parametrize("static_graph", [False, True])
-def test_torchs_own_ddp_trains_as_over_gloo(pool, static_graph):
-    """Of two numbers there is one sum, so the parameters are equal to the bit."""
-    over_gloo = pool.run(trained_by_torchs_own_ddp, 2, "gloo", static_graph)
-
-    assert pool.run(trained_by_torchs_own_ddp, 2, "testbed", static_graph) == over_gloo
-
-
 def missing_rank(rank, world_size):
     group = dist.new_group(backend="testbed", timeout=timedelta(seconds=1))
     store = dist.distributed_c10d._get_default_store()

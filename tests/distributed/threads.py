@@ -74,7 +74,6 @@ class Caller:
         self.in_flight: list[tuple[Any, list[torch.Tensor]]] = []
 
     def run(self) -> str:
-        """Return the digest."""
         calls = [
             self.all_reduce,
             self.broadcast,
@@ -108,28 +107,23 @@ class Caller:
         return torch.randint(-8, 8, (size,), generator=self.numbers).float()
 
     def all_reduce(self, size: int) -> tuple[Any, list[torch.Tensor]]:
-        """Start an all-reduce."""
         tensor = self.drawn(size)
         return dist.all_reduce(tensor, group=self.group, async_op=True), [tensor]
 
     def broadcast(self, size: int) -> tuple[Any, list[torch.Tensor]]:
-        """Start a broadcast from some rank."""
         tensor, root = self.drawn(size), self.random.randrange(self.size)
         return dist.broadcast(tensor, group=self.group, group_src=root, async_op=True), [tensor]
 
     def all_gather(self, size: int) -> tuple[Any, list[torch.Tensor]]:
-        """Start an all-gather."""
         parts = [torch.empty(size) for _ in range(self.size)]
         return dist.all_gather(parts, self.drawn(size), self.group, async_op=True), parts
 
     def all_to_all(self, size: int) -> tuple[Any, list[torch.Tensor]]:
-        """Start an all-to-all."""
         output = torch.empty(size * self.size)
         given = self.drawn(size * self.size)
         return dist.all_to_all_single(output, given, group=self.group, async_op=True), [output]
 
     def message(self, size: int) -> tuple[Any, list[torch.Tensor]]:
-        """Start a message from one rank to another, under one of two tags."""
         source, destination = self.random.sample(range(self.size), 2)
         tag, tensor = self.random.randrange(2), self.drawn(size)
         if self.rank == source:
@@ -139,7 +133,6 @@ class Caller:
         return _Nothing(), []
 
     def barrier(self, size: int) -> tuple[Any, list[torch.Tensor]]:
-        """Pass a barrier."""
         dist.barrier(self.group)
         return _Nothing(), []
 

@@ -11,14 +11,11 @@ from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, ScheduleIn
 
 from tests.systems import (
     checkpoints,
-    comm_hooks,
-    compiled,
     data,
     data_parallel,
-    fully_sharded,
     functions,
     pipeline,
-    tensor_parallel,
+    sharded,
 )
 from tests.systems.system import System, counted_calls
 from tests.systems.training import TOLERANCE, trained_alone, trained_alone_with_adam
@@ -75,21 +72,21 @@ REPLICAS += [
 ]
 
 SPREAD = [
-    System("fsdp1", fully_sharded.flat_parameters, trained_alone, calls=SHARDED),
-    System("fsdp2", fully_sharded.each_parameter, trained_alone, calls=SHARDED),
-    System("hsdp", fully_sharded.replicated_shards, trained_alone, 4, SHARDED | REDUCED),
-    System("tensor parallel", tensor_parallel.columns_then_rows, trained_alone, calls=REDUCED),
+    System("fsdp1", sharded.flat_parameters, trained_alone, calls=SHARDED),
+    System("fsdp2", sharded.each_parameter, trained_alone, calls=SHARDED),
+    System("hsdp", sharded.replicated_shards, trained_alone, 4, SHARDED | REDUCED),
+    System("tensor parallel", sharded.columns_then_rows, trained_alone, calls=REDUCED),
     System(
         "sequence parallel",
-        tensor_parallel.along_the_sequence,
-        tensor_parallel.along_the_sequence_alone,
+        sharded.along_the_sequence,
+        sharded.along_the_sequence_alone,
         calls=SHARDED | REDUCED,
     ),
-    System("fsdp2 x tensor parallel", tensor_parallel.with_sharded_data, trained_alone, 4, SHARDED | REDUCED),
+    System("fsdp2 x tensor parallel", sharded.with_sharded_data, trained_alone, 4, SHARDED | REDUCED),
     System(
         "dtensor redistributed",
-        tensor_parallel.redistributed,
-        tensor_parallel.redistributed_alone,
+        sharded.redistributed,
+        sharded.redistributed_alone,
         calls=frozenset({"all_gather", "scatter"}),
         tolerance=0.0,
     ),
@@ -115,7 +112,7 @@ PIPELINES = [
 ]
 
 HOOKS = [
-    System(f"hook {name}", partial(comm_hooks.hooked, hook=hook), trained_alone, 2, REDUCED, tolerance)
+    System(f"hook {name}", partial(data_parallel.hooked, hook=hook), trained_alone, 2, REDUCED, tolerance)
     for name, hook, tolerance in [
         ("all-reduce", default_hooks.allreduce_hook, TOLERANCE),
         ("fp16", default_hooks.fp16_compress_hook, HALF),
@@ -123,19 +120,23 @@ HOOKS = [
     ]
 ]
 HOOKS += [
-    System(f"hook in C++ {kind}", partial(comm_hooks.in_cpp, kind=kind), trained_alone, 2, REDUCED, tolerance)
+    System(
+        f"hook in C++ {kind}", partial(data_parallel.in_cpp, kind=kind), trained_alone, 2, REDUCED, tolerance
+    )
     for kind, tolerance in [("ALLREDUCE", TOLERANCE), ("FP16_COMPRESS", HALF)]
 ]
 HOOKS += [
-    System(f"hook {name}", partial(comm_hooks.quantized, hook=hook), trained_alone, 2, GATHERED, EIGHT_BITS)
+    System(
+        f"hook {name}", partial(data_parallel.quantized, hook=hook), trained_alone, 2, GATHERED, EIGHT_BITS
+    )
     for name, hook in [
         ("quantization per tensor", quantization_hooks.quantization_pertensor_hook),
         ("quantization per channel", quantization_hooks.quantization_perchannel_hook),
     ]
 ]
 HOOKS += [
-    System("hook powersgd", comm_hooks.low_rank, trained_alone, calls=REDUCED),
-    System("hook post-local sgd", comm_hooks.locally, comm_hooks.locally_alone, calls=REDUCED),
+    System("hook powersgd", data_parallel.low_rank, trained_alone, calls=REDUCED),
+    System("hook post-local sgd", data_parallel.locally, data_parallel.locally_alone, calls=REDUCED),
 ]
 
 EVERY_KIND = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast"}
@@ -159,8 +160,8 @@ DATA = [
 ]
 
 COMPILED = [
-    System("compiled model in ddp", compiled.inside, trained_alone, calls=REDUCED),
-    System("compiled ddp", compiled.outside, trained_alone, calls=REDUCED),
+    System("compiled model in ddp", data_parallel.inside, trained_alone, calls=REDUCED),
+    System("compiled ddp", data_parallel.outside, trained_alone, calls=REDUCED),
 ]
 
 SYSTEMS = {

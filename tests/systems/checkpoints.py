@@ -46,7 +46,6 @@ def saved_and_loaded(rank: int, world_size: int) -> list[Any]:
 
 
 def never_interrupted(rank: int, world_size: int) -> list[Any]:
-    """Train three steps in one process."""
     model = network()
     train(model, adam(model.parameters()), *batch())
     return whole(model.parameters())

@@ -27,7 +27,6 @@ def loader(rank: int, world_size: int, num_workers: int = 0) -> list[Any]:
 
 
 def loader_expected(rank: int, world_size: int) -> list[Any]:
-    """Draw the same permutations as the sampler."""
     orders = [
         torch.randperm(NUM_ROWS, generator=torch.Generator().manual_seed(3 + epoch)) for epoch in range(2)
     ]
@@ -47,7 +46,6 @@ def seeds(rank: int, world_size: int) -> list[Any]:
 
 
 def seeds_expected(rank: int, world_size: int) -> list[Any]:
-    """Draw them alone."""
     with torch.random.fork_rng():
         torch.manual_seed(100 + rank)
         return [

@@ -1,13 +1,16 @@
-"""Replicas of the model: torch's own DDP in all its modes, and ours."""
+"""Replicas of the model: torch's own DDP in all its modes, with hooks, and compiled; and ours."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook, powerSGD_hook
 from torch.distributed.algorithms.join import Join
+from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
@@ -18,14 +21,12 @@ SMALL_BUCKETS = 0.0003
 
 
 def replicas(rank: int, world_size: int, **options: Any) -> list[torch.Tensor]:
-    """Train torch's DDP with *options*."""
     model = DistributedDataParallel(network(), bucket_cap_mb=SMALL_BUCKETS, **options)
     train(model, sgd(model.parameters()), *part_of(rank, world_size))
     return whole(model.parameters())
 
 
 def our_replicas(rank: int, world_size: int) -> list[torch.Tensor]:
-    """Train our own DDP."""
     model = OurDataParallel(network(), bucket_cap_mb=SMALL_BUCKETS)
     train(model, sgd(model.parameters()), *part_of(rank, world_size))
     return whole(model.parameters())
@@ -41,7 +42,6 @@ class Branches(nn.Module):
         self.num_steps = 0
 
     def forward(self, inputs: torch.Tensor) -> Any:
-        """Return the output of the half whose turn it is."""
         self.num_steps += 1
         return self.halves[self.num_steps % 2](inputs)
 
@@ -55,14 +55,12 @@ def unused_parameters(rank: int, world_size: int) -> list[Any]:
 
 
 def unused_parameters_alone(rank: int, world_size: int) -> list[Any]:
-    """Do the same in one process."""
     module = Branches()
     train(module, sgd(module.parameters()), *batch())
     return [True, *whole(module.halves.parameters())]
 
 
 def normalised() -> nn.Sequential:
-    """Return a model with batch statistics."""
     torch.manual_seed(2)
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4)).double()
 
@@ -133,7 +131,6 @@ def in_sub_groups(rank: int, world_size: int) -> list[torch.Tensor]:
 
 
 def in_sub_groups_alone(rank: int, world_size: int) -> list[torch.Tensor]:
-    """Train on the rows of this rank's half."""
     model = network()
     train(model, sgd(model.parameters()), *part_of(2 * rank // world_size, 2))
     return whole(model.parameters())
@@ -148,7 +145,6 @@ class Checkpointed(nn.Module):
         self.use_reentrant = use_reentrant
 
     def forward(self, inputs: torch.Tensor) -> Any:
-        """Return the output of all layers."""
         if self.use_reentrant:
             inputs = inputs.clone().requires_grad_()
         middle = checkpoint(self.layers[:3], inputs, use_reentrant=self.use_reentrant)
@@ -156,7 +152,6 @@ class Checkpointed(nn.Module):
 
 
 def checkpointed(rank: int, world_size: int, use_reentrant: bool = False) -> list[torch.Tensor]:
-    """Train with activation checkpointing."""
     model = DistributedDataParallel(
         Checkpointed(use_reentrant), bucket_cap_mb=SMALL_BUCKETS, static_graph=use_reentrant
     )
@@ -185,4 +180,95 @@ def optimizer_state_sharded(rank: int, world_size: int, overlapped: bool = False
         model.zero_grad()
         nn.functional.mse_loss(model(inputs), targets).backward()
     model(inputs)  # waits for the parameters of the last step
+    return whole(model.parameters())
+
+
+def _replicas() -> DistributedDataParallel:
+    return DistributedDataParallel(network(), bucket_cap_mb=SMALL_BUCKETS)
+
+
+def hooked(rank: int, world_size: int, hook: Any) -> list[torch.Tensor]:
+    """Train with *hook*, whose state is the process group."""
+    model = _replicas()
+    model.register_comm_hook(None, hook)
+    train(model, sgd(model.parameters()), *part_of(rank, world_size))
+    return whole(model.parameters())
+
+
+def in_cpp(rank: int, world_size: int, kind: str) -> list[torch.Tensor]:
+    model = _replicas()
+    model._register_builtin_comm_hook(getattr(dist.BuiltinCommHookType, kind))
+    train(model, sgd(model.parameters()), *part_of(rank, world_size))
+    return whole(model.parameters())
+
+
+def low_rank(rank: int, world_size: int) -> list[torch.Tensor]:
+    """Train with PowerSGD at full rank, where it loses nothing but rounding."""
+    model = _replicas()
+    state = powerSGD_hook.PowerSGDState(
+        None,
+        matrix_approximation_rank=8,
+        start_powerSGD_iter=2,
+        min_compression_rate=0.01,
+        use_error_feedback=True,
+    )
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    train(model, sgd(model.parameters()), *part_of(rank, world_size))
+    return whole(model.parameters())
+
+
+def quantized(rank: int, world_size: int, hook: Any) -> list[torch.Tensor]:
+    """Train in single precision with gradients that travel in eight bits."""
+    model = DistributedDataParallel(network().float(), bucket_cap_mb=SMALL_BUCKETS)
+    model.register_comm_hook(dist.group.WORLD, hook)
+    inputs, targets = part_of(rank, world_size)
+    train(model, sgd(model.parameters()), inputs.float(), targets.float())
+    return [tensor.double() for tensor in whole(model.parameters())]
+
+
+def locally(rank: int, world_size: int) -> list[torch.Tensor]:
+    """Reduce gradients for a step, then only within groups of one rank, and average models every step."""
+    from torch.distributed.optim import PostLocalSGDOptimizer  # warns of what it imports
+
+    model = _replicas()
+    for first in range(world_size):
+        group = dist.new_group([first])
+        if first == rank:
+            own = group
+    state = post_localSGD_hook.PostLocalSGDState(None, own, start_localSGD_iter=1)
+    model.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
+    averager = PeriodicModelAverager(period=1, warmup_steps=0)
+    optimizer = PostLocalSGDOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), averager)
+    train(model, optimizer, *part_of(rank, world_size))
+    return whole(model.parameters())
+
+
+def locally_alone(rank: int, world_size: int) -> list[torch.Tensor]:
+    """Step one model for each rank from the same place, and average the models."""
+    model = network()
+    for _ in range(NUM_STEPS):
+        copies = [copy.deepcopy(model) for _ in range(world_size)]
+        for peer, own in enumerate(copies):
+            train(own, torch.optim.SGD(own.parameters(), lr=0.1), *part_of(peer, world_size), num_steps=1)
+        with torch.no_grad():
+            for parameter, *parts in zip(
+                model.parameters(), *(own.parameters() for own in copies), strict=True
+            ):
+                parameter.copy_(torch.stack(parts).mean(0))
+    return whole(model.parameters())
+
+
+def inside(rank: int, world_size: int) -> list[torch.Tensor]:
+    """Wrap a compiled model."""
+    compiled = torch.compile(network(), backend="aot_eager")
+    model = DistributedDataParallel(compiled)
+    train(model, sgd(model.parameters()), *part_of(rank, world_size))
+    return whole(model.parameters())
+
+
+def outside(rank: int, world_size: int) -> list[torch.Tensor]:
+    """Compile a wrapped model."""
+    model = DistributedDataParallel(network())
+    compiled = torch.compile(model, backend="aot_eager")
+    train(compiled, sgd(model.parameters()), *part_of(rank, world_size))
     return whole(model.parameters())

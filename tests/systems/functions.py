@@ -12,7 +12,6 @@ from torch.distributed.device_mesh import init_device_mesh
 
 
 def objects(rank: int, world_size: int) -> list[Any]:
-    """Move Python objects in every way that there is."""
     gathered: list[Any] = [None] * world_size
     dist.all_gather_object(gathered, {"rank": rank, "text": "x" * rank})
     on_root: list[Any] | None = [None] * world_size if rank == 1 else None
@@ -31,7 +30,6 @@ def objects(rank: int, world_size: int) -> list[Any]:
 
 
 def objects_expected(rank: int, world_size: int) -> list[Any]:
-    """Return what that gives."""
     return [
         [{"rank": peer, "text": "x" * peer} for peer in range(world_size)],
         [("from", peer) for peer in range(world_size)] if rank == 1 else None,
@@ -63,7 +61,6 @@ def messages(rank: int, world_size: int) -> list[Any]:
 
 
 def messages_expected(rank: int, world_size: int) -> list[Any]:
-    """Return what that gives."""
     ahead, behind = (rank + 1) % world_size, (rank - 1) % world_size
     numbers = [[behind], [10, behind], [100 + ahead], [200 + ahead]]
     return [torch.tensor(number, dtype=torch.float32) for number in numbers]
@@ -91,7 +88,6 @@ def functional(rank: int, world_size: int) -> list[Any]:
 
 
 def functional_expected(rank: int, world_size: int) -> list[Any]:
-    """Return what that gives."""
     rows = torch.stack([torch.arange(4.0) + peer for peer in range(world_size)])
     total, part = rows.sum(0), slice(rank * 4 // world_size, (rank + 1) * 4 // world_size)
     return [
@@ -112,7 +108,6 @@ def functional_expected(rank: int, world_size: int) -> list[Any]:
 
 
 def gradients(rank: int, world_size: int) -> list[Any]:
-    """Differentiate through collectives."""
     gradients = []
     for collective in (
         lambda tensor: differentiable.all_reduce(tensor),
@@ -158,7 +153,6 @@ def groups_of_a_mesh(rank: int, world_size: int) -> list[Any]:
 
 
 def groups_of_a_mesh_expected(rank: int, world_size: int) -> list[Any]:
-    """Return what that gives."""
     width = world_size // 2
     row, column = divmod(rank, width)
     return [
@@ -185,7 +179,6 @@ def sub_groups(rank: int, world_size: int) -> list[Any]:
 
 
 def sub_groups_expected(rank: int, world_size: int) -> list[Any]:
-    """Return what that gives."""
     return [torch.tensor([11.0 if rank < 2 else 1100.0])] * 3
 
 
@@ -204,7 +197,6 @@ def coalesced(rank: int, world_size: int) -> list[Any]:
 
 
 def coalesced_expected(rank: int, world_size: int) -> list[Any]:
-    """Return what that gives."""
     ranks = range(world_size)
     return [
         torch.full((2,), sum(peer + 1.0 for peer in ranks)),

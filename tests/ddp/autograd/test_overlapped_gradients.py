@@ -17,7 +17,7 @@ from ddp import DistributedDataParallel, OverlappedOptimizer
 from ddp.reduction.overlap import STRATEGIES
 from sim.cluster import Cluster
 from sim.errors import RankError
-from tests.ddp.rank_threads import OPTIMIZERS, OVERLAPPED, layers, on_ranks
+from tests.ddp.rank_threads import OPTIMIZERS, OVERLAPPED, assert_alike, layers, on_ranks, overlapped
 
 EVERY = [*OVERLAPPED, *(name for name, own in STRATEGIES.items() if own.whole_buckets)]
 
@@ -107,10 +107,7 @@ class ChargesEveryOperation(TorchDispatchMode):
 @pytest.mark.parametrize("strategy", OVERLAPPED)
 def test_what_completes_in_the_midst_of_an_operation_changes_no_bit(strategy: str) -> None:
     def one(rank: int, name: str) -> tuple[list[torch.Tensor], list[tuple[Any, ...]]]:
-        model = DistributedDataParallel(
-            layers([6, 12, 9, 4]), strategy=name, bucket_cap_mb=0.0002, algorithm="ring"
-        )
-        own = OverlappedOptimizer(model, OPTIMIZERS["adam"])
+        model, own = overlapped(layers([6, 12, 9, 4]), name, "adam", bucket_cap_mb=0.0002)
         data = torch.Generator().manual_seed(rank)
         with ChargesEveryOperation():
             for _ in range(3):
@@ -121,12 +118,12 @@ def test_what_completes_in_the_midst_of_an_operation_changes_no_bit(strategy: st
         rows = [(row["bucket"], row["collective"]) for row in model.bucket_rows()]
         return [parameter.detach().clone() for parameter in model.parameters()], rows
 
-    plain, overlapped = (
+    plain, early = (
         on_ranks(lambda rank, name=name: one(rank, name)) for name in ("after_backward", strategy)
     )
 
-    assert overlapped[0][1] == overlapped[1][1]
-    for rank, (parameters, _) in enumerate(overlapped):
+    assert early[0][1] == early[1][1]
+    for rank, (parameters, _) in enumerate(early):
         for expected, got in zip(plain[rank][0], parameters, strict=True):
             assert torch.equal(expected, got)
 
@@ -138,10 +135,7 @@ def test_clipping_by_norm_equals_that_of_training_on_the_whole_batch(strategy: s
     data = torch.randn(num_ranks, 4, 6, 5, generator=torch.Generator().manual_seed(3)).double()
 
     def one(rank: int) -> tuple[list[float], list[torch.Tensor]]:
-        model = DistributedDataParallel(
-            layers([5, 6, 2]).double(), strategy=strategy, bucket_cap_mb=0.0002, algorithm="ring"
-        )
-        own = OverlappedOptimizer(model, OPTIMIZERS["adam"])
+        model, own = overlapped(layers([5, 6, 2]).double(), strategy, "adam", bucket_cap_mb=0.0002)
         norms = []
         for step in data[rank]:
             own.zero_grad()
@@ -171,17 +165,14 @@ def test_clipping_by_norm_equals_that_of_training_on_the_whole_batch(strategy: s
 
 def test_gradients_below_the_norm_are_left_alone() -> None:
     def one(rank: int, clips: bool) -> list[torch.Tensor]:
-        model = DistributedDataParallel(layers([5, 4]), strategy="dear", algorithm="ring")
-        own = OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+        model, own = overlapped(layers([5, 4]), "dear")
         model(torch.ones(1, 5)).sum().backward()
         if clips:
             own.clip_grad_norm_(1e6)
         own.step()
         return list(model.state_dict().values())
 
-    plain, clipped = (on_ranks(lambda rank, clips=clips: one(rank, clips)) for clips in (False, True))
-
-    assert all(torch.equal(a, b) for a, b in zip(plain[0], clipped[0], strict=True))
+    assert_alike(one, False, True)
 
 
 Use = Callable[[DistributedDataParallel, OverlappedOptimizer], object]
@@ -208,8 +199,7 @@ def test_a_gradient_on_its_way_cannot_be_used_unnoticed(strategy: str, use: str)
     function, message = USES[use]
 
     def one(rank: int) -> None:
-        model = DistributedDataParallel(layers([3, 4, 2]), strategy=strategy, algorithm="ring")
-        own = OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+        model, own = overlapped(layers([3, 4, 2]), strategy)
         model(torch.ones(1, 3)).sum().backward()
         gradients = [parameter.grad for parameter in model.parameters()]
         assert repr(gradients[0]) == "<the gradient of 0.weight, on its way>"
@@ -222,8 +212,7 @@ def test_a_gradient_on_its_way_cannot_be_used_unnoticed(strategy: str, use: str)
 @pytest.mark.parametrize("strategy", ["dear", "zero1"])
 def test_a_grad_scaler_is_told_that_it_finds_no_gradients(strategy: str) -> None:
     def one(rank: int) -> None:
-        model = DistributedDataParallel(layers([3, 2]), strategy=strategy, algorithm="ring")
-        own = OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+        model, own = overlapped(layers([3, 2]), strategy)
         scaler = torch.amp.GradScaler("cpu")
         scaler.scale(model(torch.ones(1, 3)).sum()).backward()
         scaler.step(own)
@@ -238,8 +227,7 @@ def test_what_was_accumulated_is_forgotten_when_the_optimizer_is_told_so(
     strategy: str, set_to_none: bool
 ) -> None:
     def one(rank: int, wastes: bool) -> list[torch.Tensor]:
-        model = DistributedDataParallel(layers([3, 4, 2]), strategy=strategy, algorithm="ring")
-        own = OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+        model, own = overlapped(layers([3, 4, 2]), strategy)
         for _ in range(2):
             if wastes:
                 with model.no_sync():
@@ -249,18 +237,13 @@ def test_what_was_accumulated_is_forgotten_when_the_optimizer_is_told_so(
             own.step()
         return list(model.state_dict().values())
 
-    plain, wasteful = (on_ranks(lambda rank, wastes=wastes: one(rank, wastes)) for wastes in (False, True))
-
-    assert all(torch.equal(a, b) for a, b in zip(plain[1], wasteful[1], strict=True))
+    assert_alike(one, False, True)
 
 
 @pytest.mark.parametrize("strategy", OVERLAPPED)
 def test_a_backward_pass_that_raised_leaves_nothing_behind(strategy: str) -> None:
     def one(rank: int, fails: bool) -> list[torch.Tensor]:
-        model = DistributedDataParallel(
-            layers([3, 4, 2]), strategy=strategy, bucket_cap_mb=1e-5, algorithm="ring"
-        )
-        own = OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+        model, own = overlapped(layers([3, 4, 2]), strategy, bucket_cap_mb=1e-5)
         data = torch.Generator().manual_seed(rank)
         for step in range(3):
             if fails and step:
@@ -274,9 +257,7 @@ def test_a_backward_pass_that_raised_leaves_nothing_behind(strategy: str) -> Non
             own.step()
         return list(model.state_dict().values())
 
-    plain, failed = (on_ranks(lambda rank, fails=fails: one(rank, fails)) for fails in (False, True))
-
-    assert all(torch.equal(a, b) for a, b in zip(plain[1], failed[1], strict=True))
+    assert_alike(one, False, True)
 
 
 def raise_key_error(gradient: torch.Tensor) -> None:
@@ -285,8 +266,7 @@ def raise_key_error(gradient: torch.Tensor) -> None:
 
 def test_clipping_without_gradients_or_by_no_norm_is_refused() -> None:
     def one(rank: int) -> None:
-        model = DistributedDataParallel(layers([3, 2]), strategy="dear", algorithm="ring")
-        own = OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+        _, own = overlapped(layers([3, 2]), "dear")
         with pytest.raises(
             Exception, match=r"clip_grad_norm_\(\): norm_type must be a number above 0, got 0"
         ):
@@ -299,14 +279,11 @@ def test_clipping_without_gradients_or_by_no_norm_is_refused() -> None:
 
 def test_a_grad_scaler_works_with_strategies_that_leave_gradients_in_place() -> None:
     def one(rank: int, scales: bool) -> list[torch.Tensor]:
-        model = DistributedDataParallel(layers([3, 2]), strategy="wait_free", algorithm="ring")
-        own = OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+        model, own = overlapped(layers([3, 2]), "wait_free")
         scaler = torch.amp.GradScaler("cpu", init_scale=8.0, enabled=scales)
         scaler.scale(model(torch.ones(1, 3)).sum()).backward()
         scaler.step(own)
         scaler.update()
         return list(model.state_dict().values())
 
-    plain, scaled = (on_ranks(lambda rank, scales=scales: one(rank, scales)) for scales in (False, True))
-
-    assert all(torch.equal(a, b) for a, b in zip(plain[0], scaled[0], strict=True))
+    assert_alike(one, False, True)

@@ -30,7 +30,8 @@ from ddp.reduction.events import (
 from ddp.reduction.overlap import STRATEGIES, Situation, Strategy, resolve_strategy
 from ddp.reduction.reducer import Phase, Reducer
 from ddp.reduction.strategies.plan import Bucket, Layout, LinearCost, PassTiming, Plan, PlannedLaunch
-from ddp.reduction.strategies.strategy import Barrier
+from sim.cluster.order import RandomOrder
+from tests.ddp.reduction.reducers import Reducers
 
 WAIT_FREE = STRATEGIES["wait_free"]
 AFTER_BACKWARD = STRATEGIES["after_backward"]
@@ -53,10 +54,6 @@ def layouts(draw: st.DrawFn) -> Layout:
         order,
         PassTiming(tuple(ready[index] for index in range(len(sizes))), cost),
     )
-
-
-def partitions() -> st.SearchStrategy[list[list[int]]]:
-    return layouts().map(Layout.buckets)
 
 
 NAMES = [
@@ -265,65 +262,20 @@ TestReducerMachine = ReducerMachine.TestCase
 TestReducerMachine.settings = settings(stateful_step_count=60, max_examples=80, deadline=None)
 
 
-@given(layouts(), st.sampled_from(NAMES), st.integers(1, 5), st.randoms(use_true_random=False))
+@given(layouts(), st.sampled_from(NAMES), st.integers(1, 5), st.integers(0, 2**32))
 @settings(max_examples=120)
 def test_ranks_launch_alike_whatever_order_their_gradients_become_ready_in_and_never_deadlock(
-    layout: Layout, name: str, world_size: int, random: Random
+    layout: Layout, name: str, world_size: int, seed: int
 ) -> None:
-    strategy = resolve_strategy(name)
-    ranks = [Rank(layout, strategy, random) for _ in range(world_size)]
-    while not all(rank.is_done for rank in ranks):
-        able = [rank for rank in ranks if rank.can_move(ranks)]
-        assert able, "deadlock"
-        random.choice(able).move()
-
+    strategy, chance = resolve_strategy(name), Random(seed)
     plan = strategy.plan(layout)
+    parameters = range(len(layout.nbytes))
+    orders = [chance.sample(parameters, len(parameters)) for _ in range(world_size)]
+
+    ranks = Reducers(plan, strategy, orders).step(RandomOrder(seed))
+
     assert all(rank.launched == list(plan.launches) for rank in ranks)
-
-
-class Rank:
-    """A rank that computes at its own pace; a collective completes when all ranks have launched it."""
-
-    def __init__(self, layout: Layout, strategy: Strategy, random: Random) -> None:
-        order = list(range(len(layout.nbytes)))
-        random.shuffle(order)
-        self.reducer = Reducer(strategy.plan(layout), strategy)
-        self.script: list[Event] = [BackwardBegan(), *map(GradReady, order), BackwardEnded()]
-        if strategy.barrier is not Barrier.BACKWARD_END:
-            random.shuffle(order)
-            self.script += [OptimizerStepped(), *map(ParameterNeeded, order)]
-        self.launched: list[PlannedLaunch] = []
-        self.num_done = 0
-        self.pending: list[Command] = []
-
-    @property
-    def is_done(self) -> bool:
-        return not self.script and not self.pending and self.num_done == len(self.launched)
-
-    def can_complete(self, ranks: Sequence[Rank]) -> bool:
-        return self.num_done < min(len(rank.launched) for rank in ranks)
-
-    def can_move(self, ranks: Sequence[Rank]) -> bool:
-        self.completes = self.can_complete(ranks)
-        return self.completes or bool(self.script and not self.pending)
-
-    def move(self) -> None:
-        if self.completes:
-            launch = self.launched[self.num_done]
-            self.num_done += 1
-            if self.pending and self.pending[0] == AwaitBucket(launch.bucket):
-                self.pending.pop(0)
-            self.obey(self.reducer.handle(BucketReduced(launch.bucket)))
-        else:
-            self.obey(self.reducer.handle(self.script.pop(0)))
-
-    def obey(self, commands: Sequence[Command]) -> None:
-        for command in commands:
-            match command:
-                case LaunchBucket(bucket, collective):
-                    self.launched.append(PlannedLaunch(bucket, collective))
-                case AwaitBucket():
-                    self.pending.append(command)
+    assert all(rank.num_finished == 1 for rank in ranks)
 
 
 def test_wait_free_launches_during_the_pass_and_after_backward_at_its_end() -> None:

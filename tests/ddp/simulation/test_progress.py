@@ -11,9 +11,9 @@ from collectives.execution.transport_model import TransportModel
 from collectives.simulation import simulate
 from collectives.simulation.engines.attention import Attention
 from ddp import Profile, StepRun, simulate_step
-from ddp.profiles import Gradient
 from ddp.reduction.bucketing import MIB
 from sim import Straggler
+from tests.ddp.given import profile_of as given_profile
 from tests.given import switch
 
 MS = 10**9
@@ -22,18 +22,7 @@ ON_CALLS = TransportModel("each step's sends awaited, progress on calls", progre
 
 def profile_of(ready_ms: list[int], nbytes: int = MIB) -> Profile:
     """Gradients that are ready at these milliseconds, the last registered first."""
-    gradients = tuple(
-        Gradient(name=f"p{i}", numel=nbytes // 4, dtype="float32", nbytes=nbytes, ready_seconds=ms / 1000)
-        for i, ms in enumerate(reversed(ready_ms))
-    )
-    return Profile(
-        name="layers",
-        source="test",
-        device="none",
-        forward_seconds=0.001,
-        backward_seconds=max(ready_ms) / 1000,
-        gradients=gradients,
-    )
+    return given_profile([nbytes] * len(ready_ms), ready_ms[::-1])
 
 
 def test_the_second_step_of_a_ring_is_posted_at_the_next_hook() -> None:

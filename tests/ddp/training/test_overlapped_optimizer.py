@@ -18,7 +18,7 @@ from ddp import DistributedDataParallel, OverlappedOptimizer
 from ddp.reduction.overlap import STRATEGIES
 from sim.cluster import Cluster
 from sim.errors import RankError
-from tests.ddp.rank_threads import OPTIMIZERS, OVERLAPPED, layers, on_ranks
+from tests.ddp.rank_threads import OPTIMIZERS, OVERLAPPED, assert_alike, layers, on_ranks, overlapped
 
 TRAINING = [*OVERLAPPED, *(name for name, own in STRATEGIES.items() if own.whole_buckets)]
 
@@ -34,8 +34,7 @@ def train(
     """Train on this rank's own data, which takes it its own time."""
     clock = Cluster.current()
     assert clock is not None
-    model = DistributedDataParallel(layers(widths), strategy=strategy, bucket_cap_mb=0.0004, algorithm="ring")
-    own = OverlappedOptimizer(model, OPTIMIZERS[optimizer])
+    model, own = overlapped(layers(widths), strategy, optimizer, bucket_cap_mb=0.0004)
     scheduler = torch.optim.lr_scheduler.StepLR(own.inner, 2, gamma=0.5)
     data = torch.Generator().manual_seed(100 * seed + rank)
     for step in range(4):
@@ -61,13 +60,11 @@ def train(
 def test_training_ends_with_the_bits_of_training_without_overlap(
     widths: list[int], strategy: str, optimizer: str, seed: int, delay: int
 ) -> None:
-    plain, overlapped = (
-        on_ranks(lambda rank, name=name: train(rank, widths, name, optimizer, seed=seed, delay=delay))
-        for name in ("after_backward", strategy)
+    assert_alike(
+        lambda rank, name: train(rank, widths, name, optimizer, seed=seed, delay=delay),
+        "after_backward",
+        strategy,
     )
-
-    for expected, *others in zip(*plain, *overlapped, strict=True):
-        assert all(torch.equal(expected, other) for other in others)
 
 
 @given(st.sampled_from(OVERLAPPED), st.integers(1, 5), st.integers(0, 99))
@@ -78,10 +75,7 @@ def test_any_number_of_ranks_agrees_with_training_on_the_whole_batch(
     def one(rank: int) -> list[torch.Tensor]:
         torch.manual_seed(seed)
         data = torch.randint(-2, 3, (num_ranks, 3, 4, 5)).double()
-        model = DistributedDataParallel(
-            layers([5, 6, 2]).double(), strategy=strategy, bucket_cap_mb=0.0002, algorithm="ring"
-        )
-        own = OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+        model, own = overlapped(layers([5, 6, 2]).double(), strategy, bucket_cap_mb=0.0002)
         for step in range(3):
             model(data[rank, step]).square().mean().backward()
             own.step()
@@ -123,10 +117,7 @@ class UsesAChildsWeights(nn.Module):
 @pytest.mark.parametrize("strategy", OVERLAPPED)
 def test_parameters_used_without_calling_their_module_and_buffers_are_up_to_date(strategy: str) -> None:
     def one(rank: int, name: str) -> list[torch.Tensor]:
-        model = DistributedDataParallel(
-            UsesAChildsWeights(), strategy=name, bucket_cap_mb=1e-5, algorithm="ring"
-        )
-        own = OverlappedOptimizer(model, OPTIMIZERS["sgd"])
+        model, own = overlapped(UsesAChildsWeights(), name, bucket_cap_mb=1e-5)
         data = torch.Generator().manual_seed(rank)
         seen = []
         for _ in range(4):
@@ -137,21 +128,15 @@ def test_parameters_used_without_calling_their_module_and_buffers_are_up_to_date
                 seen.append(model(torch.ones(2, 4)))
         return [*seen, *model.state_dict().values()]
 
-    plain, overlapped = (
-        on_ranks(lambda rank, name=name: one(rank, name)) for name in ("wait_free", strategy)
-    )
-
-    for expected, got in zip((v for r in plain for v in r), (v for r in overlapped for v in r), strict=True):
-        assert torch.equal(expected, got)
+    assert_alike(one, "wait_free", strategy)
 
 
 @pytest.mark.costly
 @pytest.mark.parametrize("strategy", OVERLAPPED)
 def test_a_module_can_be_copied_pickled_and_loaded_while_updates_are_due(strategy: str) -> None:
     def one(rank: int) -> list[bool]:
-        model = DistributedDataParallel(layers([3, 4, 2]), strategy=strategy, bucket_cap_mb=1e-5)
+        model, own = overlapped(layers([3, 4, 2]), strategy, bucket_cap_mb=1e-5, algorithm="native")
         start = {name: value.clone() for name, value in model.state_dict().items()}
-        own = OverlappedOptimizer(model, OPTIMIZERS["sgd"])
         for _ in range(2):
             model(torch.ones(1, 3)).sum().backward()
             own.step()
@@ -167,8 +152,9 @@ def test_a_module_can_be_copied_pickled_and_loaded_while_updates_are_due(strateg
 
 def test_the_optimizers_state_is_divided_among_the_ranks() -> None:
     def one(rank: int) -> tuple[int, int]:
-        model = DistributedDataParallel(layers([30, 40, 50]), strategy="zero1", bucket_cap_mb=0.002)
-        own = OverlappedOptimizer(model, OPTIMIZERS["adam"])
+        model, own = overlapped(
+            layers([30, 40, 50]), "zero1", "adam", bucket_cap_mb=0.002, algorithm="native"
+        )
         model(torch.ones(1, 30)).sum().backward()
         own.step()
         state = own.state_dict()["state"].values()
@@ -182,60 +168,47 @@ def wrapped(strategy: str, **options: Any) -> DistributedDataParallel:
     return DistributedDataParallel(nn.Linear(2, 2), strategy=strategy, algorithm="ring", **options)
 
 
-def never_attached(rank: int) -> None:
-    wrapped("dear")(torch.ones(1, 2))
-
-
-def attached_twice(rank: int) -> None:
-    model = wrapped("dear")
-    OverlappedOptimizer(model, OPTIMIZERS["sgd"])
-    OverlappedOptimizer(model, OPTIMIZERS["sgd"])
-
-
-def another_optimizer_stepped(rank: int) -> None:
-    model = wrapped("priority")
-    OverlappedOptimizer(model, OPTIMIZERS["sgd"])
-    other = OPTIMIZERS["sgd"](model.parameters())
-    for _ in range(2):
+def step(model: DistributedDataParallel, own: OverlappedOptimizer, *steps: Callable[[], object]) -> None:
+    """Take *steps* instead of the optimizer's, one after each backward pass."""
+    for one in steps:
         model(torch.ones(1, 2)).sum().backward()
-        other.step()
+        one()
 
 
-def stepped_twice(rank: int) -> None:
-    model = wrapped("zero1")
-    own = OverlappedOptimizer(model, OPTIMIZERS["sgd"])
-    model(torch.ones(1, 2)).sum().backward()
-    own.step()
-    own.step()
+def other(model: DistributedDataParallel) -> torch.optim.Optimizer:
+    return OPTIMIZERS["sgd"](model.parameters())
 
 
-def gradients_dropped_instead_of_a_step(rank: int) -> None:
-    model = wrapped("dear")
-    OverlappedOptimizer(model, OPTIMIZERS["sgd"])
-    for _ in range(2):
-        model.zero_grad()
-        model(torch.ones(1, 2)).sum().backward()
+Mistake = Callable[[DistributedDataParallel, OverlappedOptimizer], object]
+MISTAKES: dict[str, tuple[Mistake, str]] = {
+    "attached twice": (lambda model, own: OverlappedOptimizer(model, OPTIMIZERS["sgd"]), "has an .* already"),
+    "another optimizer stepped": (
+        lambda model, own: step(model, own, other(model).step),
+        r"gradient of weight is on its way, and only the OverlappedOptimizer may use it \(aten",
+    ),
+    "gradients dropped instead of a step": (
+        lambda model, own: step(model, own, model.zero_grad, model.zero_grad),
+        "second backward pass before the optimizer's step",
+    ),
+    "stepped twice": (
+        lambda model, own: (step(model, own, own.step), own.step()),
+        r"step\(\) without gradients",
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("mistake", "message"),
-    [
-        (
-            never_attached,
-            "DDPError: strategy dear updates parameters itself: .* make .*OverlappedOptimizer",
-        ),
-        (attached_twice, "has an OverlappedOptimizer already"),
-        (
-            another_optimizer_stepped,
-            r"gradient of weight is on its way, and only the OverlappedOptimizer may use it \(aten",
-        ),
-        (gradients_dropped_instead_of_a_step, "second backward pass before the optimizer's step"),
-        (stepped_twice, r"step\(\) without gradients"),
-    ],
-)
-def test_a_mistake_with_the_optimizer_is_named(mistake: Callable[[int], None], message: str) -> None:
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("strategy", ["dear", "priority", "zero1"])
+def test_a_mistake_with_the_optimizer_is_named(mistake: str, strategy: str) -> None:
+    make, message = MISTAKES[mistake]
+
     with pytest.raises(RankError, match=message):
-        on_ranks(mistake)
+        on_ranks(lambda rank: make(*overlapped(nn.Linear(2, 2), strategy)))
+
+
+def test_a_strategy_that_updates_parameters_itself_needs_its_optimizer() -> None:
+    with pytest.raises(RankError, match=r"strategy dear updates .* itself: .* make .*OverlappedOptimizer"):
+        on_ranks(lambda rank: wrapped("dear")(torch.ones(1, 2)))
 
 
 @pytest.mark.parametrize(

@@ -15,47 +15,15 @@ from torch import nn
 
 from collectives.errors import NotSupportedError
 from ddp import Profile, simulate_step
-from ddp.profiles import Gradient
-from ddp.profiles.profile import ITEM_SIZES
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES as STRATEGIES_THAT_SHIP
 from ddp.tuning.bucket_caps import caps_for, distinct_caps
 from ddp.tuning.search import Search
 from ddp.tuning.trials import Trial, Tuning
 from sim.topology import Topology
+from tests.ddp.given import profile_of, profiles
 
 STRATEGIES = ("wait_free", "after_backward")
-
-
-def profile_of(sizes: list[int], ready: list[int], dtypes: list[str] | None = None) -> Profile:
-    kinds = dtypes or ["float32"] * len(sizes)
-    gradients = tuple(
-        Gradient(
-            name=f"p{i}",
-            numel=size,
-            dtype=kinds[i],
-            nbytes=ITEM_SIZES[kinds[i]] * size,
-            ready_seconds=ready[i] / 1000,
-        )
-        for i, size in enumerate(sizes)
-    )
-    return Profile(
-        name="random",
-        source="test",
-        device="none",
-        forward_seconds=0.001,
-        backward_seconds=max(ready) / 1000,
-        gradients=gradients,
-    )
-
-
-@st.composite
-def profiles(
-    draw: st.DrawFn, most: int = 6, least: int = 0, kinds: tuple[str, ...] = ("float32",)
-) -> Profile:
-    sizes = draw(st.lists(st.integers(least, 4 * MIB), min_size=1, max_size=most))
-    ready = [draw(st.integers(0, 10)) for _ in sizes]
-    return profile_of(sizes, ready, [draw(st.sampled_from(kinds)) for _ in sizes])
 
 
 @st.composite
@@ -201,7 +169,7 @@ def test_stock_ddp_builds_the_buckets_that_were_found(one_rank: None, by_list: b
     widths = [300, 200, 400, 100, 250, 300]
     layers = [nn.Linear(a, b, bias=False) for a, b in pairwise(widths)]
     sizes = [layer.weight.numel() for layer in layers]
-    profile = profile_of(sizes, list(range(len(sizes), 0, -1)))
+    profile = profile_of([4 * size for size in sizes], range(len(sizes), 0, -1))
     found = tune(profile, Topology.switch(num_ranks=8, bandwidth="1Gbps", latency="300us"))
     trials = [t for t in found.trials if bool(t.options.bucket_cap_mb_list) is by_list][-4:]
 
@@ -254,7 +222,7 @@ def test_of_many_algorithms_and_strategies_the_most_promising_are_searched() -> 
 def test_a_list_of_caps_is_no_worse_than_optimal_merging_by_a_strategy(
     sizes: list[int], topology: Topology
 ) -> None:
-    profile = profile_of(sizes, list(range(len(sizes), 0, -1)))
+    profile = profile_of([4 * size for size in sizes], range(len(sizes), 0, -1))
     merged = simulate_step(profile, topology=topology, strategy="mg_wfbp").time_ps
 
     found = tune(profile, topology, max_descent=10)

@@ -1,11 +1,12 @@
-"""Layers spread over ranks as DTensors: tensor parallel, sequence parallel, and both with FSDP2."""
+"""Parameters spread over ranks: FSDP of both generations, tensor and sequence parallel, and mixtures."""
 
 from __future__ import annotations
 
 import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy, fully_shard
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -15,6 +16,38 @@ from torch.distributed.tensor.parallel import (
 )
 
 from tests.systems.training import batch, network, part_of, sgd, train, whole
+
+
+def flat_parameters(rank: int, world_size: int) -> list[torch.Tensor]:
+    """Train FSDP1: every layer's parameters in one flat tensor."""
+    model = FullyShardedDataParallel(
+        network(),
+        auto_wrap_policy=ModuleWrapPolicy({torch.nn.Linear}),
+        sharding_strategy=ShardingStrategy.FULL_SHARD,
+        device_id=torch.device("cpu"),
+    )
+    train(model, sgd(model.parameters()), *part_of(rank, world_size))
+    with FullyShardedDataParallel.summon_full_params(model):
+        return whole(model.parameters())
+
+
+def each_parameter(rank: int, world_size: int, mesh: DeviceMesh | None = None) -> list[torch.Tensor]:
+    """Train FSDP2: every parameter a DTensor."""
+    mesh = mesh or init_device_mesh("cpu", (world_size,))
+    model = network()
+    for layer in (*model[::2], model):
+        fully_shard(layer, mesh=mesh)
+    train(model, sgd(model.parameters()), *part_of(rank, world_size))
+    held = sum(parameter.to_local().numel() for parameter in model.parameters())
+    assert held < sum(parameter.numel() for parameter in model.parameters())
+    return whole(model.parameters())
+
+
+def replicated_shards(rank: int, world_size: int) -> list[torch.Tensor]:
+    """Train FSDP2 within the rows of a mesh, replicated along its columns."""
+    mesh = init_device_mesh("cpu", (2, world_size // 2), mesh_dim_names=("replicate", "shard"))
+    return each_parameter(rank, world_size, mesh)
+
 
 COLUMNS_THEN_ROWS = {"0": ColwiseParallel(), "2": RowwiseParallel()}
 
@@ -53,13 +86,11 @@ def along_the_sequence(rank: int, world_size: int) -> list[torch.Tensor]:
 
 
 def sequences() -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the batch as two sequences of four."""
     inputs, targets = batch()
     return inputs.view(2, 4, 4), targets.view(2, 4, 4)
 
 
 def along_the_sequence_alone(rank: int, world_size: int) -> list[torch.Tensor]:
-    """Do the same in one process."""
     model = block()
     train(model, sgd(model.parameters()), *sequences())
     return whole(model.parameters())
@@ -86,6 +117,5 @@ def redistributed(rank: int, world_size: int) -> list[torch.Tensor]:
 
 
 def redistributed_alone(rank: int, world_size: int) -> list[torch.Tensor]:
-    """Do the same in one process."""
     tensor = torch.arange(24.0).view(4, 6)
     return [tensor, tensor, tensor @ tensor.t()]

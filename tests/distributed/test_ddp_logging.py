@@ -1,0 +1,194 @@
+"""What DDP tells of itself, in logging data and private names: what torch's does, but for times."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ddp.autograd.observation.iteration_times import IterationTimes
+from tests.distributed.pool import WorkerPool
+from tests.distributed.scenario import OURS, TORCH, Scenario, Scenarios, inputs, line, net
+
+pytestmark = pytest.mark.distributed
+cases = Scenarios()
+
+
+def log(rank: int, world_size: int, backend: str, options: dict[str, Any]) -> list[dict[str, Any]]:
+    group = dist.new_group(backend=backend)
+    logged = []
+    for make in (TORCH, OURS):
+        net64 = nn.Sequential(net(), nn.Linear(2, 2).double())
+        net64.forward = lambda x, net64=net64: net64[1](net64[0](x).double())  # type: ignore[method-assign]
+        model: Any = make(net64, bucket_cap_mb=1e-4, process_group=group, **options)
+        model._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
+        model._set_ddp_runtime_logging_sample_rate(2)
+        with model.join():
+            for x in inputs(rank, 14):
+                model(x).sum().backward()
+        logged.append(model._get_ddp_logging_data())
+    return logged
+
+
+@pytest.mark.parametrize("options", [{}, {"gradient_as_bucket_view": True}], ids=str)
+def test_logging_data_have_torchs_keys_and_but_for_times_its_values(
+    pool: WorkerPool, options: dict[str, Any]
+) -> None:
+    for rank, (theirs, ours) in enumerate(pool.run(log, 2, "gloo", options)):
+        assert theirs.keys() - ours.keys() == set()
+        assert ours.keys() - theirs.keys() == {"static_graph"}
+        differing = {key for key in theirs if theirs[key] != ours[key] and "_time" not in key}
+        assert differing == set()
+        assert ours["rank"] == rank
+        assert (theirs["iteration"], ours["iteration"]) == (12, 12)
+        assert ours["gloo_num_threads"] == 2
+        assert all(ours[key] > 0 for key in ours if key.startswith("avg_backward_comm"))
+
+
+def test_logging_data_over_our_backend_have_torchs_keys(pool: WorkerPool) -> None:
+    for theirs, ours in pool.run(log_one_pass, 2):
+        assert theirs.keys() - ours.keys() == set()
+        assert "gloo_num_threads" not in ours
+
+
+def log_one_pass(rank: int, world_size: int) -> list[dict[str, Any]]:
+    group = dist.new_group(backend="testbed")
+    models: list[Any] = [make(net(), process_group=group) for make in (TORCH, OURS)]
+    for model in models:
+        for x in inputs(rank, 2):
+            model(x).sum().backward()
+    return [model._get_ddp_logging_data() for model in models]
+
+
+def test_times_are_those_of_the_latest_iteration_that_was_looked_at_and_over_at_a_forward_pass() -> None:
+    clock = iter(range(0, 10**9, 1000))
+    times = IterationTimes(lambda: next(clock))
+    times.rate = 4
+    iterations, lengths = [], []
+    for _ in range(14):
+        times.begin()
+        iterations.append(times.rows()["iteration"])
+        for stamp in ("backward_began", "first_launch", "last_gradient", "last_reduced"):
+            times.last(stamp)
+        rows = times.rows()
+        lengths.append((rows["iteration"], rows["backward_comm_time"], rows["avg_backward_comm_time"]))
+    assert iterations == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 12, 12]
+    expected = [(number, 2, 2) for number in iterations]
+    assert lengths == [(0, 0, 0), *expected[1:]]
+
+
+@cases.add(
+    {},
+    {"bucket_cap_mb": 4},
+    {"bucket_cap_mb": 0.5},
+    {"bucket_cap_mb_list": [0.2, 0.5, 1.0]},
+    {"find_unused_parameters": True, "bucket_cap_mb": 0.5},
+    {"find_unused_parameters": True},
+    {"static_graph": True},
+    places=["processes"],  # torch's reduces the rows of an embedding by a sparse all-reduce
+)
+def first_and_rebuilt_buckets_are_so_large(make: Any, rank: int) -> list[Any]:
+    module = nn.Sequential(*(nn.Linear(500, 500) for _ in range(6)), nn.Embedding(9, 500, sparse=True))
+    model = make(module)
+    layers = list(module)
+    module.forward = (
+        lambda x: (  # type: ignore[method-assign]
+            sum(layers[-1](x)) + sum(layer(torch.ones(500)).sum() for layer in layers[:-1])
+        )
+    )
+    for _ in range(4):
+        model(torch.tensor([1])).sum().backward()
+    return buckets_of(model)
+
+
+def buckets_of(model: Any) -> list[Any]:
+    data = model._get_ddp_logging_data()
+    if isinstance(model, OURS):
+        rebuilt = data.get("rebuilt_bucket_sizes") or data["bucket_sizes"]
+        assert rebuilt == ", ".join(map(str, model.bucket_nbytes))
+    return [data.get("bucket_sizes"), data.get("rebuilt_bucket_sizes") or None]
+
+
+class Shared(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = line()
+        self.second = line()
+        self.second.weight = self.first.weight
+        self.own = line()
+
+
+@cases.add(expected=[2, 2, 1])
+def shared_and_ignored_parameters_are_counted(make: Any, rank: int) -> list[int]:
+    counts = []
+    for ignored in ([], ["first.weight"], ["own.weight"]):
+        module = Shared()
+        OURS._set_params_and_buffers_to_ignore_for_model(module, ignored)
+        counts.append(make(module)._get_ddp_logging_data()["num_parameter_tensors"])
+    return counts
+
+
+@cases.add(expected="104, 128", places=["processes"])
+def the_size_of_the_first_bucket_is_tuned(make: Any, rank: int) -> str:
+    with mock.patch.object(dist, "_DEFAULT_FIRST_BUCKET_BYTES", 100):
+        model = make(net())
+        for x in inputs(rank, 3):
+            model(x).sum().backward()
+        return str(model._get_ddp_logging_data()["rebuilt_bucket_sizes"])
+
+
+class Branches(nn.Module):
+    """The second layer is used only where the input says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+        self.register_buffer("count", torch.zeros(2))
+
+    def forward(self, x: torch.Tensor, both: bool) -> torch.Tensor:
+        y: torch.Tensor = self.first(x)
+        return self.second(y) if both else y
+
+
+@cases.add({"find_unused_parameters": True, "bucket_cap_mb_list": [1, 2]})
+def private_names_answer(make: Any, rank: int) -> list[Any]:
+    """Read what torch's tests, and code of users, read on a wrapped module."""
+    torch.manual_seed(0)
+    model = make(Branches())
+    parameters, sparse = model._build_params_for_reducer()
+    seen = [
+        model._build_debug_param_to_name_mapping(parameters),
+        sparse,
+        model.bucket_bytes_cap,
+        model.bucket_bytes_cap_list,
+        model.broadcast_bucket_size,
+        model.device_type,
+        model.is_multi_device_module,
+        list(model.named_module_buffers),
+        [buffer.tolist() for buffer in model.modules_buffers],
+        len(list(model._get_data_parallel_params(model.module))),
+    ]
+    for step in range(4):
+        model(torch.ones(1, 2), step > 1 and rank == 0).sum().backward()
+        seen += [model.reducer._get_local_used_map().tolist(), model.reducer._ddp_graph_static()]
+    buffers = [torch.full((3,), float(rank)), torch.full((1,), rank)]
+    model._default_broadcast_coalesced(buffers, authoritative_rank=1)
+    return [*seen, *buffers, model.reducer._rebuild_buckets()]
+
+
+@cases.add({"skip_all_reduce_unused_params": False}, {"skip_all_reduce_unused_params": True})
+def so_many_buckets_are_told_to_be_reduced(make: Any, rank: int) -> int:
+    model = make(Branches(), bucket_cap_mb=1e-6, find_unused_parameters=True)
+    for _ in range(3):
+        model(torch.ones(1, 2), False).sum().backward()
+    return int(model._get_ddp_logging_data()["num_buckets_reduced"])
+
+
+@pytest.mark.filterwarnings("ignore")
+@cases.test
+def test_our_ddp_does_as_torchs(pool: WorkerPool, scenario: Scenario, place: str) -> None:
+    scenario.check(pool, place)
