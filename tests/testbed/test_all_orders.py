@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,24 +71,6 @@ def test_a_hang_in_one_order_is_found(virtual_cluster: type[VirtualCluster]) -> 
 
     with pytest.raises(DeadlockError, match="1 of 2 ranks wait"):
         virtual_cluster(ranks=2, orders="all").run(work)
-
-
-@pytest.mark.costly
-def test_a_script_that_prints_who_was_first_depends_on_the_order(
-    virtual_cluster: type[VirtualCluster], tmp_path: Path
-) -> None:
-    script = tmp_path / "first.py"
-    script.write_text(
-        "import torch, torch.distributed as dist\n"
-        "dist.init_process_group()\n"
-        "if dist.get_rank():\n"
-        "    dist.send(torch.ones(1), 0)\n"
-        "else:\n"
-        "    print([dist.recv(torch.ones(1)) for _ in range(2)])\n"
-    )
-
-    with pytest.raises(DependsOnOrderError, match=r"what rank 0 prints is '\[2, 1\]"):
-        virtual_cluster(ranks=3, orders="all").run(script)
 
 
 @pytest.mark.parametrize("given", [{"orders": "some"}, {"orders": "all", "compute": "h100"}])
