@@ -33,7 +33,7 @@ RUN_ELSEWHERE = {
 
 
 def marks_of(block: Block) -> list[pytest.MarkDecorator]:
-    """Return the marks of a block: those of the README are run, but for the test that a console block runs."""
+    """Return the marks of a block: soon run are those of the README; its test a console block runs."""
     marks = [pytest.mark.distributed] if block.remark == "distributed" else []
     is_soon = block.document.name == "README.md" and "def test_" not in block.text
     return marks if is_soon else [*marks, pytest.mark.slow]

@@ -173,12 +173,3 @@ def test_over_gloo_auto_follows_the_table_that_bench_has_saved_and_says_what_it_
     document = run_bench(*arguments, "--algorithm", f"auto:table={saved}")
 
     assert [(own["wrong"], own["chosen"]) for own in document["rows"]] == [(0, fastest)]
-
-
-@pytest.mark.distributed
-def test_over_gloo_auto_wants_a_table() -> None:
-    arguments = ["bench", "--transport", "gloo", "--ranks", "2", "--algorithm", "auto"]
-    result = CliRunner().invoke(app, arguments)
-
-    assert result.exit_code == 2
-    assert "testbed bench --transport gloo --algorithm all --save FILE" in result.stderr
