@@ -244,7 +244,7 @@ class Reducer:
         yield from ()
 
     def _launch(self) -> Iterator[Command]:
-        """PlannedLaunch what the strategy chooses, if it may."""
+        """Launch what the strategy chooses, if it may."""
         while self._num_ready < len(self._launches) and self._is_ready(self._num_ready):
             self._num_ready += 1
         ready = self._launches[self._num_launched : self._num_ready]

@@ -46,7 +46,7 @@ from sim.topology import Topology
 from sim.units import SECOND, parse_time
 
 ALL = "all"
-DEVICES = MappingProxyType({"volta": "v100", "ampere": "a100", "hopper": "h100"})
+DEVICES = MappingProxyType({"volta": "v100", "ampere": "a100", "hopper": "h100", "blackwell": "b200"})
 """The device file of a generation of GPUs."""
 
 _US = 10**6

@@ -197,8 +197,9 @@ class Replay:
 
     def end_backward(self) -> SimProcess:
         """Hand back what has arrived, and obey the reducer, which as a rule waits for what has not."""
-        arrived = [run for run in self.runs if not self.in_flight[run.bucket].is_alive]
-        yield from self.copy("copy back", sum(run.nbytes for run in arrived))
+        if not self.strategy.updates_parameters:
+            arrived = [run for run in self.runs if not self.in_flight[run.bucket].is_alive]
+            yield from self.copy("copy back", sum(run.nbytes for run in arrived))
         yield from self.feed(BackwardEnded())
 
     def feed(self, event: Event) -> SimProcess:

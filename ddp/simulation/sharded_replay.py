@@ -1,25 +1,31 @@
 """One fully sharded step in virtual time: units gathered before they compute, gradients scattered behind.
 
-    forward, in the order in which units are needed       gather up to *prefetch* ahead, wait, compute
-    backward, in the order in which gradients are ready   the same, then scatter the gradient
-    the end                                               wait for what is scattered, then the optimizer
+    forward, in the order in which parameters are needed    gather up to *prefetch* units ahead, wait, compute
+    backward, in the order in which gradients are ready     the same; scatter a unit behind its last gradient
+    the end                                                 wait for what is scattered, then the optimizer
 
-All collectives are calls of one communicator, one after another.  The unit that is needed first is not
-gathered again in the backward pass.  Assumed: a forward pass mirrors the backward pass
-(`ddp.simulation.replay.needs`); copies between units and buffers take no time.
+All collectives are calls of one communicator, one after another.  The root is gathered first of all, and
+not again in the backward pass.  Assumed: a forward pass mirrors the backward pass
+(`ddp.simulation.replay.needs`).
+
+Copies, where they are counted, are those of FSDP2 (``torch/distributed/fsdp/_fully_shard``,
+``_fsdp_collectives.py``): a rank's shard into the input of an all-gather and gradients into the input of a
+reduce-scatter, on streams of their own, so that only the collective waits for them; and parameters out of an
+all-gather's output, for which the computation waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 import simpy
 
 from collectives.models.floor import floor_ps
 from collectives.simulation.engines.queues import CallSpan
-from ddp.profiles import Profile
-from ddp.reduction.strategies.fsdp import Fsdp
+from ddp.profiles import Gradient, Profile
+from ddp.reduction.strategies.fsdp import ROOT, Fsdp, units_of
 from ddp.reduction.strategies.plan import ALL_GATHER, REDUCE_SCATTER
 from ddp.reduction.timings import BucketRun
 from ddp.simulation.communication import StepQueue
@@ -33,7 +39,8 @@ class ShardedReplay:
     """A fully sharded step in virtual time.
 
     Attributes:
-        runs: the collectives, in the order of launch; ``bucket`` is the unit's place in the profile.
+        runs: the collectives, in the order of launch; ``bucket`` is the number of the unit, in the order of
+            the profile.
         time_ps: length of the step, once it is done.
         trace: compute and communication.
     """
@@ -57,27 +64,32 @@ class ShardedReplay:
         self.trace = Trace()
         self.time_ps = 0
         self._processes: list[simpy.Process] = []
+        self._queued: list[simpy.Event] = []
+
+        names = units_of([gradient.name for gradient in profile.gradients])
+        self.units = list(dict.fromkeys(names))
+        self._unit_of = [self.units.index(name) for name in names]
 
     def step(self) -> SimProcess:
         """Compute the two passes over the units, and wait for all that was scattered."""
         profile = self.profile
         needed = needs(profile)
-        forward = [index for _, index in needed]
         starts = [since_ps for since_ps, _ in needed]
         ends = [*starts[1:], profile.forward_ps]
+        root = self.units.index(ROOT) if ROOT in self.units else self._unit_of[needed[0][1]]
+        forward = [
+            (self._unit_of[index], end - since) for (since, index), end in zip(needed, ends, strict=True)
+        ]
         yield from self.compute("forward", starts[0])
-        yield from self.pass_over(
-            "forward",
-            forward,
-            [end_ps - start_ps for start_ps, end_ps in zip(starts, ends, strict=True)],
-            gathered=set(),
-        )
+        yield from self.pass_over("forward", [(root, 0), *forward], gathered=set())
 
-        backward = profile.ready_order()
-        ready = [0, *(profile.gradients[index].ready_ps for index in backward)]
-        works = [ready[place + 1] - ready[place] for place in range(len(backward))]
-        kept = {forward[0]} if self.strategy.reshard else set(forward)
-        scattered = yield from self.pass_over("backward", backward, works, gathered=kept)
+        order = profile.ready_order()
+        ready = [0, *(profile.gradients[index].ready_ps for index in order)]
+        backward = [
+            (self._unit_of[index], ready[place + 1] - ready[place]) for place, index in enumerate(order)
+        ]
+        kept = {root} if self.strategy.reshard else set(range(len(self.units)))
+        scattered = yield from self.pass_over("backward", backward, gathered=kept)
         yield from self.compute("backward", profile.backward_ps - ready[-1])
 
         for place in scattered:
@@ -86,21 +98,29 @@ class ShardedReplay:
         self.time_ps = int(self.env.now)
 
     def pass_over(
-        self, name: str, units: list[int], works: list[int], gathered: set[int]
+        self, name: str, works: Sequence[tuple[int, int]], gathered: set[int]
     ) -> Generator[simpy.Event, object, list[int]]:
-        """Compute *works* of *units* in turn, gathering all but those *gathered*; return the scatters."""
+        """Compute the work of each unit in turn, gathering all but those *gathered*; return the scatters."""
+        pieces = [
+            (unit, sum(own for _, own in run)) for unit, run in groupby(works, key=lambda work: work[0])
+        ]
+        units = [unit for unit, _ in pieces]
+        last = {unit: position for position, unit in enumerate(units)}
         launched: dict[int, int] = {}
+        unused = set(units) - gathered
         scattered = []
-        for position, (unit, work_ps) in enumerate(zip(units, works, strict=True)):
-            for ahead in units[position : position + 1 + self.strategy.prefetch]:
+        for position, (unit, work_ps) in enumerate(pieces):
+            for ahead in [*dict.fromkeys(units[position:])][: 1 + self.strategy.prefetch]:
                 if ahead not in gathered and ahead not in launched:
                     launched[ahead] = self.launch(ahead, ALL_GATHER, self.gathered_bytes(ahead))
-            if unit in launched:
+            if unit in unused:
+                unused.remove(unit)
                 yield from self.wait(launched[unit])
-            yield from self.compute(f"{name}:{self.profile.gradients[unit].name}", work_ps)
-            if name == "backward":
-                nbytes = self.padded(self.profile.gradients[unit].nbytes)
-                scattered.append(self.launch(unit, REDUCE_SCATTER, nbytes))
+                copied_ps = self.losses.copy_ps(self.gathered_bytes(unit))
+                yield from self.compute(f"copy out:{self.units[unit]}", copied_ps)
+            yield from self.compute(f"{name}:{self.units[unit]}", work_ps)
+            if name == "backward" and position == last[unit]:
+                scattered.append(self.launch(unit, REDUCE_SCATTER, self.scattered_bytes(unit)))
         return scattered
 
     def launch(self, unit: int, collective: str, nbytes: int) -> int:
@@ -108,15 +128,21 @@ class ShardedReplay:
         now_ps = int(self.env.now)
         place = len(self.runs)
         self.runs.append(BucketRun(unit, collective, nbytes, now_ps, now_ps))
+        self._queued.append(self.env.event())
         self._processes.append(self.env.process(self.carry(place)))
         return place
 
     def carry(self, place: int) -> SimProcess:
-        """Take a collective through the queue and record when it ran."""
+        """Copy what a collective sends to its input, take it through the queue and record when it ran."""
         run = self.runs[place]
-        if self.losses.launch_ps:
-            yield self.env.timeout(self.losses.launch_ps)
-        span: CallSpan = yield self.queue.launch(run.collective, run.nbytes)
+        copied = run.nbytes if run.collective == REDUCE_SCATTER else run.nbytes // self.num_ranks
+        if delay_ps := self.losses.copy_ps(copied) + self.losses.launch_ps:
+            yield self.env.timeout(delay_ps)
+        if place and not self._queued[place - 1].triggered:
+            yield self._queued[place - 1]
+        done = self.queue.launch(run.collective, run.nbytes)
+        self._queued[place].succeed()
+        span: CallSpan = yield done
         self.runs[place] = replace(self.runs[place], start_ps=span.start_ps, end_ps=span.end_ps)
         facts = {"bucket": run.bucket, "collective": run.collective, "nbytes": run.nbytes}
         what = f"{run.collective} unit {run.bucket}"
@@ -145,7 +171,16 @@ class ShardedReplay:
 
     def gathered_bytes(self, unit: int) -> int:
         """Return the bytes of a unit's parameters as they are gathered."""
-        return self.padded(self.profile.gradients[unit].numel * self.strategy.gathered_bits // 8)
+        elements = sum(gradient.numel for gradient in self._gradients(unit))
+        return self.padded(elements * self.strategy.gathered_bits // 8)
+
+    def scattered_bytes(self, unit: int) -> int:
+        """Return the bytes of a unit's gradients as they are scattered."""
+        return self.padded(sum(gradient.nbytes for gradient in self._gradients(unit)))
+
+    def _gradients(self, unit: int) -> list[Gradient]:
+        own = zip(self.profile.gradients, self._unit_of, strict=True)
+        return [gradient for gradient, its_unit in own if its_unit == unit]
 
     def padded(self, nbytes: int) -> int:
         """Return *nbytes* made up to equal whole elements of 8 bytes for every rank."""

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from collectives.virtual.computation import ComputeModel
     from sim.topology.placement import Placement
 
-MAX_RANKS = 1 << 20
+MAX_RANKS = 1 << 17
+"""Of a cluster that a command is asked about: 131,072, the largest that was tried."""
+
 MAX_LENGTH = 4000
 """Characters of a list of sizes."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.options.annotations import TraceFile
-from testbed.options.arguments import parse_algorithm
+from testbed.options.arguments import MAX_RANKS, parse_algorithm
 from testbed.output.figure import check_plot
 from testbed.output.folder import check_writable
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 DEFAULT_NETWORK = "switch-100g"
 DEFAULT_RANKS = 8
-MAX_RANKS = 1 << 17
 
 
 class ClockName(StrEnum):

@@ -55,5 +55,5 @@ class DataParallel(Strategy):
         return Plan.of_whole_buffers(buckets, launches)
 
     def choose(self, situation: Situation) -> int:
-        """PlannedLaunch everything at the end, and nothing before."""
+        """Launch everything at the end of the backward pass, and nothing before."""
         return len(situation.ready) if situation.backward_ended else 0

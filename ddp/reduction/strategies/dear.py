@@ -46,7 +46,7 @@ class Dear(Strategy):
         return scatter_and_gather(layout)
 
     def choose(self, situation: Situation) -> int:
-        """PlannedLaunch what is ready; all-gathers only after the backward pass."""
+        """Launch what is ready; all-gathers only after the backward pass."""
         if situation.backward_ended:
             return len(situation.ready)
         return sum(1 for _ in takewhile(lambda own: own.collective == REDUCE_SCATTER, situation.ready))

@@ -1,8 +1,9 @@
 """Fully sharded data parallelism: every rank keeps its part of parameters, gradients and optimizer's state.
 
-A *unit*, here a gradient of the profile, is gathered before it computes and freed behind it, in the forward
-pass and again in the backward pass; its gradient is scattered as soon as it is ready.  The unit that is
-needed first, FSDP's root, stays gathered from the forward pass to the end of the backward pass.
+A *unit* is gathered before it computes and freed behind it, in the forward pass and again in the backward
+pass; its gradient is scattered as soon as it is ready.  As ``fully_shard`` is applied to each block and then
+to the model, a unit is a block of the model, and the parameters outside of blocks are the root, which stays
+gathered from the forward pass to the end of the backward pass (`units_of`).
 
 It is simulated only (`ddp.simulation.sharded_replay`): torch's own FSDP trains, also over our backend.
 
@@ -12,12 +13,33 @@ stage 3 of Rajbhandari et al., "ZeRO", SC 2020.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ddp.errors import UnknownStrategyError
 from ddp.reduction.strategies.dear import scatter_and_gather
 from ddp.reduction.strategies.plan import Layout, Plan
 from ddp.reduction.strategies.strategy import Strategy
+
+ROOT = ""
+"""Name of the unit of parameters that are in no block."""
+
+
+def units_of(names: Sequence[str]) -> list[str]:
+    """Return the unit of each parameter, by its name in the model.
+
+    A block is a module with a number, such as ``layers.3`` of ``layers.3.attention.weight``: an item of a
+    ``ModuleList`` or a ``Sequential``, of nested ones the outermost.  Where no name has a number, nothing
+    tells blocks, and each parameter is a unit of its own.
+    """
+    blocks = [_block(name) for name in names]
+    return blocks if any(blocks) else list(names)
+
+
+def _block(name: str) -> str:
+    words = name.split(".")
+    numbers = [place for place, word in enumerate(words) if word.isdecimal()]
+    return ".".join(words[: numbers[0] + 1]) if numbers else ROOT
 
 
 @dataclass(frozen=True)

@@ -113,7 +113,7 @@ class Priority(Strategy):
         )
 
     def choose(self, situation: Situation) -> int:
-        """PlannedLaunch as long as there is credit."""
+        """Launch as long as there is credit."""
         return min(len(situation.ready), max(0, self.credits - situation.in_flight))
 
 

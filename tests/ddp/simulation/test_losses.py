@@ -15,7 +15,7 @@ from collectives import NotSupportedError
 from ddp import Profile, simulate_step
 from ddp.errors import UnknownLossError
 from ddp.reduction.bucketing import MIB
-from ddp.reduction.overlap import STRATEGIES
+from ddp.reduction.overlap import STRATEGIES, resolve_strategy
 from ddp.simulation.losses import TERMS, expected_maximum
 from sim import Device, Straggler, load_device, load_network
 from sim.files.loss_table import loss_table
@@ -72,6 +72,21 @@ def test_gradients_are_copied_into_buckets_and_back() -> None:
 
     each_way_ps = 4 * 2 * MS  # of four MiB, read and written at 1000 MiB/s
     assert step.time_ps - ideal.time_ps == 2 * each_way_ps
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_gradients_are_copied_back_where_a_strategy_hands_them_to_the_optimizer(strategy: str) -> None:
+    step = simulate_step(PROFILE, topology=SWITCH, strategy=strategy, losses=["copies"], device=DEVICE)
+
+    copied_back = {span.name for span in step.trace.spans if span.name.startswith("copy back")}
+    assert bool(copied_back) != resolve_strategy(strategy).updates_parameters
+
+
+@pytest.mark.parametrize("network", ["aws-p4d", "aws-p6-b200", "dgx-h100", "gb200-nvl72"])
+def test_every_generation_of_gpus_has_a_device(network: str) -> None:
+    step = simulate_step(PROFILE, topology=load_network(network).topology(16), losses="all", algorithm="auto")
+
+    assert {"copies", "optimizer"} < {*step.losses}
 
 
 def test_an_optimizer_follows_the_last_bucket_on_one_rank_and_on_many() -> None:

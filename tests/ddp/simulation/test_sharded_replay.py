@@ -12,6 +12,7 @@ from ddp.errors import UnknownStrategyError
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES, resolve_strategy
 from sim import Topology
+from sim.files.device_file import load_device
 
 RANKS, UNITS, LATENCY_PS, BANDWIDTH = 4, 5, 2 * 10**6, 10**9
 SWITCH = Topology.switch(num_ranks=RANKS, bandwidth=BANDWIDTH, latency="1us")
@@ -59,6 +60,66 @@ def test_units_that_stay_are_gathered_once() -> None:
 
     sent = [(bucket.collective, bucket.nbytes) for bucket in run.buckets]
     assert sent == [*[("all_gather", 4 * MIB)] * UNITS, *[("reduce_scatter", 4 * MIB)] * UNITS]
+
+
+def test_copies_are_waited_for_by_the_collective_or_by_the_computation() -> None:
+    """Shards into a gather, gradients into a scatter; parameters out of what was gathered."""
+    copied = {"losses": ["copies"], "device": "a100"}
+    each_way = load_device("a100").memory_bandwidth // 2
+    out_ps, scattered_ps, shard_ps = (
+        -(-nbytes * 10**12 // each_way) for nbytes in (2 * MIB, 4 * MIB, 2 * MIB // RANKS)
+    )
+
+    ideal, run = (
+        simulate_step(PROFILE, topology=SWITCH, strategy="fsdp:prefetch=0", **counted)  # type: ignore[arg-type]
+        for counted in ({}, copied)
+    )
+
+    gathers = (UNITS + 1) * shard_ps + (2 * UNITS - 1) * out_ps
+    assert run.losses == ("copies",)
+    assert run.time_ps == ideal.time_ps + gathers + (UNITS - 1) * scattered_ps
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.integers(0, 3), st.booleans())
+def test_parameters_of_a_block_travel_and_compute_as_the_block_does(
+    parts: list[int], prefetch: int, reshard: bool
+) -> None:
+    """Whether a profile has whole blocks, or the parameters of each, and however many of the root."""
+    whole = Profile.uniform(num_buckets=len(parts) + 1, bucket_bytes=4 * MIB, seconds_per_bucket=0.01)
+    names = ["model", *(f"model.layers.{place}" for place in range(len(parts)))]
+    blocks = [own.model_copy(update={"name": name}) for own, name in zip(whole.gradients, names, strict=True)]
+    split = [
+        block.model_copy(
+            update={
+                "name": f"{block.name}.part{part}",
+                "nbytes": block.nbytes // count
+                if part
+                else block.nbytes - (count - 1) * (block.nbytes // count),
+                "numel": block.numel // count if part else block.numel - (count - 1) * (block.numel // count),
+            }
+        )
+        for block, count in zip(blocks, [2, *parts], strict=True)
+        for part in range(count)
+    ]
+
+    runs = [
+        simulate_step(
+            whole.model_copy(update={"gradients": gradients}),
+            topology=SWITCH,
+            strategy=f"fsdp:prefetch={prefetch},reshard={reshard}",
+        )
+        for gradients in (blocks, split)
+    ]
+
+    assert runs[0].time_ps == runs[1].time_ps
+    assert runs[0].buckets == runs[1].buckets
+
+
+def test_a_model_of_many_parameters_has_a_unit_for_each_block_and_the_root() -> None:
+    run = simulate_step(load_profile("llama3-8b"), topology=SWITCH, strategy="fsdp")
+
+    assert run.num_buckets == 32 + 1
+    assert len(run.buckets) == 3 * 33 - 1
 
 
 @settings(max_examples=15, deadline=None)

@@ -262,7 +262,11 @@ verify tree:root=2 --ranks 2 | tree:root=2, 2 ranks: the root is a rank from 0 t
 verify ring --ranks 0 | --ranks 0
 verify ring --ranks 8-2 | the smaller first
 verify direct --ranks 4096 | direct, 4096 ranks: a proof goes through about … give --budget
-verify ring --ranks 2-1048576 --budget 10 | 1048575 world sizes; at most 2048 are proved at once
+verify ring --ranks 2-131072 --budget 10 | 131071 world sizes; at most 2048 are proved at once
+verify ring --ranks 1048576 | expected 1 to 131072
+scale --ranks 1048576 | expected 1 to 131072
+tune --ranks 1048576 | --ranks … 131072
+simulate auto --ranks 1048576 | --ranks … 131072
 verify ring --ranks many | expected a number, a list or a range
 verify ring --ranks 2 --budget 1 | nothing was proved: every proof is over --budget 1
 verify own.py:picky --ranks 3 | nothing was proved: needs 2 ranks, got 3; use ring
