@@ -171,6 +171,7 @@ def test_computation_is_charged_by_the_model_that_is_named(script: Path) -> None
     assert result.exit_code == 0, result.stderr
     report = json.loads(result.stdout)
     assert report["compute"] == "roofline of h100"
+    assert report["transport_model"] == "nccl"
     assert report["steady_iteration"]["compute_seconds"] > 0
 
 
