@@ -38,9 +38,10 @@ test-all: $(STAMP)
 	@$(PYTEST) --points more
 
 # Each part, whatever became of those before it.
+POINTS := more
 NIGHTLY := lint test-every-point test-privileged verify test-torch
 test-nightly: $(STAMP)
-	@$(MAKE) --no-print-directory --keep-going $(NIGHTLY)
+	@$(MAKE) --no-print-directory --keep-going POINTS=all $(NIGHTLY)
 
 test-every-point: $(STAMP)
 	@$(PYTEST) --points all
@@ -87,7 +88,7 @@ test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -m gpu
 
 test-privileged: $(STAMP)
-	$(BIN)/python -m pytest -m privileged
+	$(BIN)/python -m pytest -m privileged --points $(POINTS)
 
 clean:
 	rm -rf $(VENV) results build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -124,14 +124,15 @@ def run_shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-WITHOUT_TORCH = ("compare", "export", "plan", "scale", "show", "simulate", "synthesize", "tune", "verify")
-"""Commands of `testbed` that load no torch: they run in the process of the tests, without a start each."""
+IN_PROCESS = ("compare", "export", "plan", "run", "scale", "show", "simulate", "synthesize", "tune", "verify")
+"""Commands of `testbed` that start no processes: they run in that of the tests, without a start each."""
 
 
 def run_command(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
     """Run *command* in *folder*, here if it can be; return its exit code and what both streams got."""
     words = shlex.split(command, comments=True)
-    if words[0] != "testbed" or words[1] not in WITHOUT_TORCH or set("|<>;&$`") & set("".join(words)):
+    here = words[0] == "testbed" and words[1] in IN_PROCESS and "--processes" not in words
+    if not here or set("|<>;&$`") & set("".join(words)):
         done = run_shell(command, folder)
         return done.returncode, done.stdout
     with monkeypatch.context() as patch:

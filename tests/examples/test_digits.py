@@ -69,7 +69,7 @@ def test_processes_end_with_the_same_bits_as_virtual_ranks(tmp_path, backend, dt
     assert bitwise_equal(parameters(tmp_path / "processes"), parameters(tmp_path / "virtual"))
 
 
-@pytest.mark.costly
+@pytest.mark.slow
 def test_a_run_in_virtual_time_repeats_and_its_trace_too(tmp_path):
     runs = []
     for number in range(2):

@@ -36,8 +36,8 @@ TOLERANCES = {
     "zero3": 1e-5,
 }
 LAYOUTS_OF_LLAMA = (
-    "",
-    "--fsdp 2 --ac",
+    pytest.param("", marks=pytest.mark.slow),
+    pytest.param("--fsdp 2 --ac", marks=pytest.mark.slow),
     pytest.param("--tp 2 --batch 2", marks=pytest.mark.slow),
     "--pp 2 --tp 2 --batch 4",
     pytest.param("--pp 4 --schedule gpipe", marks=pytest.mark.slow),
@@ -99,7 +99,7 @@ def test_training_goes_on_from_the_checkpoint_of_rank_0(trained, tmp_path):
 def test_more_micro_batches_leave_a_smaller_bubble(trained):
     device = replace(load_device("h100"), kind="cpu")  # stages of equal length, which no host holds up
     waiting = []
-    for micro_batches in (2, 16):
+    for micro_batches in (2, 4):
         sizes = ("--width", "64", "--batch", "256", "--micro-batches", str(micro_batches))
         _, report = trained("pipeline", 2, *sizes, compute=Roofline(device))
         steady = report.steady()

@@ -37,15 +37,6 @@ def test_one_worker_is_this_process_and_takes_items_as_it_goes() -> None:
     assert [next(taken) for _ in range(3)] == [(item, os.getpid()) for item in range(3)]
 
 
-@pytest.mark.costly
-@pytest.mark.distributed
-def test_processes_share_the_items() -> None:
-    found = dict(results(in_process, range(20), workers=2))
-
-    assert sorted(found) == list(range(20))
-    assert os.getpid() not in found.values()
-
-
 @pytest.mark.distributed
 def test_a_scheduler_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("testbed.tasks._CONNECT_SECONDS", 1)
@@ -213,8 +204,8 @@ def test_workers_their_folder_and_semaphores_end_with_the_process_that_has_start
     assert (pids / "in order").exists() == (sent == signal.SIGTERM)
 
 
-def signal_at_the_end_of_the_parent(item: int) -> int:
-    """Return which signal the main thread of this worker has asked for."""
+def asked_by_a_worker(item: int) -> tuple[int, int, int]:
+    """Return the item, the process, and which signal its main thread has asked for."""
     found: Future[int] = Future()
 
     def ask() -> None:
@@ -224,13 +215,17 @@ def signal_at_the_end_of_the_parent(item: int) -> int:
         found.set_result(number.value)
 
     get_worker().loop.add_callback(ask)
-    return found.result(LAST_RESORT)
+    return *in_process(item), found.result(LAST_RESORT)
 
 
 @pytest.mark.distributed
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells a process that its parent has ended")
-def test_workers_ask_to_be_killed_when_their_parent_ends() -> None:
-    assert set(results(signal_at_the_end_of_the_parent, range(2), workers=2)) == {signal.SIGKILL}
+def test_workers_share_the_items_and_ask_to_be_killed_when_their_parent_ends() -> None:
+    found = list(results(asked_by_a_worker, range(20), workers=2))
+
+    assert sorted(item for item, _, _ in found) == list(range(20))
+    assert os.getpid() not in {pid for _, pid, _ in found}
+    assert {sent for _, _, sent in found} == {signal.SIGKILL}
 
 
 def test_a_process_whose_parent_has_ended_before_it_could_ask_ends() -> None:

@@ -134,13 +134,14 @@ def test_what_was_simulated_when_it_is_interrupted_is_printed(
 
 @pytest.mark.costly
 @pytest.mark.distributed
-def test_over_gloo_all_are_compared_with_gloos_own(tmp_path: Path) -> None:
+def test_over_gloo_all_are_compared_with_gloos_own_and_rank_0_alone_prints(tmp_path: Path) -> None:
     saved = tmp_path / "gloo.json"
-    arguments = ["--transport", "gloo", "--ranks", "2", "--sizes", "4K", "--iterations", "2"]
+    arguments = ["--transport", "gloo", "--ranks", "3", "--sizes", "4K", "--iterations", "2"]
 
     document = run_bench(*arguments, "--collective", "broadcast", "--algorithm", "all", "--save", str(saved))
 
     assert [own["algorithm"] for own in document["rows"]] == [*algorithm_names("broadcast"), "native"]
+    assert (document["ranks"], {own["count"] for own in document["rows"]}) == (3, {1024})
     assert {own["wrong"] for own in document["rows"]} == {0}
     assert json.loads(saved.read_text())["rows"] == document["rows"]
 
@@ -172,12 +173,3 @@ def test_over_gloo_auto_follows_the_table_that_bench_has_saved_and_says_what_it_
     document = run_bench(*arguments, "--algorithm", f"auto:table={saved}")
 
     assert [(own["wrong"], own["chosen"]) for own in document["rows"]] == [(0, fastest)]
-
-
-@pytest.mark.distributed
-def test_over_gloo_auto_wants_a_table() -> None:
-    arguments = ["bench", "--transport", "gloo", "--ranks", "2", "--algorithm", "auto"]
-    result = CliRunner().invoke(app, arguments)
-
-    assert result.exit_code == 2
-    assert "testbed bench --transport gloo --algorithm all --save FILE" in result.stderr

@@ -54,6 +54,7 @@ FILES = {
 TABLE = """
 bench --algorithm rong | did you mean 'ring'
 bench --network switch-100gg | switch-100g
+bench --collective all_gather --algorithm tree | unknown algorithm 'tree' for all_gather
 bench --sizes many | --sizes
 bench --ranks 0 | --ranks 0
 bench --compare | choose --transport threads, shm, gloo or nccl
@@ -67,6 +68,7 @@ bench --transport gloo --registered | --registered is for --transport shm
 bench --transport threads --algorithm ring,tree --compare | one algorithm; 2 are named
 bench --collective gossip | --collective gossip: expected one of all_reduce, reduce_scatter,
 bench --collective gather --ranks 2000 | for each of 2000 ranks; begin at 8000 B
+bench --transport gloo --ranks 2 --algorithm auto | bench --transport gloo --algorithm all --save FILE
 bench --save absent/result.json | there is no folder absent
 bench --plot times.doc | --plot times.doc: expected a name that ends in .png, .svg
 bench --ranks 2 --iterations NINES | '--iterations': Unable to parse input string as an integer
@@ -153,6 +155,8 @@ run --transport-model mpi script.py | 'mpi' is not one of
 run --trace /no/such/folder/x.json script.py | /no/such/folder
 run | SCRIPT
 run --ranks 4 --output 4 script.py | --output 4: expected all, none, or a rank from 0 to 3
+run --orders all --compute h100 script.py | --compute means nothing
+run --orders all --straggler 1:2 script.py | a straggler or jitter means nothing
 run --ranks NINES train.py | '--ranks': Unable to parse
 run --processes 99999 train.py | '--processes': Input should be less than or equal to 1024
 
@@ -172,6 +176,13 @@ scale --ranks 4 --network ethernet-25g --algorithm native --transport-model idea
 scale --ranks NINES | --ranks 999 … expected a number, a list or a range
 scale --ranks 2 --bucket-cap-mb 1e308 | bucket_cap_mb must be a positive number of MiB
 
+show rong | did you mean 'ring'
+show tree --collective all_gather | unknown algorithm 'tree' for all_gather
+show tree:root=8 --collective broadcast | tree:root=8, 8 ranks: the root is a rank from 0 to 7
+show ring --ranks 0 | --ranks
+show ring --svg /nowhere/ring.svg | there is no folder /nowhere
+show own.py:picky --ranks 3 | needs 2 ranks, got 3; use ring
+simulate ring --html none/page.html | there is no folder none
 simulate rin | did you mean 'ring'?
 simulate ring, | expected names with a comma between them
 simulate native | native is the vendor's own
@@ -241,6 +252,7 @@ validate --shaped switch-100g | of any size; say num_ranks
 validate --shaped no_such.toml | no_such.toml
 validate --shaped | name at least one network file
 validate ring.toml | go with --shaped
+validate --network dgx-h100 | go together
 
 verify rong | did you mean 'ring'
 verify missing.py:ring | missing.py: no such file

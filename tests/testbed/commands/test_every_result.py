@@ -33,7 +33,7 @@ PAGES = {  # a command line, and what its page has of tables and of plots
     "scale": (f"scale {STEP} --ranks 8,16", 2, 1),
     "simulate": ("simulate ring --ranks 4 --nbytes 1M", 0, 1),
     "synthesize": (SYNTHESIZE, 0, 0),
-    "tune": (f"tune {STEP} --ranks 2", 3, 1),
+    "tune": (f"tune {STEP} --ranks 2 --algorithm ring", 3, 1),
     "validate": ("validate --table rows.csv --network dgx-h100 --collective all_reduce --ranks 8", 2, 0),
     "verify": ("verify ring --ranks 2-4", 1, 0),
 }

@@ -82,16 +82,16 @@ print("the end")
 
 
 def test_a_torchrun_script_with_stock_ddp_is_recorded_as_one_rank(script: Path) -> None:
-    result = run(script, STOCK_DDP)
+    result = run(script, STOCK_DDP, "--each-rank")
 
     assert result.exit_code == 0, result.output
-    profile = Profile.load(script.with_name("p.json"))
+    profile = Profile.load(script.with_name("p-rank0.json"))
     assert [g.name for g in profile.gradients] == ["0.weight", "0.bias", "1.weight", "1.bias"]
     assert "rank 0 of 1" in profile.source
     assert not dist.is_initialized()
 
 
-@pytest.mark.costly
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_under_several_ranks_each_writes_its_own_where_asked(script: Path) -> None:
     script.write_text(HEAD + STOCK_DDP)

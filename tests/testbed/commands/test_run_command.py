@@ -42,6 +42,7 @@ TRAIN = """
         print(f"rank {dist.get_rank()} of {dist.get_world_size()}, step {step}, {arguments.ranks}")
     dist.destroy_process_group()
 """
+SUM = "import torch, torch.distributed as dist\ndist.init_process_group()\ndist.all_reduce(torch.ones(10))"
 
 
 @pytest.fixture
@@ -67,10 +68,9 @@ def test_a_script_gets_its_own_flags_and_rank_0_is_heard(script: Path) -> None:
     assert "rank 0 up" in result.stderr
 
 
-@pytest.mark.costly
 def test_the_transport_is_what_would_run_unless_another_is_named(script: Path) -> None:
     def report(*options: str) -> dict[str, Any]:
-        result = run(script, TRAIN, "--json", *options)
+        result = run(script, SUM, "--json", *options)
         assert result.exit_code == 0, result.stderr
         said: dict[str, Any] = json.loads(result.stdout)
         return said
@@ -84,19 +84,21 @@ def test_the_transport_is_what_would_run_unless_another_is_named(script: Path) -
     assert report("--network", "dgx-h100")["transport_model"] == "nccl"
 
 
-def test_output_all_prefixes_each_line_with_its_rank(script: Path) -> None:
-    result = run(
-        script, "import os\nprint('a\\nb', end='')\nprint(os.environ['RANK'], end='')", "--output", "all"
-    )
+@pytest.mark.parametrize(
+    ("heard", "lines"),
+    [
+        ("3", ["a", "b3"]),
+        ("all", [line for rank in range(4) for line in (f"[rank {rank}] a", f"[rank {rank}] b{rank}")]),
+    ],
+)
+def test_ranks_are_heard_as_is_asked_and_all_with_a_prefix(
+    heard: str, lines: list[str], script: Path
+) -> None:
+    body = "import os\nprint('a\\nb', end='')\nprint(os.environ['RANK'], end='')"
 
-    lines = sorted(result.stdout.splitlines())
-    assert lines == sorted(
-        line for rank in range(4) for line in (f"[rank {rank}] a", f"[rank {rank}] b{rank}")
-    )
+    result = run(script, body, "--output", heard)
 
-
-def test_output_of_another_rank(script: Path) -> None:
-    assert run(script, "import os; print(os.environ['RANK'])", "--output", "3").stdout == "3\n"
+    assert sorted(result.stdout.splitlines()) == sorted(lines)
 
 
 def test_a_line_without_end_does_not_grow_for_ever() -> None:
@@ -128,17 +130,6 @@ def test_the_json_report_is_all_of_stdout(script: Path) -> None:
     assert {link["name"] for link in report["links"]} >= {"rank 0 up", "rank 3 down"}
     assert report["compute"] == "none but what the script charges"
     assert "rank 0 of 4, step 2" in result.stderr
-
-
-@pytest.mark.costly
-def test_a_trace_is_written_and_repeats(script: Path, tmp_path: Path) -> None:
-    traces = [tmp_path / name for name in ("a.json", "b.json")]
-    for trace in traces:
-        assert run(script, TRAIN, "--trace", str(trace), "--straggler", "2:+1ms").exit_code == 0
-
-    assert traces[0].read_bytes() == traces[1].read_bytes()
-    events = json.loads(traces[0].read_text())["traceEvents"]
-    assert any("all_reduce" in event["name"] for event in events)
 
 
 @pytest.mark.costly
@@ -174,20 +165,13 @@ def test_an_error_shows_the_traceback_of_its_rank_from_the_script_on(script: Pat
     assert result.stderr.count("Traceback") == 1
 
 
-def test_a_rank_that_is_killed_is_reported_by_who_waits_for_it(script: Path) -> None:
-    result = run(script, TRAIN, "--kill-rank", "2@iteration=1", "--delay-messages", "1us")
-
-    assert result.exit_code == 1
-    assert "rank 2: was killed" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
 def test_computation_is_charged_by_the_model_that_is_named(script: Path) -> None:
     result = run(script, TRAIN, "--compute", "h100", "--json")
 
     assert result.exit_code == 0, result.stderr
     report = json.loads(result.stdout)
     assert report["compute"] == "roofline of h100"
+    assert report["transport_model"] == "nccl"
     assert report["steady_iteration"]["compute_seconds"] > 0
 
 
@@ -311,7 +295,7 @@ def begin(script: Path, what: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.costly
-@pytest.mark.parametrize("what", [ON_AND_ON, "time.sleep(3600)"])
+@pytest.mark.parametrize("what", [ON_AND_ON, pytest.param("time.sleep(3600)", marks=pytest.mark.slow)])
 def test_ctrl_c_ends_everything_at_once(script: Path, what: str) -> None:
     with not_outliving(begin(script, what)) as process:
         process.send_signal(signal.SIGINT)
@@ -349,20 +333,6 @@ def test_a_reader_that_has_enough_ends_the_run(script: Path) -> None:
     process.stderr.close()
 
 
-@pytest.mark.costly
-@pytest.mark.distributed
-def test_processes_run_the_same_script_for_real_on_our_backend(script: Path, capfd: Any) -> None:
-    script.write_text(
-        textwrap.dedent(TRAIN) + "import os\nprint(type(dist).__name__, 'WORLD_SIZE' in os.environ)\n"
-    )
-
-    result = CliRunner().invoke(app, ["run", "--processes", "2", str(script), "--steps", "1"])
-
-    assert result.exit_code == 0, result.stderr
-    assert "For real: 2 processes of this machine, backend testbed, ring." in result.stderr
-    assert "rank 0 of 2, step 0" in capfd.readouterr().out
-
-
 @pytest.mark.distributed
 @pytest.mark.slow
 def test_processes_run_a_module_with_the_algorithm_that_is_named(
@@ -384,7 +354,6 @@ def test_processes_run_a_module_with_the_algorithm_that_is_named(
 def test_faults_are_injected_by_flags_and_told_in_the_report(script: Path) -> None:
     slow = run(script, TRAIN, "--delay-messages", "5us", "--seed", "3", "--degrade-link", "rank 0 up@0:0.5")
     dead = run(script, TRAIN, "--kill-rank", "2@iteration=1")
-    wrong = run(script, TRAIN, "--kill-rank", "2")
 
     assert slow.exit_code == 0, slow.stderr
     told = " ".join(slow.stderr.split())
@@ -393,5 +362,4 @@ def test_faults_are_injected_by_flags_and_told_in_the_report(script: Path) -> No
     assert dead.exit_code == 1
     assert "rank 2: was killed, at " in dead.stderr
     assert f"ranks 0, 1, 3 at {script.name}:15: model(torch.ones(1, 100)).sum().backward()" in dead.stderr
-    assert wrong.exit_code == 2
-    assert wrong.stderr.count("\n") == 1
+    assert "Traceback" not in dead.stderr

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 
 from sim import Trace
 from testbed.cli import app
-from testbed.errors import UsageError
-from testbed.pages import Figures, Grid, Page, Recorder, Text, check_page
+from testbed.pages import Figures, Grid, Page, Recorder, Text
 from testbed.pages.html import rendered
 from testbed.pages.plots.timeline import MOST_HEIGHT, MOST_PIECES, RankRow, rank_rows, spell_alike, timeline
 
@@ -103,10 +102,3 @@ def test_the_label_of_ranks_that_are_alike_is_short(ranks: list[int]) -> None:
 
     assert str(ranks[0]) in label
     assert len(label) < 50
-
-
-def test_a_page_that_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="ends in"):
-        check_page(tmp_path / "page.txt")
-    with pytest.raises(UsageError, match="there is no folder"):
-        check_page(tmp_path / "no" / "page.html")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from testbed.bench.measure import Row, row
 from testbed.output.table import spell_size
 from testbed.report.plots.size_plot import plot_times
 from testbed.report.times import fastest_ranges, fastest_table, nccl_table, time_tables, winners
+from tests.testbed.report.test_folder import rendered
 
 
 def rows_of(times: dict[str, list[float]], wrong: int = 0) -> list[Row]:
@@ -23,12 +22,6 @@ def rows_of(times: dict[str, list[float]], wrong: int = 0) -> list[Row]:
         for name, line in times.items()
         for number, microseconds in enumerate(line)
     ]
-
-
-def rendered(*items: object, width: int = 100) -> str:
-    stream = io.StringIO()
-    Console(file=stream, width=width).print(*items)
-    return stream.getvalue()
 
 
 def test_ranges_of_sizes_are_merged_where_the_winner_stays() -> None:

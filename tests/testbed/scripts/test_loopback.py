@@ -32,7 +32,7 @@ for turn in range(3):  # a group that is made again at once meets again
     dist.init_process_group("gloo")
     dist.all_reduce(torch.ones(1))
     if dist.get_rank() == 0:
-        print("listening on", *sorted(set(listening_sockets().values())))
+        print(sys.argv[1], "listening on", *sorted(set(listening_sockets().values())))
     late = dist.get_rank() == turn % 2
     dist.barrier()
     dist.destroy_process_group()
@@ -88,11 +88,14 @@ def test_a_store_is_held_open_for_good_at_the_price_of_one(monkeypatch: pytest.M
 
 @pytest.mark.costly
 @pytest.mark.distributed
-def test_processes_of_a_script_listen_there_alone_and_meet_again(tmp_path: Path, capfd: Any) -> None:
+def test_processes_of_a_script_run_on_our_backend_listen_there_alone_and_meet_again(
+    tmp_path: Path, capfd: Any
+) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.format(folder=str(Path(__file__).parents[3])))
 
-    result = CliRunner().invoke(app, ["run", "--processes", "2", str(script)])
+    result = CliRunner().invoke(app, ["run", "--processes", "2", str(script), "--mine"])
 
     assert result.exit_code == 0, result.output
-    assert re.findall("listening on (.*)", capfd.readouterr().out) == 3 * [LOOPBACK]
+    assert "For real: 2 processes of this machine, backend testbed, ring." in result.stderr
+    assert re.findall("--mine listening on (.*)", capfd.readouterr().out) == 3 * [LOOPBACK]

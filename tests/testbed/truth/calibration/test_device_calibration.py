@@ -6,7 +6,7 @@ import torch
 from sim.files.device_file import parse_device
 from sim.units import SECOND
 from testbed.errors import UsageError
-from testbed.truth.calibration.device.calibration import calibrated, checked_types
+from testbed.truth.calibration.device.calibration import calibrated
 from testbed.truth.calibration.device.cases import cases
 from testbed.truth.calibration.device.fitting import fit
 from testbed.truth.calibration.device.measuring import MeasuredKernel, measured_kernels
@@ -95,8 +95,3 @@ def test_a_short_calibration_of_this_machine_is_a_device_file(monkeypatch):
     assert device.kernels.keys() == {(name, "float32") for name in few}
     assert "1 thread, float32" in device.source.replace("\n", " ")
     assert found.as_json()["num_shapes"] == len(wanted)
-
-
-def test_an_unknown_type_is_refused():
-    with pytest.raises(UsageError, match=r"--types: expected some of float64.*got int8"):
-        checked_types(["float32", "int8"], torch.device("cpu"))

@@ -1,9 +1,18 @@
+"""Fits find the constants again that made the times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from collectives import NotSupportedError
+from collectives.simulation import simulate
+from sim import Topology
 from testbed.truth.calibration.constants import (
     Constants,
     Costs,
@@ -15,9 +24,10 @@ from testbed.truth.calibration.constants import (
 )
 from testbed.truth.calibration.fit import fit
 from testbed.truth.calibration.measurement import Measured
-from testbed.truth.calibration.plan import Wiring, patterns_of
+from testbed.truth.calibration.one_switch import fit_switch
+from testbed.truth.calibration.plan import Wiring, blocks, exchanges, patterns_of, rack_of, sizes_up_to
 from testbed.truth.calibration.result import calibration_of, size_class
-from testbed.truth.calibration.rows import Pattern, Row
+from testbed.truth.calibration.rows import ITEM_SIZE, Pattern, Row
 
 RATE = 25e6
 THREE = Wiring(3)
@@ -152,3 +162,105 @@ def test_a_row_says_its_median_and_its_spread():
 
     assert row.median == 3.0
     assert row.spread == pytest.approx(1 / 3)
+
+
+SIZES = [2**exponent for exponent in range(12, 25, 3)]
+
+
+def seconds_of(algorithm: str) -> Callable[[int, Topology], float]:
+    return lambda nbytes, topology: simulate(algorithm, nbytes=nbytes, topology=topology).seconds
+
+
+@given(
+    algorithm=st.sampled_from(["naive", "ring", "tree"]),
+    world_size=st.integers(2, 9),
+    bandwidth=st.integers(10**8, 10**11),
+    latency=st.floats(1e-6, 1e-3),
+)
+@settings(max_examples=25)
+def test_the_network_that_made_the_times_is_found_again(
+    algorithm: str, world_size: int, bandwidth: int, latency: float
+) -> None:
+    network = Topology.switch(num_ranks=world_size, bandwidth=bandwidth, latency=round(latency, 9))
+    seconds = [simulate(algorithm, nbytes=size, topology=network).seconds for size in SIZES]
+
+    fitted = fit_switch(seconds_of(algorithm), world_size, SIZES, seconds)
+
+    again = [simulate(algorithm, nbytes=size, topology=fitted).seconds for size in SIZES]
+    assert again == pytest.approx(seconds, rel=1e-3)
+
+
+def test_times_that_fall_with_size_still_give_a_network() -> None:
+    fitted = fit_switch(seconds_of("ring"), 4, SIZES, [1e-3 / (number + 1) for number in range(len(SIZES))])
+
+    assert fitted.link_bandwidth[0] > 0
+    assert fitted.link_latency[0] >= 0
+
+
+MIB = 1 << 20
+
+
+def test_wiring_tells_nodes_racks_and_one_switch_apart():
+    assert Wiring(8, 4).kind == "nodes"
+    assert Wiring(8, 1, 4).kind == "leaf_spine"
+    assert Wiring(8).kind == Wiring(8, 8).kind == "switch"
+
+
+@given(num_ranks=st.integers(2, 17))
+def test_pairs_stay_in_the_racks_that_there_might_be(num_ranks):
+    for size, pairs in blocks(num_ranks).items():
+        assert all(one // size == other // size for one, other in pairs)
+        assert len({rank for pair in pairs for rank in pair}) == 2 * len(pairs)
+
+
+def seconds_of_exchanges(num_ranks, rack, trunk):
+    """What exchanges take if a rack of so many ranks shares a trunk of so many times a rank's rate."""
+    found = {}
+    for pairs in blocks(num_ranks).values():
+        for pattern in exchanges(pairs, MIB):
+            across = sum(one // rack != other // rack for one, other in pattern.groups)
+            found[pattern] = max(1.0, across / trunk)
+    return found
+
+
+def test_racks_are_found_by_pairs_that_slow_each_other_down():
+    assert rack_of(8, seconds_of_exchanges(8, rack=4, trunk=2)) == 4
+    assert rack_of(8, seconds_of_exchanges(8, rack=2, trunk=0.5)) == 2
+    assert rack_of(6, seconds_of_exchanges(6, rack=3, trunk=1)) == 3
+
+
+def test_nothing_speaks_for_racks_where_nobody_is_slowed_down():
+    assert rack_of(8, seconds_of_exchanges(8, rack=4, trunk=4)) is None
+    assert rack_of(2, seconds_of_exchanges(2, rack=2, trunk=1)) is None
+
+
+@given(
+    wiring=st.sampled_from([Wiring(2), Wiring(5), Wiring(8, 4), Wiring(8, 8), Wiring(6, 1, 3)]),
+    largest=st.sampled_from([1 << 16, 1 << 20, 1 << 26]),
+)
+def test_every_pattern_holds_whole_elements_for_groups_apart(wiring, largest):
+    for pattern in patterns_of(wiring, largest):
+        members = [rank for group in pattern.groups for rank in group]
+        assert len(members) == len(set(members))
+        assert max(members) < wiring.num_ranks
+        assert pattern.nbytes % ITEM_SIZE == 0
+        assert pattern.nbytes <= largest + ITEM_SIZE * wiring.num_ranks
+
+
+def test_the_largest_size_that_passes_in_time_is_the_last():
+    assert sizes_up_to(1 << 20)[-2:] == [1 << 19, 1 << 20]
+    assert sizes_up_to(1 << 16)[-1] == 1 << 16
+
+
+def test_what_depends_on_who_comes_first_is_not_measured():
+    patterns = list(patterns_of(Wiring(4), MIB))
+
+    assert not [own for own in patterns if own.is_native and own.collective == "all_to_all"]
+    assert [own for own in patterns if not own.is_native and own.collective == "all_to_all"]
+
+
+def test_several_pairs_at_once_cross_what_they_share():
+    crossing = [own for own in patterns_of(Wiring(8, 4), MIB) if len(own.groups) > 1]
+
+    assert {len(own.groups) for own in crossing} == {2, 3, 4}
+    assert all(one < 4 <= other for own in crossing for one, other in own.groups)

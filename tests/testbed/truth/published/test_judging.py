@@ -150,13 +150,6 @@ def test_a_calibration_of_a_table_predicts_the_rest_of_it(tmp_path):
     assert "(seen)" in seen.output
 
 
-def test_table_and_network_go_together():
-    result = CliRunner().invoke(app, ["validate", "--network", "dgx-h100"])
-
-    assert result.exit_code == 2
-    assert "go together" in result.stderr
-
-
 def test_a_table_of_several_machines_needs_a_folder(tmp_path):
     table = tmp_path / "rows.csv"
     table.write_text("set,size_bytes,time_us\nar_t4_efa100_2n_g4dn,8,60\nar_b200_1n_stas,8,60\n")

@@ -107,7 +107,10 @@ def test_a_link_carries_its_rate_until_it_is_changed_and_nothing_once_it_is_cut(
 
 @pytest.mark.privileged
 @pytest.mark.usefixtures("nothing_is_left")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "how",
+    [signal.SIGKILL, *(pytest.param(own, marks=pytest.mark.slow) for own in (signal.SIGTERM, signal.SIGINT))],
+)
 def test_nothing_is_left_of_a_run_that_is_killed(how: signal.Signals) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", KILLED], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

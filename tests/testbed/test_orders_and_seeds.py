@@ -1,8 +1,7 @@
-"""Tests that run in every order of events: they fail in the one in which they would, and show it."""
+"""Tests that run in every order of events, or under seeds: they fail in the one in which they would."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from sim.errors import DeadlockError
-from testbed.testing import DependsOnOrderError, VirtualCluster, on_ranks
+from testbed.testing import DependsOnOrderError, DependsOnTimeError, VirtualCluster, on_ranks
 
 
 def store() -> Any:
@@ -74,25 +73,48 @@ def test_a_hang_in_one_order_is_found(virtual_cluster: type[VirtualCluster]) -> 
         virtual_cluster(ranks=2, orders="all").run(work)
 
 
-@pytest.mark.costly
-def test_a_script_that_prints_who_was_first_depends_on_the_order(
-    virtual_cluster: type[VirtualCluster], tmp_path: Path
-) -> None:
-    script = tmp_path / "first.py"
-    script.write_text(
-        "import torch, torch.distributed as dist\n"
-        "dist.init_process_group()\n"
-        "if dist.get_rank():\n"
-        "    dist.send(torch.ones(1), 0)\n"
-        "else:\n"
-        "    print([dist.recv(torch.ones(1)) for _ in range(2)])\n"
-    )
-
-    with pytest.raises(DependsOnOrderError, match=r"what rank 0 prints is '\[2, 1\]"):
-        virtual_cluster(ranks=3, orders="all").run(script)
-
-
 @pytest.mark.parametrize("given", [{"orders": "some"}, {"orders": "all", "compute": "h100"}])
 def test_orders_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="orders"):
         on_ranks(2, **given)
+
+
+@on_ranks(3, seeds=6)
+def test_a_sum_is_the_same_under_every_seed(rank: int) -> None:
+    dist.init_process_group("gloo")
+    total = torch.tensor([float(rank)])
+    dist.all_reduce(total)
+    assert total == 3
+
+
+def first_to_come(rank: int) -> list[int]:
+    dist.init_process_group("gloo")
+    if rank:
+        dist.send(torch.tensor([float(rank)]), 0)
+        return []
+    return [dist.recv(torch.zeros(1)) for _ in range(2)]
+
+
+def test_a_function_that_depends_on_who_comes_first_fails_with_the_seed() -> None:
+    with pytest.raises(DependsOnTimeError, match=r"returned \[2, 1\], without faults \[1, 2\]") as caught:
+        VirtualCluster(3, seeds=20).run(first_to_come)
+
+    seed = int(str(caught.value).partition("seeds=[")[2].partition("]")[0])
+    with pytest.raises(DependsOnTimeError, match=f"under seed {seed}:"):
+        VirtualCluster(3, seeds=[seed]).run(first_to_come)
+
+
+def test_an_assertion_that_fails_under_a_seed_names_it() -> None:
+    def trusts_in_order(rank: int) -> None:
+        assert first_to_come(rank) in ([], [1, 2])
+
+    with pytest.raises(AssertionError) as caught:
+        VirtualCluster(3, seeds=20).run(trusts_in_order)
+
+    assert any("under seed " in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("wrong", [{"seeds": -1}, {"seeds": [-3]}, {"seeds": 3, "orders": "all"}])
+def test_seeds_that_cannot_be_are_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match="seeds"):
+        VirtualCluster(3, **wrong)

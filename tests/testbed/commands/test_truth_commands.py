@@ -1,0 +1,119 @@
+"""`testbed calibrate` and `testbed validate`: what they measure, write and lack."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from sim import load_device
+from testbed.cli import app
+from testbed.truth.calibration.calibration import Calibration
+from testbed.truth.calibration.device import calibration, measuring
+from testbed.truth.calibration.device.cases import cases
+from testbed.truth.computation import validation
+from testbed.truth.shaped import built
+
+
+def test_another_number_of_ranks_than_torchrun_has_started_is_refused() -> None:
+    result = CliRunner(env={"RANK": "0", "WORLD_SIZE": "4"}).invoke(app, ["calibrate", "--ranks", "3"])
+
+    assert result.exit_code == 2
+    assert "--ranks 3, but torchrun has started 4" in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_two_processes_are_measured_and_their_network_is_written(tmp_path: Any) -> None:
+    output, plot = tmp_path / "mine.toml", tmp_path / "mine.png"
+    arguments = ["--ranks", "2", "--seconds", "6", "--json", "--output", str(output), "--plot", str(plot)]
+    finished = subprocess.run(
+        [sys.executable, "-m", "testbed", "calibrate", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+        env=dict(os.environ),
+    )
+
+    assert finished.returncode == 0, finished.stderr
+    document = json.loads(finished.stdout)
+    calibration = Calibration.read(output)
+    assert document["method"] == ["measured", "simulated"]
+    assert calibration.classes.keys() == {"inside_node"}
+    assert calibration.origin.num_rows == len(document["rows"])
+    assert plot.stat().st_size > 10_000
+
+
+STAR = "examples/networks/shaped/four_equal.toml"
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["validate", *arguments])
+
+
+def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(built.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(built.shutil, "which", lambda name: name)
+
+    result = run("--shaped", STAR)
+
+    assert result.exit_code == 2
+    assert "need root" in " ".join(result.stderr.split())
+
+
+def test_without_matplotlib_it_goes_on_and_says_that_nothing_was_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = SimpleNamespace(rows=(), as_json=dict)
+    monkeypatch.setattr("testbed.output.figure.is_installed", lambda _: False)
+    monkeypatch.setattr(built, "check_possible", lambda: None)
+    monkeypatch.setattr("testbed.truth.shaped.plain.calibrate_plain", lambda _: nothing)
+    monkeypatch.setattr("testbed.truth.shaped.validation.validate", lambda *_: nothing)
+    monkeypatch.setattr("testbed.report.shaped.as_document", lambda *_: {})
+
+    finished = run("--shaped", STAR, "--output", str(tmp_path), "--json")
+
+    assert finished.exit_code == 0, finished.stderr
+    assert "No picture was drawn: plots need matplotlib" in finished.stderr
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = [case for case in cases(accelerator=False) if case.name in ("product", "add")]
+    few = [case for case in few if max(case.sizes.values()) <= 64 or case.sizes.keys() == {"numel"}]
+    monkeypatch.setattr(measuring, "cases", lambda **_: iter(few))
+    monkeypatch.setattr(calibration, "keep_memory", lambda: False)
+    monkeypatch.setattr(validation, "keep_memory", lambda: False)
+    monkeypatch.setattr(validation, "MODELS", {})
+
+
+@pytest.mark.usefixtures("small")
+def test_a_calibration_writes_a_device_file_and_says_what_it_found(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+
+    result = CliRunner().invoke(
+        app, ["calibrate", "--device", "--types", "float32", "--output", str(path), "--json"]
+    )
+
+    assert result.exit_code == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["written"] == [str(path)]
+    assert {row["operation"] for row in found["rows"]} == {"product", "add"}
+    assert load_device(path).kernels.keys() == {("product", "float32"), ("add", "float32")}
+
+
+@pytest.mark.usefixtures("small")
+def test_a_calibration_prints_a_row_for_each_kind() -> None:
+    result = CliRunner().invoke(app, ["calibrate", "--device", "--types", "float32"])
+
+    assert result.exit_code == 0, result.stderr
+    assert "1 thread" in result.stdout
+    assert all(kind in result.stdout for kind in ("product", "add"))

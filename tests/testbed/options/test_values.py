@@ -1,0 +1,104 @@
+"""Options: how values are spelled on the command line, and options in groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from collectives.virtual.faults import DeadRank, MessageDelay
+from testbed.errors import UsageError
+from testbed.options.arguments import parse_rank_powers, parse_ranks, parse_sizes
+from testbed.options.conditions import FaultOptions
+from testbed.options.groups import grouped
+
+
+@given(st.integers(1, 2000), st.integers(0, 2000))
+def test_a_range_holds_every_rank_or_its_powers_of_two_and_both_ends(low: int, length: int) -> None:
+    high = low + length
+    text = f"{low}-{high}"
+
+    assert parse_ranks(text) == list(range(low, high + 1))
+    powers = parse_rank_powers(text)
+    assert (powers[0], powers[-1]) == (low, high)
+    assert powers == [n for n in range(low, high + 1) if n in (low, high) or n & (n - 1) == 0]
+
+
+def test_a_list_is_sorted_and_holds_each_once() -> None:
+    assert parse_ranks("8,2-4,3") == [2, 3, 4, 8]
+
+
+def test_a_range_of_sizes_grows_by_the_factor_up_to_its_end() -> None:
+    assert parse_sizes("4K-64K", 4) == [4096, 16384, 65536]
+    assert parse_sizes("1M,4K") == [2**20, 4096]
+    assert parse_sizes("4K-9K") == [4096, 8192]
+
+
+@pytest.mark.parametrize("text", ["", "0", "2-", "-2", "4-2", "x", "1-9999999999", "2;3"])
+def test_ranks_that_cannot_be_meant_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--ranks"):
+        parse_ranks(text)
+
+
+@pytest.mark.parametrize(("text", "factor"), [("64K-4K", 2), ("0-4K", 2), ("4K-64K", 1)])
+def test_ranges_of_sizes_that_never_end_are_refused(text: str, factor: int) -> None:
+    with pytest.raises(UsageError):
+        parse_sizes(text, factor)
+
+
+def test_faults_are_read_as_they_are_written() -> None:
+    faults = list(FaultOptions(["3@iteration=5", "1 @ 10ms"], "50us").parse(seed=7))
+
+    assert faults == [DeadRank(3, iteration=5), DeadRank(1, at="10ms"), MessageDelay("50us", seed=7)]
+    assert list(FaultOptions().parse(seed=7)) == []
+
+
+@pytest.mark.parametrize("text", ["3", "3@", "x@1ms", "3@iteration=", "3@iteration=soon", "@1ms", "-1@1ms"])
+def test_a_death_that_cannot_be_read_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UsageError, match=r"expected RANK@iteration=N or RANK@TIME, such as 3@iteration=5"):
+        list(FaultOptions([text]).parse(seed=0))
+
+
+def test_a_time_of_death_without_its_unit_names_what_it_is() -> None:
+    with pytest.raises(ValueError, match="time of a rank's death: cannot read 'later'"):
+        list(FaultOptions(["3@later"]).parse(seed=0))
+
+
+@dataclass(frozen=True)
+class Size:
+    """A group of two options."""
+
+    width: Annotated[int, typer.Option(metavar="W", help="How wide.")]
+    height: Annotated[int, typer.Option(min=1, help="How high.")] = 2
+
+
+@grouped
+def draw(name: Annotated[str, typer.Argument()], *, size: Size, bold: bool = False) -> None:
+    """Draw."""
+    print(name, size, bold)
+
+
+app = typer.Typer(add_completion=False)
+app.command()(draw)
+
+
+def test_a_group_is_made_of_the_options_of_its_fields() -> None:
+    result = CliRunner().invoke(app, ["box", "--width", "3", "--bold"])
+
+    assert result.stdout == f"box {Size(3, 2)} True\n"
+
+
+def test_options_of_a_group_are_checked_and_told_like_any_other() -> None:
+    missing = CliRunner().invoke(app, ["box"])
+    wrong = CliRunner().invoke(app, ["box", "--width", "3", "--height", "0"])
+    told = CliRunner().invoke(app, ["--help"])
+
+    assert (missing.exit_code, wrong.exit_code) == (2, 2)
+    assert "--width" in missing.stderr
+    assert "--height" in wrong.stderr
+    assert "How wide." in told.stdout

@@ -1,0 +1,247 @@
+"""Claims: verdicts follow from cases, and figures are known in advance."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from ddp import simulate_step
+from ddp.profiles import load_profile
+from sim import Topology
+from testbed.cli import app
+from testbed.truth.claims import memory, overlap, pipeline, scaling
+from testbed.truth.claims.catalogue import TRIALS
+from testbed.truth.claims.claim import Case, Claim, Finding, conditions
+from testbed.truth.claims.memory import fsdp_bytes, zero_bytes
+from testbed.truth.claims.page import page
+from testbed.truth.claims.setups import ETHERNET_10, NVLINK, PLACES, RESNET, Training, step
+
+WHERE = ("on NVLink", "on InfiniBand", "on Ethernet")
+MODELS = ("with a small model", "with a large model")
+
+
+def case(place: str, model: str, holds: bool) -> Case:
+    return Case({"network": place, "model": model}, "50 %", holds, {"efficiency": 0.5})
+
+
+def finding(cases: list[Case]) -> Finding:
+    return Finding(Claim("C0", "It scales."), "two models", "simulated", "at least 50 %", tuple(cases))
+
+
+def grid(holding: set[tuple[str, str]]) -> list[Case]:
+    return [case(place, model, (place, model) in holding) for place in WHERE for model in MODELS]
+
+
+def test_a_claim_holds_where_it_holds_in_every_case() -> None:
+    assert finding([case("on NVLink", "with a small model", True)]).verdict == "holds"
+
+
+def test_a_claim_that_holds_in_no_case_does_not_hold() -> None:
+    assert finding(grid(set())).verdict == "does not hold"
+
+
+def test_a_property_that_tells_the_cases_apart_is_the_condition() -> None:
+    everywhere = {(place, "with a small model") for place in WHERE}
+
+    assert finding(grid(everywhere)).verdict == "holds only if run with a small model"
+
+
+def test_values_of_one_property_are_joined() -> None:
+    holding = {(place, model) for place in WHERE[:2] for model in MODELS}
+
+    assert conditions(grid(holding)) == "on NVLink or InfiniBand"
+
+
+def test_where_one_property_is_not_enough_the_others_follow() -> None:
+    holding = {("on NVLink", model) for model in MODELS} | {("on Ethernet", "with a small model")}
+
+    assert conditions(grid(holding)) == "on NVLink, or on Ethernet with a small model"
+
+
+def test_conditions_of_conditions_stand_in_parentheses() -> None:
+    holding = {("NVLink", "a", 8), ("NVLink", "a", 64), ("NVLink", "b", 8), ("Ethernet", "b", 64)}
+    cases = [
+        Case(
+            {"network": f"on {network}", "model": f"with {model}", "ranks": f"on {ranks} ranks"},
+            "",
+            (network, model, ranks) in holding,
+            {},
+        )
+        for network in ("NVLink", "Ethernet")
+        for model in "ab"
+        for ranks in (8, 64)
+    ]
+
+    assert conditions(cases) == "on NVLink (with a, or with b on 8 ranks), or on Ethernet with b on 64 ranks"
+
+
+@given(st.sets(st.tuples(st.sampled_from(WHERE), st.sampled_from(MODELS)), min_size=1, max_size=5))
+def test_what_is_named_covers_every_case_that_holds(holding: set[tuple[str, str]]) -> None:
+    text = conditions(grid(holding))
+
+    for place, model in holding:
+        assert place.removeprefix("on ") in text or model.removeprefix("with a ") in text
+
+
+def test_a_row_has_the_figures_of_every_case() -> None:
+    row = finding(grid({("on NVLink", "with a small model")})).row()
+
+    assert row["id"] == "C0"
+    assert row["verdict"].startswith("holds only if")
+    assert row["figure"].startswith("on NVLink, with a small model: 50 %")
+    assert [one["efficiency"] for one in row["cases"]] == [0.5] * 6
+    assert [one["holds"] for one in row["cases"]] == [True, False, False, False, False, False]
+
+
+QUICK = {"C8": overlap.accumulation, "C11": scaling.data_parallel, "C13": memory.memory}
+
+
+@pytest.fixture(scope="module")
+def findings() -> dict[str, Finding]:
+    """Return the findings that take no more than a second or two."""
+    return {name: trial() for name, trial in QUICK.items()}
+
+
+def test_the_catalogue_has_fourteen_claims_in_order() -> None:
+    assert list(TRIALS) == [f"C{number}" for number in range(1, 15)]
+
+
+def test_every_case_of_a_finding_has_the_same_properties(findings: dict[str, Finding]) -> None:
+    for finding in findings.values():
+        assert len({tuple(case.where) for case in finding.cases}) == 1
+        assert len({case.name for case in finding.cases}) == len(finding.cases)
+
+
+def test_the_page_in_the_documents_says_what_is_found(findings: dict[str, Finding]) -> None:
+    """If this fails: testbed claims --document docs/claims.md."""
+    shipped = (Path(__file__).parents[4] / "docs" / "claims.md").read_text(encoding="utf-8")
+
+    for name in ("C8", "C13"):
+        _, _, section = page([findings[name].row()], {}).partition(f"## {name}\n")
+        assert section in shipped
+    assert [f"[{name}](#{name.lower()})" in shipped for name in TRIALS] == [True] * 14
+
+
+def test_accumulation_divides_the_number_of_calls(findings: dict[str, Finding]) -> None:
+    assert findings["C8"].verdict == "holds"
+    for case in findings["C8"].cases:
+        assert case.values["calls_every_pass"] == overlap.PASSES * int(case.values["calls_accumulated"])
+
+
+@pytest.mark.parametrize("wanted", overlap.SHARES)
+def test_the_network_is_given_the_rate_at_which_communication_is_the_stated_share(wanted: Fraction) -> None:
+    rate = overlap._rate_for(RESNET, wanted)
+    topology = Topology.switch(num_ranks=overlap.SHARE_RANKS, bandwidth=rate, latency=overlap.SHARE_LATENCY)
+
+    run = simulate_step(load_profile("resnet50"), topology=topology, strategy="after_backward")
+
+    assert run.exposed_seconds / run.seconds == pytest.approx(float(wanted), abs=1e-6)
+
+
+def test_slower_networks_are_less_efficient() -> None:
+    efficiencies = [step(Training(RESNET, place)).efficiency for place in PLACES]
+
+    assert efficiencies == sorted(efficiencies, reverse=True)
+
+
+def test_a_divided_batch_takes_a_divided_time_on_one_rank() -> None:
+    whole, divided = (Training(RESNET, NVLINK, divided=factor).profile() for factor in (1, 8))
+
+    assert divided.compute_ps == pytest.approx(whole.compute_ps / 8, abs=2)
+    assert divided.nbytes == whole.nbytes
+
+
+def test_gradients_in_half_precision_have_half_the_bytes_and_the_same_computation() -> None:
+    whole, halved = (Training(RESNET, NVLINK, half=wanted).profile() for wanted in (False, True))
+
+    assert 2 * halved.nbytes == whole.nbytes
+    assert halved.compute_ps == whole.compute_ps
+    assert (
+        step(Training(RESNET, ETHERNET_10, half=True)).seconds < step(Training(RESNET, ETHERNET_10)).seconds
+    )
+
+
+@pytest.mark.parametrize("schedule", ["GPipe", "1F1B"])
+def test_the_bubble_of_a_schedule_is_that_of_the_closed_form(schedule: str) -> None:
+    bubble = pipeline._bubble(schedule, pipeline.STAGES)
+
+    assert bubble == pytest.approx(3 / 7, abs=1e-3)
+
+
+STAGES = st.integers(0, 3)
+
+
+@pytest.mark.parametrize(("stage", "gigabytes"), [(0, 120.0), (1, 31.4), (2, 16.6), (3, 1.9)])
+def test_the_stages_of_zero_leave_what_the_paper_says(stage: int, gigabytes: float) -> None:
+    """Figure 1: 7.5 billion parameters on 64 GPUs."""
+    assert zero_bytes(7_500_000_000, 64, stage) / 1e9 == pytest.approx(gigabytes, abs=0.05)
+
+
+@given(st.integers(1, 10**10), STAGES)
+def test_one_rank_has_everything(parameters: int, stage: int) -> None:
+    assert zero_bytes(parameters, 1, stage) == 16 * parameters
+
+
+@given(st.integers(1, 10**6), st.integers(2, 1024), STAGES)
+def test_more_ranks_never_take_more_memory_each(parameters: int, ranks: int, stage: int) -> None:
+    assert zero_bytes(parameters, ranks, stage) <= zero_bytes(parameters, ranks - 1, stage)
+
+
+def test_fsdp_keeps_two_units_and_the_rest_gathered() -> None:
+    sharded = 16 * 70 / 2
+
+    assert fsdp_bytes([10, 20, 30], 10, 2) == sharded + (2 * (20 + 30 + 10) + 2 * 30) / 2
+
+
+def test_a_stage_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ValueError, match="stage must be 0 to 3, got 4"):
+        zero_bytes(10, 2, 4)
+
+
+def test_the_document_has_a_row_for_each_claim_that_was_asked_for() -> None:
+    result = CliRunner().invoke(app, ["claims", "c13", "C8", "--json"])
+
+    assert result.exit_code == 0, result.stderr
+    rows = json.loads(result.stdout)["rows"]
+    assert [row["id"] for row in rows] == ["C8", "C13"]
+    assert rows[0]["verdict"] == "holds"
+    assert all(row["figure"] and row["rule"] and row["setup"] for row in rows)
+
+
+def test_the_page_and_the_table_say_the_same(tmp_path: Path) -> None:
+    page = tmp_path / "claims.md"
+
+    result = CliRunner().invoke(app, ["claims", "C13", "--document", str(page)])
+
+    assert result.exit_code == 0, result.stderr
+    text = page.read_text()
+    assert "## C13" in text
+    for line in ("with stage 3, on 64 GPUs", "1/64.0 of"):
+        assert line in text
+        assert line in result.stdout
+
+
+def test_what_is_not_installed_is_named_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    result = CliRunner().invoke(app, ["claims", "C1", "C9"])
+
+    assert result.exit_code == 2
+    assert "claim C9 needs scikit-learn" in result.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_replicas_of_a_whole_batch_agree_in_processes() -> None:
+    result = CliRunner().invoke(app, ["claims", "C14", "--json"])
+
+    assert result.exit_code == 0, result.stderr
+    (row,) = json.loads(result.stdout)["rows"]
+    assert row["verdict"] == "holds only if run with equal parts and no batch norm"
+    assert all(case["differing"] == 0 for case in row["cases"])
