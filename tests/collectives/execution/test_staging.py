@@ -1,9 +1,10 @@
-"""Copies around a program: what is counted is what communicators copy."""
+"""Calls, and what they copy."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from collectives import NotSupportedError, simulate
 from collectives.communicators.connection import connect
 from collectives.communicators.programs import ProgramLauncher
 from collectives.communicators.requests import Request
+from collectives.execution.call import Call
 from collectives.execution.staging import staged_nbytes
 from collectives.program.contracts import CONTRACTS
 from collectives.virtual import run_virtual
@@ -98,3 +100,18 @@ def test_closed_forms_know_no_calls_and_nobody_computes_beside_memory() -> None:
         simulate("ring", nbytes=8, topology=host, model="nccl", call_overhead="1us")
     with pytest.raises(NotSupportedError, match=r"run: over transport model 'shm' ranks carry the bytes"):
         run_virtual(print, host, transport_model="shm")
+
+
+CALL = Call(3, "all_reduce", "ring", 1024, "float32", "sum")
+
+
+@given(
+    field=st.sampled_from(["sequence", "collective", "algorithm", "count", "dtype", "op", "root", "lane"]),
+    value=st.integers(2000, 10**6),
+)
+def test_calls_that_differ_use_different_fingerprints(field: str, value: int) -> None:
+    values = {"lane": (0, 1, value), "sequence": value, "count": value, "root": value}
+    changed: Any = {field: values.get(field, f"x{value}")}
+
+    assert replace(CALL, **changed).fingerprint() != CALL.fingerprint()
+    assert replace(CALL).fingerprint() == CALL.fingerprint()

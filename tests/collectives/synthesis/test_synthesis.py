@@ -1,16 +1,34 @@
+"""Synthesis: its cuts, trees, messages and few steps, and the programs that it makes."""
+
 from __future__ import annotations
 
+from fractions import Fraction
+from itertools import combinations
+
+import networkx as nx
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from benchmarks.synthesis import random_graph
 from collectives import NotSupportedError, verify
 from collectives.simulation import simulate
-from collectives.synthesis import COLLECTIVES, synthesize
+from collectives.synthesis import COLLECTIVES, search, synthesize
+from collectives.synthesis.arborescence import cheapest_tree, depths, shallower
+from collectives.synthesis.candidates import Problem
+from collectives.synthesis.cut import narrowest_cut
+from collectives.synthesis.demand import Demand
+from collectives.synthesis.exchange import messages_of
+from collectives.synthesis.few_steps import MAX_RANKS, few_steps
+from collectives.synthesis.packing import pack
+from collectives.synthesis.routes import Routes
+from collectives.synthesis.symmetry import no_symmetry, symmetry_of
 from sim import Topology, load_network
 from sim.topology.routing import LinkSpec
-from tests.collectives.synthesis.test_cut import graph_of
 
 pytest.importorskip("scipy")
+pytest.importorskip("z3")
 
 
 def two_racks() -> Topology:
@@ -85,3 +103,121 @@ def test_what_cannot_be_made_is_refused() -> None:
         synthesize(load_network("switch-100g").topology(4), "gather")
     with pytest.raises(NotSupportedError, match="2 to"):
         synthesize(load_network("switch-100g").topology(1))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_cheapest_tree_costs_what_networkx_finds(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    size = int(random.integers(2, 9))
+    weights = random.integers(0, 6, (size, size)).astype(float)
+    np.fill_diagonal(weights, np.inf)
+    graph = nx.DiGraph()
+    for tail, head in zip(*np.nonzero(np.isfinite(weights)), strict=True):
+        if head != 0:
+            graph.add_edge(int(tail), int(head), weight=weights[tail, head] + 1)
+
+    tree = cheapest_tree(weights, 0)
+    raised = shallower(tree, weights)
+
+    expected = nx.minimum_spanning_arborescence(graph).size("weight") - (size - 1)
+    for own in (tree, raised):
+        assert weights[own[1:], np.arange(1, size)].sum() == expected
+    assert depths(raised).max() <= depths(tree).max() < size
+
+
+@pytest.mark.parametrize(("name", "order"), [("aws-p4d", 16), ("switch-100g", 16)])
+def test_ranks_that_are_alike_are_packed_as_one(name: str, order: int) -> None:
+    pytest.importorskip("scipy")
+    routes = Routes.of(load_network(name).topology(16))
+    symmetry = symmetry_of(routes)
+
+    folded = pack(Demand(routes, symmetry, symmetry.representatives, 1 / 16))
+    plain = pack(Demand(routes, no_symmetry(routes), range(16), 1 / 16))
+
+    assert (symmetry.order, symmetry.representatives) == (order, [0])
+    assert folded.bound <= folded.seconds_per_byte
+    assert folded.seconds_per_byte == pytest.approx(plain.seconds_per_byte, rel=3e-3)
+
+
+FIRST_SCRATCH = 6
+
+
+CHUNKS = st.integers(0, 11)
+
+
+@settings(max_examples=50)
+@given(st.dictionaries(CHUNKS, CHUNKS, min_size=1))
+def test_messages_move_each_chunk_once_and_lie_in_the_buffer_or_in_scratch(moved: dict[int, int]) -> None:
+    messages = messages_of({(0, 1): list(moved.items())}, FIRST_SCRATCH)
+
+    told = [
+        (own.source_chunk + place, own.chunk + place) for own in messages for place in range(own.num_chunks)
+    ]
+    assert sorted(told) == sorted(moved.items())
+    for own in messages:
+        for first in (own.source_chunk, own.chunk):
+            assert (first < FIRST_SCRATCH) == (first + own.num_chunks <= FIRST_SCRATCH)
+
+
+NBYTES = 4096
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "reduce"])
+@pytest.mark.parametrize("seed", [28, 31])
+def test_a_program_is_right_and_takes_no_longer_than_the_solver_was_told(collective: str, seed: int) -> None:
+    topology = random_graph(seed)
+    assert topology.num_ranks <= MAX_RANKS
+
+    found = few_steps(Problem.of(topology, collective, 1), NBYTES, below=1e-3)
+
+    assert found is not None
+    algorithm = found.schedule(topology, collective, 1).algorithm()
+    verify(algorithm, topology.num_ranks, root=1)
+    taken = simulate(algorithm, nbytes=NBYTES, topology=topology).seconds
+    assert 0.8 * found.estimate < taken < found.estimate * (1 + 1e-6)
+
+
+@pytest.mark.costly
+def test_few_steps_are_faster_where_latency_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    topology = random_graph(28)
+    best = synthesize(topology, "broadcast", NBYTES).best_seconds
+    monkeypatch.setattr(search, "has_solver", lambda: False)
+
+    assert best < 0.95 * synthesize(topology, "broadcast", NBYTES).best_seconds
+
+
+def graph_of(seed: int) -> Topology:
+    """Return five ranks on a ring of unequal links, with chords, by *seed*."""
+    links = []
+    for number in range(5):
+        for step, rate in ((1, 3 + (7 * seed + number) % 5), (2, 1 + (3 * seed + number * number) % 4)):
+            other = (number + step) % 5
+            for tail, head in ((number, other), (other, number)):
+                links.append(LinkSpec(f"r{tail}", f"r{head}", (rate + (tail > head)) * 10**9, 10**6))
+    return Topology.graph(ranks=[f"r{number}" for number in range(5)], links=links)
+
+
+@pytest.mark.parametrize("outward", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_narrowest_cut_is_the_worst_of_all_sets(seed: int, outward: bool) -> None:
+    topology = graph_of(seed)
+    wiring = topology.routing.wiring()
+    worst = Fraction(0)
+    for size in range(1, 5):
+        for inside in combinations(range(5), size):
+            rate = 0
+            for link, (tail, head) in enumerate(zip(wiring.tail, wiring.head, strict=True)):
+                leaves = (tail in inside, head in inside) == ((True, False) if outward else (False, True))
+                rate += int(topology.link_bandwidth[link]) * leaves
+            worst = max(worst, Fraction(size, 5) / rate)
+
+    found = narrowest_cut(topology, [Fraction(1, 5)] * 5, outward=outward)
+
+    assert found.seconds_per_byte == worst
+
+
+@pytest.mark.parametrize(("name", "algbw"), [("dgx-a100", 276.0), ("aws-p4d", 89.2)])
+def test_two_nodes_have_the_known_optimum_of_an_all_gather(name: str, algbw: float) -> None:
+    cut = narrowest_cut(load_network(name).topology(16), [Fraction(1, 16)] * 16)
+
+    assert float(1 / cut.seconds_per_byte) / 1e9 == pytest.approx(algbw, abs=0.05)

@@ -1,12 +1,15 @@
-"""Rates are max-min fair, which has a test of its own that needs no second algorithm."""
+"""Transfers that share links, streams of them, and what a recorder sees."""
 
 from __future__ import annotations
 
 import pytest
+import simpy
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sim import Topology, TopologyError, UnitError, transfer_times
 from sim.network.sharing import max_min_rates
+from sim.network.stream import Stream
 
 
 @st.composite
@@ -67,3 +70,126 @@ def test_rates_do_not_depend_on_the_order_of_flows(case, random):
 )
 def test_textbook_cases(routes, capacity, expected):
     assert max_min_rates(routes, capacity) == expected
+
+
+SWITCH = Topology.switch(num_ranks=4, bandwidth="100Gbps", latency="2us")
+
+
+def test_messages_share_a_link_from_when_both_are_there() -> None:
+    times = transfer_times([(0, 2, 1_250_000_000, 0.0), (0, 1, 625_000_000, 0.025)], topology=SWITCH)
+
+    assert times == [0.150004, 0.125004]
+
+
+def test_starts_may_be_text_and_no_transfers_take_no_time() -> None:
+    assert transfer_times([(0, 1, 0, "3us")], topology=SWITCH) == [7e-6]
+    assert transfer_times([], topology=SWITCH) == []
+
+
+@pytest.mark.parametrize(
+    ("transfer", "error", "said"),
+    [
+        ((0, 0, 1, 0), TopologyError, "to itself"),
+        ((0, 4, 1, 0), TopologyError, "rank 4"),
+        ((0, 1, -1, 0), UnitError, "-1 bytes"),
+        ((0, 1, 1, "soon"), UnitError, "start of transfer 0"),
+        ((0, 1, 1, -1.0), UnitError, "negative"),
+    ],
+)
+def test_an_impossible_transfer_is_refused(transfer: tuple, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        transfer_times([transfer], topology=SWITCH)
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 200)), max_size=10))
+def test_each_operation_begins_at_its_time_or_after_the_one_before(operations):
+    env = simpy.Environment()
+    stream = Stream(env)
+    ran: list[tuple[int, int]] = []
+
+    def operation(duration: int):
+        begin = env.now
+        yield env.timeout(duration)
+        ran.append((begin, env.now))
+        return len(ran)
+
+    events = [
+        stream.submit(lambda duration=duration: operation(duration), not_before_ps=not_before)
+        for duration, not_before in operations
+    ]
+    env.run()
+
+    expected, free = [], 0
+    for duration, not_before in operations:
+        begin = max(free, not_before)
+        free = begin + duration
+        expected.append((begin, free))
+    assert ran == expected
+    assert [event.value for event in events] == list(range(1, len(operations) + 1))
+
+
+def test_an_operation_submitted_to_an_idle_stream_begins_at_once():
+    env = simpy.Environment()
+    stream = Stream(env)
+    env.run(stream.submit(lambda: iter([env.timeout(5)])))
+    env.run(env.timeout(10))
+
+    env.run(stream.submit(lambda: iter([env.timeout(1)]), not_before_ps=3))
+
+    assert env.now == 16
+
+
+def test_a_failure_belongs_to_its_operation_and_the_next_runs_on():
+    env = simpy.Environment()
+    stream = Stream(env)
+    ran: list[str] = []
+
+    def fail():
+        yield env.timeout(5)
+        raise OSError("cable cut")
+
+    def succeed():
+        ran.append(f"at {env.now}")
+        yield env.timeout(1)
+
+    def wait(event):
+        with pytest.raises(OSError, match="cable cut"):
+            yield event
+        ran.append("seen")
+
+    env.process(wait(stream.submit(fail)))
+    stream.submit(succeed)
+    env.run()
+
+    assert sorted(ran) == ["at 5", "seen"]
+    assert env.now == 6
+
+
+def test_a_failure_that_nobody_waits_for_is_raised_by_the_run():
+    env = simpy.Environment()
+
+    def fail():
+        yield env.timeout(5)
+        raise OSError("cable cut")
+
+    Stream(env).submit(fail)
+
+    with pytest.raises(OSError, match="cable cut"):
+        env.run()
+
+
+def test_a_factory_is_called_only_when_its_turn_has_come():
+    env = simpy.Environment()
+    stream = Stream(env)
+    called: list[int] = []
+
+    def factory():
+        called.append(env.now)
+        return iter([env.timeout(7)])
+
+    stream.submit(factory)
+    stream.submit(factory)
+    stream.submit(factory, not_before_ps=100)
+    env.run()
+
+    assert called == [0, 7, 100]

@@ -1,13 +1,21 @@
-"""The table for NCCL's example tuner plugin, read as the plugin reads it."""
+"""Schedules and tables of NCCL's tuner in files, which are written as a whole."""
 
 from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import NotSupportedError
+from collectives import AlgorithmFileError, NotSupportedError, verify
 from collectives.algorithms import ALGORITHMS
+from collectives.catalogue.resolve import resolve_algorithm
 from collectives.formats.nccl_tuner import (
     COLUMNS,
     NCCL_ALGORITHMS,
@@ -15,7 +23,134 @@ from collectives.formats.nccl_tuner import (
     TunerTiming,
     to_tuner_csv,
 )
+from collectives.formats.whole_file import whole_file, write_whole
 from collectives.program.contracts import CONTRACTS
+
+EXCHANGE: dict[str, Any] = {
+    "schema": 1,
+    "name": "exchange",
+    "collective": "all_gather",
+    "ranks": 2,
+    "chunks": 2,
+    "network": {"name": "pair", "digest": "0123456789abcdef"},
+    "steps": [[[0, 1, 0, 0, 1, False], [1, 0, 1, 1, 1, False]]],
+}
+
+
+def written(folder: Path, **changes: Any) -> str:
+    path = folder / "mine.json"
+    path.write_text(json.dumps({**EXCHANGE, **changes}))
+    return str(path)
+
+
+def test_a_schedule_is_an_algorithm(tmp_path: Path) -> None:
+    algorithm = resolve_algorithm(written(tmp_path))
+
+    assert verify(algorithm, 2).num_messages == 2
+    with pytest.raises(NotSupportedError, match="is for 2 ranks, got 3"):
+        verify(algorithm, 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"steps": [[[0, 2, 0, 0, 1, False]]]}, "steps 1, 1: expected ranks from 0 to 1"),
+        ({"steps": [[[0, 1, 0, 2, 1, False]]]}, "steps 1, 1: expected chunks below 2"),
+        ({"steps": [[[0, 1, 0, 0, 1, 1]]]}, "boolean"),
+        ({"collective": "all_love"}, "collective"),
+        ({"chunks": 3}, "multiple of the 2 parts"),
+        ({"root": 2}, "root"),
+        ({"colour": 1}, "colour"),
+    ],
+)
+def test_what_is_no_schedule_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(AlgorithmFileError, match=said):
+        resolve_algorithm(written(tmp_path, **changes))
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(AlgorithmFileError, match=r"nowhere\.json"):
+        resolve_algorithm("nowhere.json")
+
+
+WRITERS = """
+import os, resource, sys
+from pathlib import Path
+from collectives.formats.whole_file import write_whole
+from ddp.profiles import load_profile
+from sim.trace import Trace
+from testbed.output.figure import new_figure, save
+
+trace = Trace()
+for number in range(3000):
+    trace.span(0, "compute", f"span {number}", number, number + 1)
+figure, profile = new_figure(8, 8), load_profile("bert-base")
+figure.add_subplot().plot(range(1000))
+writers = {
+    "a.txt": lambda path: write_whole(path, 70_000 * "x"),
+    "a.png": lambda path: save(figure, path),
+    "a.svg": lambda path: save(figure, path),
+    "a.json": profile.save,
+    "trace.json": trace.save,
+}
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+for name, write in writers.items():
+    try:
+        write(Path(name))
+    except OSError as error:
+        assert (error.filename, error.strerror) == (name, "File too large"), (name, error)
+    else:
+        sys.exit(f"{name} was written")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits of files there")
+def test_a_full_disk_leaves_nothing_behind_and_the_error_names_the_file(tmp_path: Path) -> None:
+    for name in ("a.txt", "a.png"):
+        (tmp_path / name).write_text("before")
+
+    subprocess.run([sys.executable, "-c", WRITERS], cwd=tmp_path, check=True)
+
+    left = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert left == {"a.txt": "before", "a.png": "before"}
+
+
+def test_what_is_interrupted_leaves_nothing_behind(tmp_path: Path) -> None:
+    def write_half() -> None:
+        with whole_file(tmp_path / "a.txt") as partial:
+            partial.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_half()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("of somebody")
+    (tmp_path / "a.txt").symlink_to("other")
+
+    write_whole(tmp_path / "a.txt", "ours")
+
+    assert (tmp_path / "other").read_text() == "of somebody"
+    assert (tmp_path / "a.txt").read_text() == "ours"
+
+
+def test_a_device_is_written_itself() -> None:
+    write_whole(os.devnull, "text")
+
+    assert not Path(os.devnull).is_file()
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "absent" / "a.txt"
+
+    with pytest.raises(FileNotFoundError) as raised:
+        write_whole(path, "text")
+
+    assert raised.value.filename == str(path)
+
 
 # What the parser of the example plugin knows; it takes every other word for one of these.
 WORDS = (
@@ -44,6 +179,8 @@ TIMES = {
     "double_binary_tree": {1024: 20.0, 4096: 31.0, 1 << 20: 140.0},
     "swing:dims=2": {1024: 10.0, 4096: 40.0},
 }
+
+
 ROWS = [
     TunerTiming("all_reduce", name, size, time)
     for name, times in TIMES.items()

@@ -1,4 +1,4 @@
-"""All-to-all of parts of any size, where ranks disagree about the sizes."""
+"""Choices of algorithms, and all-to-all of parts of any size."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import CollectiveError, MismatchError
+from collectives import CollectiveError, MismatchError, UnknownAlgorithmError
+from collectives.catalogue.resolve import resolve_algorithm
+from collectives.catalogue.selectors import DEFAULTS, fixed
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.connection import connect
+from collectives.communicators.on_one_host import OnOneHost
 from collectives.communicators.programs import ProgramLauncher
 from collectives.program.chunking import Splits
+from collectives.program.contracts import CONTRACTS
 from collectives.transports.threaded import run_threads
 from collectives.virtual import run_virtual
 from sim import Topology
@@ -132,3 +136,63 @@ def test_splits_count_the_chunks_of_the_buffer_and_then_those_of_the_scratch() -
     assert [splits.span(chunk) for chunk in range(6)] == [(0, 2), (2, 2), (2, 5), (5, 6), (6, 9), (9, 9)]
     assert splits.span(0, 3) == (0, 5)
     assert splits.nbytes(2) == 12
+
+
+@given(st.integers(2**23, 2**45))
+def test_large_buffers_are_reduced_in_segments_that_fit_in_a_cache(nbytes: int) -> None:
+    segments = OnOneHost().select("all_reduce", nbytes).parameters["segments"]
+
+    assert 2 <= segments <= 4096
+    assert nbytes / segments < 2**23 or segments == 4096
+
+
+@given(st.sampled_from(sorted(CONTRACTS)), st.integers(0, 2**23 - 1))
+def test_others_are_carried_out_as_a_whole(collective: str, nbytes: int) -> None:
+    chosen = OnOneHost().select(collective, nbytes)
+
+    assert chosen.collective == collective
+    assert "segments" not in chosen.parameters
+
+
+MAPPING = {"all_gather": "bruck", "broadcast": "chain:segments=2"}
+
+
+def test_a_name_is_that_of_all_reduce_and_a_mapping_names_others_too() -> None:
+    named, mapped = fixed("tree").algorithms, fixed(MAPPING).algorithms
+
+    assert {name: str(own) for name, own in named.items()} == {**DEFAULTS, "all_reduce": "tree"}
+    assert {name: str(own) for name, own in mapped.items()} == {**DEFAULTS, **MAPPING}
+
+
+def test_the_collective_that_a_mapping_names_takes_the_time_of_its_algorithm() -> None:
+    """In virtual time the algorithm shows: bruck has log2(p) steps, the ring p - 1."""
+
+    def gather(rank: int) -> list[float]:
+        torch.distributed.init_process_group("testbed")
+        communicator = connect(algorithm=MAPPING)
+        output = torch.empty(8)
+        communicator.all_gather(output, torch.full((1,), float(rank)))
+        return output.tolist()
+
+    network = Topology.switch(num_ranks=8, bandwidth="1GB/s", latency="1ms")
+    run = run_virtual(gather, network)
+
+    assert run.results == [[0.0, 1, 2, 3, 4, 5, 6, 7]] * 8
+    assert run.seconds == pytest.approx(3 * 2e-3, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"all_gather": "tree"}, "unknown algorithm 'tree' for all_gather"),
+        ({"all_gathr": "ring"}, "unknown collective 'all_gathr'"),
+        ({"all_gather": "native"}, "unknown algorithm 'native' for all_gather"),
+        (
+            resolve_algorithm("bruck", "all_gather"),
+            "bruck is an algorithm for all_gather, not",
+        ),
+    ],
+)
+def test_a_choice_that_cannot_be_is_refused(choice: Any, message: str) -> None:
+    with pytest.raises(UnknownAlgorithmError, match=message):
+        fixed(choice)

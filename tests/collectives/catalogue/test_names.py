@@ -1,20 +1,30 @@
+"""Names of algorithms, their parameters, and what they mean."""
+
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from collectives import (
     AlgorithmFileError,
+    NotSupportedError,
     UnknownAlgorithmError,
     algorithm,
     algorithm_names,
     resolve_algorithm,
     verify,
 )
+from collectives.catalogue.native import by_itself, native_over, native_program, num_segments
 from collectives.catalogue.resolve import resolve_for_every_collective
+from collectives.catalogue.selectors import Auto, parse_auto
+from collectives.catalogue.values import read_value
+from collectives.execution.transport_model import transport_model
 from collectives.formats.msccl_xml import to_msccl_xml
+from collectives.program.contracts import CONTRACTS
 
 PROGRAM = """
 from collectives import Send, Recv, RecvReduce, algorithm
@@ -138,3 +148,114 @@ def test_a_path_to_msccl_xml_is_an_algorithm_wherever_a_name_is(tmp_path: Path) 
     assert (one.name, one.collective) == ("ring", "all_gather")
     assert [own.collective for own in several] == ["all_gather"]
     assert verify(one, 3).num_steps == 2
+
+
+WHOLE = st.integers(-(10**20) + 1, 10**20 - 1)
+
+
+@given(st.one_of(WHOLE, st.booleans(), st.none(), st.floats(allow_nan=False, allow_infinity=False)))
+def test_what_python_writes_is_read_as_it_was(value: object) -> None:
+    assert read_value(str(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("far", "far"), ("'far'", "far"), ("2x4", "2x4"), ("1_000", 1000), ("1e3", 1000.0), ("--1", "--1")],
+)
+def test_words_are_themselves(text: str, value: object) -> None:
+    assert read_value(text) == value
+
+
+@pytest.mark.parametrize("text", ["-" * 20_000 + "1", "9" * 5000, "9" * 21])
+def test_a_value_that_none_can_be_is_refused(text: str) -> None:
+    with pytest.raises(UnknownAlgorithmError, match="at most"):
+        read_value(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("double_binary_tree:segments=0", "segments must be from 1 to 4096, got 0"),
+        ("chain:segments=100000", "segments must be from 1 to 4096, got 100000"),
+        ("chain:segments=1.5", "got 1.5"),
+        ("chain:segments=True", "got True"),
+        ("bucket:colors=65", "colors must be from 1 to 64"),
+        ("hierarchical:ranks_per_node=0", "ranks_per_node must be from 1 to 1048576"),
+        ("halving_doubling:order=up", "order must be one of far, near, got 'up'"),
+        ("gloo_ring:segments=1", "segments must be from 2"),
+        ("ring:channels=65", "channels must be from 1 to 64"),
+    ],
+)
+def test_a_parameter_outside_its_range_is_refused_with_the_range(text: str, message: str) -> None:
+    with pytest.raises(NotSupportedError, match=message):
+        resolve_algorithm(text)
+
+
+@pytest.mark.parametrize("root", ["4", "-1", "x", "0.5"])
+def test_a_root_that_is_no_rank_is_refused(root: str) -> None:
+    tree = resolve_algorithm(f"tree:root={root}", "broadcast")
+
+    with pytest.raises(NotSupportedError, match="root must be a rank from 0 to 3"):
+        list(tree.steps(0, 4))
+    with pytest.raises(NotSupportedError, match="root must be a rank from 0 to 3"):
+        tree.num_chunks(4)
+    assert verify("tree", 4, collective="broadcast", root=3).num_steps == 2
+
+
+def test_auto_takes_a_table_or_a_reduction_bandwidth() -> None:
+    assert parse_auto("ring") is None
+    assert parse_auto({"all_gather": "auto"}) is None
+    assert parse_auto("auto") == Auto()
+    assert parse_auto("auto:table=a/b.json") == Auto(table=Path("a/b.json"))
+    assert parse_auto("auto:reduction_bandwidth=50GB/s") == Auto(reduction_bandwidth="50GB/s")
+    with pytest.raises(UnknownAlgorithmError, match="expected auto, auto:table=FILE"):
+        parse_auto("auto:speed=1")
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("collective", CONTRACTS)
+def test_gloo_has_a_program_for_every_collective(collective):
+    native = native_program(collective, 4, 16 * MIB, 4)
+
+    assert native.collective == collective
+    verify(native, 4)
+
+
+@pytest.mark.parametrize(
+    ("num_ranks", "nbytes", "itemsize", "segments"),
+    [
+        (4, 0, 4, 2),
+        (4, 4, 4, 2),
+        (4, 8 * MIB, 4, 2),
+        (4, 8 * MIB + 4, 4, 3),
+        (4, 16 * MIB, 4, 4),
+        (3, 10, 1, 2),
+    ],
+)
+def test_a_segment_has_at_most_a_mebibyte_and_a_chunk_at_least_two(num_ranks, nbytes, itemsize, segments):
+    assert num_segments(num_ranks, nbytes, itemsize) == segments
+
+
+def test_what_gloo_does_not_have_is_refused():
+    with pytest.raises(NotSupportedError, match="Gloo has no scan"):
+        native_program("scan", 4, 1)
+
+
+@pytest.mark.parametrize("name", ["ideal", "nccl"])
+def test_native_is_known_over_gloo_alone(name):
+    with pytest.raises(NotSupportedError, match=f"transport_model='gloo', not for '{name}'"):
+        native_over(transport_model(name), 4)
+
+
+def test_native_over_gloo_chooses_by_size():
+    native = native_over(transport_model("gloo"), 4, itemsize=4)
+
+    assert native.select("all_reduce", 16 * MIB).parameters == {"segments": 4}
+    assert native.select("broadcast", 16 * MIB).name == "gloo_tree"
+
+
+def test_gloo_s_own_collectives_go_on_while_a_rank_computes():
+    assert by_itself(transport_model("gloo")).progress == "itself"
+    assert by_itself(transport_model("gloo")).late_sends

@@ -1,3 +1,7 @@
+"""Gloo's own programs."""
+
+from __future__ import annotations
+
 from itertools import pairwise
 
 import pytest
@@ -6,12 +10,14 @@ from hypothesis import strategies as st
 
 from collectives import NotSupportedError, Send, resolve_algorithm, simulate, verify
 from collectives.algorithms import NATIVE_ALGORITHMS
+from collectives.algorithms.gloo.all_to_all import gloo_all_to_all
 from collectives.algorithms.gloo.ring import gloo_ring, gloo_ring_reduce
 from collectives.algorithms.gloo.tree import gloo_tree_broadcast
 from collectives.program.chunking import Chunking
 from sim import Topology
 
 KIB, MIB = 1 << 10, 1 << 20
+
 
 EXCHANGED = {
     "all_reduce": {(0, 3): 1.5, (1, 0): 1.5, (2, 1): 1.5, (3, 2): 1.5},
@@ -20,6 +26,8 @@ EXCHANGED = {
     "reduce": {(0, 1): 0.25, (0, 3): 0.75, (1, 0): 0.75, (2, 1): 1.0, (3, 1): 0.25, (3, 2): 0.75},
     "reduce_scatter": {(0, 3): 1.5, (1, 0): 1.5, (2, 1): 1.5, (3, 2): 1.5},
 }
+
+
 """Parts of a buffer of 1 MiB that went from rank to rank under torch 2.13, 4 ranks, root 1: ``ss -ti``."""
 
 
@@ -91,3 +99,35 @@ def test_a_rank_of_the_tree_serves_its_nearest_child_first():
 
     assert served == [1, 2, 4, 8]
     assert all(later == 2 * earlier for earlier, later in pairwise(served))
+
+
+@pytest.mark.costly
+@pytest.mark.parametrize("world_size", range(1, 10))
+def test_it_is_an_all_to_all(world_size):
+    verify(gloo_all_to_all, world_size)
+
+
+@pytest.mark.parametrize("world_size", [2, 4, 5, 8])
+def test_messages_wait_half_the_ranks_up_and_every_second_one_above(world_size):
+    waiting = {
+        (rank, operation.peer)
+        for rank in range(world_size)
+        for operation in list(gloo_all_to_all.steps(rank, world_size))[-1]
+        if isinstance(operation, Send) and operation.chunk >= world_size
+    }
+
+    assert waiting == {
+        (low, high)
+        for high in range(world_size)
+        for low in range(high)
+        if 2 * (high - low) == world_size or (2 * (high - low) > world_size and (high - low) % 2 == 0)
+    }
+
+
+def test_of_four_ranks_four_messages_follow_each_other_instead_of_three():
+    switch = Topology.switch(num_ranks=4, bandwidth=1e6, latency=0)
+    run = simulate(
+        "native", nbytes=4_000_000, topology=switch, collective="all_to_all", transport_model="gloo"
+    )
+
+    assert run.seconds == pytest.approx(4)

@@ -1,0 +1,100 @@
+"""Chains, direct exchanges and trees in segments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives import resolve_algorithm, simulate, verify
+from collectives.algorithms.direct import direct
+from collectives.algorithms.double_binary_tree import two_trees
+from sim import Topology
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "broadcast", "reduce"])
+@given(world_size=st.integers(1, 20), segments=st.integers(1, 12), data=st.data())
+def test_a_chain_is_proved_for_any_number_of_segments_and_any_root(
+    collective: str, world_size: int, segments: int, data: st.DataObject
+) -> None:
+    chain = resolve_algorithm("chain", collective).with_parameters(segments=segments)
+
+    proof = verify(chain, world_size, root=data.draw(st.integers(0, world_size - 1)))
+
+    assert (proof.num_chunks, proof.cost_declared, proof.array_form) == (segments, True, True)
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "reduce"])
+@given(
+    world_size=st.integers(2, 12),
+    segments=st.integers(1, 8),
+    segment=st.integers(1, 10**6),
+    engine=st.sampled_from(["makespan", "events"]),
+)
+def test_a_chain_on_a_switch_takes_exactly_its_closed_form(
+    collective: str, world_size: int, segments: int, segment: int, engine: Any
+) -> None:
+    chain = resolve_algorithm("chain", collective).with_parameters(segments=segments)
+    topology = Topology.switch(num_ranks=world_size, bandwidth=10**9, latency="2us")
+
+    run = simulate(chain, nbytes=segments * segment, topology=topology, engine=engine)
+
+    assert run.time_ps == (world_size - 2 + segments) * (4_000_000 + 1000 * segment)
+
+
+def test_both_directions_of_a_ring_of_links_are_busy_at_once() -> None:
+    chain = resolve_algorithm("chain").with_parameters(segments=100)
+    topology = Topology.ring(num_ranks=4, bandwidth=10**9, latency="0s")
+
+    run = simulate(chain, nbytes=100 * 1000, topology=topology)
+
+    assert (run.engine, run.time_ps) == ("makespan", (2 * 3 + 99) * 1000 * 1000)
+
+
+@given(world_size=st.integers(1, 20), segments=st.integers(1, 12))
+def test_an_all_reduce_is_proved_for_any_number_of_segments(world_size: int, segments: int) -> None:
+    proof = verify(direct.with_parameters(segments=segments), world_size)
+
+    assert (proof.num_chunks, proof.cost_declared, proof.array_form) == (world_size * segments, True, True)
+
+
+@pytest.mark.parametrize("world_size", [*range(1, 70), 1000, 1023, 1024, 1025])
+@pytest.mark.parametrize("rooted", [False, True])
+def test_no_rank_but_the_root_is_an_inner_node_of_both_trees(world_size: int, rooted: bool) -> None:
+    root = world_size // 2 if rooted else None
+
+    first, second = two_trees(world_size, root)
+
+    inner = [set(np.flatnonzero((tree.left >= 0) | (tree.right >= 0))) for tree in (first, second)]
+    assert inner[0] & inner[1] <= {root}
+    num_below = world_size - rooted
+    for tree in (first, second):
+        assert np.count_nonzero(tree.parent < 0) == 1
+        assert tree.depth.max() == (num_below.bit_length() - 1 + rooted if num_below else 0)
+
+
+@pytest.mark.parametrize("collective", ["all_reduce", "broadcast", "reduce"])
+@given(world_size=st.integers(1, 20), segments=st.integers(1, 8), data=st.data())
+def test_two_trees_are_proved_for_any_number_of_segments_and_any_root(
+    collective: str, world_size: int, segments: int, data: st.DataObject
+) -> None:
+    trees = resolve_algorithm("double_binary_tree", collective).with_parameters(segments=segments)
+
+    proof = verify(trees, world_size, root=data.draw(st.integers(0, world_size - 1)))
+
+    assert (proof.num_chunks, proof.cost_declared, proof.array_form) == (2 * segments, True, True)
+
+
+def test_many_segments_bring_the_full_bandwidth_and_few_a_latency_far_below_a_rings() -> None:
+    topology = Topology.switch(num_ranks=64, bandwidth=10**9, latency="1us")
+    trees = resolve_algorithm("double_binary_tree")
+
+    large = simulate(trees.with_parameters(segments=64), nbytes=2**22, topology=topology)
+    small = simulate(trees.with_parameters(segments=4), nbytes=2**12, topology=topology)
+    ring = simulate("ring", nbytes=2**12, topology=topology)
+
+    assert large.seconds < 1.15 * 2 * 2**22 / 10**9
+    assert small.seconds < 0.2 * ring.seconds

@@ -1,0 +1,264 @@
+"""Programs of all ranks at once, and how they are told apart."""
+
+from __future__ import annotations
+
+import operator
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives import NotSupportedError, algorithm, resolve_algorithm, verify
+from collectives.algorithms import ALGORITHMS
+from collectives.errors import NotExactError, ProgramError
+from collectives.program import Algorithm
+from collectives.program.channels import in_channels
+from collectives.program.chunking import Chunking
+from collectives.program.rank_array import Deferred, RankArray
+from collectives.program.repeated_rows import kept_rows, repeated_rows
+from collectives.program.rows import of_each, patterned_rows
+from collectives.proof import estimate_work
+
+SHIPPED = [pytest.param(shipped, id=f"{shipped.collective}-{shipped.name}") for shipped in ALGORITHMS]
+
+
+OCTAVES = (128, 1024)
+
+
+BUDGET = 100_000
+
+
+"""Operations of one proof: about half a second."""
+
+
+@pytest.fixture(scope="module")
+def tally(request: pytest.FixtureRequest) -> Iterator[Counter[str]]:
+    counts: Counter[str] = Counter()
+    yield counts
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        said = ", ".join(f"{counts[what]} {what}" for what in ("proved", "refused", "over the budget"))
+        print(f"\nshipped algorithms at world sizes sampled from 65 to 1024: {said}")
+
+
+def sample(shipped: Algorithm) -> Iterator[int]:
+    """Yield, of the first octave and the last, its power of two and a size at random, always the same."""
+    generator = random.Random(f"{shipped.collective} {shipped.name}")
+    for power in OCTAVES:
+        yield power
+        yield generator.randrange(power // 2 + 1, power)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shipped", SHIPPED)
+def test_every_shipped_algorithm_is_proved_as_far_as_the_budget_allows(
+    shipped: Any, tally: Counter[str]
+) -> None:
+    for world_size in sample(shipped):
+        if estimate_work(shipped, world_size) > BUDGET:
+            tally["over the budget"] += 1
+            continue
+        try:
+            proof = verify(shipped, world_size, root=world_size // 2)
+        except NotSupportedError:
+            tally["refused"] += 1
+            continue
+        tally["proved"] += 1
+        assert proof.cost_declared
+
+
+def test_the_work_of_a_proof_grows_with_operations_and_with_chunks() -> None:
+    # Each of 64 ranks takes 126 steps of 2 operations, and holds 64 chunks.
+    expected = 64 * (126 * 3 + (126 * 2 + 64) / 8)
+    assert estimate_work(resolve_algorithm("ring"), 64) == pytest.approx(expected, rel=0.01)
+    assert estimate_work(resolve_algorithm("bruck", "all_to_all"), 64) > estimate_work(
+        resolve_algorithm("bruck", "all_gather"), 64
+    )
+
+
+def test_a_program_that_fails_is_left_to_the_proof_to_report() -> None:
+    @algorithm()
+    def fails(rank: int, world_size: int) -> Any:
+        yield ()
+        raise IndexError
+
+    assert estimate_work(fails, 2) < 10
+
+
+@given(
+    shipped=st.sampled_from(ALGORITHMS),
+    channels=st.integers(1, 3),
+    num_ranks=st.integers(1, 10),
+    count=st.integers(0, 60),
+)
+def test_rows_of_one_kind_have_the_messages_of_one_and_their_sizes(
+    shipped: Any, channels: int, num_ranks: int, count: int
+) -> None:
+    algorithm = in_channels(shipped, channels).with_parameters(ranks_per_node=2)
+    chunking = Chunking.of(algorithm, num_ranks, count, 4)
+    try:
+        rows = list(patterned_rows(algorithm, num_ranks))
+        known = repeated_rows(algorithm, num_ranks)
+    except NotExactError:
+        return
+    if known is None:
+        return
+
+    assert sum(kind.count for kind in known) == len(rows)
+    of_rows = iter(rows)
+    for kind in known:
+        for _ in range(kind.count):
+            row, pattern = next(of_rows)
+            assert np.array_equal(pattern.source, kind.pattern.source)
+            assert np.array_equal(pattern.destination, kind.pattern.destination)
+            if kind.has_same_sizes(chunking):
+                sizes = [
+                    of_each(own.nbytes(one, chunking), len(own.source)).tolist()
+                    for one, own in [(row, pattern), (kind.row, kind.pattern)]
+                ]
+                assert sizes[0] == sizes[1]
+
+
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter"])
+def test_a_ring_on_channels_is_one_kind_of_row_however_its_parts_divide(collective: str) -> None:
+    algorithm = in_channels(resolve_algorithm("ring", collective), 8).with_parameters(ranks_per_node=8)
+
+    (kind,) = repeated_rows(algorithm, 64) or ()
+
+    assert kind.count == 63
+    assert kind.has_same_sizes(Chunking.of(algorithm, 64, 64 * 1001, 2))
+
+
+def test_all_rows_of_a_small_program_are_kept_and_those_of_a_large_one_come_anew() -> None:
+    ring = resolve_algorithm("ring", "all_gather")
+
+    assert kept_rows(ring, 8) is kept_rows(ring, 8)
+    assert str(list(kept_rows(ring, 8))[3][0]) == str(list(patterned_rows(ring, 8))[3][0])
+    assert kept_rows(ring, 2048) is not kept_rows(ring, 2048)
+
+
+OPERATORS = ["add", "sub", "mul", "floordiv", "mod", "and_", "or_", "xor", "lt", "le", "gt", "ge", "eq", "ne"]
+
+
+@given(
+    num_ranks=st.integers(1, 20),
+    operations=st.lists(
+        st.tuples(st.sampled_from(["add", "sub", "mod"]), st.integers(-30, 30), st.booleans()), max_size=6
+    ),
+    last=st.sampled_from(OPERATORS),
+    operand=st.integers(1, 9),
+)
+def test_any_arithmetic_gives_what_it_gives_on_an_array(
+    num_ranks: int, operations: list[tuple[str, int, bool]], last: str, operand: int
+) -> None:
+    formula: Any = RankArray(num_ranks)
+    plain: Any = np.arange(num_ranks)
+    for name, number, of_all in operations:
+        if name == "mod":
+            number = num_ranks if of_all else abs(number) + 1
+        formula, plain = getattr(operator, name)(formula, number), getattr(operator, name)(plain, number)
+
+    apply = getattr(operator, last)
+    assert np.array_equal(np.asarray(formula), plain)
+    assert np.array_equal(np.asarray(apply(formula, operand)), apply(plain, operand))
+    if last not in ("mod", "floordiv"):  # a rank may be 0
+        assert np.array_equal(np.asarray(apply(operand, formula)), apply(operand, plain))
+
+
+@given(
+    num_ranks=st.integers(1, 30),
+    turn=st.integers(-40, 40),
+    offset=st.integers(-3, 3),
+    limit=st.integers(-5, 40),
+    length=st.integers(0, 40),
+)
+def test_ranks_of_some_values_are_found_by_formula(
+    num_ranks: int, turn: int, offset: int, limit: int, length: int
+) -> None:
+    formula: Any = (RankArray(num_ranks) + turn) % num_ranks + offset
+    values = np.asarray(formula)
+
+    ranks = formula.ranks_in(range(limit, limit + length))
+
+    assert [formula.at(rank) for rank in range(num_ranks)] == values.tolist()
+    assert formula.highest == values.max()
+    if ranks is not None:
+        assert sorted(ranks) == np.flatnonzero((values >= limit) & (values < limit + length)).tolist()
+
+
+def test_it_mixes_with_arrays_and_indexes_tables() -> None:
+    ranks: Any = RankArray(4)
+    table = np.array([3, 1, 2, 0])
+
+    assert (table[ranks] == table).all()
+    assert (table + ranks == table + np.arange(4)).all()
+    assert (np.where(ranks > 1, ranks, table) == [3, 1, 2, 3]).all()
+    assert (np.minimum(ranks, 2) == [0, 1, 2, 2]).all()
+    assert (ranks[table] == table).all()
+    assert ranks.max() == 3
+
+
+def test_a_program_that_branches_on_it_is_told_so() -> None:
+    with pytest.raises(ProgramError, match="must not branch on rank"):
+        bool(RankArray(3))
+
+
+def test_what_is_deferred_is_worked_out_once_and_only_if_asked_for() -> None:
+    asked: list[int] = []
+    deferred: Any = Deferred(lambda: asked.append(1) or np.arange(3))
+
+    assert asked == []
+    assert (deferred + 1 == [1, 2, 3]).all()
+    assert (2 - deferred).tolist() == [2, 1, 0]
+    assert np.asarray(deferred)[deferred].tolist() == [0, 1, 2]
+    assert asked == [1]
+
+
+@given(count=st.integers(0, 200), num_chunks=st.integers(1, 20))
+def test_chunks_are_those_of_torch_chunk_with_empty_ones_at_the_end(count: int, num_chunks: int) -> None:
+    chunking = Chunking(count, num_chunks, itemsize=4)
+    spans = [chunking.span(chunk) for chunk in range(num_chunks)]
+    expected = [len(part) for part in torch.arange(count).chunk(num_chunks)] if count else []
+
+    assert [stop - start for start, stop in spans if stop > start] == expected
+    assert [start for start, _ in spans] == sorted(start for start, _ in spans)
+    assert sum(chunking.nbytes(chunk) for chunk in range(num_chunks)) == 4 * count
+
+
+@given(count=st.integers(0, 200), num_chunks=st.integers(1, 20), data=st.data())
+def test_a_range_of_chunks_is_their_concatenation(count: int, num_chunks: int, data: st.DataObject) -> None:
+    chunking = Chunking(count, num_chunks)
+    first = data.draw(st.integers(0, num_chunks - 1))
+    length = data.draw(st.integers(1, num_chunks - first))
+
+    assert chunking.span(first, length) == (chunking.span(first)[0], chunking.span(first + length - 1)[1])
+
+
+@given(count=st.integers(0, 200), num_chunks=st.integers(1, 20), place=st.integers(0, 60))
+def test_scratch_chunks_follow_the_buffer_and_are_as_long_as_its_chunks(
+    count: int, num_chunks: int, place: int
+) -> None:
+    chunking = Chunking(count, num_chunks, itemsize=2)
+
+    assert chunking.span(num_chunks)[0] == count
+    assert chunking.span(place + 1)[0] == chunking.span(place)[1]
+    assert chunking.nbytes(num_chunks + place) == chunking.nbytes(place % num_chunks)
+
+
+@given(part=st.integers(0, 50), num_parts=st.integers(1, 6), per_part=st.integers(1, 7))
+def test_each_of_several_equal_parts_is_divided_by_itself(part: int, num_parts: int, per_part: int) -> None:
+    whole = Chunking(part * num_parts, per_part * num_parts, num_parts=num_parts)
+    alone = Chunking(part, per_part)
+
+    for chunk in range(whole.num_chunks):
+        number, place = divmod(chunk, per_part)
+        start, stop = alone.span(place)
+        assert whole.span(chunk) == (number * part + start, number * part + stop)
+    assert list(whole.starts_in_bytes(np.arange(whole.num_chunks))) == [
+        whole.span(chunk)[0] for chunk in range(whole.num_chunks)
+    ]
