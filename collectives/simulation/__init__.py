@@ -1,7 +1,7 @@
 """Collectives on a simulated network: how long they take, and why.  Open `simulation` first."""
 
 from collectives.simulation.closed_forms import NVLS
-from collectives.simulation.defaults import default_algorithm, default_transport_model
+from collectives.simulation.defaults import default_algorithm, default_model, default_transport_model
 from collectives.simulation.job import Job, PlannedJob, plan
 from collectives.simulation.simulation import (
     Engine,
@@ -18,6 +18,7 @@ __all__ = [
     "Job",
     "PlannedJob",
     "default_algorithm",
+    "default_model",
     "default_transport_model",
     "evaluate",
     "network_for",

@@ -6,6 +6,7 @@ No program is run and no message sent, so nothing is known of single links or of
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from collectives.errors import NotSupportedError
@@ -14,13 +15,20 @@ from collectives.models.floor import floor_ps
 from collectives.models.in_network import in_network_ps
 from collectives.models.measured import measured_on
 from collectives.models.nccl.model import predict_on
+from collectives.models.nccl.terms import COLLECTIVES
 from collectives.simulation.job import Job
 from collectives.simulation.run import Run
 from sim.scenario import Scenario
+from sim.topology import Topology
 from sim.topology.placement import places
 from sim.units import SECOND
 
-Model: TypeAlias = Literal["links", "nccl", "measured"]
+Model: TypeAlias = Literal["links", "nccl", "measured", "library"]
+"""``links`` runs programs; ``library`` is ``measured`` where that applies, else ``nccl``, for what the
+library chooses (``nccl``, ``native``), and runs programs for all others."""
+
+OF_LIBRARY = ("nccl", "native")
+"""Names of what the library chooses by itself, where the network names its hardware."""
 
 ClosedForm: TypeAlias = Callable[[Job, Scenario], Run]
 """Evaluates a job; what it cannot follow, it refuses."""
@@ -48,7 +56,9 @@ def closed_form_of(algorithm: object, model: Model) -> ClosedForm | None:
         ValueError: there is no such model.
     """
     if model not in get_args(Model):
-        raise ValueError(f"model must be 'links', 'nccl' or 'measured', got {model!r}")
+        raise ValueError(f"model must be 'links', 'nccl', 'measured' or 'library', got {model!r}")
+    if model == "library" and algorithm in OF_LIBRARY:
+        return as_the_library
     if model == "nccl":
         return as_nccl_expects
     if model == "measured":
@@ -95,6 +105,23 @@ def as_nccl_expects(job: Job, scenario: Scenario) -> Run:
         model="nccl",
         latency_ps=round(best.latency_seconds * SECOND),
     )
+
+
+def as_the_library(job: Job, scenario: Scenario) -> Run:
+    """Return the time of the library's own choice: as measured on such a network, else as NCCL expects.
+
+    Raises:
+        NotSupportedError: neither is known of this collective, or a condition holds.
+    """
+    try:
+        return as_measured(job, scenario)
+    except NotSupportedError:
+        return as_nccl_expects(replace(job, algorithm="nccl"), scenario)
+
+
+def is_known_of_the_library(job: Job, topology: Topology) -> bool:
+    """Return whether `as_the_library` may know the collective of *job*; else programs stand for it."""
+    return job.collective in COLLECTIVES or any(own.collective == job.collective for own in topology.measured)
 
 
 def as_measured(job: Job, scenario: Scenario) -> Run:
@@ -146,11 +173,11 @@ def in_the_switches(job: Job, scenario: Scenario) -> Run:
     topology, hosts = scenario.base, places(job.placement, scenario.base)
     _refuse_conditions(scenario, NVLS)
     _refuse_sharing(scenario, NVLS)
-    _refuse_other_transports(job, NVLS)
     if not job.rank_overhead().is_free:
         raise NotSupportedError("nvls is a closed form without overhead and reduction; leave them out")
 
     time_ps = in_network_ps(job.collective, job.nbytes, topology, hosts)
+    _refuse_other_transports(job, NVLS)
     floor = floor_ps(job.collective, job.nbytes, topology, 0, hosts, in_network=True)
     return Run.by_formula(job, topology, len(hosts), time_ps, floor=floor, algorithm=NVLS, model="links")
 

@@ -15,10 +15,12 @@ proves and the real transports carry out.  Two more ways are formulas, and say s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import simpy
 
+from collectives.catalogue.selectors import NCCL
 from collectives.catalogue.verification import verify
 from collectives.errors import NotExactError, NotSupportedError, ProgramError
 from collectives.execution.transport_model import TransportModel
@@ -26,7 +28,14 @@ from collectives.models.floor import TOO_LONG
 from collectives.models.nccl.constants import NcclProtocol
 from collectives.models.nccl.protocol import with_protocol
 from collectives.program import Algorithm, Program
-from collectives.simulation.closed_forms import Model, closed_form_of
+from collectives.simulation.closed_forms import (
+    ClosedForm,
+    Model,
+    as_the_library,
+    closed_form_of,
+    is_known_of_the_library,
+)
+from collectives.simulation.defaults import asked_topology, default_model, default_transport_model
 from collectives.simulation.engines.queues import CallSpan, EngineName, collective_queue, run_until
 from collectives.simulation.job import Job, PlannedJob, plan
 from collectives.simulation.observation import Observation
@@ -37,7 +46,10 @@ from sim.scenario import Scenario
 from sim.scenario.conditions import Condition
 from sim.topology import Topology
 from sim.topology.placement import Placement
-from sim.units import Quantity
+from sim.units import Quantity, to_seconds
+
+if TYPE_CHECKING:
+    from sim.topology.description import NetworkDescription
 
 Engine: TypeAlias = Literal["auto", "makespan", "events", "ranks"]
 
@@ -53,7 +65,9 @@ def simulate(
     algorithm: str | Program | Algorithm,
     *,
     nbytes: int,
-    topology: Topology,
+    topology: Topology | None = None,
+    network: str | NetworkDescription | None = None,
+    num_ranks: int | None = None,
     collective: str = "all_reduce",
     engine: Engine = "auto",
     itemsize: int = 1,
@@ -61,12 +75,12 @@ def simulate(
     overhead: Quantity = 0,
     reduction_bandwidth: Quantity | None = None,
     arrival_overhead: Quantity = 0,
-    transport_model: str | TransportModel = "ideal",
+    transport_model: str | TransportModel | None = None,
     call_overhead: Quantity = 0,
     copy_bandwidth: Quantity | None = None,
     protocol: NcclProtocol | None = None,
     conditions: Sequence[Condition] = (),
-    model: Model = "links",
+    model: Model | None = None,
     observe: bool = False,
     watch: Callable[[int], None] | None = None,
 ) -> Run:
@@ -82,7 +96,11 @@ def simulate(
             Or ``nvls``: reduction in the switches, by a closed form.  Or ``native``: what the vendor runs,
             known over Gloo (see `collectives.catalogue.native`), and of NCCL to ``model="nccl"``.
         nbytes: size of the buffer, as nccl-tests counts it.
-        topology: the network.
+        topology: links alone: steps are completed ideally, and programs run on the links, unless
+            *transport_model* and *model* say otherwise.
+        network: a network, or its name, that brings along what a real run on it would use (see
+            `collectives.simulation.defaults`); instead of *topology*.
+        num_ranks: of *network*; by default as many as it states.
         collective: for names and bare programs.
         engine: ``auto`` takes *makespan* where it is exact, else *events*.  ``ranks`` is as exact as both
             and slower: event by event, each rank by itself.
@@ -102,7 +120,9 @@ def simulate(
             *topology*; times count from the start of the collective.
         model: ``links``, or ``nccl`` for what NCCL expects, by a closed form: of its *algorithm* of that
             name, or of what it would choose (``auto``); or ``measured`` for what the library's own collective
-            (``native``, ``auto``) takes by the measurements in the network's file.
+            (``native``, ``auto``) takes by the measurements in the network's file; or ``library`` for the
+            one of these that applies to what the library chooses (``nccl``, ``native``), and ``links`` for
+            all other algorithms.  Of the library under *conditions* the links say what these add.
         observe: record every message, for `Run.trace` and the times of `Run.links`; not with *makespan*,
             so *auto* takes *events*.
         watch: called again and again during *events* and *ranks* with the virtual time reached, in
@@ -116,6 +136,11 @@ def simulate(
         NotSupportedError: the model does not apply to what was asked.
         ValueError: sizes are negative or do not fit, or a quantity or placement cannot be.
     """
+    topology = asked_topology(topology, network, num_ranks)
+    if network is not None:
+        transport_model = transport_model or default_transport_model(topology)
+        model = model or default_model(topology)
+    model = model or "links"
     if protocol is not None:
         topology = with_protocol(topology, protocol)
     job = Job(
@@ -127,15 +152,24 @@ def simulate(
         overhead=overhead,
         reduction_bandwidth=reduction_bandwidth,
         arrival_overhead=arrival_overhead,
-        transport_model=transport_model,
+        transport_model=transport_model or "ideal",
         call_overhead=call_overhead,
         copy_bandwidth=copy_bandwidth,
     )
 
     scenario, (job,) = _held([job], topology, conditions)
     formula = closed_form_of(algorithm, model)
+    if formula is as_the_library and not is_known_of_the_library(job, topology):
+        formula, job = None, replace(job, algorithm=NCCL)
     if formula is None:
         return evaluate(plan(job, scenario), engine, observe=observe, watch=watch)
+    if formula is as_the_library and (protocol is not None or not job.rank_overhead().is_free):
+        raise NotSupportedError(
+            f"{algorithm}: the library's own time has its protocol and software in it; leave out protocol, "
+            "overheads and reduction, or take model='links'"
+        )
+    if formula is as_the_library and conditions:
+        return _under_conditions(formula, job, scenario, engine)
     if observe:
         raise NotSupportedError(_UNSEEN)
     if call_overhead or copy_bandwidth is not None:
@@ -143,6 +177,23 @@ def simulate(
             "call_overhead, copy_bandwidth: a closed form knows of neither; leave them out"
         )
     return formula(job, scenario)
+
+
+def _under_conditions(formula: ClosedForm, job: Job, scenario: Scenario, engine: Engine) -> Run:
+    """Return what the library's own choice takes by *formula*, and what conditions add to it on the links."""
+    usual = Scenario.of(scenario.base, ())
+    alone = formula(job, usual)
+    job = replace(job, algorithm=NCCL)
+    without, with_them = (evaluate(plan(job, one), engine).time_ps for one in (usual, scenario))
+    time_ps = max(alone.time_ps + with_them - without, 0)
+    return replace(
+        alone,
+        time_ps=time_ps,
+        seconds=to_seconds(time_ps),
+        conditions=tuple(map(str, scenario.conditions)),
+        interval_seconds=None,
+        latency_ps=None,
+    )
 
 
 def simulate_jobs(

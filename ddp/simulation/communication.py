@@ -261,7 +261,8 @@ class ByFormula:
         Raises:
             NotSupportedError: the closed form does not know it, the network or a condition.
         """
-        algorithm: Any = self.algorithm if collective == ALL_REDUCE else "auto"
+        choice = "nccl" if self.model.model == "library" else "auto"
+        algorithm: Any = self.algorithm if collective == ALL_REDUCE else choice
         formula = closed_form_of(algorithm, self.model.model)
         assert formula is not None
         job = Job(algorithm, nbytes, collective=collective, transport_model=self.model.transport_model)

@@ -8,8 +8,8 @@
     optimizer    parameters are updated after the last wait, at the memory's bandwidth
     input        the host prepares the next batches beside the step, which ends no sooner:
                  ``input:time=80ms``, for all ranks of a full node
-    rate         a bucket takes what was measured of its size, where the network's file says that of every
-                 collective in use, else what NCCL expects of its algorithm of that name (ring, tree, auto)
+    rate         a bucket takes what was measured of its size, else what NCCL expects of its own choice
+                 (``nccl``, ``native``), or of its algorithm of that name (ring, tree)
 
 The constants are those of `sim.files.loss_table`, with their sources; launches takes NCCL's own (``baseLat``
 in ``src/graph/tuning.cc``), and the memory's bandwidth is that of the device.  A term that does not apply is
@@ -32,12 +32,12 @@ import numpy as np
 
 from collectives.errors import NotSupportedError
 from collectives.models.nccl.constants import NCCL_2_30
-from collectives.simulation.closed_forms import NCCL_NAMES, Model
+from collectives.simulation.closed_forms import NCCL_NAMES, OF_LIBRARY, Model
 from ddp.errors import UnknownLossError
 from ddp.profiles import Profile
 from ddp.reduction.strategies.plan import ALL_REDUCE
 from ddp.simulation.communication import ByFormula, Choice
-from ddp.simulation.step_model import StepModel
+from ddp.simulation.step_model import ALL, StepModel
 from sim.files.device_file import load_device
 from sim.files.loss_table import loss_table
 from sim.hardware import Device
@@ -45,7 +45,6 @@ from sim.scenario import Scenario
 from sim.topology import Topology
 from sim.units import SECOND, parse_time
 
-ALL = "all"
 DEVICES = MappingProxyType({"volta": "v100", "ampere": "a100", "hopper": "h100", "blackwell": "b200"})
 """The device file of a generation of GPUs."""
 
@@ -197,14 +196,18 @@ def _rate(losses: Losses, setting: Setting) -> Losses:
         raise NotSupportedError(f"model={setting.model.model!r} has the rate of a bucket's size in it")
     if setting.model.transport.progress == "calls":
         raise NotSupportedError("it is of the vendor's library on GPUs; over gloo the programs are simulated")
-    if setting.algorithm not in NCCL_NAMES:
+    names = [name for name in NCCL_NAMES if name != "auto"]
+    if setting.algorithm not in names:
         raise NotSupportedError(
-            f"it is of what NCCL runs, not of {setting.algorithm}; take one of {', '.join(NCCL_NAMES)}"
+            f"it is of what NCCL runs, not of {setting.algorithm}; take one of {', '.join(names)}"
         )
     if not setting.topology.measured and setting.topology.hardware is None:
         raise NotSupportedError(
             f"{setting.topology.name} has neither [[measured]] tables nor a [hardware] table in its file"
         )
+    if setting.algorithm in OF_LIBRARY and setting.topology.hardware is not None:
+        setting.check("library")
+        return replace(losses, model="library")
     if setting.topology.measured and setting.knows("measured"):
         return replace(losses, model="measured")
     setting.check("nccl")

@@ -17,16 +17,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import simpy
 
+from collectives.catalogue.selectors import NATIVE, NCCL
 from collectives.errors import NotSupportedError
 from collectives.execution.transport_model import TransportModel
 from collectives.models.floor import check_floor, floor_ps
 from collectives.models.nccl.constants import NcclProtocol
 from collectives.models.nccl.protocol import with_protocol
-from collectives.simulation import Engine, with_engine
+from collectives.simulation import Engine, default_algorithm, with_engine
 from collectives.simulation.closed_forms import Model
+from collectives.simulation.defaults import asked_topology
 from collectives.simulation.engines.attention import Attention
 from collectives.simulation.engines.queues import EngineName, run_until
 from ddp.profiles import Profile
@@ -46,17 +49,21 @@ from ddp.simulation.communication import (
     name_of,
 )
 from ddp.simulation.each_size_once import EachSizeOnce
+from ddp.simulation.fidelity import affordable
 from ddp.simulation.losses import losses_on
 from ddp.simulation.progress import on_calls
 from ddp.simulation.replay import Replay, needs
 from ddp.simulation.sharded_replay import ShardedReplay, sharded_floor_ps
-from ddp.simulation.step_model import StepModel
+from ddp.simulation.step_model import StepModel, as_a_real_run
 from ddp.simulation.step_run import StepRun
 from sim.hardware import Device
 from sim.scenario import Scenario
 from sim.scenario.conditions import Condition
 from sim.topology import Topology
 from sim.units import Quantity
+
+if TYPE_CHECKING:
+    from sim.topology.description import NetworkDescription
 
 CLOSED_FORM = "closed form"
 """What is named as the engine where no messages were simulated."""
@@ -65,29 +72,35 @@ CLOSED_FORM = "closed form"
 def simulate_step(
     profile: Profile,
     *,
-    topology: Topology,
+    topology: Topology | None = None,
+    network: str | NetworkDescription | None = None,
+    num_ranks: int | None = None,
     strategy: str | Strategy = "wait_free",
     bucket_cap_mb: float | None = 25,
     bucket_cap_mb_list: Sequence[float] | None = None,
-    algorithm: Choice = "ring",
+    algorithm: Choice | None = None,
     engine: Engine = "auto",
     conditions: Sequence[Condition] = (),
     overhead: Quantity = 0,
     arrival_overhead: Quantity = 0,
     reduction_bandwidth: Quantity | None = None,
     protocol: NcclProtocol | None = None,
-    model: Model = "links",
-    transport_model: str | TransportModel = "ideal",
-    losses: str | Sequence[str] = (),
+    model: Model | None = None,
+    transport_model: str | TransportModel | None = None,
+    losses: str | Sequence[str] | None = None,
     device: str | Device | None = None,
-    each_size_once: bool = False,
+    each_size_once: bool | None = None,
     parts: FormulaParts = WHOLE,
 ) -> StepRun:
-    """Predict one data-parallel training step on all ranks of *topology*.
+    """Predict one data-parallel training step on all ranks of a network.
 
     Args:
         profile: what every rank computes, and when its gradients become ready.
-        topology: the network; with one rank there is no communication.
+        topology: links alone: nothing else is counted, unless other arguments say so, and rings all-reduce;
+            with one rank there is no communication.
+        network: a network, or its name, that brings along what a real run on it would use and lose (see
+            `ddp.simulation.step_model.as_a_real_run`); instead of *topology*.
+        num_ranks: of *network*; by default as many as it states.
         strategy: an overlap strategy or its name, such as ``priority:credits=2``.
         bucket_cap_mb: see `ddp.reduction.bucketing.bucket_limits`; None is torch's default.
         bucket_cap_mb_list: of the first bucket, the second and so on; wins over *bucket_cap_mb*.
@@ -109,9 +122,10 @@ def simulate_step(
             (see `ddp.simulation.losses`).
         device: on which a rank computes, for *losses*: a name, a file or a `sim.Device`; by default what the
             network's hardware says.
-        each_size_once: simulate buckets of one size once, alone on an idle network, and let each take that
-            long (see `ddp.simulation.each_size_once`): many times as fast, and the same where all ranks are
-            done with a bucket together.
+        each_size_once: whether buckets of one size are simulated once, alone on an idle network, and each
+            takes that long (see `ddp.simulation.each_size_once`): many times as fast, and the same where all
+            ranks are done with a bucket together.  None: with *engine* ``auto`` and without conditions,
+            steps of very many messages are simulated so (see `ddp.simulation.fidelity`).
         parts: of a closed form's times, longer or shorter than they are; nothing is held to the floor then.
 
     Raises:
@@ -123,6 +137,21 @@ def simulate_step(
         ReducerError: the strategy broke a rule.
         BucketingError, UnknownStrategyError, UnknownLossError, UnknownAlgorithmError: an argument is wrong.
     """
+    topology = asked_topology(topology, network, num_ranks)
+    algorithm = algorithm or ("ring" if network is None else default_algorithm(topology))
+    counts = StepModel.of if network is None else partial(as_a_real_run, topology)
+    asked = counts(
+        overhead=overhead,
+        arrival_overhead=arrival_overhead,
+        reduction_bandwidth=reduction_bandwidth,
+        protocol=protocol,
+        model=model,
+        transport_model=transport_model,
+        losses=(losses,) if isinstance(losses, str) else losses,
+        device=device,
+    )
+    if algorithm == NATIVE and topology.hardware is not None and asked.transport.name == "nccl":
+        algorithm = NCCL
     if protocol is not None:
         topology = with_protocol(topology, protocol)
     scenario = Scenario.of(topology, conditions)
@@ -131,25 +160,19 @@ def simulate_step(
             "simulate_step: one reducer stands for all ranks, which must compute equally fast; leave out "
             f"the factor of {scenario.slowest}, or run a script with collectives.virtual.run"
         )
-    asked = StepModel(
-        overhead,
-        arrival_overhead,
-        reduction_bandwidth,
-        protocol,
-        model,
-        transport_model,
-        (losses,) if isinstance(losses, str) else tuple(losses),
-        device,
-    )
     overlap, order = resolve_strategy(strategy), profile.ready_order()
     limits = bucket_limits(bucket_cap_mb, bucket_cap_mb_list)
-    sketch = overlap.plan(_layout(profile, limits, order, LinearCost(1, 1))) if asked.losses else None
-    travels = {launch.collective for launch in sketch.launches} if sketch is not None else ()
-    lost = losses_on(asked, scenario, profile, algorithm, travels)
+    sketch = overlap.plan(_layout(profile, limits, order, LinearCost(1, 1)))
+    sizes = [gradient.nbytes for gradient in profile.gradients]
+    buckets = [(launch.collective, sketch.nbytes(launch.bucket, sizes)) for launch in sketch.launches]
+    lost = losses_on(asked, scenario, profile, algorithm, {collective for collective, _ in buckets})
     if lost.model is not None:
         algorithm = "auto" if lost.model == "measured" else algorithm
         asked = replace(asked, model=lost.model)
     counted = asked.running(algorithm)
+    if each_size_once is None and engine == "auto" and not scenario.conditions:
+        fidelity = affordable(counted, algorithm, buckets, topology)
+        counted, each_size_once = fidelity.model, fidelity.each_size_once
     transport = counted.transport.name
     counted.transport.check_overlap("simulate_step")
     on_call = counted.transport.progress == "calls"
@@ -229,6 +252,7 @@ def simulate_step(
         transport,
         alone_ps=alone_ps,
         losses=lost.terms,
+        each_size_once=bool(each_size_once) and counted.model == "links",
     )
 
 

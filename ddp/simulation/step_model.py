@@ -15,8 +15,10 @@ from collectives.catalogue.selectors import NATIVE
 from collectives.execution.transport_model import TransportModel, transport_model
 from collectives.models.nccl.constants import NcclProtocol
 from collectives.simulation.closed_forms import Model
+from collectives.simulation.defaults import default_model, default_transport_model
 from sim.hardware import Device
 from sim.scenario.rank_overhead import RankOverhead
+from sim.topology import Topology
 from sim.units import Quantity
 
 
@@ -44,6 +46,14 @@ class StepModel:
     transport_model: str | TransportModel = "ideal"
     losses: tuple[str, ...] = ()
     device: str | Device | None = None
+
+    @classmethod
+    def of(cls, **counted: Any) -> StepModel:
+        """Return the model with fields *counted*, of which None counts nothing."""
+        given = {name: value for name, value in counted.items() if value is not None}
+        if "losses" in given:
+            given["losses"] = tuple(given["losses"])
+        return cls(**given)
 
     @property
     def transport(self) -> TransportModel:
@@ -81,17 +91,19 @@ class StepModel:
         """Return the same as keyword arguments of `ddp.simulation.simulated_step.simulate_step`."""
         return {own.name: getattr(self, own.name) for own in fields(self)}
 
-    def of_a_collective(self) -> dict[str, Any]:
-        """Return what of it a collective has, as arguments of `collectives.simulation.simulate`."""
+    def of_a_collective(self, topology: Topology) -> dict[str, Any]:
+        """Return what of it a collective on *topology* has, as arguments of `collectives.simulate`."""
         options = self.options()
         del options["losses"], options["device"]
+        if self.model == "links" and {ALL, "rate"} & {*self.losses}:
+            options["model"] = default_model(topology)
         return options
 
     def in_words(self, losses: Sequence[str]) -> str:
         """Return what is counted, for reports; *losses* are the terms that ``all`` has come to."""
         lost = [f"losses: {', '.join(losses)}"] if losses else []
         if self.model != "links":
-            return "; ".join([f"each bucket by the closed form {self.model}", *lost])
+            return "; ".join([IN_WORDS[self.model], *lost])
         parts = [f"transport model {self.transport.name}"]
         if self.overhead:
             parts.append(f"{self.overhead} of overhead for each message on either side")
@@ -110,3 +122,28 @@ class StepModel:
 
 IDEAL = StepModel()
 """Nothing but the network is counted."""
+
+IN_WORDS = {
+    "library": "each bucket takes what was measured of NCCL, or what NCCL expects",
+    "measured": "each bucket takes what was measured",
+    "nccl": "each bucket takes what NCCL expects",
+}
+"""What a closed form counts, for reports."""
+
+ALL = "all"
+"""Losses: those that apply."""
+
+
+def as_a_real_run(topology: Topology, **counted: Any) -> StepModel:
+    """Return what is counted of a real run on *topology*: its transport, and all losses that apply.
+
+    Args:
+        topology: the network.
+        counted: fields of the model that are something else; None: as of a real run.
+    """
+    by_formula = counted.get("model") not in (None, "links")
+    real = {
+        "transport_model": "nccl" if by_formula else default_transport_model(topology),
+        "losses": (ALL,),
+    }
+    return StepModel.of(**real | {name: value for name, value in counted.items() if value is not None})

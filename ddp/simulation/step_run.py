@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from collectives.execution.transport_model import transport_model
+from collectives.simulation.closed_forms import Model
 from ddp.reduction.timings import BucketRun, bucket_rows, bucket_table, overlap_ratio
+from ddp.simulation.step_model import StepModel
 from sim.trace import Trace
 from sim.units import to_seconds
 
@@ -26,6 +29,7 @@ class StepRun:
         transport_model: how steps of programs were completed.
         alone_ps: what the step takes on one rank that trains alone, by the same terms; None: *compute_ps*.
         losses: terms that were counted besides the time of the messages.
+        each_size_once: whether buckets of one size were simulated once, as there were very many messages.
     """
 
     time_ps: int
@@ -34,10 +38,11 @@ class StepRun:
     buckets: tuple[BucketRun, ...]
     engine: str
     trace: Trace
-    model: str = "links"
+    model: Model = "links"
     transport_model: str = "ideal"
     alone_ps: int | None = None
     losses: tuple[str, ...] = ()
+    each_size_once: bool = False
 
     @property
     def seconds(self) -> float:
@@ -79,6 +84,13 @@ class StepRun:
     def overlap_ratio(self) -> float:
         """Part of the communication that no computation waited for; see `ddp.reduction.timings`."""
         return overlap_ratio(self.buckets)
+
+    def in_words(self, asked: StepModel) -> str:
+        """Return what was counted besides the network, where *asked* is what was to be."""
+        transport = transport_model(asked.transport_model)
+        used = replace(asked, transport_model=replace(transport, name=self.transport_model), model=self.model)
+        words = used.in_words(self.losses)
+        return f"{words}; each size of bucket simulated once" if self.each_size_once else words
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each collective; see `ddp.reduction.timings.bucket_rows`."""

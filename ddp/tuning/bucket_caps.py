@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from ddp.reduction.bucketing import MIB, assign_buckets
+from ddp.reduction.bucketing import DEFAULT_CAP_MB, MIB, assign_buckets
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,10 @@ class CapRange:
 
     @property
     def cap_mb(self) -> float:
-        """The one with the fewest digits, in MiB."""
+        """Torch's default where it is one of them, else the one with the fewest digits, in MiB."""
+        default = int(DEFAULT_CAP_MB * MIB)
+        if self.low <= default and (self.high is None or default <= self.high):
+            return DEFAULT_CAP_MB
         return shortest_mb(self.low, self.high)
 
 

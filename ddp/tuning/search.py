@@ -2,7 +2,7 @@
 
 Every figure is that of `simulate_step`: there is no second formula.  The search is deterministic.
 
-1. The default: torch's buckets (1 MiB, then 25 MiB) as its DDP launches them.
+1. The default: torch's buckets (1 MiB, then 25 MiB) as its DDP launches them; and 25 MiB for all.
 2. One cap, for each algorithm and strategy: all distinct divisions where they are few, else a grid over
    the number of buckets and bisection around its best; of many algorithms and strategies the most
    promising ones.
@@ -55,7 +55,6 @@ class Search:
             promising are searched.
         engine: see `collectives.simulation.simulation.simulate`.
         model: what is counted besides the network.
-        each_size_once: see `simulate_step`.
         advance: is given every trial when it has been simulated.
     """
 
@@ -71,7 +70,6 @@ class Search:
         max_pairs: int = 6,
         engine: Engine = "auto",
         model: StepModel = IDEAL,
-        each_size_once: bool = False,
         advance: Callable[[Trial], None] = lambda _: None,
     ) -> None:
         self._profile = profile
@@ -84,7 +82,6 @@ class Search:
         self._max_pairs = max_pairs
         self._engine: Engine = engine
         self._model = model
-        self._each_size_once = each_size_once
         self._advance = advance
         self._trials: dict[StepOptions, Trial] = {}
         self._searches: dict[tuple[str, str], str] = {}
@@ -111,6 +108,7 @@ class Search:
             DDPError, CollectiveError, SimulationError: see `simulate_step`.
         """
         self._try(StepOptions(*self._torch_pair))
+        self._try(StepOptions(*self._torch_pair, DEFAULT_CAP_MB))
         self._searches[self._torch_pair] = self._search_one_cap(self._torch_pair)
         pairs = self._pairs[1:]
         if len(self._ranges) > self._max_exact and len(pairs) > self._max_pairs:
@@ -153,7 +151,6 @@ class Search:
                 bucket_cap_mb_list=options.bucket_cap_mb_list,
                 algorithm=options.algorithm,
                 engine=self._engine,
-                each_size_once=self._each_size_once,
                 **self._model.options(),
             )
             sizes = {run.bucket: run.nbytes for run in step.buckets}
@@ -257,7 +254,7 @@ class Search:
                 topology=self._topology,
                 nbytes=nbytes,
                 engine=self._engine,
-                **self._model.of_a_collective(),
+                **self._model.of_a_collective(self._topology),
             )
             points.append((nbytes, run.time_ps))
         cost = LinearCost.through(*points) if points[0][0] < points[1][0] else LinearCost(points[1][1], 0)

@@ -16,6 +16,7 @@ from testbed.output.table import Advance, counted, spell_size
 
 if TYPE_CHECKING:
     from collectives.program import Algorithm
+    from collectives.simulation.closed_forms import Model
     from collectives.simulation.run import Run
     from sim import Topology
 
@@ -61,6 +62,7 @@ class BenchRequest:
         warmup: calls before them.
         timeout: seconds that a collective may wait for its peers.
         transport_model: how a step is completed, where that is simulated.
+        model: of the time, where that is simulated (see `collectives.simulate`).
         registered: whether tensors lie in memory of the transport, where it has any.
     """
 
@@ -74,6 +76,7 @@ class BenchRequest:
     warmup: int
     timeout: float
     transport_model: str = "ideal"
+    model: Model = "links"
     registered: bool = False
 
     @property
@@ -159,6 +162,7 @@ def _simulate(candidate: Candidate, request: BenchRequest, nbytes: int, topology
         collective=request.collective,
         itemsize=ITEM_SIZES[request.dtype],
         transport_model=request.transport_model,
+        model=request.model,
     )
     if algorithm is None or candidate.asked_for:
         return timed()

@@ -75,7 +75,7 @@ def choose_candidates(
         NotSupportedError: the only one that is named refuses *num_ranks*.
     """
     from collectives import algorithm_names, resolve_algorithm
-    from collectives.catalogue.selectors import DEFAULTS
+    from collectives.catalogue.selectors import DEFAULTS, NCCL
     from collectives.program.contracts import CONTRACTS
     from collectives.program.placement import on_nodes
 
@@ -100,7 +100,7 @@ def choose_candidates(
     candidates: list[Candidate] = []
     refusals: list[Refusal] = []
     for name, asked_for in names.items():
-        if name == NATIVE or _is_auto(name, transport):
+        if name == NATIVE or _is_auto(name, transport) or (name == NCCL and transport == SIMULATED):
             candidates.append(Candidate(name, None, asked_for))
             continue
         algorithm = on_nodes(resolve_algorithm(name, collective), ranks_per_node, range(num_ranks))

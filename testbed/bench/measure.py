@@ -54,6 +54,7 @@ class Row:
         algbw_gbs: ``size / time`` in 1e9 bytes/s.
         busbw_gbs: what each link carries, whatever the number of ranks (see `collectives.models.bandwidth`).
         wrong: elements that came out wrong, over all ranks; None where no payload travelled.
+        seconds: of one call, as other commands call it.
         engine: that simulated the time; None where it was measured.
         chosen: what ``auto`` has chosen.
         floor_us: below which no algorithm can be, where the time was simulated.
@@ -72,6 +73,7 @@ class Row:
     algbw_gbs: float
     busbw_gbs: float
     wrong: int | None
+    seconds: float
     engine: str | None = None
     chosen: str | None = None
     floor_us: float | None = None
@@ -144,6 +146,7 @@ def row(
         algbw_gbs=algbw(nbytes, seconds) / 1e9,
         busbw_gbs=busbw(collective, nbytes, seconds, world_size) / 1e9,
         wrong=wrong,
+        seconds=seconds,
     )
 
 

@@ -26,7 +26,7 @@ from testbed.bench.measured_run import measure_processes, measure_threads
 from testbed.errors import CheckError, UsageError, reporting_errors
 from testbed.options.annotations import HtmlFile
 from testbed.options.arguments import MAX_COUNT, parse_ranks, parse_sizes
-from testbed.options.software import TransportModel, TransportModelName
+from testbed.options.software import Ideal, TransportModel, TransportModelName
 from testbed.output.figure import check_plot
 from testbed.output.folder import check_writable
 from testbed.output.table import progress, spell_size, stdout_console
@@ -36,6 +36,7 @@ from testbed.scripts.launch import RankExitError, launch, own_module
 from testbed.truth.comparison import with_simulation
 
 if TYPE_CHECKING:
+    from collectives.simulation.closed_forms import Model
     from sim import Topology
     from testbed.truth.calibration.calibration import Calibration
 
@@ -99,6 +100,7 @@ def bench(
         ),
     ] = False,
     transport_model: TransportModel = None,
+    ideal: Ideal = False,
     payload: Annotated[
         bool,
         typer.Option("--payload", help="sim: carry real tensors too, and check them (takes memory for all)."),
@@ -150,6 +152,8 @@ def bench(
         )
     if transport_model is not None and transport is not TransportName.SIM:
         raise UsageError(f"--transport-model is for --transport sim; {transport} is a transport itself")
+    if ideal and transport is not TransportName.SIM:
+        raise UsageError(f"--ideal is for --transport sim; over {transport} everything counts")
     if payload and transport is not TransportName.SIM:
         raise UsageError(f"--payload is for --transport sim; over {transport} the payload always travels")
     if compare and num_ranks == 1:
@@ -159,6 +163,9 @@ def bench(
     if network is not None and transport is not TransportName.SIM and not compare:
         raise UsageError(f"--network is simulated, {transport} is not: add --compare, or use --transport sim")
     topology = _topology(network, num_ranks) if network or transport is TransportName.SIM else None
+    assumed, model = (
+        _assumed(topology, transport_model, ideal) if transport is TransportName.SIM else ("", "links")
+    )
     candidates, refusals = choose_candidates(
         algorithm,
         collective,
@@ -166,7 +173,7 @@ def bench(
         ranks_per_node=_ranks_per_node(
             topology if transport is TransportName.SIM else None, num_ranks, joined
         ),
-        native=transport.is_of_processes or transport_model is TransportModelName.GLOO,
+        native=transport.is_of_processes or assumed == "gloo",
         transport=transport.value,
     )
     if compare and candidates[0].algorithm is None and candidates[0].name != NATIVE:
@@ -189,7 +196,7 @@ def bench(
         check_writable(save)
     request = BenchRequest(
         transport, num_ranks, collective, tuple(candidates), counts, dtype, iterations, warmup, timeout,
-        (transport_model or TransportModelName.IDEAL).value, registered,
+        assumed, model, registered,
     )  # fmt: skip
 
     if transport.is_of_processes and not joined:
@@ -223,6 +230,19 @@ def _topology(network: str | None, num_ranks: int) -> Topology:
     from sim import load_network
 
     return load_network(network or DEFAULT_NETWORK).topology(num_ranks)
+
+
+def _assumed(
+    topology: Topology | None, transport_model: TransportModelName | None, ideal: bool
+) -> tuple[str, Model]:
+    """Return how steps are completed and by what model collectives are timed: by default as in a real run."""
+    from collectives.simulation import default_model, default_transport_model
+
+    assert topology is not None
+    if ideal:
+        return (transport_model or TransportModelName.IDEAL).value, "links"
+    chosen = default_transport_model(topology) if transport_model is None else transport_model.value
+    return chosen, default_model(topology)
 
 
 def _calibration_of(network: str | None) -> Calibration | None:

@@ -12,7 +12,7 @@ from testbed.errors import UsageError, reporting_errors
 from testbed.options.annotations import HtmlFile
 from testbed.options.arguments import parse_rank_powers
 from testbed.options.groups import grouped
-from testbed.options.software import LossyStepModelOptions, as_a_real_run
+from testbed.options.software import StepModelOptions
 from testbed.output.folder import document
 from testbed.output.table import progress
 
@@ -75,7 +75,7 @@ def scale(
         ),
     ] = False,
     *,
-    counts: LossyStepModelOptions,
+    counts: StepModelOptions,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it too: .png, .svg or .pdf.")
     ] = None,
@@ -84,9 +84,9 @@ def scale(
 ) -> None:
     """Predict how a training step scales.
 
-    The reducer that trains is replayed in virtual time, with the compute times of a profile: ideally, with
-    nothing but the network, and as a real run is expected to be, over the transport that it would use (nccl
-    where the network names GPUs, else gloo), with what it loses besides and what the options count.
+    The reducer that trains is replayed in virtual time, with the compute times of a profile, as a real run is
+    expected to be: over what it would use (NCCL where the network names GPUs, else Gloo), with what it loses
+    besides, and with what the options count.
     """
     from collectives.catalogue.selectors import NATIVE, check_choice
     from ddp.profiles import load_profile
@@ -94,7 +94,7 @@ def scale(
     from sim import load_network
     from testbed.options import evidence
     from testbed.pages import Delivery
-    from testbed.report.scaling import LEGEND, carrier_table, expectations, faster_lines, scaling_tables
+    from testbed.report.scaling import LEGEND, assumptions, carrier_table, faster_lines, scaling_tables
     from testbed.studies.predict import predict
 
     delivery = Delivery(as_json, html)
@@ -108,7 +108,6 @@ def scale(
     strategies = [resolve_strategy(name).name for name in (STRATEGIES if ALL in wanted else wanted)]
     if algorithm not in (None, NATIVE):
         check_choice(algorithm)
-    counted = counts.step_model()
     if plot is not None:
         from testbed.output.figure import check_plot
 
@@ -123,7 +122,7 @@ def scale(
             algorithm=algorithm,
             advance=advance,
             strong=strong,
-            expected=as_a_real_run(counted) if counts.transport_model is None else lambda _: counted,
+            counts=counts.on,
         )
     proved = evidence.evidence_for(
         [] if algorithm is None else [algorithm],
@@ -134,9 +133,7 @@ def scale(
 
         named = " or ".join(dict.fromkeys(point.algorithm for point in scaling.points))
         title = f"Scaling of data-parallel training: {named}, {bucket_cap_mb:g} MiB buckets"
-        known = all(point.step_seconds is not None for point in scaling.points)
-        missing = "" if known else " What is ideal is not known of what NCCL runs, and not drawn."
-        plot_scaling(scaling.points, plot, title=title, note=f"Simulated: {scaling.model}.{missing}")
+        plot_scaling(scaling.points, plot, title=title, note=f"Simulated: {scaling.model}.")
     from testbed.pages.of_scaling import scaling_answer, scaling_plots, scaling_question
 
     def show(console: Console) -> None:
@@ -150,7 +147,7 @@ def scale(
         console.print()
         console.print(LEGEND, style="dim")
         console.print(f"Simulated: {scaling.model}.", style="dim")
-        for line in (*expectations(scaling.points), *(f"{one}." for one in proved)):
+        for line in (*assumptions(scaling.points), *(f"{one}." for one in proved)):
             console.print(line, style="dim", markup=False)
         for own in profiles:
             console.print(f"Profile {own.name}: {own.source}; {own.device}.", style="dim")

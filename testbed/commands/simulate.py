@@ -19,16 +19,17 @@ from testbed.options.software import (
     ArrivalOverhead,
     CallOverhead,
     CopyBandwidth,
+    Ideal,
     Overhead,
     Protocol,
     ReductionBandwidth,
     TransportModel,
-    TransportModelName,
 )
 from testbed.output.folder import check_writable
 from testbed.output.table import progress, seconds, stdout_console
 
 if TYPE_CHECKING:
+    from collectives.simulation.closed_forms import Model as SimulationModel
     from testbed.pages import Delivery
     from testbed.studies.simulation import Simulated, SimulationRequest
 
@@ -59,6 +60,7 @@ class Model(StrEnum):
     LINKS = "links"
     NCCL = "nccl"
     MEASURED = "measured"
+    LIBRARY = "library"
 
 
 @reporting_errors
@@ -68,8 +70,8 @@ def simulate(
         typer.Argument(
             metavar="ALGORITHM...",
             help="Names, name:key=value, FILE.py:FUNCTION, FILE.xml, FILE.json; auto: the cheapest; nvls: "
-            "reduced in the switches; native: what Gloo or NCCL runs; all: those that ship. Several are "
-            "compared.",
+            "reduced in the switches; nccl, native: what NCCL or Gloo runs; all: those that ship. Several "
+            "are compared.",
         ),
     ],
     network: Annotated[
@@ -104,19 +106,22 @@ def simulate(
         ),
     ] = Engine.AUTO,
     model: Annotated[
-        Model,
+        Model | None,
         typer.Option(
             help="links: messages share links; nccl: what NCCL expects; measured: by the [[measured]] of the "
-            "network's file."
+            "network's file; library: one of these two of NCCL's own choice (nccl, native), and links of all "
+            "others.  [library where the network names GPUs, else links]",
+            show_default=False,
         ),
-    ] = Model.LINKS,
+    ] = None,
     protocol: Protocol = None,
     overhead: Overhead = None,
     arrival_overhead: ArrivalOverhead = None,
     reduction_bandwidth: ReductionBandwidth = None,
     call_overhead: CallOverhead = None,
     copy_bandwidth: CopyBandwidth = None,
-    transport_model: TransportModel = TransportModelName.IDEAL,
+    transport_model: TransportModel = None,
+    ideal: Ideal = False,
     jitter: Jitter = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**63, help="Seed of the jitter.")] = 0,
     straggler: Annotated[
@@ -147,6 +152,7 @@ def simulate(
 
     One algorithm at one size is reported in full; several are compared, with the bottleneck of each.
     """
+    from collectives.simulation import default_model, default_transport_model
     from sim import load_network
     from testbed.pages import Delivery
     from testbed.studies.simulation import SimulationRequest, entries_of
@@ -157,8 +163,15 @@ def simulate(
     where = parse_placement(placement)
     num_ranks = topology.num_ranks if isinstance(where, str) else len(where)
     collective = collective.replace("-", "_")
-    transport = (transport_model or TransportModelName.IDEAL).value
-    entries = entries_of(algorithm, collective, num_ranks, topology.ranks_per_node, model.value, transport)
+    transport = "ideal"
+    by_model: SimulationModel = "links"
+    if not ideal:
+        transport, by_model = default_transport_model(topology), default_model(topology)
+    if model is not None:
+        by_model = model.value
+        transport = "nccl" if model in (Model.NCCL, Model.MEASURED) else transport
+    transport = transport if transport_model is None else transport_model.value
+    entries = entries_of(algorithm, collective, num_ranks, topology.ranks_per_node, by_model, transport)
     sizes = tuple(dict.fromkeys(parse_sizes(nbytes, factor, "--nbytes")))
     conditions = parse_conditions(jitter, seed, straggler or (), fail_link or (), reroute, degrade_link or ())
     request = SimulationRequest(
@@ -168,7 +181,7 @@ def simulate(
         topology=topology,
         placement=where,
         engine=engine.value,
-        model=model.value,
+        model=by_model,
         links=links or all_links,
         observe=trace is not None,
         calibrated=origin_of(description),
@@ -221,7 +234,7 @@ def _check_outputs(request: SimulationRequest, trace: Path | None, plot: Path | 
             "--plot with one size draws the load of one algorithm: name one, or give sizes such as "
             "--nbytes 4K-1G for time and bus bandwidth"
         )
-    if request.model != "links" or request.entries[0].algorithm == "nvls":
+    if request.model in ("nccl", "measured") or request.entries[0].algorithm in ("nvls", "nccl", "native"):
         raise UsageError("--plot with one size draws the load of links, of which a closed form says nothing")
     from testbed.report.plots.network_plot import check_drawable
 

@@ -81,7 +81,6 @@ def tune(
     from testbed.report.scaling import carrier_table, faster_lines
     from testbed.report.tuning import LEGEND, model_of, paste, row_of, search_lines, tuning_tables
     from testbed.studies.carriers import carriers_of
-    from testbed.studies.step_models import MAX_FOLLOWED, can_be_once, messages_of_step
 
     delivery = Delivery(as_json, html)
     delivery.check()
@@ -97,7 +96,7 @@ def tune(
     for name in algorithms:
         if name != NATIVE:
             check_choice(name)
-    counted = counts.step_model()
+    counted = counts.on(topology)
     search: Search
     with progress() as advance:
 
@@ -112,8 +111,6 @@ def tune(
             algorithms=list(algorithms),
             strategies=[resolve_strategy(name).name for name in strategies],
             model=counted,
-            each_size_once=can_be_once(counted)
-            and max(messages_of_step(own, 1.0, name, topology) for name in algorithms) > MAX_FOLLOWED,
             advance=show,
         )
         if plot is not None:
@@ -132,7 +129,7 @@ def tune(
     }
     carriers = carriers_of(description.name, topology, used, counted, travels)
     proved = evidence.evidence_for(algorithms, evidence.nodes_of(topology))
-    assumed = model_of(next(iter(algorithms)), counted)
+    assumed = model_of(next(iter(algorithms)), str(counted))
     if plot is not None:
         from testbed.report.plots.tuning_plot import plot_tuning
 

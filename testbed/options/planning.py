@@ -24,6 +24,7 @@ class TimingName(StrEnum):
 class TransportName(StrEnum):
     """How a transport completes a step."""
 
+    AUTO = "auto"
     IDEAL = "ideal"
     NCCL = "nccl"
     GLOO = "gloo"
@@ -74,19 +75,23 @@ class QuestionOptions:
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Of collectives; may be repeated. By default what NCCL would run, where every network says "
-            "what hardware it is and is left as it is, else the cheapest on its links.",
+            help="Of collectives; may be repeated. By default what NCCL would run, where a network says what "
+            "hardware it is, else the cheapest on its links.",
         ),
     ] = None
     timing: Annotated[
         TimingName | None,
         typer.Option(
             help="links: messages share links; vendor: as measured of NCCL, or as it expects; auto: vendor "
-            "where it speaks of every network."
+            "of each network that names its hardware and is left as it is."
         ),
     ] = None
     transport_model: Annotated[
-        TransportName | None, typer.Option(help="How steps of programs are completed; by default nccl.")
+        TransportName | None,
+        typer.Option(
+            help="How steps of programs are completed; auto: as over what would really run, nccl where a "
+            "network names its hardware, else gloo."
+        ),
     ] = None
     device: Annotated[
         str | None,

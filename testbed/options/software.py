@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from sim.topology import Topology
 
 
-ALL, NONE = "all", "none"
+NONE = "none"
 
 
 class ModelName(StrEnum):
@@ -23,6 +22,7 @@ class ModelName(StrEnum):
     LINKS = "links"
     NCCL = "nccl"
     MEASURED = "measured"
+    LIBRARY = "library"
 
 
 class ProtocolName(StrEnum):
@@ -69,19 +69,19 @@ Protocol: TypeAlias = Annotated[
     typer.Option(help="NCCL protocol, which takes bandwidth from links and adds latency."),
 ]
 StepModelName: TypeAlias = Annotated[
-    ModelName,
+    ModelName | None,
     typer.Option(
         "--model",
         help="links: messages share links; nccl: each bucket takes what NCCL expects of it; measured: what "
-        "tables in the network's file say.",
+        "tables in the network's file say; library: measured where there is a table, else nccl.",
     ),
 ]
 Losses: TypeAlias = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="LIST",
         help="What a step loses besides, separated by commas: contention, late, launches, copies, optimizer, "
-        "rate, input:time=80ms; all: those that apply; none.",
+        "rate, input:time=80ms; all: those that apply; none.  [all; none with --ideal]",
     ),
 ]
 OnDevice: TypeAlias = Annotated[
@@ -94,7 +94,10 @@ OnDevice: TypeAlias = Annotated[
 ]
 TransportModel: TypeAlias = Annotated[
     TransportModelName | None,
-    typer.Option(help="How a step of a collective is completed; see docs/modelling.md."),
+    typer.Option(
+        help="How a step of a collective is completed (docs/modelling.md): by default as over what would "
+        "really run, nccl where the network names its hardware, shm on one host, else gloo."
+    ),
 ]
 
 
@@ -141,50 +144,43 @@ class SoftwareOptions:
         }
 
 
+Ideal: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--ideal", help="Count nothing but the links, and what other options ask for; else as in a real run."
+    ),
+]
+
+
 @dataclass(frozen=True)
 class StepModelOptions:
-    """Options for what a predicted training step counts besides the links."""
+    """Options for what a predicted training step counts besides the links: by default, as in a real run."""
 
     overhead: Overhead = None
     arrival_overhead: ArrivalOverhead = None
     reduction_bandwidth: ReductionBandwidth = None
     protocol: Protocol = None
-    model: StepModelName = ModelName.LINKS
+    model: StepModelName = None
     transport_model: TransportModel = None
-    losses: Losses = NONE
+    losses: Losses = None
     device: OnDevice = None
+    ideal: Ideal = False
 
-    def step_model(self) -> StepModel:
-        """Return what they ask to be counted; a transport that is not named is ideal."""
-        from ddp.simulation.step_model import StepModel
+    def on(self, topology: Topology) -> StepModel:
+        """Return what they ask to be counted on *topology*."""
+        from ddp.simulation.step_model import StepModel, as_a_real_run
 
-        return StepModel(
-            overhead=self.overhead or 0,
-            arrival_overhead=self.arrival_overhead or 0,
-            reduction_bandwidth=self.reduction_bandwidth,
-            protocol=None if self.protocol is None else self.protocol.value,
-            model=self.model.value,
-            transport_model=(self.transport_model or TransportModelName.IDEAL).value,
-            losses=tuple(name for name in self.losses.split(",") if name not in ("", NONE)),
-            device=self.device,
+        losses = (
+            None if self.losses is None else [own for own in self.losses.split(",") if own not in ("", NONE)]
         )
-
-
-@dataclass(frozen=True)
-class LossyStepModelOptions(StepModelOptions):
-    """The same, where what a step loses is counted unless it is left out."""
-
-    losses: Losses = ALL
-
-
-def as_a_real_run(model: StepModel) -> Callable[[Topology], StepModel]:
-    """Return *model* with the transport that a real run would use on a topology."""
-    from dataclasses import replace
-
-    from collectives.simulation import default_transport_model
-
-    def on(topology: Topology) -> StepModel:
-        default = default_transport_model(topology) if model.model == "links" else "nccl"
-        return replace(model, transport_model=default)
-
-    return on
+        counted = {
+            "overhead": self.overhead,
+            "arrival_overhead": self.arrival_overhead,
+            "reduction_bandwidth": self.reduction_bandwidth,
+            "protocol": None if self.protocol is None else self.protocol.value,
+            "model": None if self.model is None else self.model.value,
+            "transport_model": None if self.transport_model is None else self.transport_model.value,
+            "losses": losses,
+            "device": self.device,
+        }
+        return StepModel.of(**counted) if self.ideal else as_a_real_run(topology, **counted)

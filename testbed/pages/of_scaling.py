@@ -23,18 +23,14 @@ def scaling_question(points: Sequence[Point]) -> str:
 def scaling_answer(points: Sequence[Point]) -> str:
     """Return in a sentence what is expected at the most ranks, at best and at worst."""
     most = max(point.ranks for point in points)
-    own = sorted(
-        (point for point in points if point.ranks == most), key=lambda point: -point.efficiency_expected
-    )
+    own = sorted((point for point in points if point.ranks == most), key=lambda point: -point.efficiency)
     best, worst = own[0], own[-1]
-    said = (
-        f"On {most} ranks a step is expected to reach {percent(best.efficiency_expected)} of perfect scaling"
-    )
+    said = f"On {most} ranks a step is expected to reach {percent(best.efficiency)} of perfect scaling"
     said += f" on {best.network} with {best.strategy}"
     if best.profile != worst.profile:
         said += f" ({best.profile})"
     if worst is not best:
-        said += f", and {percent(worst.efficiency_expected)} on {worst.network} with {worst.strategy}"
+        said += f", and {percent(worst.efficiency)} on {worst.network} with {worst.strategy}"
         said += f" ({worst.profile})" if best.profile != worst.profile else ""
     return f"{said}."
 
@@ -47,8 +43,8 @@ def scaling_plots(points: Sequence[Point]) -> list[Plot]:
     exposed: dict[str, list[tuple[float, float]]] = {}
     for point in points:
         name = _name(point, points)
-        efficiency.setdefault(name, []).append((point.ranks, 100 * point.efficiency_expected))
-        exposed.setdefault(name, []).append((point.ranks, point.exposed_seconds_expected))
+        efficiency.setdefault(name, []).append((point.ranks, 100 * point.efficiency))
+        exposed.setdefault(name, []).append((point.ranks, point.exposed_seconds))
     over_ranks = partial(lines, x="ranks", spell_x="{:.0f}".format)
     return [
         Plot(

@@ -1,12 +1,12 @@
 """Evaluation of points in virtual time: a training step by the reducer that trains, a collective, a script.
 
-    timing = links    programs on links; the default algorithm is the cheapest (``auto``)
-    timing = vendor   the default is what NCCL runs: by measurements of such a network, where its file has
-                      them of every collective in use, else by what NCCL expects of itself
+    timing = links    programs on links
+    timing = vendor   what NCCL runs takes what was measured of it, where the network's file says that, else
+                      what NCCL expects of itself
 
-A step counts what a real one loses besides (`ddp.simulation.losses`).  Messages on links are those of the
-programs that would run.  Unless they go over gloo, buckets of one size are simulated once, alone on the
-network (`ddp.simulation.each_size_once`); the fullest link is that of the largest, alone too.
+The default algorithm, and all that is counted besides the network, are those of a real run
+(`ddp.simulation.step_model.as_a_real_run`), as of any other command.  The fullest link is that of the
+largest bucket, alone.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from testbed.planning.row import Row
 if TYPE_CHECKING:
     from ddp.simulation.communication import FormulaParts
     from sim.topology import Topology
+
+AUTO = "auto"
+"""Of transports: as over what would really run."""
 
 NO_RATE = "-rate"
 """Of losses: collectives are timed by their messages, not by what was measured or is expected of NCCL."""
@@ -55,9 +58,18 @@ def evaluate(point: Point, altered: Alteration = AS_IT_IS) -> Row:
         return Row(point, problem=str(error), topology=topology.digest())
 
 
-def algorithm_of(point: Point) -> str:
+def algorithm_of(point: Point, topology: Topology) -> str:
     """Return the algorithm of *point* as the simulation knows it."""
-    return "auto" if point.algorithm == DEFAULT else point.algorithm
+    from collectives.simulation import default_algorithm
+
+    return default_algorithm(topology) if point.algorithm == DEFAULT else point.algorithm
+
+
+def transport_of(point: Point, topology: Topology) -> str:
+    """Return how steps of programs are completed at *point*."""
+    from collectives.simulation import default_transport_model
+
+    return default_transport_model(topology) if point.transport == AUTO else point.transport
 
 
 def _altered(point: Point, usual: Topology, altered: Alteration) -> tuple[Topology, FormulaParts]:
@@ -81,7 +93,7 @@ def _step(point: Point, usual: Topology, altered: Alteration) -> Row:
     if point.timing == "links" and "all" in losses:
         losses = (*losses, NO_RATE)
     topology, parts = _altered(point, usual, altered)
-    algorithm: Any = algorithm_of(point)
+    algorithm: Any = algorithm_of(point, usual)
     if topology is not usual:
         algorithm = selector_on(usual, algorithm)
     run = simulate_step(
@@ -90,10 +102,9 @@ def _step(point: Point, usual: Topology, altered: Alteration) -> Row:
         strategy=point.strategy,
         bucket_cap_mb=point.bucket_cap_mb,
         algorithm=algorithm,
-        transport_model=point.transport,
+        transport_model=transport_of(point, usual),
         losses=losses,
         device=point.device,
-        each_size_once=point.transport != "gloo",
         parts=parts,
     )
     largest = max((bucket.nbytes for bucket in run.buckets), default=0)
@@ -120,14 +131,13 @@ def _collective(point: Point, usual: Topology, altered: Alteration) -> Row:
     from collectives import simulate
 
     topology, parts = _altered(point, usual, altered)
-    vendor = point.timing == "vendor" and point.algorithm == DEFAULT
     run = simulate(
-        algorithm_of(point),
+        algorithm_of(point, usual),
         nbytes=point.nbytes,
         topology=topology,
         collective=point.model,
-        transport_model="ideal" if vendor else point.transport,
-        model=_model_of(topology, point) if vendor else "links",
+        transport_model=transport_of(point, usual),
+        model="library" if point.timing == "vendor" else "links",
     )
     chosen, resolved = _chosen(point, topology, point.model, point.nbytes, run.model, run.algorithm)
     busiest = run.links.bottleneck if run.engine != "closed form" else None
@@ -146,29 +156,15 @@ def _collective(point: Point, usual: Topology, altered: Alteration) -> Row:
     )
 
 
-def _model_of(topology: Topology, point: Point) -> Any:
-    """Return the closed form of a collective that the vendor runs: measured where its file has it."""
-    from collectives import simulate
-
-    if topology.measured:
-        try:
-            simulate("auto", nbytes=point.nbytes, topology=topology, collective=point.model, model="measured")
-        except NotSupportedError:
-            return "nccl"
-        return "measured"
-    return "nccl"
-
-
 def _chosen(
     point: Point, topology: Topology, collective: str, nbytes: int, model: str, ran: str = ""
 ) -> tuple[str, str]:
     """Return what has run for people, and the name under which it runs again on links."""
     if point.ranks == 1:
         return "none", DEFAULT
-    name = algorithm_of(point)
     if model == "links" and ran:
         return ran, ran
-    resolved = name if name != "auto" else _cheapest(topology, collective, nbytes)
+    resolved = _selected(topology, algorithm_of(point, topology), collective, nbytes)
     if model == "links":
         return resolved, resolved
     from collectives.models.nccl.model import predict_on
@@ -180,10 +176,14 @@ def _chosen(
     return f"NCCL {expected.algorithm}/{expected.protocol}", resolved
 
 
-def _cheapest(topology: Topology, collective: str, nbytes: int) -> str:
+def _selected(topology: Topology, name: str, collective: str, nbytes: int) -> str:
+    """Return what *name* is: a program, or what chooses one by size."""
+    from collectives.catalogue.selectors import NATIVE, NCCL, parse_auto
     from collectives.models.cost import selector_on
 
-    return str(selector_on(topology, "auto").select(collective, nbytes))
+    if name == NATIVE or (name != NCCL and parse_auto(name) is None):
+        return name
+    return str(selector_on(topology, name).select(collective, nbytes))
 
 
 @lru_cache(maxsize=1024)

@@ -46,7 +46,7 @@ class Point:
         compute: what a script's ranks compute on.
         timing: ``links``, by messages on links; or ``vendor``, by what was measured of NCCL on such a network
             or by what NCCL itself expects.
-        transport: how steps of programs are completed.
+        transport: how steps of programs are completed; ``auto``: as over what would really run.
         losses: what a step loses besides.
         device: on which a rank computes; None: as the network's hardware says.
         tokens_per_rank: in a step.
@@ -68,7 +68,7 @@ class Point:
     layout: Settings = ()
     compute: str = ""
     timing: str = "links"
-    transport: str = "nccl"
+    transport: str = "auto"
     losses: tuple[str, ...] = ()
     device: str | None = None
     tokens_per_rank: float | None = None
@@ -159,7 +159,6 @@ def points_of(asked: Question) -> list[Point]:
         UsageError, NetworkFileError: a network, an override or a name that cannot be.
     """
     designs = list(_designs(asked))
-    timing = _timing(asked, designs)
     points: list[Point] = []
     for model in (*_steps(asked), *_scripts(asked), *_collectives(asked)):
         for design in designs:
@@ -174,23 +173,20 @@ def points_of(asked: Question) -> list[Point]:
                         overrides=design.overrides,
                         ranks=ranks,
                         fewest=min(sizes) if scaling == "strong" else 0,
-                        timing=timing,
+                        timing=_timing(asked, design),
                         price_per_gpu_hour=design.price,
                     )
                 )
     return points
 
 
-def _timing(asked: Question, designs: Sequence[_Design]) -> str:
-    """Return the model of all points: the vendor's only where it speaks of every network, as it is."""
-
-    def known(design: _Design) -> bool:
-        hardware = description_of(design.network, design.overrides).fields.hardware
-        return not design.overrides and hardware is not None and hardware.several_nodes is not None
-
+def _timing(asked: Question, design: _Design) -> str:
+    """Return the model of time on a network: the vendor's only where it speaks of that, as it is."""
     if asked.timing != "auto":
         return asked.timing
-    return "vendor" if asked.transport == "nccl" and all(map(known, designs)) else "links"
+    hardware = description_of(design.network, design.overrides).fields.hardware
+    known = not design.overrides and hardware is not None and asked.transport in ("auto", "nccl")
+    return "vendor" if known else "links"
 
 
 def _designs(asked: Question) -> Iterator[_Design]:

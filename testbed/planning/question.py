@@ -35,7 +35,7 @@ MAX_BYTES = 2**20
 
 Scaling: TypeAlias = Literal["weak", "strong"]
 Timing: TypeAlias = Literal["auto", "links", "vendor"]
-Transport: TypeAlias = Literal["ideal", "nccl", "gloo"]
+Transport: TypeAlias = Literal["auto", "ideal", "nccl", "gloo"]
 Value: TypeAlias = str | int | float
 Values: TypeAlias = Value | Annotated[list[Value], Field(min_length=1)]
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=1000)]
@@ -89,7 +89,7 @@ class Question(Fields):
     bucket_caps_mb: list[Positive] = Field(default=[25.0], min_length=1)
     algorithms: list[Name] = Field(default=[DEFAULT], min_length=1)
     timing: Timing = "auto"
-    transport: Transport = "nccl"
+    transport: Transport = "auto"
     device: Name | None = None
     train_tokens: Positive | None = None
     set_: dict[str, Values] = Field(default={}, alias="set")

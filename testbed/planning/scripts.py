@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from testbed.errors import UsageError
 from testbed.options.arguments import computes_on_gpu, parse_compute_model
@@ -25,6 +25,7 @@ def evaluate_script(point: Point, topology: Topology) -> Row:
     Raises:
         UsageError: there is no such script, or it cannot be read as Python.
     """
+    from collectives.simulation import default_algorithm
     from collectives.virtual import run
     from sim.errors import RankError, SimulationError
     from testbed.scripts.script import check_script
@@ -37,8 +38,8 @@ def evaluate_script(point: Point, topology: Topology) -> Row:
             network=topology,
             argv=point.arguments,
             compute=parse_compute_model(point.compute),
-            algorithm=_algorithm(point, topology),
-            transport_model=point.transport,
+            algorithm=default_algorithm(topology) if point.algorithm == DEFAULT else point.algorithm,
+            transport_model=_transport(point, topology),
             fake=computes_on_gpu(point.compute),
             looks_for_shared_state=False,
             streams=lambda rank: (silence, silence),
@@ -74,10 +75,12 @@ def _row(point: Point, topology: Topology, report: VirtualReport) -> Row:
     )
 
 
-def _algorithm(point: Point, topology: Topology) -> Any:
-    if point.algorithm != DEFAULT:
-        return point.algorithm
-    return "nccl" if point.timing == "vendor" and topology.hardware is not None else "auto"
+def _transport(point: Point, topology: Topology) -> str:
+    from collectives.simulation import default_transport_model
+
+    if point.transport != "auto":
+        return point.transport
+    return "nccl" if computes_on_gpu(point.compute) else default_transport_model(topology)
 
 
 def _spell(error: BaseException) -> str:

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 LEGEND = (
     "step: time of an iteration (accumulation: of its k passes); exposed: of it, communication that the "
-    "compute waits for; scaling: efficiency, the compute's share of the step; expected: the same of the step "
-    "that a real run is expected to take."
+    "compute waits for, and losses; scaling: efficiency, the step of one rank alone over this one."
 )
 
 MAX_SIDE_BY_SIDE = 3
@@ -68,14 +67,13 @@ def scaling_tables(
 def _side_by_side(points: Sequence[Point]) -> Table:
     """Return the table of one profile with a line per network and number of ranks."""
     columns = ["network\n", "ranks\n"]
-    expected = ["\nexpected"] if any(point.counts for point in points) else []
     for strategy in dict.fromkeys(point.strategy for point in points):
-        columns += [f"{strategy}\nstep", "\nexposed", "\nscaling", *expected]
+        columns += [f"{strategy}\nstep", "\nexposed", "\nscaling"]
 
     lines: dict[tuple[str, int], list[str]] = {}
     for point in points:
         figures = lines.setdefault((point.network, point.ranks), [])
-        figures += _figures(point, bool(expected))
+        figures += _figures(point)
 
     rows, shown = [], ""
     for (network, num_ranks), figures in lines.items():
@@ -88,10 +86,6 @@ def _side_by_side(points: Sequence[Point]) -> Table:
 def _line_by_line(points: Sequence[Point]) -> Table:
     """Return the table of one profile with a line per network, number of ranks and strategy."""
     columns = ["network", "ranks", "strategy", "buckets", "step", "exposed", "scaling"]
-    expects = any(point.counts for point in points)
-    if expects:
-        columns.append("expected")
-
     rows, shown = [], ("", 0)
     for place in dict.fromkeys((point.network, point.ranks) for point in points):
         for point in points:
@@ -103,37 +97,27 @@ def _line_by_line(points: Sequence[Point]) -> Table:
                     str(place[1]) if place != shown else "",
                     point.strategy,
                     str(point.num_buckets),
-                    *_figures(point, expects),
+                    *_figures(point),
                 ]
             )
             shown = place
     return table(columns, rows, title=points[0].profile)
 
 
-def _figures(point: Point, expects: bool) -> list[str]:
-    """Return times and efficiencies of *point*; dashes where the ideal ones are not known.
-
-    Args:
-        point: of the table.
-        expects: whether what is expected of a real run is shown, too.
-    """
-    if point.step_seconds is None or point.exposed_seconds is None or point.efficiency is None:
-        ideal = ["–"] * 3
-    else:
-        ideal = [seconds(point.step_seconds), seconds(point.exposed_seconds), percent(point.efficiency)]
-    return [*ideal, percent(point.efficiency_expected)] if expects else ideal
+def _figures(point: Point) -> list[str]:
+    return [seconds(point.seconds), seconds(point.exposed_seconds), percent(point.efficiency)]
 
 
-def expectations(points: Sequence[Point]) -> Iterator[str]:
-    """Yield what *expected* means, a line for the networks and world sizes for which it means the same."""
+def assumptions(points: Sequence[Point]) -> Iterator[str]:
+    """Yield what is assumed, a line for the networks and world sizes of which the same is."""
     alike: dict[str, list[Point]] = {}
     for point in points:
-        alike.setdefault(point.expected, []).append(point)
+        alike.setdefault(point.assumed, []).append(point)
     for what, own in alike.items():
         networks = ", ".join(dict.fromkeys(point.network for point in own))
         low, high = min(point.ranks for point in own), max(point.ranks for point in own)
         sizes = f"{low} to {high} ranks" if low < high else counted(low, "rank")
-        yield f"Expected on {networks}, {sizes}: {what}."
+        yield f"Assumed on {networks}, {sizes}: {what}."
 
 
 def carrier_table(carriers: Sequence[Carrier]) -> Table | None:

@@ -19,6 +19,8 @@ MODELS = {
     "links": "a message waits for the latency of its way, then shares its links max-min",
     "nccl": "what NCCL 2.30 itself expects, without the links",
     "measured": "what was measured on the machine, by the tables of the network's file, without the links",
+    "library": "of NCCL's own choice what was measured, or what NCCL 2.30 itself expects; else a message "
+    "waits for the latency of its way, then shares its links max-min",
 }
 """What a time follows from, in words."""
 
@@ -198,8 +200,8 @@ def assumptions(request: SimulationRequest) -> str:
     """Return what the figures assume."""
     options = request.options
     floor = "Floor: what no algorithm goes below on these links."
-    if request.model != "links":
-        return f"Closed form: {MODELS[request.model]}. {floor}"
+    if request.timed_by != "links":
+        return f"Closed form: {MODELS[request.timed_by]}. {floor}"
     added = [f"transport model {options['transport_model']}"]
     if options["reduction_bandwidth"]:
         added.append(f"ranks reduce at {options['reduction_bandwidth']}")

@@ -30,8 +30,8 @@ def simulation_document(
     """Return *results* as a result document."""
     topology, placement = request.topology, request.placement
     return document(
-        method="simulated" if request.model == "links" else "closed form",
-        model=MODELS[request.model],
+        method="simulated" if request.timed_by == "links" else "closed form",
+        model=MODELS[request.timed_by],
         seed=next((one.seed for one in request.options["conditions"] if hasattr(one, "seed")), None),
         topologies={topology.name: topology.digest()},
         placement=placement if isinstance(placement, str) else list(placement),

@@ -10,7 +10,6 @@ from testbed.output.table import percent, seconds, table
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ddp.simulation.step_model import StepModel
     from ddp.tuning.trials import StepOptions, Trial, Tuning
     from testbed.studies.carriers import Carrier
 
@@ -23,19 +22,11 @@ LEGEND = (
 )
 
 
-def model_of(torch_algorithm: str, counted: StepModel) -> str:
-    """Return, in a sentence, what the figures assume."""
-    costs = (
-        "no protocol overhead, no cost of the reduction, no stragglers"
-        if counted.is_ideal
-        else f"{counted}, no stragglers"
-    )
-    times = (
-        "messages wait for latency, then share link bandwidth max-min; " if counted.model == "links" else ""
-    )
+def model_of(torch_algorithm: str, assumed: str) -> str:
+    """Return, in a sentence, what the figures assume; *assumed* is what is counted besides the network."""
     return (
         "weak scaling; buckets launched by the reducer that trains, replayed with the profile's times; "
-        f"{times}{costs}, memory not asked; torch's own DDP is taken to all-reduce by {torch_algorithm}"
+        f"{assumed}; memory not asked; torch's own DDP is taken to all-reduce by {torch_algorithm}"
     )
 
 
@@ -108,7 +99,7 @@ def row_of(found: Tuning, trial: Trial) -> dict[str, Any]:
         "strategy": own.strategy,
         "bucket_cap_mb": own.bucket_cap_mb,
         "bucket_cap_mb_list": list(own.bucket_cap_mb_list) or None,
-        "step_seconds": trial.seconds,
+        "seconds": trial.seconds,
         "exposed_seconds": trial.exposed_seconds,
         "gain": found.gain(trial),
         "bucket_nbytes": list(trial.nbytes),

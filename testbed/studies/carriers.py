@@ -204,6 +204,8 @@ def _seconds_alone(algorithm: Algorithm, nbytes: int, topology: Topology, hosts:
 def _of_vendor(carrier: Carrier, topology: Topology, asked: str, model: Model) -> str:
     """Return the vendor's names of algorithm and protocol for the largest bucket of *carrier*."""
     by_name = model == "nccl" and carrier.collective == "all_reduce" and asked in NCCL_NAMES
+    if model == "library":
+        model = "nccl"
     run = simulate(
         asked if by_name else "auto",
         nbytes=carrier.largest_bytes,

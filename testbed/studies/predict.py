@@ -7,13 +7,12 @@ from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from sim.units import to_seconds
 from testbed.output.table import Advance
 
 if TYPE_CHECKING:
-    from collectives.simulation.closed_forms import Model
     from ddp import Profile, StepRun
     from ddp.simulation.step_model import StepModel
     from sim.topology import Topology
@@ -21,31 +20,24 @@ if TYPE_CHECKING:
     from testbed.studies.carriers import Carrier
 
 
-_NO_PROGRAM = "; which program NCCL runs is not known, so no ideal step is given"
-
-
 @dataclass(frozen=True)
 class Point:
-    """One simulated step: *ideal*, where nothing but the network is counted, and as expected of a real run.
+    """One simulated step.
 
     Attributes:
         profile: name of what is computed.
         network: name of what it runs on.
         strategy: when buckets are launched.
         ranks: world size.
-        step_seconds: of one iteration, ideally; None, as all that is ideal, where it is not known which
-            program would run, but only what it takes.
-        exposed_seconds: of it, in which communication keeps the compute waiting.
-        efficiency: compute over iteration, ideally: 1 is perfect weak scaling.
+        seconds: of one iteration.
+        exposed_seconds: of it, in which communication keeps the compute waiting, and losses.
+        efficiency: the iteration of one rank alone over this one: 1 is perfect weak scaling.
         num_buckets: in which the gradients travel.
         engine: of the simulation.
-        step_seconds_expected: of one iteration, with all that *expected* names.
-        exposed_seconds_expected: of it, in which communication keeps the compute waiting.
-        efficiency_expected: compute over the iteration that is expected.
-        transport_model: of what is expected: the transport that a real run would use, or that was asked for.
-        model: by which buckets are timed in what is expected: ``links`` or the name of a closed form.
-        losses: terms that are counted in it besides (see `ddp.simulation.losses`).
-        expected: all that is counted in it, in words.
+        transport_model: how steps of programs were completed.
+        model: by which buckets were timed: ``links`` or the name of a closed form.
+        losses: terms that were counted besides (see `ddp.simulation.losses`).
+        assumed: all that was counted besides the network, in words.
         algorithm: of the all-reduce that was asked for, or goes by default.
         each_size_once: whether each size of bucket was simulated once, as a step has too many messages.
         scaling: ``weak``, where every rank computes what the profile says; or ``strong``, where all together
@@ -56,75 +48,45 @@ class Point:
     network: str
     strategy: str
     ranks: int
-    step_seconds: float | None
-    exposed_seconds: float | None
-    efficiency: float | None
+    seconds: float
+    exposed_seconds: float
+    efficiency: float
     num_buckets: int
     engine: str
-    step_seconds_expected: float
-    exposed_seconds_expected: float
-    efficiency_expected: float
     transport_model: str
     model: str
     losses: tuple[str, ...]
-    expected: str
+    assumed: str
+    algorithm: str
+    each_size_once: bool
     scaling: str = "weak"
-    algorithm: str = "ring"
-    each_size_once: bool = False
 
-    @property
-    def counts(self) -> bool:
-        """Whether anything besides the network is expected of a real run."""
-        return self.transport_model != "ideal" or self.step_seconds_expected != self.step_seconds
-
-    def against(self, ideal_ps: int, expected_ps: int) -> Point:
+    def against(self, alone_ps: int) -> Point:
         """Return the point of strong scaling, where one rank that computes it all takes so long."""
-        ideal = None if self.step_seconds is None else to_seconds(ideal_ps) / (self.ranks * self.step_seconds)
-        return replace(
-            self,
-            efficiency=ideal,
-            efficiency_expected=to_seconds(expected_ps) / (self.ranks * self.step_seconds_expected),
-            scaling="strong",
-        )
+        efficiency = to_seconds(alone_ps) / (self.ranks * self.seconds)
+        return replace(self, efficiency=efficiency, scaling="strong")
 
     @classmethod
     def of(
-        cls,
-        profile: str,
-        network: str,
-        strategy: str,
-        ranks: int,
-        ideal: StepRun | None,
-        real: StepRun,
-        asked: StepModel,
-        model: StepModel,
-        beyond: str = "",
-        algorithm: str = "ring",
-        each_size_once: bool = False,
+        cls, profile: str, network: str, strategy: str, algorithm: str, ranks: int, run: StepRun, assumed: str
     ) -> Point:
-        """Return the point of a step, *ideal* and by *model*, which comes nearest to what is *asked*.
-
-        *beyond* says, in words, how its buckets go beyond what the network was calibrated with.
-        """
+        """Return the point of a step that was simulated."""
         return cls(
             profile=profile,
             network=network,
             strategy=strategy,
             ranks=ranks,
-            step_seconds=None if ideal is None else ideal.seconds,
-            exposed_seconds=None if ideal is None else ideal.exposed_seconds,
-            efficiency=None if ideal is None else ideal.efficiency,
-            num_buckets=real.num_buckets,
-            engine=(ideal or real).engine,
-            step_seconds_expected=real.seconds,
-            exposed_seconds_expected=real.exposed_seconds,
-            efficiency_expected=real.efficiency,
-            transport_model=asked.transport.name,
-            model=real.model,
-            losses=real.losses,
-            expected=model.in_words(real.losses) + ("" if ideal is not None else _NO_PROGRAM) + beyond,
+            seconds=run.seconds,
+            exposed_seconds=run.exposed_seconds,
+            efficiency=run.efficiency,
+            num_buckets=run.num_buckets,
+            engine=run.engine,
+            transport_model=run.transport_model,
+            model=run.model,
+            losses=run.losses,
+            assumed=assumed,
             algorithm=algorithm,
-            each_size_once=each_size_once,
+            each_size_once=run.each_size_once,
         )
 
 
@@ -175,7 +137,7 @@ def predict(
     bucket_cap_mb: float,
     algorithm: str | None,
     advance: Advance,
-    expected: Callable[[Topology], StepModel] | None = None,
+    counts: Callable[[Topology], StepModel],
     strong: bool = False,
 ) -> Scaling:
     """Simulate a training step of each profile on each network, for each number of ranks.
@@ -188,25 +150,13 @@ def predict(
         bucket_cap_mb: size of a bucket, in MiB.
         algorithm: of the all-reduce; None: that which goes by default on each network.
         advance: is told of every step.
-        expected: what is counted on a topology besides the network; by default nothing.
+        counts: what is counted on a topology besides the network.
         strong: whether the global batch is that of the fewest ranks, so that more of them compute less each;
             otherwise every rank computes what the profile says.
     """
-    from collectives.catalogue.selectors import NATIVE
     from collectives.simulation import default_algorithm
     from ddp import simulate_step
-    from ddp.simulation.step_model import IDEAL
     from testbed.studies.carriers import carriers_of
-    from testbed.studies.step_models import (
-        MAX_CALLED,
-        MAX_FOLLOWED,
-        MAX_LATE,
-        as_native,
-        going_on,
-        ideal_step,
-        messages_of_step,
-        sends_awaited,
-    )
     from testbed.truth.calibration.calibration import origin_of
 
     points: list[Point] = []
@@ -218,46 +168,31 @@ def predict(
             setups[id(network), num_ranks] = _Setup(network, network.topology(num_ranks))
         setup = setups[id(network), num_ranks]
         topology = setup.topology
-        own = algorithm or default_algorithm(topology)
+        own, model = algorithm or default_algorithm(topology), counts(topology)
         share = Fraction(fewest, num_ranks) if strong else Fraction(1)
         topologies[f"{network.name} x {num_ranks}"] = topology.digest()
-        step = partial(
+        step: Callable[..., StepRun] = partial(
             simulate_step,
-            profile.slowed(share),
-            topology=topology,
             strategy=strategy,
             bucket_cap_mb=bucket_cap_mb,
             algorithm=own,
+            **model.options(),
         )
+        run = step(profile.slowed(share), topology=topology)
 
-        asked = model = IDEAL if expected is None else expected(topology)
-        if own == NATIVE:
-            asked = model = as_native(asked, num_ranks)
-        num_messages = messages_of_step(profile, bucket_cap_mb, own, topology)
-        once = num_messages > MAX_FOLLOWED
-        ideal = ideal_step(partial(step, each_size_once=once), own, asked)
-        if asked.model == "links" and asked.transport.progress == "calls" and num_messages > MAX_CALLED:
-            model = going_on(asked)
-        elif asked.transport.late_sends and ideal is not None and num_messages > MAX_LATE:
-            model = sends_awaited(asked)
-        alike = model.is_ideal and ideal is not None
-        real = ideal if alike else step(each_size_once=once, **model.options())
-        assert real is not None, "it is ideal, or simulated"
-
-        beyond = ""
-        if (origin := origin_of(network)) is not None and real.model == "links" and num_ranks > 1:
-            sizes = origin.beyond(*(bucket.nbytes for bucket in real.buckets))
-            beyond = f"; buckets are beyond what was measured: {sizes}" if sizes else ""
-        point = Point.of(
-            profile.name, network.name, strategy, num_ranks, ideal, real, asked, model, beyond, own, once
-        )
+        used = replace(model, model=run.model)
+        assumed = run.in_words(used)
+        if (origin := origin_of(network)) is not None and run.model == "links" and num_ranks > 1:
+            sizes = origin.beyond(*(bucket.nbytes for bucket in run.buckets))
+            assumed += f"; buckets are beyond what was measured: {sizes}" if sizes else ""
+        point = Point.of(profile.name, network.name, strategy, own, num_ranks, run, assumed)
         if strong:
-            whole = partial(simulate_step, profile.slowed(Fraction(fewest)), topology=network.topology(1))
-            alone = [whole(strategy=strategy, **one.options()).time_ps for one in (IDEAL, model)]
-            point = point.against(*alone)
+            point = point.against(
+                step(profile.slowed(Fraction(fewest)), topology=network.topology(1)).time_ps
+            )
         points.append(point)
-        setup.model = replace(model, model=cast("Model", real.model))
-        setup.sizes |= {(run.collective, run.nbytes) for run in real.buckets if run.nbytes}
+        setup.model = used
+        setup.sizes |= {(bucket.collective, bucket.nbytes) for bucket in run.buckets if bucket.nbytes}
         advance(f"{profile.name} on {network.name}, {num_ranks} ranks")
 
     carriers = [
@@ -273,11 +208,6 @@ def predict(
         )
     ]
 
-    once_said = (
-        f"; where a step has more than {MAX_FOLLOWED:,} messages, each size of bucket is simulated once"
-        if any(point.each_size_once for point in points)
-        else ""
-    )
     names = " or ".join(dict.fromkeys(point.algorithm for point in points))
     scaled = (
         f"strong scaling of the batch that {fewest} of the profile's ranks have" if strong else "weak scaling"
@@ -285,8 +215,6 @@ def predict(
     computes = f"every rank computes {'its share of what' if strong else 'as'} the profile says"
     model_in_words = (
         f"{scaled}; {names} all-reduce of {bucket_cap_mb:g} MiB buckets, launched by the reducer "
-        f"that trains; {computes}; messages wait for latency, then share link "
-        "bandwidth max-min; no protocol overhead, no cost of the reduction, no stragglers"
-        f"{once_said}"
+        f"that trains; {computes}; messages wait for latency, then share link bandwidth max-min"
     )
     return Scaling(tuple(points), topologies, model_in_words, tuple(carriers))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from testbed.bench.candidates import SIMULATED, choose_candidates, split_names
 from testbed.errors import UsageError
@@ -14,6 +14,8 @@ from testbed.output.table import Advance, counted, seconds, spell_size
 
 if TYPE_CHECKING:
     from collectives.program import Algorithm
+    from collectives.simulation import Engine
+    from collectives.simulation.closed_forms import Model
     from collectives.simulation.run import Run
     from sim.topology import Topology
     from sim.topology.placement import Placement
@@ -46,7 +48,7 @@ class SimulationRequest:
         topology: the network.
         placement: where the ranks are.
         engine: ``auto``, ``makespan``, ``events`` or ``ranks``.
-        model: ``links``, ``nccl`` or ``measured``.
+        model: ``links``, ``nccl``, ``measured`` or ``library``.
         links: whether it matters how long links were saturated.
         observe: whether every message is to be recorded, for a trace.
         options: further arguments of `collectives.simulate`.
@@ -58,12 +60,20 @@ class SimulationRequest:
     collective: str
     topology: Topology
     placement: Placement
-    engine: Literal["auto", "makespan", "events", "ranks"]
-    model: Literal["links", "nccl", "measured"]
+    engine: Engine
+    model: Model
     links: bool
     observe: bool
     options: dict[str, Any] = field(default_factory=dict)
     calibrated: Origin | None = None
+
+    @property
+    def timed_by(self) -> Model:
+        """The model that times at least one of the algorithms, ``links`` where it times all."""
+        from collectives.simulation.closed_forms import OF_LIBRARY
+
+        of_library = any(entry.algorithm in OF_LIBRARY for entry in self.entries)
+        return "links" if self.model == "library" and not of_library else self.model
 
 
 @dataclass(frozen=True)
@@ -125,12 +135,14 @@ def entries_of(
             named must all run on *num_ranks*.
     """
     from collectives.simulation import NVLS
+    from collectives.simulation.closed_forms import OF_LIBRARY
 
     names = list(dict.fromkeys(name for text in texts for name in split_names(text)))
-    if model != "links":
+    if model not in ("links", "library"):
         return tuple(Entry(name, name) for name in names)
-    programs = [name for name in names if name != NVLS]
-    found: dict[str, Entry] = {NVLS: Entry(NVLS, NVLS)}
+    known = [NVLS, *(OF_LIBRARY if model == "library" else ())]
+    programs = [name for name in names if name not in known]
+    found: dict[str, Entry] = {name: Entry(name, name) for name in known}
     if programs:
         candidates, refusals = choose_candidates(
             ",".join(programs),
@@ -144,7 +156,7 @@ def entries_of(
             raise UsageError(str(named[0]))
         found |= {own.name: Entry(own.name, own.algorithm or own.name) for own in candidates}
     ordered = [name for name in names if name in found]
-    return tuple(found[name] for name in [*ordered, *(n for n in found if n not in names and n != NVLS)])
+    return tuple(found[name] for name in [*ordered, *(n for n in found if n not in [*names, *known])])
 
 
 def simulated(request: SimulationRequest, advance: Advance, *, watched: bool) -> Iterator[Simulated]:
@@ -156,7 +168,7 @@ def simulated(request: SimulationRequest, advance: Advance, *, watched: bool) ->
             advance(what, completed=done)
             watch = _ProgressOfRun(what, partial(advance, completed=done)) if watched else None
             run = _run(request, entry.algorithm, nbytes, watch)
-            if request.calibrated is not None and request.model == "links":
+            if request.calibrated is not None and run.model == "links":
                 run = replace(run, beyond=request.calibrated.beyond(nbytes))
             yield Simulated(entry.name, run)
             done += 1
@@ -193,11 +205,13 @@ def _run(
 def _can_observe(request: SimulationRequest, algorithm: str | Algorithm, nbytes: int) -> bool:
     from collectives import Job
     from collectives.simulation import NVLS, plan
+    from collectives.simulation.closed_forms import OF_LIBRARY
     from collectives.simulation.links import Traffic
     from collectives.simulation.observation import MAX_MESSAGES
     from sim.scenario import Scenario
 
-    if request.engine == "makespan" or request.model != "links" or algorithm == NVLS:
+    by_formula = request.model in ("nccl", "measured") or algorithm in (NVLS, *OF_LIBRARY)
+    if request.engine == "makespan" or by_formula:
         return False
     job = Job(
         algorithm,

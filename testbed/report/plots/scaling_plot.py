@@ -28,12 +28,12 @@ def plot_scaling(points: Sequence[Point], path: Path, *, title: str, note: str) 
     """
     networks = list(dict.fromkeys(point.network for point in points))
     columns = [[point for point in points if point.network == network] for network in networks]
-    least = min((100 * p.efficiency for p in points if p.efficiency is not None), default=0.0)
+    least = min((100 * p.efficiency for p in points), default=0.0)
     bottom = max(0.0, 10.0 * (least // 10) - 10) if least > HALF else 0.0
     efficiency = [
         Panel(
             "scaling efficiency (%)",
-            _lines(points, [(p, 100 * p.efficiency) for p in own if p.efficiency is not None]),
+            _lines(points, [(p, 100 * p.efficiency) for p in own]),
             top=100 + 0.04 * (100 - bottom),
             bottom=bottom,
             heading=network,

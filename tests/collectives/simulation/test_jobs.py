@@ -122,7 +122,7 @@ def test_where_nccls_model_does_not_apply_it_refuses_by_name(arguments: dict[str
 
 def test_an_unknown_model_is_refused() -> None:
     unknown: Any = "packets"
-    with pytest.raises(ValueError, match="model must be 'links', 'nccl' or 'measured'"):
+    with pytest.raises(ValueError, match="model must be 'links', 'nccl', 'measured' or 'library'"):
         simulate("ring", nbytes=8, topology=switch(2), model=unknown)
 
 

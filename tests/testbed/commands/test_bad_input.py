@@ -185,7 +185,7 @@ show own.py:picky --ranks 3 | needs 2 ranks, got 3; use ring
 simulate ring --html none/page.html | there is no folder none
 simulate rin | did you mean 'ring'?
 simulate ring, | expected names with a comma between them
-simulate native | native is the vendor's own
+simulate native --ideal | native is the vendor's own
 simulate bruck | unknown algorithm 'bruck' for all_reduce
 simulate hierarchical:nodes=3 | nodes
 simulate ring --collective reduce_all | --collective reduce_all: expected one of
@@ -225,7 +225,7 @@ simulate ring tree --plot x.png | draws the load of one algorithm
 simulate ring --plot x.xyz | --plot x.xyz: expected a name that ends in .png
 simulate nvls --plot x.png --network dgx-h100 | a closed form says nothing
 simulate ring --plot x.png --ranks 9999 | too many for a picture
-simulate native --network ethernet-25g --ranks 8 | --transport-model gloo … --model nccl … measured
+simulate native --network ethernet-25g --ranks 8 --ideal | --transport-model gloo … --model nccl … measured
 simulate ring --ranks NINES | '--ranks': Unable to parse
 simulate ring --ranks 4 --seed NINES | '--seed': Unable to parse
 simulate ring --ranks 4 --placement 0-NINES | --placement 0-999
@@ -242,7 +242,7 @@ tune --strategy wait_fre | wait_free
 tune --algorithm rong | did you mean 'ring'
 tune --ranks 1 | at least 2
 tune --plot /no/such/folder/a.png | there is no folder
-tune --algorithm native | take transport_model='gloo'; or, for what NCCL takes, model='nccl'
+tune --algorithm native --ideal | take transport_model='gloo'; or, for what NCCL takes, model='nccl'
 tune --ranks NINES | '--ranks': Unable to parse
 
 validate --device h10 | unknown device

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -26,17 +27,17 @@ def uniform(tmp_path: Path) -> Path:
 
 def test_equal_buckets_on_a_switch_take_what_the_closed_form_says(uniform: Path) -> None:
     arguments = ["scale", "--profile", str(uniform), "--network", "switch-100g", "--ranks", "1,64", "--json"]
-    arguments += ["--algorithm", "ring"]
+    arguments += ["--algorithm", "ring", "--ideal"]
 
     result = CliRunner().invoke(app, arguments)
 
     assert result.exit_code == 0, result.stderr
     document = json.loads(result.stdout)
     rows = {(row["strategy"], row["ranks"]): row for row in document["rows"]}
-    assert rows["wait_free", 64]["step_seconds"] == pytest.approx(44.632768e-3, rel=1e-6)
+    assert rows["wait_free", 64]["seconds"] == pytest.approx(44.632768e-3, rel=1e-6)
     assert rows["wait_free", 64]["num_buckets"] == 8
     assert rows["wait_free", 1]["exposed_seconds"] == 0
-    assert rows["after_backward", 64]["step_seconds"] > rows["wait_free", 64]["step_seconds"]
+    assert rows["after_backward", 64]["seconds"] > rows["wait_free", 64]["seconds"]
     assert document["topologies"].keys() == {"switch-100g x 1", "switch-100g x 64"}
     assert document["method"] == "simulated"
 
@@ -65,136 +66,128 @@ def test_every_strategy_is_compared_and_headed_by_the_name_that_the_option_takes
     assert "priority:partition_mb=8,credits=2" in " ".join(one.stdout.split())
 
 
-def test_what_is_expected_stands_beside_what_is_ideal(uniform: Path) -> None:
-    arguments = ["scale", "--profile", str(uniform), "--network", "dgx-a100", "--ranks", "64"]
-    arguments += ["--algorithm", "ring"]
-    counting = ["--overhead", "20us", "--reduction-bandwidth", "100GB/s"]
+def rows_of(*arguments: str) -> list[dict[str, Any]]:
+    run = CliRunner().invoke(app, ["scale", *arguments, "--json"])
+    assert run.exit_code == 0, run.stderr
+    rows: list[dict[str, Any]] = json.loads(run.stdout)["rows"]
+    return rows
 
-    plain = CliRunner().invoke(app, [*arguments, "--losses", "none", "--json"])
-    counted = CliRunner().invoke(app, [*arguments, "--losses", "none", *counting, "--json"])
-    table = CliRunner().invoke(app, [*arguments, "--losses", "none", *counting])
 
-    assert plain.exit_code == counted.exit_code == table.exit_code == 0, plain.stderr + counted.stderr
-    before, after = (json.loads(result.stdout)["rows"] for result in (plain, counted))
-    ideal = ("step_seconds", "exposed_seconds", "efficiency")
-    assert [[row[name] for name in ideal] for row in before] == [
-        [row[name] for name in ideal] for row in after
+@pytest.mark.parametrize(
+    ("network", "counted", "assumed"),
+    [
+        ("ethernet-25g", [], "transport model gloo; losses: late"),
+        ("ethernet-25g", ["--ideal"], "transport model ideal"),
+        ("ethernet-25g", ["--losses", "none"], "transport model gloo"),
+        (
+            "dgx-h100",
+            [],
+            "each bucket takes what was measured of NCCL, or what NCCL expects; "
+            "losses: rate, contention, late, copies, optimizer",
+        ),
+        ("dgx-h100", ["--ideal"], "transport model ideal"),
+        ("dgx-h100", ["--losses", "late,copies"], "transport model nccl; losses: late, copies"),
+        ("dgx-h100", ["--model", "nccl", "--losses", "none"], "each bucket takes what NCCL expects"),
+        (
+            "dgx-a100",
+            ["--losses", "none", "--overhead", "20us", "--reduction-bandwidth", "100GB/s"],
+            "transport model nccl, 20us of overhead for each message on either side, reduction at 100GB/s",
+        ),
+    ],
+)
+def test_what_is_assumed_is_that_of_a_real_run_or_what_was_asked_for(
+    uniform: Path, network: str, counted: list[str], assumed: str
+) -> None:
+    arguments = ["--profile", str(uniform), "--network", network, "--ranks", "16", *counted]
+
+    rows = rows_of(*arguments)
+    told = CliRunner().invoke(app, ["scale", *arguments]).stdout
+
+    assert {row["assumed"] for row in rows} == {assumed}
+    assert f"Assumed on {network}, 16 ranks: {assumed}." in " ".join(told.split())
+
+
+def test_whatever_is_counted_makes_a_step_longer(uniform: Path) -> None:
+    arguments = [
+        "--profile",
+        str(uniform),
+        "--network",
+        "switch-100g",
+        "--ranks",
+        "64",
+        "--algorithm",
+        "ring",
     ]
-    assert all(row["efficiency_expected"] == row["efficiency"] for row in before)
-    assert all(row["efficiency_expected"] < row["efficiency"] for row in after)
-    assert {row["transport_model"] for row in before} == {"nccl"}
-    assert "20us of overhead for each message on either side" in " ".join(table.stdout.split())
 
-
-def test_nccls_own_times_are_expected_where_they_are_asked_for(uniform: Path) -> None:
-    arguments = ["scale", "--profile", str(uniform), "--ranks", "16", "--model", "nccl", "--json"]
-    arguments += ["--losses", "none"]
-
-    known = CliRunner().invoke(app, [*arguments, "--network", "dgx-h100"])
-
-    assert known.exit_code == 0, known.stderr
-    assert {row["expected"] for row in json.loads(known.stdout)["rows"]} == {
-        "each bucket by the closed form nccl"
-    }
-
-
-def test_where_no_gpu_is_named_a_real_run_is_expected_to_go_over_gloo(uniform: Path) -> None:
-    arguments = ["scale", "--profile", str(uniform), "--network", "ethernet-25g", "--ranks", "4,64"]
-    arguments += ["--algorithm", "ring"]
-
-    default = CliRunner().invoke(app, [*arguments, "--json"])
-    nothing = ["--transport-model", "ideal", "--losses", "none"]
-    ideal = CliRunner().invoke(app, [*arguments, *nothing, "--json"])
-    table = CliRunner().invoke(app, arguments)
-
-    rows = json.loads(default.stdout)["rows"]
-    assert {row["transport_model"] for row in rows} == {"gloo"}
-    overlapped = [row for row in rows if row["strategy"] == "wait_free"]
-    assert all(row["efficiency_expected"] < row["efficiency"] for row in overlapped)
-    assert "each step's sends awaited" in overlapped[1]["expected"]
-    without = json.loads(ideal.stdout)["rows"]
-    assert [row["efficiency"] for row in without] == [row["efficiency_expected"] for row in without]
-    assert [row["efficiency"] for row in without] == [row["efficiency"] for row in rows]
-    assert "Expected on ethernet-25g, 4 ranks: transport model gloo; losses: late." in " ".join(
-        table.stdout.split()
+    ideal, real, slow = (
+        rows_of(*arguments, *counted)
+        for counted in (["--ideal"], [], ["--overhead", "20us", "--losses", "none"])
     )
 
+    assert all(few["efficiency"] > more["efficiency"] for few, more in zip(ideal, real, strict=True))
+    assert all(few["seconds"] < more["seconds"] for few, more in zip(ideal, slow, strict=True))
 
-def test_all_losses_that_apply_are_expected_unless_others_are_named(uniform: Path) -> None:
-    arguments = ["scale", "--profile", str(uniform), "--network", "dgx-h100", "--ranks", "16", "--json"]
 
-    default = json.loads(CliRunner().invoke(app, arguments).stdout)["rows"]
-    late = json.loads(CliRunner().invoke(app, [*arguments, "--losses", "late,copies"]).stdout)["rows"]
+def test_of_very_many_messages_less_is_counted_and_the_result_says_so(uniform: Path) -> None:
+    arguments = ["--profile", str(uniform), "--network", "ethernet-25g", "--algorithm", "ring"]
 
-    assert default[0]["losses"] == ["rate", "contention", "late", "copies", "optimizer"]
-    assert late[0]["losses"] == ["late", "copies"]
-    assert [row["efficiency"] for row in default] == [row["efficiency"] for row in late]
+    (few, many) = rows_of(*arguments, "--strategy", "wait_free", "--ranks", "4,64")
+
+    assert few["transport_model"] == "gloo"
+    assert "each step's sends awaited" in many["transport_model"]
+    assert "each step's sends awaited" in many["assumed"]
 
 
 def test_strong_scaling_keeps_the_batch_of_the_fewest_ranks(uniform: Path) -> None:
     arguments = ["scale", "--profile", str(uniform), "--network", "switch-100g", "--ranks", "4,16", "--json"]
-    arguments += ["--transport-model", "ideal", "--losses", "none", "--strategy", "after_backward"]
+    arguments += ["--ideal", "--strategy", "after_backward"]
 
     weak = json.loads(CliRunner().invoke(app, arguments).stdout)["rows"]
     document = json.loads(CliRunner().invoke(app, [*arguments, "--strong"]).stdout)
 
     few, many = document["rows"]
-    assert few["step_seconds"] == weak[0]["step_seconds"]
+    assert few["seconds"] == weak[0]["seconds"]
     assert few["efficiency"] == pytest.approx(weak[0]["efficiency"])
     computing = 8 * 5e-3 * 4 / 16
-    assert many["step_seconds"] == pytest.approx(weak[1]["step_seconds"] - 8 * 5e-3 + computing)
-    assert many["efficiency"] == pytest.approx(computing / many["step_seconds"])
+    assert many["seconds"] == pytest.approx(weak[1]["seconds"] - 8 * 5e-3 + computing)
+    assert many["efficiency"] == pytest.approx(computing / many["seconds"])
     assert {row["scaling"] for row in document["rows"]} == {"strong"}
     assert document["model"].startswith("strong scaling of the batch that 4 of the profile's ranks have")
 
 
 def test_in_strong_scaling_an_optimizer_is_not_divided(uniform: Path) -> None:
-    arguments = ["scale", "--profile", str(uniform), "--network", "dgx-a100", "--ranks", "1,8", "--json"]
+    arguments = [
+        "--profile",
+        str(uniform),
+        "--network",
+        "dgx-a100",
+        "--ranks",
+        "1,8",
+        "--strategy",
+        "wait_free",
+    ]
 
-    run = CliRunner().invoke(app, [*arguments, "--strong", "--losses", "optimizer"])
+    with_it, without = (
+        rows_of(*arguments, "--strong", "--losses", losses) for losses in ("optimizer", "none")
+    )
 
-    rows = [row for row in json.loads(run.stdout)["rows"] if row["strategy"] == "wait_free"]
-    assert rows[0]["efficiency_expected"] == pytest.approx(1)
-    optimizer = rows[0]["step_seconds_expected"] - rows[0]["step_seconds"]
-    assert rows[1]["step_seconds_expected"] - rows[1]["step_seconds"] == pytest.approx(optimizer)
-    assert rows[1]["efficiency_expected"] < rows[1]["efficiency"]
+    assert with_it[0]["efficiency"] == pytest.approx(1)
+    assert with_it[1]["efficiency"] < without[1]["efficiency"]
+    optimizer = with_it[0]["seconds"] - without[0]["seconds"]
+    assert with_it[1]["seconds"] - without[1]["seconds"] == pytest.approx(optimizer)
 
 
-def test_what_gloo_runs_is_expected_and_is_ideal_with_its_sends_awaited(uniform: Path) -> None:
-    arguments = ["scale", "--profile", str(uniform), "--network", "ethernet-25g", "--ranks", "1,4"]
-    arguments += ["--algorithm", "native", "--losses", "none"]
+@pytest.mark.parametrize("network", ["ethernet-25g", "dgx-h100"])
+def test_what_the_vendor_runs_is_what_the_library_takes(uniform: Path, network: str) -> None:
+    arguments = ["--profile", str(uniform), "--network", network, "--ranks", "1,4", "--strategy", "wait_free"]
 
-    known = CliRunner().invoke(app, [*arguments, "--json"])
+    alone, together = rows_of(*arguments, "--algorithm", "native")
 
-    assert known.exit_code == 0, known.stderr
-    rows = {(row["strategy"], row["ranks"]): row for row in json.loads(known.stdout)["rows"]}
-    topology = load_network("ethernet-25g").topology(4)
     expected = simulate_step(
-        Profile.load(uniform), topology=topology, algorithm="native", transport_model="gloo"
+        Profile.load(uniform), network=network, num_ranks=4, algorithm="native", bucket_cap_mb=25
     )
-    assert rows["wait_free", 4]["step_seconds_expected"] == expected.seconds
-    assert rows["wait_free", 4]["transport_model"] == "gloo"
-    assert rows["wait_free", 4]["efficiency"] == pytest.approx(expected.efficiency, rel=0.05)
-    assert rows["wait_free", 1]["efficiency"] == 1
-
-
-def test_what_nccl_runs_is_expected_and_nothing_is_said_of_its_ideal(uniform: Path, tmp_path: Path) -> None:
-    plot = tmp_path / "scaling.svg"
-    arguments = ["scale", "--profile", str(uniform), "--network", "dgx-h100", "--ranks", "1,16"]
-    arguments += ["--algorithm", "native"]
-
-    free = CliRunner().invoke(app, [*arguments, "--losses", "none", "--strong", "--json"])
-    lossy = CliRunner().invoke(app, [*arguments, "--plot", str(plot)])
-
-    assert free.exit_code == lossy.exit_code == 0, free.stderr + lossy.stderr
-    rows = json.loads(free.stdout)["rows"]
-    assert {row[name] for row in rows for name in ("step_seconds", "exposed_seconds", "efficiency")} == {None}
-    assert all(0 < row["efficiency_expected"] <= 1 for row in rows)
-    assert all(
-        "each bucket by the closed form nccl; which program NCCL runs" in row["expected"] for row in rows
-    )
-    assert "so no ideal step is given" in " ".join(lossy.stdout.split())
-    assert plot.exists()
+    assert together["seconds"] == expected.seconds
+    assert alone["efficiency"] == 1
 
 
 def test_what_goes_by_default_uses_every_card_and_what_is_slower_is_said(uniform: Path) -> None:
@@ -235,5 +228,5 @@ def test_400_gbit_cards_are_worth_little_over_100_where_all_of_a_node_are_used()
         for topology in (load_network(examples / name).topology(64) for name in ("n100.toml", "n400.toml"))
     )
 
-    assert slow.model == fast.model == "nccl"
+    assert slow.model == fast.model == "library"
     assert 1.05 < slow.seconds / fast.seconds < 1.15

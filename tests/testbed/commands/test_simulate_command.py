@@ -45,7 +45,7 @@ def test_the_json_is_what_the_library_returns() -> None:
         "seconds": expected.seconds, "time_ps": expected.time_ps,
         "algbw": expected.algbw, "busbw": expected.busbw,
         "floor_seconds": expected.floor_seconds, "above_floor": expected.seconds / expected.floor_seconds,
-        "engine": "makespan", "model": "links", "transport_model": "ideal", "conditions": [],
+        "engine": "makespan", "model": "links", "transport_model": "gloo", "conditions": [],
         "bottleneck": expected.links.rows()[0],
     }  # fmt: skip
 

@@ -27,18 +27,17 @@ POINTS = [
         network=network,
         strategy=strategy,
         ranks=ranks,
-        step_seconds=0.2,
+        seconds=0.2,
         exposed_seconds=0.1 * (ranks > 1),
         efficiency=0.5,
         num_buckets=5,
         engine="makespan",
-        step_seconds_expected=0.25,
-        exposed_seconds_expected=0.1 * (ranks > 1),
-        efficiency_expected=0.4,
         transport_model="nccl",
         model="links",
         losses=(),
-        expected="transport model nccl",
+        assumed="transport model nccl",
+        algorithm="ring",
+        each_size_once=False,
     )
     for network in ("fast", "slow", "slower")
     for strategy in ("after_backward", "wait_free", "own")

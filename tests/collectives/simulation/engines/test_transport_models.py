@@ -129,7 +129,7 @@ def test_a_run_says_by_which_model_and_there_is_none_of_another_name() -> None:
     with pytest.raises(ValueError, match="one of ideal, gloo, nccl, shm, got 'mpi'"):
         simulate("ring", nbytes=3000, topology=SWITCH, transport_model="mpi")
     with pytest.raises(NotSupportedError, match="transport_model='gloo' is another"):
-        simulate("nvls", nbytes=3000, topology=SWITCH, transport_model="gloo")
+        simulate("nvls", nbytes=3000, topology=load_network("dgx-h100").topology(8), transport_model="gloo")
     assert Job("ring", 4).transport_model == "ideal"
 
 

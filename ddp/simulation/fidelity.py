@@ -1,0 +1,109 @@
+"""Fidelity of a simulated step: of very many messages less is counted, and the result says so.
+
+    messages of a step   of which kind                             are simulated with
+    over 10,000          sends that are awaited late               each step's sends awaited
+    over 100,000         collectives that go on at rank's calls    collectives that go on by themselves
+    over 1,000,000       any                                       each size of bucket once, alone
+
+A step of fewer messages is exact.  So is one with conditions, and one of which an engine is asked for by
+name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from collectives.catalogue.native import Native, by_itself
+from collectives.catalogue.selectors import NATIVE, Selector
+from collectives.errors import NotExactError
+from collectives.models.cost import selector_on
+from collectives.program.rows import patterned_rows
+
+if TYPE_CHECKING:
+    from ddp.simulation.communication import Choice
+    from ddp.simulation.step_model import StepModel
+    from sim.topology import Topology
+
+MAX_LATE = 10_000
+"""Messages of a step beyond which late sends, which as a rule only rank by rank can follow, are awaited."""
+
+MAX_CALLED = 100_000
+"""Messages of a step beyond which collectives that go on at their rank's calls go on by themselves."""
+
+MAX_FOLLOWED = 1_000_000
+"""Messages of a step beyond which each size of bucket is simulated once, alone on the idle network."""
+
+MAX_OF_A_ROW = 250_000
+"""Messages of one step of all ranks up to which they are counted; else they are taken to be so many."""
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """What is simulated of a step's communication.
+
+    Attributes:
+        model: what is counted, which may be less than what was asked for.
+        each_size_once: whether buckets of one size are simulated once.
+    """
+
+    model: StepModel
+    each_size_once: bool
+
+
+def affordable(
+    model: StepModel, algorithm: Choice, buckets: Iterable[tuple[str, int]], topology: Topology
+) -> Fidelity:
+    """Return what can be simulated of *model* in a step that has these *buckets*.
+
+    Args:
+        model: what was asked for.
+        algorithm: of all-reduce.
+        buckets: the collectives of the step, each with the bytes of its buffer.
+        topology: the network.
+    """
+    if model.model != "links" or topology.num_ranks == 1:
+        return Fidelity(model, each_size_once=False)
+    num_messages = sum(
+        times * messages_of(algorithm, collective, nbytes, topology)
+        for (collective, nbytes), times in Counter(buckets).items()
+    )
+    if model.transport.progress == "calls" and num_messages > MAX_CALLED:
+        model = _going_on(model)
+    elif model.transport.late_sends and num_messages > MAX_LATE:
+        model = _sends_awaited(model)
+    return Fidelity(model, num_messages > MAX_FOLLOWED)
+
+
+def messages_of(algorithm: Choice, collective: str, nbytes: int, topology: Topology) -> int:
+    """Return the messages of a collective of *nbytes*; of too many to be counted a bound."""
+    if algorithm == NATIVE:
+        selector: Selector = Native(topology.num_ranks)
+    elif isinstance(algorithm, Selector):
+        selector = algorithm
+    else:
+        selector = selector_on(topology, algorithm)
+    chosen = selector.select(collective, nbytes)
+    assert chosen is not None, "native has been settled"
+    try:
+        rows = patterned_rows(chosen, topology.num_ranks, MAX_OF_A_ROW)
+        return sum(len(pattern.source) for _, pattern in rows)
+    except NotExactError:
+        return MAX_OF_A_ROW
+
+
+def _sends_awaited(model: StepModel) -> StepModel:
+    """Return *model* with a transport that awaits each step's sends, which all ranks at once can follow."""
+    transport = model.transport
+    name = f"{transport.name} with one bucket after another and each step's sends awaited"
+    return replace(model, transport_model=replace(transport, name=name, late_sends=False))
+
+
+def _going_on(model: StepModel) -> StepModel:
+    """Return *model*, of a transport that goes on at calls, with collectives that go on by themselves."""
+    transport = by_itself(_sends_awaited(model).transport)
+    return replace(
+        model, transport_model=replace(transport, name=f"{transport.name}, all going on by themselves")
+    )

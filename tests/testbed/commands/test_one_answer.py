@@ -1,0 +1,93 @@
+"""One question has one answer: whatever command or function is asked, the picoseconds are the same."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from collectives import simulate
+from ddp import load_profile, simulate_step
+from testbed.cli import app
+
+NETWORKS = st.sampled_from(
+    ["switch-100g", "ethernet-10g", "ethernet-25g", "dgx-a100", "dgx-h100", "aws-p6-b200"]
+)
+
+
+def rows_of(command: str, **options: object) -> list[dict[str, Any]]:
+    arguments = command.split()
+    for name, value in options.items():
+        arguments += [f"--{name.replace('_', '-')}", str(value)]
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    assert result.exit_code == 0, result.stderr
+    rows: list[dict[str, Any]] = json.loads(result.stdout)["rows"]
+    return rows
+
+
+@settings(deadline=None, max_examples=5)
+@given(
+    NETWORKS,
+    st.sampled_from([2, 4, 8, 16]),
+    st.sampled_from(["resnet50", "bert-base"]),
+    st.sampled_from([None, "ring", "tree"]),
+    st.sampled_from(["wait_free", "after_backward", "priority"]),
+    st.sampled_from([4.0, 25.0]),
+)
+def test_a_step_takes_the_same_by_scale_plan_and_in_python(
+    network: str, ranks: int, model: str, algorithm: str | None, strategy: str, cap: float
+) -> None:
+    chosen = {} if algorithm is None else {"algorithm": algorithm}
+    asked = {"profile": model, "network": network, "ranks": ranks, "strategy": strategy, "bucket_cap_mb": cap}
+
+    (scaled,) = rows_of("scale", **asked, **chosen)
+    (planned,) = rows_of("plan", cache="none", workers=1, **asked, **chosen)
+    step = simulate_step(
+        load_profile(model),
+        network=network,
+        num_ranks=ranks,
+        strategy=strategy,
+        bucket_cap_mb=cap,
+        algorithm=algorithm,
+    )
+
+    assert scaled["seconds"] == planned["seconds"] == step.seconds
+
+
+@settings(deadline=None, max_examples=2)
+@given(st.sampled_from(["ethernet-25g", "dgx-h100"]), st.sampled_from([2, 8]))
+def test_a_step_that_is_tuned_takes_what_it_is_scaled_to(network: str, ranks: int) -> None:
+    asked = {"profile": "resnet50", "network": network, "ranks": ranks, "strategy": "wait_free"}
+
+    (scaled,) = rows_of("scale", **asked)
+    tuned = [row for row in rows_of("tune", **asked) if row["bucket_cap_mb"] == 25.0]
+
+    assert [row["seconds"] for row in tuned] == [scaled["seconds"]]
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    NETWORKS,
+    st.sampled_from([2, 8, 16]),
+    st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"]),
+    st.sampled_from(["auto", "nccl"]),
+    st.integers(0, 14),
+)
+def test_a_collective_takes_the_same_by_simulate_bench_plan_and_in_python(
+    network: str, ranks: int, collective: str, algorithm: str, doublings: int
+) -> None:
+    nbytes = 2**doublings * 4096
+    if algorithm == "nccl" and not network.startswith(("dgx", "aws")):
+        algorithm = "native"
+    asked = {"network": network, "ranks": ranks, "collective": collective}
+
+    (simulated,) = rows_of(f"simulate {algorithm}", nbytes=nbytes, **asked)
+    (timed,) = rows_of("bench --transport sim --dtype uint8", sizes=nbytes, algorithm=algorithm, **asked)
+    (planned,) = rows_of("plan", nbytes=nbytes, algorithm=algorithm, cache="none", workers=1, **asked)
+    run = simulate(algorithm, nbytes=nbytes, network=network, num_ranks=ranks, collective=collective)
+
+    assert simulated["time_ps"] == run.time_ps
+    assert simulated["seconds"] == timed["seconds"] == planned["seconds"] == run.seconds
