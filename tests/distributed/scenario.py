@@ -1,4 +1,4 @@
-"""What ranks do with torch's DDP and with ours, on processes over Gloo and on rank threads.
+"""Scenarios of DDP: what ranks do with torch's and with ours, on processes over Gloo and on rank threads.
 
 cases = Scenarios()
 

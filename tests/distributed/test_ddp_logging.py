@@ -1,4 +1,4 @@
-"""What DDP tells of itself, in logging data and private names: what torch's does, but for times."""
+"""Logging data and private names of DDP: those of torch's, but for times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is committed of the documents is what the tools behind `make docs` make."""
+"""Generated documents: what is committed is what the tools behind `make docs` make."""
 
 from __future__ import annotations
 

@@ -30,7 +30,9 @@ def run(*arguments: str) -> Any:
 
 @pytest.mark.costly
 def test_the_document_has_the_default_the_best_and_every_step_simulated(small: Path) -> None:
-    result = run("--profile", str(small), "--algorithm", "ring,tree", "--strategy", "all", "--json")
+    result = run(
+        "--profile", str(small), "--algorithm", "ring,tree", "--strategy", "all", "--ideal", "--json"
+    )
 
     assert result.exit_code == 0, result.stderr
     found = json.loads(result.stdout)
@@ -48,7 +50,12 @@ def test_the_document_has_the_default_the_best_and_every_step_simulated(small: P
 
 def test_names_with_several_parameters_stay_whole(small: Path) -> None:
     result = run(
-        "--profile", str(small), "--strategy", "wait_free,priority:partition_mb=4,credits=2", "--json"
+        "--profile",
+        str(small),
+        "--strategy",
+        "wait_free,priority:partition_mb=4,credits=2",
+        "--ideal",
+        "--json",
     )
 
     assert result.exit_code == 0, result.stderr
@@ -60,7 +67,7 @@ def test_names_with_several_parameters_stay_whole(small: Path) -> None:
 def test_the_table_marks_the_default_and_ends_with_lines_to_paste(small: Path, tmp_path: Path) -> None:
     plot = tmp_path / "caps.svg"
 
-    result = run("--profile", str(small), "--plot", str(plot))
+    result = run("--profile", str(small), "--ideal", "--plot", str(plot))
 
     assert result.exit_code == 0, result.stderr
     assert "torch's default" in result.stdout

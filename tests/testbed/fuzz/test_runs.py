@@ -1,4 +1,4 @@
-"""What a seed draws, how a run is judged, and how a violation is made smaller."""
+"""Runs of a fuzzer: what a seed draws, how a run is judged, and how a violation is made smaller."""
 
 from __future__ import annotations
 
