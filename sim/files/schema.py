@@ -33,6 +33,7 @@ from sim.files.graph_tables import (
     static_routes,
 )
 from sim.files.trees import FatTree, LeafSpine, Seed
+from sim.topology.fabric import FabricName
 from sim.units import MOST_SPEEDUP, effective
 
 Speedup: TypeAlias = Annotated[float, Field(ge=1, le=MOST_SPEEDUP)]
@@ -46,6 +47,7 @@ class Switch(AnySize):
     efficiency: Efficiency = 1.0
     sharing: SharingTable | None = None
     latency: Time
+    fabric: FabricName | None = None
 
     def num_links(self, num_ranks: int) -> int:
         """Return the number of directed links for *num_ranks* ranks."""
@@ -57,6 +59,7 @@ class Switch(AnySize):
             "num_ranks": num_ranks,
             "bandwidth": effective(self.bandwidth, self.efficiency),
             "sharing": parts(self.sharing),
+            "fabric": self.fabric,
             "latency": quantity(self.latency),
         }
 
@@ -98,6 +101,7 @@ class Nodes(AnySize):
     nic_efficiency: Efficiency = 1.0
     nic_sharing: SharingTable | None = None
     nic_latency: Time
+    fabric: FabricName | None = None
 
     def num_links(self, num_ranks: int) -> int:
         """Return the largest number of directed links for *num_ranks* ranks."""
@@ -114,6 +118,7 @@ class Nodes(AnySize):
             "nics_per_node": self.nics_per_node,
             "nic_bandwidth": effective(self.nic_bandwidth, self.nic_efficiency),
             "nic_sharing": parts(self.nic_sharing),
+            "fabric": self.fabric,
             "nic_latency": quantity(self.nic_latency),
             "num_ranks": num_ranks,
         }

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from sim.files.common import AnySize, Common
 from sim.files.fields import Bandwidth, Count, Efficiency, SharingTable, Time, parts, quantity
+from sim.topology.fabric import FabricName
 from sim.units import effective
 
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
@@ -28,6 +29,7 @@ class LeafSpine(AnySize):
     uplink_efficiency: Efficiency = 1.0
     uplink_sharing: SharingTable | None = None
     uplink_latency: Time | None = None
+    fabric: FabricName | None = None
     routing: Paths = "static"
     seed: Seed = 0
 
@@ -46,6 +48,7 @@ class LeafSpine(AnySize):
             "num_spines": self.num_spines,
             "uplink_bandwidth": effective(self.uplink_bandwidth, self.uplink_efficiency),
             "uplink_sharing": parts(self.uplink_sharing),
+            "fabric": self.fabric,
             "uplink_latency": quantity(self.latency if self.uplink_latency is None else self.uplink_latency),
             "routing": self.routing,
             "seed": self.seed,
@@ -63,6 +66,7 @@ class FatTree(Common):
     sharing: SharingTable | None = None
     latency: Time
     oversubscription: Annotated[float, Field(gt=0, le=1e9)] = 1.0
+    fabric: FabricName | None = None
     routing: Paths = "static"
     seed: Seed = 0
 
@@ -84,6 +88,7 @@ class FatTree(Common):
             "sharing": parts(self.sharing),
             "latency": quantity(self.latency),
             "oversubscription": self.oversubscription,
+            "fabric": self.fabric,
             "routing": self.routing,
             "seed": self.seed,
         }

@@ -79,6 +79,13 @@ class NetworkDescription:
         fields = self.file.fields.model_copy(update={"measured": []})
         return NetworkDescription(replace(self.file, fields=fields))
 
+    def without_fabric(self) -> NetworkDescription:
+        """Return the network with ports of which flows get all; see `sim.topology.fabric`."""
+        if "fabric" not in type(self.fields).model_fields:
+            return self
+        fields = self.file.fields.model_copy(update={"fabric": None})
+        return NetworkDescription(replace(self.file, fields=fields))
+
     def topology(self, num_ranks: int | None = None) -> Topology:
         """Return the network for *num_ranks* ranks; they fill nodes in order, the last perhaps partly.
 
@@ -93,14 +100,19 @@ class NetworkDescription:
         return described(self.file, num_ranks)
 
 
-def load_network(name_or_path: str | PathLike[str]) -> NetworkDescription:
+def load_network(name_or_path: str | PathLike[str], *, ideal: bool = False) -> NetworkDescription:
     """Return the preset of that name, or the network that the TOML file at that path describes.
+
+    Args:
+        name_or_path: of the preset, or of the file.
+        ideal: whether to leave out its fabric, so that links alone count.
 
     Raises:
         NetworkFileError: there is neither, or the file is not a correct description; names the
             file, the line and the field, what is allowed and what is nearest.
     """
-    return NetworkDescription(checked(network_file.read_network(name_or_path)))
+    network = NetworkDescription(checked(network_file.read_network(name_or_path)))
+    return network.without_fabric() if ideal else network
 
 
 def parse_network(text: str, name: str, file: str) -> NetworkDescription:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from sim.errors import TopologyError
+from sim.topology.fabric import of_ports
 from sim.topology.layout import Cache, NetworkLayout, ecmp_seed, layout
 from sim.topology.routing import (
     GraphRouting,
@@ -38,6 +39,7 @@ def switch(
     bandwidth: Quantity,
     latency: Quantity,
     sharing: SharingArgument = None,
+    fabric: str | None = None,
     name: str = "switch",
 ) -> NetworkLayout:
     """Return ranks on one non-blocking switch; a path has two links, up and down.
@@ -48,15 +50,17 @@ def switch(
         latency: of each link, ``"2us"`` or a number of seconds.
         sharing: what flows get of each link, such as ``{"one_way": [1.0, 0.98], "both_ways": [0.95]}``;
             see `sim.topology.sharing_table`.
+        fabric: what flows get of a port of the switch where *sharing* does not say it, such as
+            ``"ethernet-tcp"``; see `sim.topology.fabric`.  None: all of it.
         name: for people.
 
     Raises:
-        TopologyError: an impossible number of ranks, or parts.
+        TopologyError: an impossible number of ranks, or parts; an unknown fabric.
         UnitError: a bandwidth or latency that is out of range or cannot be read.
     """
     ranks = parse_count(num_ranks, "num_ranks")
-    kinds = [(2 * ranks, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
-    return layout(name, ranks, 1, kinds, SwitchRouting(ranks), sharing)
+    kinds = 2 * [(ranks, parse_bandwidth(bandwidth), parse_time(latency, "latency"))]
+    return layout(name, ranks, 1, kinds, SwitchRouting(ranks), sharing, of_ports(fabric, sharing))
 
 
 def ring(
@@ -89,6 +93,7 @@ def nodes(
     num_ranks: int | None = None,
     intra_sharing: SharingArgument = None,
     nic_sharing: SharingArgument = None,
+    fabric: str | None = None,
     name: str = "nodes",
 ) -> NetworkLayout:
     """Return nodes of several ranks, a switch inside each and NICs on a switch between them.
@@ -108,10 +113,11 @@ def nodes(
         num_ranks: number of ranks, which fill the nodes in order; by default all places.
         intra_sharing: what flows get of each link inside a node, as for `switch`.
         nic_sharing: of each link between a card and the switch.
+        fabric: what flows get of a port of the switch between nodes, as for `switch`.
         name: for people.
 
     Raises:
-        TopologyError: counts that are not positive or do not fit together.
+        TopologyError: counts that are not positive or do not fit together; an unknown fabric.
         UnitError: a bandwidth or latency that is out of range or cannot be read.
     """
     places = parse_count(num_nodes, "num_nodes") * parse_count(ranks_per_node, "ranks_per_node")
@@ -132,8 +138,9 @@ def nodes(
         parse_time(intra_latency, "intra_latency"),
     )
     nic = parse_bandwidth(nic_bandwidth, "nic_bandwidth"), parse_time(nic_latency, "nic_latency")
-    kinds = [(2 * ranks, *intra), (2 * routing.num_nics, *nic)]
-    return layout(name, ranks, min(ranks, ranks_per_node), kinds, routing, intra_sharing, nic_sharing)
+    kinds = [(2 * ranks, *intra), (routing.num_nics, *nic), (routing.num_nics, *nic)]
+    sharing = (intra_sharing, nic_sharing, of_ports(fabric, nic_sharing))
+    return layout(name, ranks, min(ranks, ranks_per_node), kinds, routing, *sharing)
 
 
 def host(

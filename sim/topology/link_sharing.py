@@ -62,13 +62,17 @@ class LinkSharing:
             flows: how many are on each, shape (num_links,); where there are none, what one would get.
         """
         back = np.where(self.opposite >= 0, flows[self.opposite], 0) > 0
-        cases = np.stack([bandwidth, self.table, np.maximum(flows, 1), back])
-        distinct, inverse = np.unique(cases, axis=1, return_inverse=True)
+        most = max(max(len(own.one_way), len(own.both_ways)) for own in self.tables)
+        several = np.clip(flows, 1, most)  # beyond that the last part goes on
+        rates, rate = np.unique(bandwidth, return_inverse=True)
+        cases = np.stack([rate, self.table, several, back])
+        shape = (len(rates), len(self.tables), most + 1, 2)
+        distinct, inverse = np.unique(np.ravel_multi_index(tuple(cases), shape), return_inverse=True)
         gets = [
-            self.tables[table].bandwidth(rate, num_flows, bool(both_ways))
-            for rate, table, num_flows, both_ways in distinct.T.tolist()
+            self.tables[table].bandwidth(int(rates[own]), num_flows, bool(both_ways))
+            for own, table, num_flows, both_ways in np.transpose(np.unravel_index(distinct, shape)).tolist()
         ]
-        return np.array(gets, dtype=np.int64)[inverse.ravel()]
+        return np.array(gets, dtype=np.int64)[inverse]
 
     def with_private(self, private: Sequence[tuple[int, int]]) -> LinkSharing:
         """Return this one with further links, which share as those do with which they go.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from sim.errors import TopologyError
+from sim.topology.fabric import of_ports
 from sim.topology.layout import NetworkLayout, Spreading, ecmp_seed, layout
 from sim.topology.routing import FatTreeRouting, LeafSpineRouting
 from sim.topology.sharing_table import SharingArgument
@@ -24,6 +25,7 @@ def leaf_spine(
     seed: int = 0,
     sharing: SharingArgument = None,
     uplink_sharing: SharingArgument = None,
+    fabric: str | None = None,
     name: str = "leaf_spine",
 ) -> NetworkLayout:
     """Return a tree of two levels: every leaf switch is linked to every spine.
@@ -42,10 +44,11 @@ def leaf_spine(
         seed: of the hash.
         sharing: what flows get of each rank's link, as for `switch`.
         uplink_sharing: of each link between a leaf and a spine.
+        fabric: what flows get of a port of a leaf or a spine, as for `switch`.
         name: for people.
 
     Raises:
-        TopologyError: counts that are not positive, an unknown routing.
+        TopologyError: counts that are not positive, an unknown routing or fabric.
         UnitError: a bandwidth or latency that is out of range or cannot be read.
     """
     tree = LeafSpineRouting(
@@ -57,14 +60,15 @@ def leaf_spine(
 
     up = latency if uplink_latency is None else uplink_latency
     kinds = [
-        (2 * num_ranks, parse_bandwidth(bandwidth), parse_time(latency, "latency")),
+        *2 * [(num_ranks, parse_bandwidth(bandwidth), parse_time(latency, "latency"))],
         (
             2 * tree.num_uplinks,
             parse_bandwidth(uplink_bandwidth, "uplink_bandwidth"),
             parse_time(up, "uplink_latency"),
         ),
     ]
-    return layout(name, tree.num_ranks, 1, kinds, tree, sharing, uplink_sharing)
+    tables = (sharing, of_ports(fabric, sharing), of_ports(fabric, uplink_sharing))
+    return layout(name, tree.num_ranks, 1, kinds, tree, *tables)
 
 
 def fat_tree(
@@ -77,6 +81,7 @@ def fat_tree(
     routing: Spreading = "static",
     seed: int = 0,
     sharing: SharingArgument = None,
+    fabric: str | None = None,
     name: str = "fat_tree",
 ) -> NetworkLayout:
     """Return a k-ary fat tree: three levels of switches with k ports, k³/4 ranks.
@@ -94,11 +99,12 @@ def fat_tree(
         routing: the way up: ``static`` by destination (d-mod-k), ``ecmp`` by hash.
         seed: of the hash.
         sharing: what flows get of each link, as for `switch`.
+        fabric: what flows get of a port of a switch, as for `switch`.
         name: for people.
 
     Raises:
         TopologyError: an odd k, more ranks than places, an oversubscription that is not positive
-            or leaves no bandwidth, an unknown routing.
+            or leaves no bandwidth, an unknown routing or fabric.
         UnitError: a bandwidth or latency that is out of range or cannot be read.
     """
     if parse_count(k, "k") % 2:
@@ -110,8 +116,9 @@ def fat_tree(
         raise TopologyError(f"num_ranks: {ranks} ranks, but a fat tree with k = {k} holds {places}")
     tree = FatTreeRouting(ranks, int(k), ecmp_seed(routing, "static", seed))
     rate, delay = parse_bandwidth(bandwidth), parse_time(latency, "latency")
-    kinds = [(2 * ranks, rate, delay), (4 * places, _thinned(rate, oversubscription), delay)]
-    return layout(name, ranks, 1, kinds, tree, sharing, sharing)
+    kinds = [*2 * [(ranks, rate, delay)], (4 * places, _thinned(rate, oversubscription), delay)]
+    ports = of_ports(fabric, sharing)
+    return layout(name, ranks, 1, kinds, tree, sharing, ports, ports)
 
 
 def _thinned(bandwidth: int, oversubscription: float | Fraction) -> int:

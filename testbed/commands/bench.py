@@ -162,7 +162,7 @@ def bench(
         raise UsageError(f"--registered is for --transport shm; over {transport} there is no such memory")
     if network is not None and transport is not TransportName.SIM and not compare:
         raise UsageError(f"--network is simulated, {transport} is not: add --compare, or use --transport sim")
-    topology = _topology(network, num_ranks) if network or transport is TransportName.SIM else None
+    topology = _topology(network, num_ranks, ideal) if network or transport is TransportName.SIM else None
     assumed, model = (
         _assumed(topology, transport_model, ideal) if transport is TransportName.SIM else ("", "links")
     )
@@ -226,10 +226,10 @@ def _num_ranks(ranks: int | None, joined: bool) -> int:
     return parse_ranks(str(DEFAULT_RANKS if ranks is None else ranks))[0]
 
 
-def _topology(network: str | None, num_ranks: int) -> Topology:
+def _topology(network: str | None, num_ranks: int, ideal: bool) -> Topology:
     from sim import load_network
 
-    return load_network(network or DEFAULT_NETWORK).topology(num_ranks)
+    return load_network(network or DEFAULT_NETWORK, ideal=ideal).topology(num_ranks)
 
 
 def _assumed(

@@ -103,7 +103,7 @@ def scale(
         raise UsageError(f"--bucket-cap-mb {bucket_cap_mb:g}: expected a number above 0")
     sizes = parse_rank_powers(ranks)
     profiles = [load_profile(name) for name in profile or ["resnet50"]]
-    networks = [load_network(name) for name in network or DEFAULT_NETWORKS]
+    networks = [load_network(name, ideal=counts.ideal) for name in network or DEFAULT_NETWORKS]
     wanted = strategy or DEFAULT_STRATEGIES
     strategies = [resolve_strategy(name).name for name in (STRATEGIES if ALL in wanted else wanted)]
     if algorithm not in (None, NATIVE):

@@ -158,7 +158,7 @@ def simulate(
     from testbed.studies.simulation import SimulationRequest, entries_of
     from testbed.truth.calibration.calibration import origin_of
 
-    description = load_network(network)
+    description = load_network(network, ideal=ideal)
     topology = description.topology(default_ranks(description, ranks))
     where = parse_placement(placement)
     num_ranks = topology.num_ranks if isinstance(where, str) else len(where)

@@ -85,7 +85,7 @@ def tune(
     delivery = Delivery(as_json, html)
     delivery.check()
     own = load_profile(profile)
-    description = load_network(network)
+    description = load_network(network, ideal=counts.ideal)
     topology = description.topology(ranks)
     if ranks < 2:
         raise UsageError(f"--ranks {ranks}: one rank sends nothing; expected at least 2")

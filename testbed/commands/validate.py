@@ -20,6 +20,7 @@ Examples:
   testbed validate --table nccl-tests.log --network mine.toml --json
   testbed calibrate --device --output my_cpu.toml && testbed validate --device my_cpu.toml
   sudo testbed validate --shaped examples/networks/shaped/*.toml
+  sudo testbed validate --shaped --incast --document docs/truth.md
 """
 
 
@@ -34,6 +35,14 @@ def validate(
             "--shaped",
             help="Build the network of each FILE on this machine (root, iproute2), and measure what was "
             "predicted for it.",
+        ),
+    ] = False,
+    incast: Annotated[
+        bool,
+        typer.Option(
+            "--incast",
+            help="--shaped: instead of FILEs, a switch with one queue before each port, and what flows that "
+            "end in one port get of it.",
         ),
     ] = False,
     calibration: Annotated[
@@ -111,12 +120,18 @@ def validate(
     trainings, from scripts that are run without data. --device: training steps on this
     machine's processor against its device file. --shaped: networks that are built here, each host a network
     namespace, each link held to its rate by a token bucket; predictions are written to a file, whose
-    SHA-256 is printed, before anything is measured, and nothing is left behind.
+    SHA-256 is printed, before anything is measured, and nothing is left behind. --shaped --incast: a switch
+    whose ports have one queue for all flows, against the fabric ethernet-tcp, in about five minutes.
     """
     from testbed.pages import Delivery
 
     delivery = Delivery(as_json, html)
     delivery.check()
+    if incast and (not shaped or files or calibration is not None):
+        raise UsageError("--incast goes with --shaped alone: it builds a switch of its own, of no file")
+    if incast:
+        validations.of_incast(into, delivery)
+        return
     if shaped:
         if not files:
             raise UsageError(

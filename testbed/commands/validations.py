@@ -204,6 +204,34 @@ def of_shaped(
     print(f"Rows: {output / 'rows.json'}")
 
 
+def of_incast(into: Path | None, delivery: Delivery) -> None:
+    """Build a switch with one queue before each port, and judge what is foretold of flows that share one.
+
+    Raises:
+        UsageError: this process may not build networks.
+    """
+    from testbed.report.incast import incast_document, incast_section, median_error, print_incast
+    from testbed.truth.document import renew
+    from testbed.truth.shaped.built import check_possible
+    from testbed.truth.shaped.incast import cases, measure_incast
+
+    check_possible()
+    if into is not None:
+        check_writable(into)
+    chosen = list(cases())
+    with progress(len(chosen)) as advance:
+        rows = measure_incast(chosen, advance)
+    if into is not None:
+        renew(into, incast_section(rows))
+    errors = [row.error for row in rows if row.case.role == "judges"]
+    delivery.give(
+        incast_document(rows),
+        lambda console: print_incast(console, rows),
+        "What do flows that end in one port of a switch get of it?",
+        _far_off(median_error(rows), max(map(abs, errors), default=None), len(errors)),
+    )
+
+
 def _far_off(middle: float | None, worst: float | None, number: int, of: str = "of the time") -> str:
     """Return in a sentence how far predictions are off."""
     if middle is None or worst is None:

@@ -17,7 +17,7 @@ What was predicted, what was measured, and where the models fail and why. Each s
 command that is named in it.
 """
 
-ORDER = ("shaped", "published", "devices", "scripts", "training")
+ORDER = ("shaped", "incast", "published", "devices", "scripts", "training")
 """Of the sections; others follow by name."""
 
 _SECTION = re.compile(r"<!-- section (?P<name>[\w-]+) -->\n(?P<content>.*?)<!-- end of \1 -->\n", re.DOTALL)

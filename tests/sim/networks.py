@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sim.errors import TopologyError
 from sim.topology import Topology
 from sim.topology.link_sharing import LinkSharing
-from sim.topology.sharing_table import Sharing
+from sim.topology.sharing_table import WHOLE, Sharing
 
 LATENCIES = st.sampled_from(["0s", "1ps", "500ns", "2us"])
 KINDS = ("switch", "ring", "torus", "nodes", "leaf_spine", "fat_tree", "host", "graph")
@@ -94,14 +94,19 @@ def _graph(draw: st.DrawFn, bandwidth: st.SearchStrategy[int], max_ranks: int) -
 def sharing_networks(
     draw: st.DrawFn, bandwidth: st.SearchStrategy[int] | None = None, max_ranks: int = 12
 ) -> Topology:
-    """Draw a network as `networks` does, half of them with sharing tables, one or two for all links."""
+    """Draw a network as `networks` does, half of them with sharing tables: one or two for all links, or one
+    for all that leave a switch."""
     topology = draw(networks(bandwidth, max_ranks))
     if not topology.num_links or draw(st.booleans()):
         return topology
     tables = draw(st.lists(sharing_tables(), min_size=1, max_size=2))
-    if draw(st.booleans()):  # one kind of links after the other, as regular networks number them
+    ways = draw(st.sampled_from(["kinds", "ports", "links"]))
+    if ways == "kinds":  # one kind of links after the other, as regular networks number them
         counts = [topology.num_links] if len(tables) == 1 else [1, topology.num_links - 1]
         classes = list(zip(counts, tables, strict=True))
+    elif ways == "ports":
+        leaves_a_switch = topology.routing.wiring().tail >= topology.num_ranks
+        classes = [(1, tables[0] if is_port else WHOLE) for is_port in leaves_a_switch]
     else:
         classes = [(1, draw(st.sampled_from(tables))) for _ in range(topology.num_links)]
     return replace(topology, sharing=LinkSharing.of(classes, topology.routing))

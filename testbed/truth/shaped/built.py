@@ -120,7 +120,7 @@ def _build(network: BuiltNetwork) -> None:
     ]
     if forwarded:
         network.switches.run("bridge", forwarded)
-    _shape(network, network.switches, ports)
+    _shape(network, network.switches, ports, at_switch=True)
 
     for rank, host in enumerate(network.hosts):
         own = [end for end in ends if end.vertex == rank]
@@ -137,15 +137,15 @@ def _build(network: BuiltNetwork) -> None:
         ]
         first = f"address add {address(rank)}/32 dev eth0"
         host.run("ip", ["link set dev lo up", *devices, first, *peers])
-        _shape(network, host, own)
+        _shape(network, host, own, at_switch=False)
 
 
-def _shape(network: BuiltNetwork, space: Namespace, ends: list[End]) -> None:
+def _shape(network: BuiltNetwork, space: Namespace, ends: list[End], *, at_switch: bool) -> None:
     lines: list[str] = []
     for end in ends:
         if end.rate is not None and end.link is not None:
             pairs = [(address(one), address(other)) for one, other in network.plan.pairs_over(end.link)]
-            lines += network.shaping.port(end.device, end.rate, pairs)
+            lines += network.shaping.port(end.device, end.rate, pairs, at_switch=at_switch)
     if lines:
         space.run("tc", lines)
 

@@ -99,7 +99,7 @@ class Plan:
 
 
 def wire(network: NetworkFile, num_ranks: int | None = None) -> Topology:
-    """Return the network of a file at the rates of its wires: efficiencies and sharing are left out.
+    """Return the network of a file at the rates of its wires: efficiencies, sharing and fabric are left out.
 
     Raises:
         TopologyError: an impossible number of ranks.
@@ -109,7 +109,7 @@ def wire(network: NetworkFile, num_ranks: int | None = None) -> Topology:
     for name in type(fields).model_fields:
         if name.endswith("efficiency"):
             update[name] = 1.0
-        elif name.endswith("sharing"):
+        elif name.endswith("sharing") or name == "fabric":
             update[name] = None
     for tables in ("classes", "links"):
         held = getattr(fields, tables, None)

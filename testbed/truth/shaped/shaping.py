@@ -12,6 +12,9 @@ acknowledgements of the other direction, windows grow until queues overflow, and
 (measured with plain sockets among four hosts at 200 Mbit/s: 0.71 of the rate in an all-to-all, its slowest
 flow half as fast as its quickest).  Short pieces, a bounded window and a short queue of each sender make it
 what a network is that is run well: 0.94 to 0.96 of the rate, whatever the pattern, in equal shares.
+
+`COMMON` is what most clusters have instead: hosts as Linux makes them, and a switch with one queue before
+each port, for all flows that leave by it; what comes when it is full is lost.
 """
 
 from __future__ import annotations
@@ -24,6 +27,9 @@ PAYLOAD, FRAME = 1448, 1514
 
 LEAST_BURST = 1600
 """Bytes of burst that are always there: a frame."""
+
+PORT_BURST_SECONDS = 1e-3
+"""By which a port with one queue for all may be ahead of its rate."""
 
 _FIRST, _OTHERS = 16, "fff"
 """The numbers of the first pair's class, and of that of everything else."""
@@ -41,6 +47,8 @@ class Shaping:
         window_bytes: that a connection has under way at most.
         queued_by_sender: bytes of a connection that its own host queues at most.
         congestion_control: of TCP, by the kernel's name.
+        port_queue: bytes of all flows together that wait before a port of a switch at most; None: each
+            pair of hosts has its own queue there, too.
     """
 
     burst_seconds: float = 160e-6
@@ -49,15 +57,24 @@ class Shaping:
     window_bytes: int = 65536
     queued_by_sender: int = 16384
     congestion_control: str = "reno"
+    port_queue: int | None = None
 
-    def port(self, device: str, rate: int, pairs: Sequence[tuple[str, str]]) -> list[str]:
+    def port(
+        self, device: str, rate: int, pairs: Sequence[tuple[str, str]], *, at_switch: bool = False
+    ) -> list[str]:
         """Return what ``tc`` is told of *device*, by which messages leave at *rate* bytes per second.
 
         Args:
             device: its name.
             rate: of all together.
             pairs: the addresses, from and to, whose messages leave by it; each pair has its fair part.
+            at_switch: whether it is a switch's and not a host's.
         """
+        if at_switch and self.port_queue is not None:
+            # tbf takes trains of frames apart, so that of one for which there is no room a part is lost.
+            burst = max(2 * FRAME, round(rate * PORT_BURST_SECONDS))
+            held = f"tbf rate {8 * rate}bit burst {burst} limit {self.port_queue}"
+            return [f"qdisc replace dev {device} root {held}"]
         classes = [f"class add {line}" for line in self._classes(device, rate, len(pairs))]
         queues = [
             f"qdisc add dev {device} parent 1:{number:x} bfifo limit {self.queue_bytes}"
@@ -76,7 +93,10 @@ class Shaping:
         ]
 
     def changed(self, device: str, rate: int, num_pairs: int) -> list[str]:
-        """Return what ``tc`` is told when *device*, by which so many pairs send, gets another *rate*."""
+        """Return what ``tc`` is told when *device*, by which so many pairs send, gets another *rate*.
+
+        Only where each pair has a queue of its own.
+        """
         return [f"class change {line}" for line in self._classes(device, rate, num_pairs)]
 
     def _classes(self, device: str, rate: int, num_pairs: int) -> Iterator[str]:
@@ -106,6 +126,17 @@ class Shaping:
             "ipv4/tcp_no_metrics_save": 1,
         }
 
+
+COMMON = Shaping(
+    queue_bytes=1 << 20,
+    pieces=44,
+    window_bytes=1 << 22,
+    queued_by_sender=1 << 20,
+    port_queue=1 << 18,
+)
+"""One queue of 256 KiB for all flows of a port, and hosts as Linux makes them: trains of frames up to 64 KiB,
+windows up to 4 MiB.  Reno is what a namespace may use; where windows are as short as here, Cubic lets them
+grow as Reno does (RFC 9438, section 4.3)."""
 
 QUIET: dict[str, str | int] = {
     "ipv6/conf/all/disable_ipv6": 1,

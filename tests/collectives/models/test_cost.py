@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives import (
@@ -19,11 +20,12 @@ from collectives import (
     verify,
 )
 from collectives.errors import NotSupportedError
-from collectives.models.cost import Cheapest, linear_cost
+from collectives.models.cost import MAX_MESSAGES, Cheapest, linear_cost
 from collectives.models.measured import measured_on
+from collectives.program.repeated_rows import kept_rows
 from collectives.virtual import run_virtual
 from ddp import load_profile, simulate_step
-from sim import Topology
+from sim import Topology, load_network
 from sim.measured import Line, MeasuredCurve
 from sim.scenario.conditions import Jitter
 from sim.scenario.rank_overhead import RankOverhead
@@ -275,3 +277,25 @@ def test_what_does_not_follow_from_measurements_is_refused(curves, arguments, sa
 
     with pytest.raises(NotSupportedError, match=re.compile(said, re.S)):
         simulate(topology=topology(*curves), **arguments)
+
+
+@settings(max_examples=5, deadline=None)
+@given(
+    st.sampled_from(["ethernet-10g", "ethernet-25g", "ethernet-100g"]),
+    st.integers(8, 24),
+    st.sampled_from(["all_reduce", "reduce_scatter", "all_gather"]),
+    st.integers(2**23, 2**30),
+)
+def test_over_tcp_not_all_ranks_send_to_one_at_once(
+    network: str, num_ranks: int, collective: str, nbytes: int
+) -> None:
+    def flows_into_a_port(ideal: bool) -> int:
+        topology = load_network(network, ideal=ideal).topology(num_ranks)
+        chosen = Cheapest(topology).select(collective, nbytes)
+        return max(
+            int(np.bincount(pattern.destination, minlength=1).max())
+            for _, pattern in kept_rows(chosen, num_ranks, MAX_MESSAGES)
+        )
+
+    assert flows_into_a_port(ideal=False) < num_ranks - 1
+    assert flows_into_a_port(ideal=True) == num_ranks - 1  # least latency, where sharing costs nothing

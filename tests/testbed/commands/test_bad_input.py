@@ -251,6 +251,8 @@ validate --shaped ring.toml | ring.toml: ring: messages from rank 0 to rank 2 pa
 validate --shaped switch-100g | of any size; say num_ranks
 validate --shaped no_such.toml | no_such.toml
 validate --shaped | name at least one network file
+validate --incast | --incast goes with --shaped alone
+validate --shaped --incast ring.toml | --incast goes with --shaped alone
 validate ring.toml | go with --shaped
 validate --network dgx-h100 | go together
 

@@ -20,10 +20,12 @@ from sim import Topology
 from testbed.cli import app
 from testbed.errors import LaunchError, UsageError
 from testbed.truth.shaped import built as building
-from testbed.truth.shaped import validation
+from testbed.truth.shaped import incast, validation
 from testbed.truth.shaped.built import built, check_possible
 from testbed.truth.shaped.hosts import started
 from testbed.truth.shaped.plan import plan
+from testbed.truth.shaped.shaping import COMMON
+from testbed.truth.shaped.sockets import time_flows
 from testbed.truth.shaped.timing import Call, time_calls
 from tests.processes import is_running, not_outliving
 from tests.waiting import LAST_RESORT, until
@@ -103,6 +105,40 @@ def test_a_link_carries_its_rate_until_it_is_changed_and_nothing_once_it_is_cut(
         network.cut(1)
         with pytest.raises(LaunchError, match=r"host \d: .*rank"):
             time_calls(hosts, [call], repetitions=1)
+
+
+@pytest.mark.privileged
+@pytest.mark.usefixtures("nothing_is_left")
+def test_flows_that_end_in_a_port_queue_for_it_together() -> None:
+    with built(plan(STAR), COMMON) as network, started(network) as hosts:
+        one = time_flows(hosts, [(1, 0)], 500_000, repetitions=3)
+        two = time_flows(hosts, [(1, 0), (2, 0)], 500_000, repetitions=3)
+
+    assert min(one.seconds) > 0.9 * 0.05  # 500 KB at 10 MB/s, but for what may be ahead of the rate
+    assert min(two.seconds) > 0.9 * 0.1
+
+
+@pytest.mark.privileged
+@pytest.mark.usefixtures("nothing_is_left")
+def test_incast_is_predicted_measured_and_written_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = [incast.Case("exchange", 2, 30_000, 80), incast.Case("all_reduce direct", 2, 30_000, 80)]
+    monkeypatch.setattr(incast, "LARGEST", 3)
+    monkeypatch.setattr(incast, "REPETITIONS", 1)
+    monkeypatch.setattr(incast, "cases", lambda: iter(few))
+
+    result = CliRunner().invoke(
+        app, ["validate", "--shaped", "--incast", "--document", str(tmp_path / "truth.md"), "--json"]
+    )
+
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert [row["case"] for row in found["rows"]] == [case.name for case in few]
+    for row in found["rows"]:
+        assert 0 < row["links_seconds"] < row["predicted_seconds"]
+        assert row["part"] == pytest.approx(row["links_seconds"] / row["measured_seconds"])
+    assert "Flows that end in one port" in (tmp_path / "truth.md").read_text()
 
 
 @pytest.mark.privileged

@@ -18,7 +18,7 @@ from testbed.truth.shaped import cases
 from testbed.truth.shaped.cases import Case
 from testbed.truth.shaped.plan import Plan, plan, wire
 from testbed.truth.shaped.rows import Errors, Prediction, Row, by_family, digest, written
-from testbed.truth.shaped.shaping import LEAST_BURST, Shaping
+from testbed.truth.shaped.shaping import COMMON, LEAST_BURST, Shaping
 
 
 def walk(made: Plan, source: int, destination: int) -> list[int]:
@@ -111,11 +111,12 @@ def test_wires_have_the_rates_of_the_file_without_its_efficiencies(tmp_path: Pat
     file = tmp_path / "net.toml"
     file.write_text(
         'schema = 1\nkind = "switch"\nnum_ranks = 3\n'
-        'bandwidth = "80Mbps"\nefficiency = 0.5\nlatency = "1us"\n'
+        'bandwidth = "80Mbps"\nefficiency = 0.5\nlatency = "1us"\nfabric = "ethernet-tcp"\n'
     )
     network = read_network(file)
 
     assert set(wire(network).link_bandwidth.tolist()) == {10_000_000}
+    assert wire(network).sharing is None
     (said,) = plan(wire(network)).unbuilt
     assert said.startswith("latencies of the file (up to 1 us a link) are not built")
 
@@ -198,6 +199,17 @@ def test_pairs_have_equal_parts_assured_and_may_take_all() -> None:
         [("40000000", "80000000")]
     ] * 3
     assert sum("match ip src 10.0.0.1/32 match ip dst" in line for line in lines) == 2
+
+
+def test_a_port_of_a_common_switch_has_one_queue_for_all_and_its_hosts_have_one_for_each() -> None:
+    pairs = [("10.0.0.1", "10.0.0.2"), ("10.0.0.3", "10.0.0.2")]
+
+    at_switch, at_host = (COMMON.port("eth0", 10**7, pairs, at_switch=own) for own in (True, False))
+
+    assert [re.findall(r"root tbf rate (\d+)bit .* limit (\d+)", line) for line in at_switch] == [
+        [("80000000", str(COMMON.port_queue))]
+    ]
+    assert sum("bfifo" in line for line in at_host) == len(pairs)
 
 
 def test_another_rate_changes_the_classes_that_there_are() -> None:
