@@ -51,8 +51,8 @@ def default_transport_model(topology: Topology) -> str:
 def default_model(topology: Topology) -> Model:
     """Return by which model of time collectives on *topology* go where nobody has chosen.
 
-    ``library``, what was measured of the library or what it expects of itself, where the network says what
-    GPUs it has; else ``links``.
+    ``library``, what was measured of the library or what its own model makes likely, where the network says
+    what GPUs it has; else ``links``.
     """
     return "links" if topology.hardware is None else "library"
 
