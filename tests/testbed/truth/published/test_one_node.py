@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.calibrate_presets import curves_of_presets
 from collectives.models.measured import LARGE, measured_at, measured_on
 from sim import load_network, preset_names
 from testbed.truth.published.carried import Carrier, below_own, call_of
@@ -145,3 +146,10 @@ def test_of_two_rows_of_a_size_the_shorter_counts():
     rows = [*_rows(), MeasuredRow("one", "all_gather", 4**7, 1, 8, 1.0)]
 
     assert measured_at(fit_curve(rows).curve, 4**7) == pytest.approx(_rows()[2].seconds, rel=1e-3)
+
+
+@pytest.mark.costly
+def test_presets_hold_what_the_calibrating_rows_say():
+    for preset, curves in curves_of_presets().items():
+        network = load_network(preset)
+        assert [curve.curve() for curve in network.fields.measured] == curves, preset
