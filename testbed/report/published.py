@@ -46,7 +46,7 @@ _NODE = (
     "the default if the file held no measurements. Not measured, "
     "but carried over from dgx-h100 (`testbed/truth/published/carried.py`), are all of dgx-h200 and, but for "
     "what is here, the collectives of aws-p6-b200 and gb200-nvl72; the same rule takes dgx-a100 to dgx-h100 "
-    "within {small} below 1 MiB and {large} from there on."
+    "within {small} below 1 MiB and {large} from there on, but was chosen knowing both."
 )
 _AGREE = (
     "Against themselves: no preset contradicts itself. NCCL's model and the measured tables answer at "

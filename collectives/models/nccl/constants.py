@@ -41,8 +41,8 @@ CLOCK_MHZ: Mapping[str, int] = {"volta": 1530, "ampere": 1410, "hopper": 1980, "
 def slower_than_hopper(generation: str) -> float:
     """Return how many times as long an SM of *generation* takes for an instruction as one of Hopper.
 
-    NCCL has one latency for all generations.  Inside a node those of protocol LL are what a Hopper takes; an
-    Ampere takes longer by this.
+    NCCL has one latency for all generations.  Inside a node those of protocol LL are what a Hopper was
+    measured to take, and an Ampere takes longer by this (docs/truth.md).
     """
     return CLOCK_MHZ["hopper"] / CLOCK_MHZ[generation]
 

@@ -9,11 +9,11 @@ steps wait: whatever part of a time is latency grows by that, whatever part is b
 
 * **Rate**: of what NCCL counts for the NVLinks of a GPU; where the switches reduce, times what it counts for
   that (NVLS).  They did where a bus bandwidth exceeds what the links of a GPU carry one way.
-* **Latency**: steps of NCCL's kernels are instructions, flags and fences of an SM, so it goes with the
-  clock of  the SMs. From A100 to H100, both of which were measured, that holds within a tenth. For
-  Blackwell, whose  clock is that of Hopper, the only published table of nccl-tests with small sizes (8 GPUs
-  of a GB200 NVL72)  shows 1.6 times as much. It is one collective on one machine, so neither is believed
-  alone: their geometric  mean is taken.
+* **Latency**: steps of NCCL's kernels are instructions, flags and fences of an SM, so it goes with the clock
+  of the SMs.  From A100 to H100 that holds within a tenth; the rule was chosen knowing the rows of both.  For
+  Blackwell, whose clock is that of Hopper, the only published table of nccl-tests with small sizes (8 GPUs of
+  a GB200 NVL72) shows 1.6 times as much.  It is one collective on one machine, so neither is believed alone:
+  their geometric mean is taken.
 
 Source: NVIDIA/nccl 2.30, ``src/graph/topo.h`` (``SM80_NVLINK_BW`` and so on, times the links of a GPU),
 ``src/graph/tuning.cc`` (``nvlsEfficiency``).
@@ -40,7 +40,6 @@ NVLINK_GBPS = {"ampere": 12 * 20.0, "hopper": 18 * 20.6, "blackwell": 18 * 40.1}
 
 SMALL = (2**10, 2**16)
 """Bytes between which a time is latency."""
-
 
 Call: TypeAlias = tuple[str, int, int]
 """Collective, number of nodes, number of ranks."""
