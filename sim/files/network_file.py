@@ -1,7 +1,7 @@
 """Networks in files as data: the kind of network, and the arguments of its constructor.
 
     schema = 1
-    kind = "switch"                          # ring, nodes, leaf_spine, torus, fat_tree, host, graph
+    kind = "switch"                          # ring, nodes, leaf_spine, torus, fat_tree, cluster, host, graph
     description = "what it is"               # optional
     source = "where the numbers are from"    # optional
     bandwidth = "100Gbps"                    # of each link
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -37,6 +37,8 @@ from sim.files.schema import KINDS, AnyNetwork
 from sim.files.toml_lines import Place, key_lines
 from sim.hardware import Hardware
 from sim.measured import MeasuredCurve
+from sim.topology.fabric import FABRICS
+from sim.topology.sharing_table import WHOLE
 
 MAX_RANKS = 1 << 20
 """The most ranks of a network in a file."""
@@ -121,6 +123,12 @@ class NetworkFile:
                     f"expected at most {limit}"
                 )
         return self.fields.arguments(ranks)
+
+    def without_fabric(self) -> NetworkFile:
+        """Return the same of a network whose ports lose nothing; see `sim.topology.fabric`."""
+        if FABRICS.get(getattr(self.fields, "fabric", None) or "", WHOLE).is_whole:
+            return self
+        return replace(self, fields=self.fields.model_copy(update={"fabric": None}))
 
     @contextmanager
     def blamed(self) -> Iterator[None]:

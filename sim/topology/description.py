@@ -81,10 +81,7 @@ class NetworkDescription:
 
     def without_fabric(self) -> NetworkDescription:
         """Return the network with ports of which flows get all; see `sim.topology.fabric`."""
-        if "fabric" not in type(self.fields).model_fields:
-            return self
-        fields = self.file.fields.model_copy(update={"fabric": None})
-        return NetworkDescription(replace(self.file, fields=fields))
+        return NetworkDescription(self.file.without_fabric())
 
     def topology(self, num_ranks: int | None = None) -> Topology:
         """Return the network for *num_ranks* ranks; they fill nodes in order, the last perhaps partly.

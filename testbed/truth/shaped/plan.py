@@ -109,7 +109,7 @@ def wire(network: NetworkFile, num_ranks: int | None = None) -> Topology:
     for name in type(fields).model_fields:
         if name.endswith("efficiency"):
             update[name] = 1.0
-        elif name.endswith("sharing") or name == "fabric":
+        elif name.endswith("sharing"):
             update[name] = None
     for tables in ("classes", "links"):
         held = getattr(fields, tables, None)
@@ -117,7 +117,8 @@ def wire(network: NetworkFile, num_ranks: int | None = None) -> Topology:
             update[tables] = {name: _plain(table) for name, table in held.items()}
         elif held:
             update[tables] = [_plain(table) for table in held]
-    return described(replace(network, fields=fields.model_copy(update=update)), num_ranks)
+    plain = replace(network, fields=fields.model_copy(update=update))
+    return described(plain.without_fabric(), num_ranks)
 
 
 def plan(topology: Topology) -> Plan:
