@@ -63,9 +63,9 @@ def test_where_ranks_keep_in_step_the_estimate_is_the_simulated_time(
 
     estimate = linear_cost(resolve_algorithm(name), topology).seconds(nbytes)
 
-    assert estimate == pytest.approx(
-        simulate(name, nbytes=nbytes, topology=topology).seconds, rel=1e-6, abs=1e-11
-    )
+    exact = simulate(name, nbytes=nbytes, topology=topology).seconds  # each of up to 14 steps rounded up
+
+    assert estimate == pytest.approx(exact, rel=1e-6, abs=1.5e-11)
 
 
 @pytest.mark.slow
