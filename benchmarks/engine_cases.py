@@ -98,6 +98,16 @@ def _double_tree(n: int, limit: float) -> Case:
     return Case("events", f"double_binary_tree, 16 segments, N = {n}", run, limit=limit)
 
 
+def _fat_tree(algorithm: str, n: int) -> Case:
+    """Return messages that go several ways through a fat tree, and so meet without symmetry."""
+
+    def run() -> int:
+        topology = Topology.fat_tree(k=8, num_ranks=n, bandwidth="100Gbps", latency="1us")
+        return simulate(algorithm, nbytes=64 * MIB, topology=topology, engine="events").time_ps
+
+    return Case("events", f"fat tree, {algorithm}, N = {n}", run)
+
+
 def _routes(name: str, build: Callable[[], Topology]) -> Case:
     def run() -> None:
         """Build the network, and route a shift by one and a million random pairs."""
@@ -144,6 +154,8 @@ CASES = [
     _anchored("events", "tree a2a", 256),
     _anchored("events", "tree rhd", 1024, 0.05, Peers(simgrid=0.61), nbytes=64 * MIB),
     _double_tree(1024, 5),
+    _fat_tree("ring", 128),
+    _fat_tree("double_binary_tree:segments=4", 128),
     _routes("torus 16 × 16 × 16", lambda: Topology.torus(shape=(16, 16, 16), bandwidth="1GB/s", latency=0)),
     _routes(
         "fat tree, 4096 hosts",
