@@ -88,8 +88,6 @@ class StreamLauncher:
         exchanges: exchange the data.
     """
 
-    moves_by_itself = True
-
     def __init__(
         self, gpu: Gpu, group: Group, selector: Selector, calls: GroupCalls, exchanges: Exchanges
     ) -> None:
