@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from anchors import ANCHORS, GIB, MIB, Anchor, switch, two_rings_on_a_switch
+from anchors import ANCHORS, GIB, MIB, Anchor, nodes, switch, two_rings_on_a_switch
 
 from collectives import Job, simulate, simulate_jobs
 from sim import Jitter, Topology
@@ -98,6 +98,16 @@ def _double_tree(n: int, limit: float) -> Case:
     return Case("events", f"double_binary_tree, 16 segments, N = {n}", run, limit=limit)
 
 
+def _channels(n: int) -> Case:
+    def run() -> int:
+        topology, nbytes = nodes(n, nics_per_node=8), GIB + NOT_EVEN
+        return simulate(
+            "ring:channels=8", nbytes=nbytes, collective="all_gather", topology=topology, engine="makespan"
+        ).time_ps
+
+    return Case("makespan", f"all-gather in 8 channels, N = {n}, does not divide", run)
+
+
 def _fat_tree(algorithm: str, n: int) -> Case:
     """Return messages that go several ways through a fat tree, and so meet without symmetry."""
 
@@ -138,6 +148,7 @@ CASES = [
     _anchored("makespan", "stride", 256, None, Peers(simgrid=0.33)),
     _anchored("makespan", "a2a", 256, None, Peers(simgrid=2.0)),
     _anchored("makespan", "tree rhd", 1024, None, Peers(simgrid=0.61)),
+    _channels(256),
     _anchored("events", "sw", 256, 0.1, SW_256),
     _anchored("events", "sw", 1024, 0.6, SW_1024),
     _anchored("events", "sw", 4096, 3, SW_4096),

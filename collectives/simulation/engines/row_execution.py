@@ -224,8 +224,7 @@ def call_after(
 class _RowsByRank:
     """The rows in which each rank takes part, so that it need not walk through the others.
 
-    A row of more than `MANY` ranks is kept as a mask, in which a rank is looked up: without, "events: sw,
-    N = 1024, 43109 bytes" of ``benchmarks/engines.py`` takes 3.7 times as long.
+    A row of more than `MANY` ranks is kept as a mask, in which a rank is looked up.
     """
 
     def __init__(self) -> None:

@@ -7,8 +7,7 @@ directions apart, no cable (`sim.network.coflow.coflow.Coflow.reach`).
 
 Messages that dissolve after all cost more than those that were flows from the start.  So once `MAX_DISSOLVED`
 launches of a sender have, those are tried that have all messages of a coflow, as its ranks keep in step, and
-parts of one no more.  Without that, ``events: double_binary_tree, 16 segments, N = 1024`` of
-``benchmarks/engines.py`` takes 1.6 times as long.
+parts of one no more.
 """
 
 from __future__ import annotations
