@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from collectives.program import Step as Step
     from collectives.program import algorithm as algorithm
     from collectives.proof import Proof as Proof
+    from collectives.simulation import Assumptions as Assumptions
+    from collectives.simulation import Software as Software
     from collectives.simulation import simulate as simulate
     from collectives.simulation import simulate_jobs as simulate_jobs
     from collectives.simulation.job import Job as Job

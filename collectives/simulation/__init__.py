@@ -1,7 +1,13 @@
 """Collectives on a simulated network: how long they take, and why.  Open `simulation` first."""
 
+from collectives.simulation.assumptions import (
+    Assumptions,
+    Software,
+    default_algorithm,
+    default_model,
+    default_transport_model,
+)
 from collectives.simulation.closed_forms import NVLS
-from collectives.simulation.defaults import default_algorithm, default_model, default_transport_model
 from collectives.simulation.job import Job, PlannedJob, plan
 from collectives.simulation.simulation import (
     Engine,
@@ -14,9 +20,11 @@ from collectives.simulation.simulation import (
 
 __all__ = [
     "NVLS",
+    "Assumptions",
     "Engine",
     "Job",
     "PlannedJob",
+    "Software",
     "default_algorithm",
     "default_model",
     "default_transport_model",

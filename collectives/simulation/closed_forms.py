@@ -7,25 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 from collectives.errors import NotSupportedError
-from collectives.execution.transport_model import transport_model
 from collectives.models.floor import floor_ps
 from collectives.models.in_network import in_network_ps
 from collectives.models.measured import measured_on
 from collectives.models.nccl.model import predict_on
 from collectives.models.nccl.terms import COLLECTIVES
+from collectives.simulation.assumptions import Model
 from collectives.simulation.job import Job
 from collectives.simulation.run import Run
 from sim.scenario import Scenario
 from sim.topology import Topology
 from sim.topology.placement import places
 from sim.units import SECOND
-
-Model: TypeAlias = Literal["links", "nccl", "measured", "library"]
-"""``links`` runs programs; ``library`` is ``measured`` where that applies, else ``nccl``, for what the
-library chooses (``nccl``, ``native``), and runs programs for all others."""
 
 OF_LIBRARY = ("nccl", "native")
 """Names of what the library chooses by itself, where the network names its hardware."""
@@ -74,7 +70,7 @@ def as_nccl_expects(job: Job, scenario: Scenario) -> Run:
             condition holds.
     """
     topology, hosts = scenario.base, places(job.placement, scenario.base)
-    job.rank_overhead()  # is not part of the model, but what cannot be read is refused
+    job.software.rank_overhead()  # is not part of the model, but what cannot be read is refused
     _refuse_conditions(scenario, 'model="nccl"')
     _refuse_sharing(scenario, 'model="nccl"')
     _refuse_other_transports(job, 'model="nccl"')
@@ -133,7 +129,7 @@ def as_measured(job: Job, scenario: Scenario) -> Run:
     """
     topology, hosts = scenario.base, places(job.placement, scenario.base)
     _refuse_conditions(scenario, 'model="measured"')
-    if not job.rank_overhead().is_free:
+    if not job.software.rank_overhead().is_free:
         raise NotSupportedError('model="measured" has the software in it; leave out overhead and reduction')
     if job.algorithm not in ("auto", "native", "nccl"):
         raise NotSupportedError(
@@ -173,7 +169,7 @@ def in_the_switches(job: Job, scenario: Scenario) -> Run:
     topology, hosts = scenario.base, places(job.placement, scenario.base)
     _refuse_conditions(scenario, NVLS)
     _refuse_sharing(scenario, NVLS)
-    if not job.rank_overhead().is_free:
+    if not job.software.rank_overhead().is_free:
         raise NotSupportedError("nvls is a closed form without overhead and reduction; leave them out")
 
     time_ps = in_network_ps(job.collective, job.nbytes, topology, hosts)
@@ -183,7 +179,7 @@ def in_the_switches(job: Job, scenario: Scenario) -> Run:
 
 
 def _refuse_other_transports(job: Job, what: str) -> None:
-    asked = transport_model(job.transport_model)
+    asked = job.software.transport
     if asked.name not in ("ideal", "nccl"):
         raise NotSupportedError(
             f"{what} is a closed form of what NCCL does; transport_model={asked.name!r} is another "

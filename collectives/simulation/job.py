@@ -7,23 +7,23 @@ and what they add to the time of the network.  An engine then needs nothing else
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 from collectives.catalogue.admission import admitted, is_shipped
 from collectives.catalogue.native import by_itself, native_over
 from collectives.catalogue.resolve import resolve_algorithm
 from collectives.catalogue.selectors import NATIVE, NCCL, parse_auto
 from collectives.errors import NotSupportedError
-from collectives.execution.staging import staged_nbytes
-from collectives.execution.transport_model import IDEAL, TransportModel, transport_model
+from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.models.cost import selector_on
 from collectives.program import Algorithm, Program
 from collectives.program.placement import on_nodes
+from collectives.simulation.assumptions import Software
 from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.topology.placement import Placement, places
-from sim.units import SECOND, Quantity, parse_bandwidth, parse_time
+from sim.units import Quantity, parse_time
 
 MAX_RANK_STEPS = 1 << 32
 """Steps of all ranks together that are simulated: some minutes, at about 30 ns each (ring, 16,384 ranks)."""
@@ -44,13 +44,7 @@ class Job:
         placement: ``packed``, ``round_robin``, or the place of each rank (see `sim.topology.placement`).
         itemsize: bytes of an element; chunks hold whole elements.
         start: when the ranks begin, ``"1ms"`` or seconds.
-        overhead: of each message, on either side (see `sim.scenario.rank_overhead`).
-        reduction_bandwidth: at which a rank reduces; None: reducing takes no time.
-        arrival_overhead: from the last byte of a message until its receiver knows.
-        transport_model: how a step is completed (see `collectives.execution.transport_model`).
-        call_overhead: of the call, on each rank, before its first step.
-        copy_bandwidth: bytes/s at which a rank copies what its communicator copies around the program (see
-            `collectives.execution.staging`); None: that takes no time.
+        software: what code adds to the wire.
 
     Raises:
         ValueError: *nbytes* is negative, or no multiple of *itemsize*.
@@ -62,12 +56,7 @@ class Job:
     placement: Placement = "packed"
     itemsize: int = 1
     start: Quantity = 0
-    overhead: Quantity = 0
-    reduction_bandwidth: Quantity | None = None
-    arrival_overhead: Quantity = 0
-    transport_model: str | TransportModel = "ideal"
-    call_overhead: Quantity = 0
-    copy_bandwidth: Quantity | None = None
+    software: Software = field(default_factory=Software)
 
     def __post_init__(self) -> None:
         if self.nbytes < 0 or self.itemsize < 1 or self.nbytes % self.itemsize:
@@ -76,38 +65,9 @@ class Job:
                 f"got {self.nbytes} and {self.itemsize}"
             )
 
-    def rank_overhead(self) -> RankOverhead:
-        """Return what ranks add to the time of the network, where no condition holds.
-
-        Raises:
-            UnitError: a quantity that cannot be read.
-        """
-        return RankOverhead.of(
-            self.overhead, self.reduction_bandwidth, arrival_overhead=self.arrival_overhead
-        )
-
     def held_nbytes(self, topology: Topology) -> int:
         """Return the bytes of the buffers of all ranks together."""
         return self.nbytes * len(places(self.placement, topology))
-
-    def copying_faster(self, speedup: float) -> Job:
-        """Return this job where ranks copy so many times as fast."""
-        if self.copy_bandwidth is None or speedup == 1:
-            return self
-        rate = parse_bandwidth(self.copy_bandwidth, "copy_bandwidth")
-        return replace(self, copy_bandwidth=round(rate * speedup))
-
-    def around_ps(self, collective: str, num_ranks: int) -> int:
-        """Return what a call takes on a rank besides its program; counted before its first step.
-
-        Raises:
-            UnitError: a quantity that cannot be read.
-        """
-        call_ps = parse_time(self.call_overhead, "call_overhead")
-        if self.copy_bandwidth is None:
-            return call_ps
-        rate = parse_bandwidth(self.copy_bandwidth, "copy_bandwidth")
-        return call_ps + staged_nbytes(collective, num_ranks, self.nbytes) * SECOND // rate
 
 
 @dataclass(frozen=True)
@@ -146,11 +106,11 @@ def plan(job: Job, scenario: Scenario) -> PlannedJob:
         ValueError: there is no such transport model.
     """
     hosts = places(job.placement, scenario.base)
-    rank_overhead = scenario.rank_overhead(job.rank_overhead(), hosts)
-    model = transport_model(job.transport_model)
+    rank_overhead = scenario.rank_overhead(job.software.rank_overhead(), hosts)
+    model = job.software.transport
     algorithm = _algorithm_of(job, scenario, hosts, rank_overhead)
     _check_work(algorithm, len(hosts))
-    if around_ps := job.around_ps(algorithm.collective, len(hosts)):
+    if around_ps := job.software.around_ps(algorithm.collective, len(hosts), job.nbytes):
         delays_ps = rank_overhead.delays_of(len(hosts)) + around_ps
         rank_overhead = rank_overhead.with_late(dict(enumerate(delays_ps.tolist())))
     return PlannedJob(
@@ -186,7 +146,7 @@ def _algorithm_of(
     """Return the program that *job* means for ranks at *hosts*; of ``auto``, that which is best there."""
     topology = scenario.base
     if job.algorithm == NATIVE:
-        native = native_over(transport_model(job.transport_model), len(hosts), job.itemsize)
+        native = native_over(job.software.transport, len(hosts), job.itemsize)
         return native.select(job.collective, job.nbytes)
     if job.algorithm != NCCL and parse_auto(job.algorithm) is None:
         algorithm = resolve_algorithm(job.algorithm, job.collective)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from collectives.errors import NotSupportedError
-from collectives.execution.transport_model import transport_model
 from collectives.models.bandwidth import algbw, busbw
 from collectives.models.floor import TOO_LONG, check_floor, floor_ps
 from collectives.simulation.job import Job, PlannedJob
@@ -132,7 +131,7 @@ class Run:
             time_ps=time_ps,
             topology=topology.name,
             conditions=(),
-            transport_model=transport_model(job.transport_model).name,
+            transport_model=job.software.transport.name,
             interval_seconds=interval,
             beyond=beyond,
             latency_ps=latency_ps,

@@ -16,26 +16,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, Unpack
 
 import simpy
 
 from collectives.catalogue.selectors import NCCL
 from collectives.catalogue.verification import verify
 from collectives.errors import NotExactError, NotSupportedError, ProgramError
-from collectives.execution.transport_model import TransportModel
 from collectives.models.floor import TOO_LONG
-from collectives.models.nccl.constants import NcclProtocol
 from collectives.models.nccl.protocol import with_protocol
 from collectives.program import Algorithm, Program
+from collectives.simulation.assumptions import Assumptions, Counted, asked_topology
 from collectives.simulation.closed_forms import (
     ClosedForm,
-    Model,
     as_the_library,
     closed_form_of,
     is_known_of_the_library,
 )
-from collectives.simulation.defaults import asked_topology, default_model, default_transport_model
 from collectives.simulation.engines.queues import CallSpan, EngineName, collective_queue, run_until
 from collectives.simulation.job import Job, PlannedJob, plan
 from collectives.simulation.observation import Observation
@@ -46,7 +43,7 @@ from sim.scenario import Scenario
 from sim.scenario.conditions import Condition
 from sim.topology import Topology
 from sim.topology.placement import Placement
-from sim.units import Quantity, to_seconds
+from sim.units import to_seconds
 
 if TYPE_CHECKING:
     from sim.topology.description import NetworkDescription
@@ -72,17 +69,11 @@ def simulate(
     engine: Engine = "auto",
     itemsize: int = 1,
     placement: Placement = "packed",
-    overhead: Quantity = 0,
-    reduction_bandwidth: Quantity | None = None,
-    arrival_overhead: Quantity = 0,
-    transport_model: str | TransportModel | None = None,
-    call_overhead: Quantity = 0,
-    copy_bandwidth: Quantity | None = None,
-    protocol: NcclProtocol | None = None,
     conditions: Sequence[Condition] = (),
-    model: Model | None = None,
+    assumptions: Assumptions | None = None,
     observe: bool = False,
     watch: Callable[[int], None] | None = None,
+    **counted: Unpack[Counted],
 ) -> Run:
     """Predict the time of one collective in which all ranks start together.
 
@@ -96,37 +87,25 @@ def simulate(
             Or ``nvls``: reduction in the switches, by a closed form.  Or ``native``: what the vendor runs,
             known over Gloo (see `collectives.catalogue.native`), and of NCCL to ``model="nccl"``.
         nbytes: size of the buffer, as nccl-tests counts it.
-        topology: links alone: steps are completed ideally, and programs run on the links, unless
-            *transport_model* and *model* say otherwise.
+        topology: links alone, unless *assumptions* or *counted* say otherwise.
         network: a network, or its name, that brings along what a real run on it would use (see
-            `collectives.simulation.defaults`); instead of *topology*.
+            `collectives.simulation.assumptions`); instead of *topology*.
         num_ranks: of *network*; by default as many as it states.
         collective: for names and bare programs.
         engine: ``auto`` takes *makespan* where it is exact, else *events*.  ``ranks`` is as exact as both
             and slower: event by event, each rank by itself.
         itemsize: bytes of an element; chunks hold whole elements.
         placement: where the ranks are: ``packed``, ``round_robin``, or a place for each rank.
-        overhead: of each message, on either side (see `sim.scenario.rank_overhead`).
-        reduction_bandwidth: at which a rank reduces; None: reducing takes no time.
-        arrival_overhead: from the last byte of a message until its receiver knows.
-        transport_model: how a step is completed, ``ideal``, ``gloo``, ``nccl`` or ``shm`` (see
-            `collectives.execution.transport_model`).
-        call_overhead: of the call, on each rank, before its first step.
-        copy_bandwidth: bytes/s at which a rank copies what its communicator copies around the program (see
-            `collectives.execution.staging`); None: that takes no time.
-        protocol: of NCCL, for what it leaves of a link and its latency (see
-            `collectives.models.nccl.protocol`).
         conditions: under which the cluster works (see `sim.scenario`).  Ranks in them are places of
             *topology*; times count from the start of the collective.
-        model: ``links``, or ``nccl`` for what NCCL expects, by a closed form: of its *algorithm* of that
-            name, or of what it would choose (``auto``); or ``measured`` for what the library's own collective
-            (``native``, ``auto``) takes by the measurements in the network's file; or ``library`` for the
-            one of these that applies to what the library chooses (``nccl``, ``native``), and ``links`` for
-            all other algorithms.  Of the library under *conditions* the links say what these add.
+        assumptions: what is counted, instead of what *topology* or *network* brings along.
         observe: record every message, for `Run.trace` and the times of `Run.links`; not with *makespan*,
             so *auto* takes *events*.
         watch: called again and again during *events* and *ranks* with the virtual time reached, in
             picoseconds.
+        counted: what is counted otherwise, by the names of `collectives.simulation.assumptions.Counted`:
+            ``model="links"``, ``overhead="1us"``, … Of the library under *conditions* the links say what
+            these add.
 
     Raises:
         ProgramError: the program deadlocks.
@@ -137,33 +116,25 @@ def simulate(
         ValueError: sizes are negative or do not fit, or a quantity or placement cannot be.
     """
     topology = asked_topology(topology, network, num_ranks)
-    if network is not None:
-        transport_model = transport_model or default_transport_model(topology)
-        model = model or default_model(topology)
-    model = model or "links"
-    if protocol is not None:
-        topology = with_protocol(topology, protocol)
+    assumed = Assumptions.on(topology, network, assumptions, counted)
     job = Job(
         algorithm,
         nbytes,
         collective=collective,
         placement=placement,
         itemsize=itemsize,
-        overhead=overhead,
-        reduction_bandwidth=reduction_bandwidth,
-        arrival_overhead=arrival_overhead,
-        transport_model=transport_model or "ideal",
-        call_overhead=call_overhead,
-        copy_bandwidth=copy_bandwidth,
+        software=assumed.software,
     )
 
     scenario, (job,) = _held([job], topology, conditions)
-    formula = closed_form_of(algorithm, model)
+    formula = closed_form_of(algorithm, assumed.model)
     if formula is as_the_library and not is_known_of_the_library(job, topology):
         formula, job = None, replace(job, algorithm=NCCL)
     if formula is None:
         return evaluate(plan(job, scenario), engine, observe=observe, watch=watch)
-    if formula is as_the_library and (protocol is not None or not job.rank_overhead().is_free):
+    software = job.software
+    by_hand = software.protocol is not None or not software.rank_overhead().is_free
+    if formula is as_the_library and by_hand:
         raise NotSupportedError(
             f"{algorithm}: the library's own time has its protocol and software in it; leave out protocol, "
             "overheads and reduction, or take model='links'"
@@ -172,7 +143,7 @@ def simulate(
         return _under_conditions(formula, job, scenario, engine)
     if observe:
         raise NotSupportedError(_UNSEEN)
-    if call_overhead or copy_bandwidth is not None:
+    if software.is_around_calls:
         raise NotSupportedError(
             "call_overhead, copy_bandwidth: a closed form knows of neither; leave them out"
         )
@@ -253,14 +224,23 @@ def simulate_jobs(
 def _held(
     jobs: Sequence[Job], topology: Topology, conditions: Sequence[Condition]
 ) -> tuple[Scenario, list[Job]]:
-    """Return the scenario and *jobs* as they are where their buffers fit into caches, or as they were."""
+    """Return the scenario by the protocol of *jobs*, and both as they are where buffers fit into caches.
+
+    Raises:
+        NotSupportedError: jobs differ in their protocol, which is one of the whole network.
+    """
+    protocols = {job.software.protocol for job in jobs}
+    if len(protocols) > 1:
+        raise NotSupportedError("jobs on one network: expected one protocol of all, got several")
+    if (protocol := protocols.pop()) is not None:
+        topology = with_protocol(topology, protocol)
     held = sum(job.held_nbytes(topology) for job in jobs)
     cache = topology.cache
     if cache is None or held > cache.nbytes:
         return Scenario.of(topology, conditions), list(jobs)
     return (
         Scenario.of(topology.holding(held), conditions),
-        [job.copying_faster(cache.copy_speedup) for job in jobs],
+        [replace(job, software=job.software.copying_faster(cache.copy_speedup)) for job in jobs],
     )
 
 

@@ -16,16 +16,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Unpack
 
 from collectives.catalogue.native import native_over
 from collectives.catalogue.selectors import NATIVE, NCCL, Choice, check_choice, parse_auto
 from collectives.errors import NotSupportedError
-from collectives.execution.transport_model import TransportModel
-from collectives.execution.transport_model import transport_model as named_transport_model
 from collectives.models.cost import selector_on
-from collectives.models.nccl.constants import NcclProtocol
 from collectives.models.nccl.protocol import with_protocol
+from collectives.simulation.assumptions import Assumptions, Counted
 from collectives.virtual.computation import Charges, ComputeModel
 from collectives.virtual.faults import Faults, VirtualCondition
 from collectives.virtual.folding.attempts import in_attempts
@@ -39,11 +37,9 @@ from collectives.virtual.streams.gpus import gpu_of
 from collectives.virtual.task import FunctionOrScript
 from sim.cluster import Order
 from sim.errors import TopologyError
-from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.topology.description import load_network
 from sim.trace import Trace
-from sim.units import Quantity
 
 
 def run(
@@ -54,11 +50,7 @@ def run(
     compute: ComputeModel | Mapping[str, int] | None = None,
     conditions: Sequence[VirtualCondition] = (),
     algorithm: Choice = "ring",
-    overhead: Quantity = 0,
-    arrival_overhead: Quantity = 0,
-    reduction_bandwidth: Quantity | None = None,
-    protocol: NcclProtocol | None = None,
-    transport_model: str | TransportModel = "ideal",
+    assumptions: Assumptions | None = None,
     argv: Sequence[str] = (),
     trace: Trace | None = None,
     streams: Callable[[int], Streams] | None = None,
@@ -72,6 +64,7 @@ def run(
     looks_for_shared_state: bool = True,
     order: Order | None = None,
     parameters: ParameterRecord | None = None,
+    **counted: Unpack[Counted],
 ) -> VirtualRun:
     """Run ``fn(rank)``, or a script, on every rank of a network in virtual time.
 
@@ -87,14 +80,7 @@ def run(
             one rank to another.
         algorithm: in process groups that do not choose one; see `collectives.catalogue.selectors`.  Or
             ``native``: what the vendor runs, which is known over Gloo (see `collectives.catalogue.native`).
-        overhead: of each message, on either side (see `sim.scenario.rank_overhead`).
-        arrival_overhead: from the last byte of a message until its receiver knows.
-        reduction_bandwidth: at which a rank reduces; None: reducing takes no time.
-        protocol: of NCCL, for what it leaves of a link and its latency (see
-            `collectives.models.nccl.protocol`).
-        transport_model: how steps of collectives are completed and when they go on, ``ideal``, ``gloo`` or
-            ``nccl`` (see `collectives.execution.transport_model`); what a real run would follow is said by
-            `collectives.simulation.default_transport_model`.
+        assumptions: what is counted besides the links; None: nothing.
         argv: the script's arguments, without its name.
         trace: gets a span for every computation charged and every collective carried out.
         streams: returns the standard output and error of a rank; by default all share the process's.
@@ -119,6 +105,9 @@ def run(
         looks_for_shared_state: whether a notice names packages that all ranks share and that keep what one of
             them has, for which a script's ranks are searched at the ends of an iteration and of the run, in a
             tenth of a second each.
+        counted: what is counted otherwise, by the names of `collectives.simulation.assumptions.Counted`:
+            ``transport_model="gloo"``, ``overhead="5us"``, …; no costs around calls, and no losses, which
+            are of steps that are predicted without a script.
 
     Raises:
         ProgramError: *algorithm* is not shipped, and wrong for so many ranks.
@@ -143,11 +132,14 @@ def run(
     if algorithm not in (NATIVE, NCCL) and parse_auto(algorithm) is None:
         with suppress(NotSupportedError):  # for all ranks; a group that is made may be smaller
             selector_on(topology, algorithm)
-    transport = named_transport_model(transport_model)
+    software = (assumptions or Assumptions.ideal()).with_(**counted).software
+    if software.is_around_calls:
+        raise NotSupportedError("call_overhead, copy_bandwidth: a run counts neither; leave them out")
+    transport = software.transport
     transport.check_overlap("run")
     if algorithm == NATIVE:
         native_over(transport, topology.num_ranks)
-    rank_overhead = RankOverhead.of(overhead, reduction_bandwidth, arrival_overhead=arrival_overhead)
+    rank_overhead = software.rank_overhead()
     model = compute if isinstance(compute, ComputeModel) else _charges(compute)
     is_gpu = gpu_of(model) is not None
     if is_gpu and transport.progress == "calls":
@@ -159,8 +151,8 @@ def run(
         raise NotSupportedError(
             f"memory_limit: memory is followed where ranks compute on a GPU, such as h100; got {model.name}"
         )
-    if protocol is not None:
-        topology = with_protocol(topology, protocol)
+    if software.protocol is not None:
+        topology = with_protocol(topology, software.protocol)
     conditions = (*conditions, *faults)
     if order is not None and order.at_any_speed and (compute is not None or conditions):
         raise NotSupportedError(

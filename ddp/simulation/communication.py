@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, lru_cache
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import simpy
 
-from collectives.catalogue.native import native_over
+from collectives.catalogue.native import by_itself, native_over
 from collectives.catalogue.resolve import resolve_algorithm
-from collectives.catalogue.selectors import NATIVE, Selector
+from collectives.catalogue.selectors import NATIVE, NCCL, Selector
 from collectives.errors import NotExactError, NotSupportedError
 from collectives.execution.transport_model import TransportModel
 from collectives.models.cost import selector_on
 from collectives.program import Algorithm
 from collectives.program.program_key import ProgramKey
-from collectives.simulation import Job, network_for
+from collectives.simulation import Assumptions, Job, network_for
 from collectives.simulation.closed_forms import closed_form_of
 from collectives.simulation.engines.attention import Attention
 from collectives.simulation.engines.called_queue import CalledQueue
@@ -31,7 +32,6 @@ from collectives.simulation.engines.queues import (
 )
 from collectives.simulation.run import Run
 from ddp.reduction.strategies.plan import ALL_REDUCE
-from ddp.simulation.step_model import StepModel
 from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
@@ -66,27 +66,41 @@ class Communication(Protocol):
         """Return what an all-reduce takes that has the network for itself."""
 
 
-def communication_on(scenario: Scenario, algorithm: Choice, model: StepModel) -> Communication:
-    """Return what collectives take in *scenario* by *algorithm*, of all-reduce, and *model*.
+def settled(assumed: Assumptions, algorithm: Choice, scenario: Scenario) -> Assumptions:
+    """Return *assumed* as it holds of a step's collectives by *algorithm* in *scenario*.
+
+    What the vendor runs over Gloo goes on while its rank computes.  The library's own time is known where no
+    condition holds; under one the programs that it would choose run on the links.
+    """
+    if assumed.model == "library" and scenario.conditions:
+        assumed = replace(assumed, model="links")
+    if algorithm == NATIVE and closed_form_of(algorithm, assumed.model) is None:
+        software = assumed.software
+        assumed = replace(assumed, software=replace(software, transport_model=by_itself(software.transport)))
+    return assumed
+
+
+def communication_on(scenario: Scenario, algorithm: Choice, assumed: Assumptions) -> Communication:
+    """Return what collectives take in *scenario* by *algorithm*, of all-reduce, and what is *assumed*.
 
     Raises:
         UnknownAlgorithmError, AlgorithmFileError: see `collectives.catalogue.selectors.fixed`.
-        NotSupportedError: the closed form knows no transport or software of which *model* speaks, or what
+        NotSupportedError: the closed form knows no transport or software of which *assumed* speaks, or what
             the vendor runs is not known.
         UnitError, ValueError: a quantity, a transport model or a closed form that cannot be.
     """
-    rank_overhead = model.rank_overhead()
-    if model.model != "links":
-        if not rank_overhead.is_free or model.protocol is not None:
+    rank_overhead = assumed.software.rank_overhead()
+    if closed_form_of(algorithm, assumed.model) is not None:
+        if not rank_overhead.is_free or assumed.software.protocol is not None:
             raise NotSupportedError(
-                f"model={model.model!r} is a closed form, of which overheads, reduction and protocol are a "
+                f"model={assumed.model!r} is a closed form, of which overheads, reduction and protocol are a "
                 "part; leave them out, or take model='links'"
             )
-        closed_form_of(algorithm, model.model)
-        return ByFormula(scenario, algorithm, model)
+        return ByFormula(scenario, algorithm, assumed)
 
     if algorithm == NATIVE:
-        return ByPrograms(scenario, native_over(model.transport, scenario.base.num_ranks).select, model)
+        native = native_over(assumed.software.transport, scenario.base.num_ranks)
+        return ByPrograms(scenario, native.select, assumed)
     selector = (
         algorithm
         if isinstance(algorithm, Selector)
@@ -98,7 +112,7 @@ def communication_on(scenario: Scenario, algorithm: Choice, model: StepModel) ->
         assert selected is not None, "native has been settled"
         return selected
 
-    return ByPrograms(scenario, select, model)
+    return ByPrograms(scenario, select, assumed)
 
 
 @dataclass(frozen=True)
@@ -107,7 +121,7 @@ class ByPrograms:
 
     scenario: Scenario
     select: Callable[[str, int], Algorithm]
-    model: StepModel
+    assumed: Assumptions
     in_switches: bool = False
 
     def queue(
@@ -116,21 +130,21 @@ class ByPrograms:
         """Return a queue on a network of its own, of ranks that pay it such *attention*; None: always."""
         scenario = self.scenario
         places = range(scenario.base.num_ranks)
-        if self.model.transport.progress == "calls" and self.model.transport.late_sends:
+        if self.assumed.software.transport.progress == "calls" and self.assumed.software.transport.late_sends:
             if engine == "makespan":
                 raise NotExactError("buckets in flight together: use engine='events', which follows them")
             network = network_for(engine, env, scenario)
             assert network is not None
-            rank_overhead = scenario.rank_overhead(self.model.rank_overhead(), places)
-            called = CalledQueue(network, itemsize, rank_overhead, self.model.transport)
+            rank_overhead = scenario.rank_overhead(self.assumed.software.rank_overhead(), places)
+            called = CalledQueue(network, itemsize, rank_overhead, self.assumed.software.transport)
             return CalledStepQueue(called, self.select)
         queue = collective_queue(
             env,
             scenario.topology,
             engine=engine,
             itemsize=itemsize,
-            rank_overhead=scenario.rank_overhead(self.model.rank_overhead(), places),
-            transport_model=self.model.transport,
+            rank_overhead=scenario.rank_overhead(self.assumed.software.rank_overhead(), places),
+            transport_model=self.assumed.software.transport,
             attention=attention,
             network=network_for(engine, env, scenario),
         )
@@ -143,7 +157,7 @@ class ByPrograms:
     def takes_ps(self, collective: str, nbytes: int, engine: EngineName, itemsize: int) -> int:
         """Return what a collective takes that has the network for itself, where no condition holds."""
         program = ProgramKey.of(self.select(collective, nbytes))
-        rank_overhead, transport = self.model.rank_overhead(), self.model.transport
+        rank_overhead, transport = self.assumed.software.rank_overhead(), self.assumed.software.transport
         return _takes_ps(self.scenario.base, program, nbytes, engine, itemsize, rank_overhead, transport)
 
 
@@ -234,6 +248,9 @@ class FormulaParts:
 WHOLE = FormulaParts()
 """As the closed form has it."""
 
+OTHERS = MappingProxyType({"library": NCCL, "nccl": "auto", "measured": "auto"})
+"""What a model of time goes by for collectives other than all-reduces."""
+
 
 @dataclass(frozen=True)
 class ByFormula:
@@ -241,7 +258,7 @@ class ByFormula:
 
     scenario: Scenario
     algorithm: Choice
-    model: StepModel
+    assumed: Assumptions
     in_switches: bool = True
     parts: FormulaParts = WHOLE
 
@@ -261,11 +278,11 @@ class ByFormula:
         Raises:
             NotSupportedError: the closed form does not know it, the network or a condition.
         """
-        choice = "nccl" if self.model.model == "library" else "auto"
+        choice = OTHERS.get(self.assumed.model, self.algorithm)
         algorithm: Any = self.algorithm if collective == ALL_REDUCE else choice
-        formula = closed_form_of(algorithm, self.model.model)
+        formula = closed_form_of(algorithm, self.assumed.model)
         assert formula is not None
-        job = Job(algorithm, nbytes, collective=collective, transport_model=self.model.transport_model)
+        job = Job(algorithm, nbytes, collective=collective, software=self.assumed.software)
         return self.parts.of(formula(job, self.scenario))
 
 

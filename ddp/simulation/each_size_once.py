@@ -34,7 +34,7 @@ class EachSizeOnce:
         """
         if not isinstance(communication, ByPrograms):
             return communication
-        on_call = communication.model.transport.progress == "calls"
+        on_call = communication.assumed.software.transport.progress == "calls"
         if communication.scenario.conditions or on_call:
             raise NotSupportedError(
                 "each_size_once: what a collective takes depends on when it begins, under conditions and "

@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING
 from collectives.catalogue.native import Native, by_itself
 from collectives.catalogue.selectors import NATIVE, Selector
 from collectives.errors import NotExactError
+from collectives.execution.transport_model import TransportModel
 from collectives.models.cost import selector_on
 from collectives.program.rows import patterned_rows
+from collectives.simulation import Assumptions
+from collectives.simulation.closed_forms import closed_form_of
 
 if TYPE_CHECKING:
     from ddp.simulation.communication import Choice
-    from ddp.simulation.step_model import StepModel
     from sim.topology import Topology
 
 MAX_LATE = 10_000
@@ -45,36 +47,37 @@ class Fidelity:
     """What is simulated of a step's communication.
 
     Attributes:
-        model: what is counted, which may be less than what was asked for.
+        assumed: what is counted, which may be less than what was asked for.
         each_size_once: whether buckets of one size are simulated once.
     """
 
-    model: StepModel
+    assumed: Assumptions
     each_size_once: bool
 
 
 def affordable(
-    model: StepModel, algorithm: Choice, buckets: Iterable[tuple[str, int]], topology: Topology
+    assumed: Assumptions, algorithm: Choice, buckets: Iterable[tuple[str, int]], topology: Topology
 ) -> Fidelity:
-    """Return what can be simulated of *model* in a step that has these *buckets*.
+    """Return what can be simulated of *assumed* in a step that has these *buckets*.
 
     Args:
-        model: what was asked for.
+        assumed: what was asked for.
         algorithm: of all-reduce.
         buckets: the collectives of the step, each with the bytes of its buffer.
         topology: the network.
     """
-    if model.model != "links" or topology.num_ranks == 1:
-        return Fidelity(model, each_size_once=False)
+    if closed_form_of(algorithm, assumed.model) is not None or topology.num_ranks == 1:
+        return Fidelity(assumed, each_size_once=False)
     num_messages = sum(
         times * messages_of(algorithm, collective, nbytes, topology)
         for (collective, nbytes), times in Counter(buckets).items()
     )
-    if model.transport.progress == "calls" and num_messages > MAX_CALLED:
-        model = _going_on(model)
-    elif model.transport.late_sends and num_messages > MAX_LATE:
-        model = _sends_awaited(model)
-    return Fidelity(model, num_messages > MAX_FOLLOWED)
+    transport = assumed.software.transport
+    if transport.progress == "calls" and num_messages > MAX_CALLED:
+        assumed = _with_transport(assumed, _going_on(transport))
+    elif transport.late_sends and num_messages > MAX_LATE:
+        assumed = _with_transport(assumed, _sends_awaited(transport))
+    return Fidelity(assumed, num_messages > MAX_FOLLOWED)
 
 
 def messages_of(algorithm: Choice, collective: str, nbytes: int, topology: Topology) -> int:
@@ -94,16 +97,17 @@ def messages_of(algorithm: Choice, collective: str, nbytes: int, topology: Topol
         return MAX_OF_A_ROW
 
 
-def _sends_awaited(model: StepModel) -> StepModel:
-    """Return *model* with a transport that awaits each step's sends, which all ranks at once can follow."""
-    transport = model.transport
+def _with_transport(assumed: Assumptions, transport: TransportModel) -> Assumptions:
+    return replace(assumed, software=replace(assumed.software, transport_model=transport))
+
+
+def _sends_awaited(transport: TransportModel) -> TransportModel:
+    """Return *transport* with each step's sends awaited, which all ranks at once can follow."""
     name = f"{transport.name} with one bucket after another and each step's sends awaited"
-    return replace(model, transport_model=replace(transport, name=name, late_sends=False))
+    return replace(transport, name=name, late_sends=False)
 
 
-def _going_on(model: StepModel) -> StepModel:
-    """Return *model*, of a transport that goes on at calls, with collectives that go on by themselves."""
-    transport = by_itself(_sends_awaited(model).transport)
-    return replace(
-        model, transport_model=replace(transport, name=f"{transport.name}, all going on by themselves")
-    )
+def _going_on(transport: TransportModel) -> TransportModel:
+    """Return *transport*, which goes on at calls, with collectives that go on by themselves."""
+    going = by_itself(_sends_awaited(transport))
+    return replace(going, name=f"{going.name}, all going on by themselves")

@@ -8,12 +8,10 @@
     optimizer    parameters are updated after the last wait, at the memory's bandwidth
     input        the host prepares the next batches beside the step, which ends no sooner:
                  ``input:time=80ms``, for all ranks of a full node
-    rate         a bucket takes what was measured of its size, else what NCCL expects of its own choice
-                 (``nccl``, ``native``), or of its algorithm of that name (ring, tree)
 
 The constants are those of `sim.files.loss_table`, with their sources; launches takes NCCL's own (``baseLat``
 in ``src/graph/tuning.cc``), and the memory's bandwidth is that of the device.  A term that does not apply is
-refused with the reason; ``all`` takes those that do, ``all`` and ``-rate`` those but for one.
+refused with the reason; ``all`` takes those that do, ``all`` and ``-late`` those but for one.
 
 Assumed: contention is the same for every kernel; the ranks' deviations are independent, normal, and last a
 step or longer; an optimizer of a sharded strategy updates its part at the end, as all of it.
@@ -21,7 +19,7 @@ step or longer; an optimizer of a sharded strategy updates its part at the end, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -32,12 +30,11 @@ import numpy as np
 
 from collectives.errors import NotSupportedError
 from collectives.models.nccl.constants import NCCL_2_30
-from collectives.simulation.closed_forms import NCCL_NAMES, OF_LIBRARY, Model
+from collectives.simulation.assumptions import ALL, Assumptions
+from collectives.simulation.closed_forms import closed_form_of
 from ddp.errors import UnknownLossError
 from ddp.profiles import Profile
-from ddp.reduction.strategies.plan import ALL_REDUCE
-from ddp.simulation.communication import ByFormula, Choice
-from ddp.simulation.step_model import ALL, StepModel
+from ddp.simulation.communication import Choice
 from sim.files.device_file import load_device
 from sim.files.loss_table import loss_table
 from sim.hardware import Device
@@ -64,7 +61,6 @@ class Losses:
         optimizer_ps: what the optimizer takes for all parameters.
         input_ps: below which no step is, for the host prepares the next batches meanwhile.
         input_alone_ps: the same where one rank has its node for itself.
-        model: the closed form by which the library's own choice is timed; None: as was asked for.
     """
 
     terms: tuple[str, ...] = ()
@@ -75,7 +71,6 @@ class Losses:
     optimizer_ps: int = 0
     input_ps: int = 0
     input_alone_ps: int = 0
-    model: Model | None = None
 
     def copy_ps(self, nbytes: int) -> int:
         """Return what copying so many bytes of gradients takes, one way."""
@@ -92,19 +87,17 @@ class Setting:
     Attributes:
         scenario: the network, and what holds on it.
         profile: what a rank computes.
-        model: what is counted of the communication otherwise.
+        assumed: what is counted of the communication otherwise.
         given_device: what a rank computes on; None: what the network's hardware says.
         algorithm: of all-reduce.
-        collectives: by which buckets travel.
         parameters: of the term, by name, as they are written.
     """
 
     scenario: Scenario
     profile: Profile
-    model: StepModel
+    assumed: Assumptions
     given_device: Device | None
     algorithm: Choice
-    collectives: frozenset[str]
     parameters: Mapping[str, str]
 
     @property
@@ -129,28 +122,9 @@ class Setting:
             )
         return load_device(name)
 
-    def check(self, model: Model) -> None:
-        """Check that a closed form knows every collective by which buckets travel, on this network.
-
-        Raises:
-            NotSupportedError: it does not; says which.
-        """
-        algorithm = "auto" if model == "measured" else self.algorithm
-        form = ByFormula(self.scenario, algorithm, replace(self.model, model=model))
-        for collective in sorted(self.collectives):
-            form.time_ps(collective, self.profile.nbytes)
-
-    def knows(self, model: Model) -> bool:
-        """Return whether a closed form knows every collective by which buckets travel."""
-        try:
-            self.check(model)
-        except NotSupportedError:
-            return False
-        return True
-
 
 def _contention(losses: Losses, setting: Setting) -> Losses:
-    if setting.model.transport.progress == "calls":
+    if setting.assumed.software.transport.progress == "calls":
         raise NotSupportedError(
             "its constant is of collectives that go on by themselves on a GPU; over gloo they go on when "
             "their rank calls"
@@ -164,9 +138,9 @@ def _late(losses: Losses, setting: Setting) -> Losses:
 
 
 def _launches(losses: Losses, setting: Setting) -> Losses:
-    if setting.model.transport.progress == "calls":
+    if setting.assumed.software.transport.progress == "calls":
         raise NotSupportedError("its constant is NCCL's; over gloo take overhead= of each message")
-    if setting.model.model != "links" or losses.model is not None:
+    if closed_form_of(setting.algorithm, setting.assumed.model) is not None:
         raise NotSupportedError("the closed form of a bucket's time has its launch in it")
     return replace(losses, launch_ps=round(NCCL_2_30.base_latency["Ring"]["Simple"] * _US))
 
@@ -191,32 +165,8 @@ def _input(losses: Losses, setting: Setting) -> Losses:
     return replace(losses, input_ps=time_ps * busy // per_node, input_alone_ps=time_ps // per_node)
 
 
-def _rate(losses: Losses, setting: Setting) -> Losses:
-    if setting.model.model != "links":
-        raise NotSupportedError(f"model={setting.model.model!r} has the rate of a bucket's size in it")
-    if setting.model.transport.progress == "calls":
-        raise NotSupportedError("it is of the vendor's library on GPUs; over gloo the programs are simulated")
-    names = [name for name in NCCL_NAMES if name != "auto"]
-    if setting.algorithm not in names:
-        raise NotSupportedError(
-            f"it is of what NCCL runs, not of {setting.algorithm}; take one of {', '.join(names)}"
-        )
-    if not setting.topology.measured and setting.topology.hardware is None:
-        raise NotSupportedError(
-            f"{setting.topology.name} has neither [[measured]] tables nor a [hardware] table in its file"
-        )
-    if setting.algorithm in OF_LIBRARY and setting.topology.hardware is not None:
-        setting.check("library")
-        return replace(losses, model="library")
-    if setting.topology.measured and setting.knows("measured"):
-        return replace(losses, model="measured")
-    setting.check("nccl")
-    return replace(losses, model="nccl")
-
-
 TERMS: Mapping[str, Callable[[Losses, Setting], Losses]] = MappingProxyType(
     {
-        "rate": _rate,
         "contention": _contention,
         "late": _late,
         "launches": _launches,
@@ -229,38 +179,36 @@ TERMS: Mapping[str, Callable[[Losses, Setting], Losses]] = MappingProxyType(
 
 
 def losses_on(
-    model: StepModel,
+    assumed: Assumptions,
     scenario: Scenario,
     profile: Profile,
     algorithm: Choice,
-    collectives: Iterable[str] = (ALL_REDUCE,),
 ) -> Losses:
-    """Return what a step of *profile* in *scenario* loses by the terms that *model* names.
+    """Return what a step of *profile* in *scenario* loses by the terms that *assumed* names.
 
     Args:
-        model: the terms, such as ``late`` or ``input:time=80ms``, where ``all`` is those that apply and
+        assumed: the terms, such as ``late`` or ``input:time=80ms``, where ``all`` is those that apply and
             ``-late`` is left out; and what is counted of the communication otherwise.
         scenario: the network, and what holds on it.
         profile: what a rank computes.
         algorithm: of all-reduce.
-        collectives: by which buckets travel.
 
     Raises:
         UnknownLossError: there is no such term, or it has no such parameter.
         NotSupportedError: a term that was named does not apply; says why.
         DeviceFileError: there is no such device.
     """
-    left_out = {_parsed(name[1:])[0] for name in model.losses if name.startswith("-")}
-    wanted = dict(_parsed(name) for name in model.losses if not name.startswith("-"))
+    left_out = {_parsed(name[1:])[0] for name in assumed.software.losses if name.startswith("-")}
+    wanted = dict(_parsed(name) for name in assumed.software.losses if not name.startswith("-"))
     if not wanted:
         return NO_LOSSES
-    own = load_device(model.device) if isinstance(model.device, str) else model.device
+    own = load_device(assumed.device) if isinstance(assumed.device, str) else assumed.device
     losses = NO_LOSSES
     for name, term in TERMS.items():
         if name in left_out or (name not in wanted and ALL not in wanted):
             continue
         parameters = wanted.get(name, {})
-        setting = Setting(scenario, profile, model, own, algorithm, frozenset(collectives), parameters)
+        setting = Setting(scenario, profile, assumed, own, algorithm, parameters)
         try:
             losses = term(losses, setting)
         except NotSupportedError as error:

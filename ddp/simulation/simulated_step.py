@@ -17,19 +17,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 import simpy
 
 from collectives.catalogue.selectors import NATIVE, NCCL
 from collectives.errors import NotSupportedError
-from collectives.execution.transport_model import TransportModel
 from collectives.models.floor import check_floor, floor_ps
-from collectives.models.nccl.constants import NcclProtocol
 from collectives.models.nccl.protocol import with_protocol
-from collectives.simulation import Engine, default_algorithm, with_engine
-from collectives.simulation.closed_forms import Model
-from collectives.simulation.defaults import asked_topology
+from collectives.simulation import Assumptions, Engine, with_engine
+from collectives.simulation.assumptions import Counted, asked_topology
 from collectives.simulation.engines.attention import Attention
 from collectives.simulation.engines.queues import EngineName, run_until
 from ddp.profiles import Profile
@@ -47,6 +44,7 @@ from ddp.simulation.communication import (
     FormulaParts,
     communication_on,
     name_of,
+    settled,
 )
 from ddp.simulation.each_size_once import EachSizeOnce
 from ddp.simulation.fidelity import affordable
@@ -54,13 +52,10 @@ from ddp.simulation.losses import losses_on
 from ddp.simulation.progress import on_calls
 from ddp.simulation.replay import Replay, needs
 from ddp.simulation.sharded_replay import ShardedReplay, sharded_floor_ps
-from ddp.simulation.step_model import StepModel, as_a_real_run
 from ddp.simulation.step_run import StepRun
-from sim.hardware import Device
 from sim.scenario import Scenario
 from sim.scenario.conditions import Condition
 from sim.topology import Topology
-from sim.units import Quantity
 
 if TYPE_CHECKING:
     from sim.topology.description import NetworkDescription
@@ -81,25 +76,19 @@ def simulate_step(
     algorithm: Choice | None = None,
     engine: Engine = "auto",
     conditions: Sequence[Condition] = (),
-    overhead: Quantity = 0,
-    arrival_overhead: Quantity = 0,
-    reduction_bandwidth: Quantity | None = None,
-    protocol: NcclProtocol | None = None,
-    model: Model | None = None,
-    transport_model: str | TransportModel | None = None,
-    losses: str | Sequence[str] | None = None,
-    device: str | Device | None = None,
+    assumptions: Assumptions | None = None,
     each_size_once: bool | None = None,
     parts: FormulaParts = WHOLE,
+    **counted: Unpack[Counted],
 ) -> StepRun:
     """Predict one data-parallel training step on all ranks of a network.
 
     Args:
         profile: what every rank computes, and when its gradients become ready.
-        topology: links alone: nothing else is counted, unless other arguments say so, and rings all-reduce;
-            with one rank there is no communication.
+        topology: links alone, on which rings all-reduce, unless other arguments say otherwise; with one rank
+            there is no communication.
         network: a network, or its name, that brings along what a real run on it would use and lose (see
-            `ddp.simulation.step_model.as_a_real_run`); instead of *topology*.
+            `collectives.simulation.assumptions`); instead of *topology*.
         num_ranks: of *network*; by default as many as it states.
         strategy: an overlap strategy or its name, such as ``priority:credits=2``.
         bucket_cap_mb: see `ddp.reduction.bucketing.bucket_limits`; None is torch's default.
@@ -109,24 +98,14 @@ def simulate_step(
         engine: see `collectives.simulation.simulation.simulate`.
         conditions: under which the cluster works (see `sim.scenario`).  A late rank begins its step, and
             all that is in it, so much later.
-        overhead: of each message, on either side (see `sim.scenario.rank_overhead`).
-        arrival_overhead: from the last byte of a message until its receiver knows.
-        reduction_bandwidth: at which a rank reduces; None: reducing takes no time.
-        protocol: of NCCL, for what it leaves of a link and its latency (see
-            `collectives.models.nccl.protocol`).
-        model: ``links``, or a closed form by which each bucket takes its time: ``nccl`` for what NCCL
-            expects of its *algorithm* of that name, or of what it would choose (``auto``).
-        transport_model: how a step of a program is completed, ``ideal``, ``gloo`` or ``nccl`` (see
-            `collectives.execution.transport_model`).
-        losses: what a step loses besides the time of its messages, by the names of its terms, or ``all``
-            (see `ddp.simulation.losses`).
-        device: on which a rank computes, for *losses*: a name, a file or a `sim.Device`; by default what the
-            network's hardware says.
+        assumptions: what is counted, instead of what *topology* or *network* brings along.
         each_size_once: whether buckets of one size are simulated once, alone on an idle network, and each
             takes that long (see `ddp.simulation.each_size_once`): many times as fast, and the same where all
             ranks are done with a bucket together.  None: with *engine* ``auto`` and without conditions,
             steps of very many messages are simulated so (see `ddp.simulation.fidelity`).
         parts: of a closed form's times, longer or shorter than they are; nothing is held to the floor then.
+        counted: what is counted otherwise, by the names of `collectives.simulation.assumptions.Counted`:
+            ``losses="all"``, ``transport_model="gloo"``, …
 
     Raises:
         NotSupportedError: a rank is slow, so that one reducer cannot stand for all; or the model does not
@@ -138,22 +117,13 @@ def simulate_step(
         BucketingError, UnknownStrategyError, UnknownLossError, UnknownAlgorithmError: an argument is wrong.
     """
     topology = asked_topology(topology, network, num_ranks)
-    algorithm = algorithm or ("ring" if network is None else default_algorithm(topology))
-    counts = StepModel.of if network is None else partial(as_a_real_run, topology)
-    asked = counts(
-        overhead=overhead,
-        arrival_overhead=arrival_overhead,
-        reduction_bandwidth=reduction_bandwidth,
-        protocol=protocol,
-        model=model,
-        transport_model=transport_model,
-        losses=(losses,) if isinstance(losses, str) else losses,
-        device=device,
-    )
-    if algorithm == NATIVE and topology.hardware is not None and asked.transport.name == "nccl":
+    assumed = Assumptions.on(topology, network, assumptions, counted)
+    algorithm = algorithm or assumed.algorithm
+    software = assumed.software
+    if algorithm == NATIVE and topology.hardware is not None and software.transport.name == "nccl":
         algorithm = NCCL
-    if protocol is not None:
-        topology = with_protocol(topology, protocol)
+    if software.protocol is not None:
+        topology = with_protocol(topology, software.protocol)
     scenario = Scenario.of(topology, conditions)
     if scenario.slowest is not None:
         raise NotSupportedError(
@@ -165,26 +135,25 @@ def simulate_step(
     sketch = overlap.plan(_layout(profile, limits, order, LinearCost(1, 1)))
     sizes = [gradient.nbytes for gradient in profile.gradients]
     buckets = [(launch.collective, sketch.nbytes(launch.bucket, sizes)) for launch in sketch.launches]
-    lost = losses_on(asked, scenario, profile, algorithm, {collective for collective, _ in buckets})
-    if lost.model is not None:
-        algorithm = "auto" if lost.model == "measured" else algorithm
-        asked = replace(asked, model=lost.model)
-    counted = asked.running(algorithm)
+    assumed = settled(assumed, algorithm, scenario)
+    lost = losses_on(assumed, scenario, profile, algorithm)
     if each_size_once is None and engine == "auto" and not scenario.conditions:
-        fidelity = affordable(counted, algorithm, buckets, topology)
-        counted, each_size_once = fidelity.model, fidelity.each_size_once
-    transport = counted.transport.name
-    counted.transport.check_overlap("simulate_step")
-    on_call = counted.transport.progress == "calls"
+        fidelity = affordable(assumed, algorithm, buckets, topology)
+        assumed, each_size_once = fidelity.assumed, fidelity.each_size_once
+    completes = assumed.software.transport
+    transport = completes.name
+    completes.check_overlap("simulate_step")
+    on_call = completes.progress == "calls"
     if on_call and scenario.delays_ps:
         raise NotSupportedError(
             f"simulate_step: with transport_model={transport!r} collectives go on when their rank calls, and "
             "one reducer stands for all ranks, which must call at the same times; leave out the late ranks, "
             "or run a script with collectives.virtual.run"
         )
-    communication = communication_on(scenario, algorithm, counted)
+    communication = communication_on(scenario, algorithm, assumed)
     if each_size_once:
         communication = EachSizeOnce.of(communication)
+    by_formula = isinstance(communication, ByFormula)
     if isinstance(communication, ByFormula):
         communication = replace(communication, parts=parts)
     if on_call and isinstance(overlap, Fsdp):
@@ -217,12 +186,13 @@ def simulate_step(
     def attempt(name: EngineName) -> Replay | ShardedReplay:
         if isinstance(overlap, Fsdp):
             return sharded(name, overlap)
-        if on_call and not counted.transport.late_sends:
+        if on_call and not completes.late_sends:
             return on_calls(partial(replayed, name))
         return replayed(name, None)
 
     replay, name = with_engine(engine, attempt)
-    used = name if counted.model == "links" else CLOSED_FORM
+    used = CLOSED_FORM if by_formula else name
+    model = assumed.model if by_formula else "links"
     runs = tuple(replay.runs)
     if isinstance(overlap, Fsdp):
         floor = sharded_floor_ps(compute_ps, runs, scenario.at_best, communication.in_switches)
@@ -238,7 +208,7 @@ def simulate_step(
         ranks=topology.num_ranks,
         algorithm=name_of_algorithm,
         strategy=overlap.name,
-        model=str(counted),
+        model=str(assumed),
         note="rank 0 stands for all",
     )
     return StepRun(
@@ -248,11 +218,11 @@ def simulate_step(
         runs,
         used,
         replay.trace,
-        counted.model,
+        model,
         transport,
         alone_ps=alone_ps,
         losses=lost.terms,
-        each_size_once=bool(each_size_once) and counted.model == "links",
+        each_size_once=bool(each_size_once) and not by_formula,
     )
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from collectives.execution.transport_model import transport_model
-from collectives.simulation.closed_forms import Model
+from collectives.simulation.assumptions import Assumptions, Model
 from ddp.reduction.timings import BucketRun, bucket_rows, bucket_table, overlap_ratio
-from ddp.simulation.step_model import StepModel
 from sim.trace import Trace
 from sim.units import to_seconds
 
@@ -85,10 +83,10 @@ class StepRun:
         """Part of the communication that no computation waited for; see `ddp.reduction.timings`."""
         return overlap_ratio(self.buckets)
 
-    def in_words(self, asked: StepModel) -> str:
+    def in_words(self, asked: Assumptions) -> str:
         """Return what was counted besides the network, where *asked* is what was to be."""
-        transport = transport_model(asked.transport_model)
-        used = replace(asked, transport_model=replace(transport, name=self.transport_model), model=self.model)
+        transport = replace(asked.software.transport, name=self.transport_model)
+        used = replace(asked.with_(transport_model=transport), model=self.model)
         words = used.in_words(self.losses)
         return f"{words}; each size of bucket simulated once" if self.each_size_once else words
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, combinations
 
 from collectives.errors import NotSupportedError
-from collectives.simulation import Engine, simulate
+from collectives.simulation import Assumptions, Engine, simulate
 from ddp import errors
 from ddp.profiles import Profile
 from ddp.reduction.bucketing import DEFAULT_CAP_MB, MIB
@@ -30,7 +30,6 @@ from ddp.reduction.overlap import resolve_strategy
 from ddp.reduction.strategies.mg_wfbp import merge
 from ddp.reduction.strategies.plan import Layout, LinearCost, PassTiming
 from ddp.simulation.simulated_step import simulate_step
-from ddp.simulation.step_model import IDEAL, StepModel
 from ddp.tuning.bucket_caps import CapRange, caps_for, distinct_caps
 from ddp.tuning.trials import StepOptions, Trial, Tuning, best_of, rank, shortest
 from sim.topology import Topology
@@ -54,7 +53,7 @@ class Search:
         max_pairs: of more algorithms with strategies than this, where divisions are many, only the most
             promising are searched.
         engine: see `collectives.simulation.simulation.simulate`.
-        model: what is counted besides the network.
+        assumptions: what is counted; None: links alone.
         advance: is given every trial when it has been simulated.
     """
 
@@ -69,7 +68,7 @@ class Search:
         max_descent: int = 60,
         max_pairs: int = 6,
         engine: Engine = "auto",
-        model: StepModel = IDEAL,
+        assumptions: Assumptions | None = None,
         advance: Callable[[Trial], None] = lambda _: None,
     ) -> None:
         self._profile = profile
@@ -81,7 +80,7 @@ class Search:
         self._max_descent = max_descent
         self._max_pairs = max_pairs
         self._engine: Engine = engine
-        self._model = model
+        self._assumptions = Assumptions.ideal() if assumptions is None else assumptions
         self._advance = advance
         self._trials: dict[StepOptions, Trial] = {}
         self._searches: dict[tuple[str, str], str] = {}
@@ -151,7 +150,7 @@ class Search:
                 bucket_cap_mb_list=options.bucket_cap_mb_list,
                 algorithm=options.algorithm,
                 engine=self._engine,
-                **self._model.options(),
+                assumptions=self._assumptions,
             )
             sizes = {run.bucket: run.nbytes for run in step.buckets}
             nbytes = tuple(sizes[bucket] for bucket in sorted(sizes))
@@ -254,7 +253,7 @@ class Search:
                 topology=self._topology,
                 nbytes=nbytes,
                 engine=self._engine,
-                **self._model.of_a_collective(self._topology),
+                assumptions=self._assumptions,
             )
             points.append((nbytes, run.time_ps))
         cost = LinearCost.through(*points) if points[0][0] < points[1][0] else LinearCost(points[1][1], 0)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from testbed.bench.candidates import NATIVE, Candidate, Refusal
 from testbed.bench.measure import ITEM_SIZES, Row, row, size_of, turns_of
@@ -16,7 +16,7 @@ from testbed.output.table import Advance, counted, spell_size
 
 if TYPE_CHECKING:
     from collectives.program import Algorithm
-    from collectives.simulation.closed_forms import Model
+    from collectives.simulation import Assumptions
     from collectives.simulation.run import Run
     from sim import Topology
 
@@ -61,8 +61,8 @@ class BenchRequest:
         iterations: timed calls of each algorithm and size.
         warmup: calls before them.
         timeout: seconds that a collective may wait for its peers.
-        transport_model: how a step is completed, where that is simulated.
-        model: of the time, where that is simulated (see `collectives.simulate`).
+        assumed: what is counted besides the links, where it is simulated.
+        assumptions: the same for a report, as it was asked for.
         registered: whether tensors lie in memory of the transport, where it has any.
     """
 
@@ -75,8 +75,8 @@ class BenchRequest:
     iterations: int
     warmup: int
     timeout: float
-    transport_model: str = "ideal"
-    model: Model = "links"
+    assumed: Assumptions | None = None
+    assumptions: dict[str, Any] | None = None
     registered: bool = False
 
     @property
@@ -161,8 +161,7 @@ def _simulate(candidate: Candidate, request: BenchRequest, nbytes: int, topology
         topology=topology,
         collective=request.collective,
         itemsize=ITEM_SIZES[request.dtype],
-        transport_model=request.transport_model,
-        model=request.model,
+        assumptions=request.assumed,
     )
     if algorithm is None or candidate.asked_for:
         return timed()
@@ -225,12 +224,12 @@ def simulated(
     """Return simulated *rows* as a result."""
     engines = sorted({str(row.engine) for row in rows}, reverse=True)
     ranks = counted(request.num_ranks, "rank")
+    software = "" if request.assumed is None else request.assumed.software.in_words()
     carried = "payload of integers checked on every rank" if payload else "sizes travel, no payload"
     model = (
         f"Simulated: {_subject(request, rows)} on {topology.name}, {ranks}, "
         f"{'engine' if len(engines) == 1 else 'engines'} {' and '.join(engines)}; latency, then link "
-        f"bandwidth shared max-min; transport model {request.transport_model}; reduction costs no time; "
-        f"{carried}"
+        f"bandwidth shared max-min; {software}; {carried}"
     )
     return Result(rows, ["simulated"], [model], refusals, [topology])
 

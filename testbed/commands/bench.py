@@ -26,7 +26,8 @@ from testbed.bench.measured_run import measure_processes, measure_threads
 from testbed.errors import CheckError, UsageError, reporting_errors
 from testbed.options.annotations import HtmlFile
 from testbed.options.arguments import MAX_COUNT, parse_ranks, parse_sizes
-from testbed.options.software import Ideal, TransportModel, TransportModelName
+from testbed.options.assumptions import CollectiveAssumptionOptions, assumptions_json
+from testbed.options.groups import grouped
 from testbed.output.figure import check_plot
 from testbed.output.folder import check_writable
 from testbed.output.table import progress, spell_size, stdout_console
@@ -36,7 +37,6 @@ from testbed.scripts.launch import RankExitError, launch, own_module
 from testbed.truth.comparison import with_simulation
 
 if TYPE_CHECKING:
-    from collectives.simulation.closed_forms import Model
     from sim import Topology
     from testbed.truth.calibration.calibration import Calibration
 
@@ -54,6 +54,7 @@ DEFAULT_NETWORK = "switch-100g"
 
 
 @reporting_errors
+@grouped
 def bench(
     transport: Annotated[
         TransportName,
@@ -99,8 +100,8 @@ def bench(
             help="Simulated beside measured; without --network, on a switch fitted to this very run.",
         ),
     ] = False,
-    transport_model: TransportModel = None,
-    ideal: Ideal = False,
+    *,
+    counts: CollectiveAssumptionOptions,
     payload: Annotated[
         bool,
         typer.Option("--payload", help="sim: carry real tensors too, and check them (takes memory for all)."),
@@ -150,10 +151,10 @@ def bench(
         raise UsageError(
             "--compare puts simulated beside measured: choose --transport threads, shm, gloo or nccl"
         )
-    if transport_model is not None and transport is not TransportName.SIM:
-        raise UsageError(f"--transport-model is for --transport sim; {transport} is a transport itself")
-    if ideal and transport is not TransportName.SIM:
-        raise UsageError(f"--ideal is for --transport sim; over {transport} everything counts")
+    for name in (name for name, value in counts.asked.items() if value is not None):
+        if transport is not TransportName.SIM:
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} is for --transport sim; over {transport} what is there counts")
     if payload and transport is not TransportName.SIM:
         raise UsageError(f"--payload is for --transport sim; over {transport} the payload always travels")
     if compare and num_ranks == 1:
@@ -163,9 +164,7 @@ def bench(
     if network is not None and transport is not TransportName.SIM and not compare:
         raise UsageError(f"--network is simulated, {transport} is not: add --compare, or use --transport sim")
     topology = _topology(network, num_ranks) if network or transport is TransportName.SIM else None
-    assumed, model = (
-        _assumed(topology, transport_model, ideal) if transport is TransportName.SIM else ("", "links")
-    )
+    assumed = None if transport is not TransportName.SIM or topology is None else counts.on(topology)
     candidates, refusals = choose_candidates(
         algorithm,
         collective,
@@ -173,7 +172,8 @@ def bench(
         ranks_per_node=_ranks_per_node(
             topology if transport is TransportName.SIM else None, num_ranks, joined
         ),
-        native=transport.is_of_processes or assumed == "gloo",
+        native=transport.is_of_processes
+        or (assumed is not None and assumed.software.transport.name == "gloo"),
         transport=transport.value,
     )
     if compare and candidates[0].algorithm is None and candidates[0].name != NATIVE:
@@ -182,21 +182,26 @@ def bench(
         raise UsageError(
             f"--compare puts simulated beside measured for one algorithm; {len(candidates)} are named"
         )
-    counts = tuple(
+    elements = tuple(
         dict.fromkeys(count_of(size, dtype, collective, num_ranks) for size in parse_sizes(sizes, factor))
     )
     if payload or transport is not TransportName.SIM:
         num_payloads = len(candidates) if registered else 1
-        _check_memory(collective, dtype, max(counts), num_ranks, joined, num_payloads)
+        _check_memory(collective, dtype, max(elements), num_ranks, joined, num_payloads)
     delivery = Delivery(as_json, html)
     delivery.check()
     if plot is not None:
         check_plot(plot)
     if save is not None:
         check_writable(save)
+    assumptions = (
+        None
+        if assumed is None or topology is None
+        else assumptions_json([network or DEFAULT_NETWORK], algorithm, counts.asked, {topology.name: assumed})
+    )
     request = BenchRequest(
-        transport, num_ranks, collective, tuple(candidates), counts, dtype, iterations, warmup, timeout,
-        assumed, model, registered,
+        transport, num_ranks, collective, tuple(candidates), elements, dtype, iterations, warmup, timeout,
+        assumed, assumptions, registered,
     )  # fmt: skip
 
     if transport.is_of_processes and not joined:
@@ -230,19 +235,6 @@ def _topology(network: str | None, num_ranks: int) -> Topology:
     from sim import load_network
 
     return load_network(network or DEFAULT_NETWORK).topology(num_ranks)
-
-
-def _assumed(
-    topology: Topology | None, transport_model: TransportModelName | None, ideal: bool
-) -> tuple[str, Model]:
-    """Return how steps are completed and by what model collectives are timed: by default as in a real run."""
-    from collectives.simulation import default_model, default_transport_model
-
-    assert topology is not None
-    if ideal:
-        return (transport_model or TransportModelName.IDEAL).value, "links"
-    chosen = default_transport_model(topology) if transport_model is None else transport_model.value
-    return chosen, default_model(topology)
 
 
 def _calibration_of(network: str | None) -> Calibration | None:

@@ -223,8 +223,8 @@ def _training_row(run: Trained) -> tuple[str, ...]:
 
 
 def _predict(console: Console, folder: ResultFolder) -> dict[str, Any]:
+    from collectives.simulation import Assumptions
     from ddp.profiles import Profile
-    from ddp.simulation.step_model import as_a_real_run
     from sim import load_network
     from testbed.report.plots.scaling_plot import plot_scaling
     from testbed.report.scaling import LEGEND, scaling_tables
@@ -243,7 +243,7 @@ def _predict(console: Console, folder: ResultFolder) -> dict[str, Any]:
             bucket_cap_mb=BUCKET_CAP_MB,
             algorithm=None,
             advance=advance,
-            counts=as_a_real_run,
+            counts=Assumptions.of_a_real_run,
         )
 
     for shown in scaling_tables(scaling.points, SHOWN_RANKS):

@@ -13,12 +13,12 @@ import typer
 from testbed.errors import CheckError, UsageError, reporting_errors
 from testbed.options.annotations import HtmlFile
 from testbed.options.arguments import computes_on_gpu
+from testbed.options.assumptions import AssumptionOptions, assumptions_json
 from testbed.options.checks import CheckOptions, checked
-from testbed.options.cluster import ClusterOptions, OutputOptions
+from testbed.options.cluster import DEFAULT_NETWORK, ClusterOptions, OutputOptions
 from testbed.options.conditions import ConditionOptions, FaultOptions
 from testbed.options.gpu import GpuOptions
 from testbed.options.groups import grouped
-from testbed.options.software import SoftwareOptions
 from testbed.output.folder import document
 from testbed.output.table import stderr_console
 from testbed.pages import Delivery
@@ -61,7 +61,7 @@ def run(
     conditions: ConditionOptions,
     faults: FaultOptions,
     gpu: GpuOptions,
-    software: SoftwareOptions,
+    counts: AssumptionOptions,
     outputs: OutputOptions,
     checks: CheckOptions,
     module: Annotated[
@@ -104,7 +104,7 @@ def run(
         "--check": checks.check,
         "a fault, a straggler or jitter": held,
         **gpu.given,
-        "what software costs": software.is_given,
+        **{f"--{name.replace('_', '-')}": value for name, value in counts.asked.items()},
     }
     if processes is not None:
         virtual = {"--ranks": cluster.ranks, "--network": cluster.network, "--orders": checks.orders}
@@ -147,7 +147,12 @@ def run(
     from testbed.scripts.virtual_script import DeviceMemoryError, run_script
 
     proved = evidence.evidence_for([cluster.choice(topology)], evidence.nodes_of(topology))
-
+    assumed = counts.on(topology)
+    if computes_on_gpu(cluster.compute) and not counts.ideal:
+        assumed = assumed.with_(transport_model=counts.asked["transport_model"] or "nccl")
+    asked = {**counts.asked, **conditions.asked, "device": _device(cluster.compute)}
+    network = cluster.network or DEFAULT_NETWORK
+    written = assumptions_json([network], cluster.algorithm, asked, {topology.name: assumed})
     wanted = outputs.trace is not None or outputs.timeline is not None or html is not None
     recorded = Trace({"script": script, "network": topology.name}) if wanted else None
     record = checks.record()
@@ -162,7 +167,7 @@ def run(
             algorithm=cluster.choice(topology),
             conditions=held,
             options={
-                **software.arguments(topology, computes_on_gpu(cluster.compute)),
+                "assumptions": assumed,
                 **gpu.arguments(),
                 "own": _names(own),
                 "clock": cluster.clock.value,
@@ -188,7 +193,7 @@ def run(
     sys.stdout.flush()
     sys.stderr.flush()
     delivery.give(
-        _document(report, script, topology.digest(), seed, found, proved),
+        _document(report, script, topology.digest(), seed, found, proved) | {"assumptions": written},
         partial(_print_report, report=report, outputs=outputs, found=found, proved=proved, faster=faster),
         run_question(script, report),
         run_answer(report),
@@ -199,6 +204,11 @@ def run(
         raise failed
     if found is not None and not found.holds:
         raise CheckError(found.text)
+
+
+def _device(compute: str) -> str | None:
+    """Return the device by which computation takes time; None where it takes none, or is measured."""
+    return None if compute == "none" or compute.startswith(("measured", "profile:")) else compute
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ import typer
 from testbed.errors import UsageError, reporting_errors
 from testbed.options.annotations import HtmlFile
 from testbed.options.arguments import parse_rank_powers
+from testbed.options.assumptions import StepAssumptionOptions, assumptions_json
 from testbed.options.groups import grouped
-from testbed.options.software import StepModelOptions
 from testbed.output.folder import document
 from testbed.output.table import progress
 
@@ -75,7 +75,7 @@ def scale(
         ),
     ] = False,
     *,
-    counts: StepModelOptions,
+    counts: StepAssumptionOptions,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw it too: .png, .svg or .pdf.")
     ] = None,
@@ -159,6 +159,9 @@ def scale(
             method="simulated",
             model=scaling.model,
             topologies=scaling.topologies,
+            assumptions=assumptions_json(
+                list(network or DEFAULT_NETWORKS), algorithm, counts.asked, scaling.assumed
+            ),
             profiles=[{"name": own.name, "source": own.source, "device": own.device} for own in profiles],
             rows=scaling.rows(),
             carriers=[asdict(carrier) for carrier in scaling.carriers],

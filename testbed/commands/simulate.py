@@ -12,24 +12,15 @@ import typer
 
 from testbed.commands.network import default_ranks
 from testbed.errors import UsageError, reporting_errors
-from testbed.options.annotations import DegradeLink, FailLink, HtmlFile, Jitter, Reroute, TraceFile
+from testbed.options.annotations import HtmlFile, TraceFile
 from testbed.options.arguments import MAX_COUNT, MAX_RANKS, parse_placement, parse_sizes
-from testbed.options.conditions import parse_conditions
-from testbed.options.software import (
-    ArrivalOverhead,
-    CallOverhead,
-    CopyBandwidth,
-    Ideal,
-    Overhead,
-    Protocol,
-    ReductionBandwidth,
-    TransportModel,
-)
+from testbed.options.assumptions import CollectiveAssumptionOptions, assumptions_json
+from testbed.options.conditions import ConditionOptions
+from testbed.options.groups import grouped
 from testbed.output.folder import check_writable
 from testbed.output.table import progress, seconds, stdout_console
 
 if TYPE_CHECKING:
-    from collectives.simulation.closed_forms import Model as SimulationModel
     from testbed.pages import Delivery
     from testbed.studies.simulation import Simulated, SimulationRequest
 
@@ -54,16 +45,8 @@ class Engine(StrEnum):
     RANKS = "ranks"
 
 
-class Model(StrEnum):
-    """What a time follows from."""
-
-    LINKS = "links"
-    NCCL = "nccl"
-    MEASURED = "measured"
-    LIBRARY = "library"
-
-
 @reporting_errors
+@grouped
 def simulate(
     algorithm: Annotated[
         list[str],
@@ -105,32 +88,9 @@ def simulate(
             help="auto: makespan where it is exact, else events; ranks: events, each rank by itself."
         ),
     ] = Engine.AUTO,
-    model: Annotated[
-        Model | None,
-        typer.Option(
-            help="links: messages share links; nccl: what NCCL expects; measured: by the [[measured]] of the "
-            "network's file; library: one of these two of NCCL's own choice (nccl, native), and links of all "
-            "others.  [library where the network names GPUs, else links]",
-            show_default=False,
-        ),
-    ] = None,
-    protocol: Protocol = None,
-    overhead: Overhead = None,
-    arrival_overhead: ArrivalOverhead = None,
-    reduction_bandwidth: ReductionBandwidth = None,
-    call_overhead: CallOverhead = None,
-    copy_bandwidth: CopyBandwidth = None,
-    transport_model: TransportModel = None,
-    ideal: Ideal = False,
-    jitter: Jitter = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, max=2**63, help="Seed of the jitter.")] = 0,
-    straggler: Annotated[
-        list[str] | None,
-        typer.Option(metavar="RANK:FACTOR", help="A slow place: 3:2, or late: 3:+1ms. May be repeated."),
-    ] = None,
-    fail_link: FailLink = None,
-    reroute: Reroute = False,
-    degrade_link: DegradeLink = None,
+    *,
+    counts: CollectiveAssumptionOptions,
+    under: ConditionOptions,
     links: Annotated[
         bool,
         typer.Option("--links", help="List the links that were used most, those that are alike in one line."),
@@ -152,7 +112,6 @@ def simulate(
 
     One algorithm at one size is reported in full; several are compared, with the bottleneck of each.
     """
-    from collectives.simulation import default_model, default_transport_model
     from sim import load_network
     from testbed.pages import Delivery
     from testbed.studies.simulation import SimulationRequest, entries_of
@@ -163,17 +122,10 @@ def simulate(
     where = parse_placement(placement)
     num_ranks = topology.num_ranks if isinstance(where, str) else len(where)
     collective = collective.replace("-", "_")
-    transport = "ideal"
-    by_model: SimulationModel = "links"
-    if not ideal:
-        transport, by_model = default_transport_model(topology), default_model(topology)
-    if model is not None:
-        by_model = model.value
-        transport = "nccl" if model in (Model.NCCL, Model.MEASURED) else transport
-    transport = transport if transport_model is None else transport_model.value
-    entries = entries_of(algorithm, collective, num_ranks, topology.ranks_per_node, by_model, transport)
+    assumed = counts.on(topology)
+    entries = entries_of(algorithm, collective, num_ranks, topology.ranks_per_node, assumed)
     sizes = tuple(dict.fromkeys(parse_sizes(nbytes, factor, "--nbytes")))
-    conditions = parse_conditions(jitter, seed, straggler or (), fail_link or (), reroute, degrade_link or ())
+    asked = {**counts.asked, **under.asked}
     request = SimulationRequest(
         entries=entries,
         sizes=sizes,
@@ -181,20 +133,12 @@ def simulate(
         topology=topology,
         placement=where,
         engine=engine.value,
-        model=by_model,
+        assumed=assumed,
+        conditions=tuple(under.parse()),
+        assumptions=assumptions_json([network], ",".join(algorithm), asked, {description.name: assumed}),
         links=links or all_links,
         observe=trace is not None,
         calibrated=origin_of(description),
-        options={
-            "protocol": None if protocol is None else protocol.value,
-            "overhead": overhead or 0,
-            "arrival_overhead": arrival_overhead or 0,
-            "reduction_bandwidth": reduction_bandwidth,
-            "call_overhead": call_overhead or 0,
-            "copy_bandwidth": copy_bandwidth,
-            "transport_model": transport,
-            "conditions": tuple(conditions),
-        },
     )
 
     delivery = Delivery(as_json, html)
@@ -234,7 +178,11 @@ def _check_outputs(request: SimulationRequest, trace: Path | None, plot: Path | 
             "--plot with one size draws the load of one algorithm: name one, or give sizes such as "
             "--nbytes 4K-1G for time and bus bandwidth"
         )
-    if request.model in ("nccl", "measured") or request.entries[0].algorithm in ("nvls", "nccl", "native"):
+    if request.assumed.model in ("nccl", "measured") or request.entries[0].algorithm in (
+        "nvls",
+        "nccl",
+        "native",
+    ):
         raise UsageError("--plot with one size draws the load of links, of which a closed form says nothing")
     from testbed.report.plots.network_plot import check_drawable
 

@@ -11,8 +11,8 @@ import typer
 from testbed.errors import UsageError, reporting_errors
 from testbed.options.annotations import HtmlFile
 from testbed.options.arguments import MAX_RANKS
+from testbed.options.assumptions import StepAssumptionOptions, assumptions_json
 from testbed.options.groups import grouped
-from testbed.options.software import StepModelOptions
 from testbed.output.folder import document
 from testbed.output.table import progress, seconds
 
@@ -55,7 +55,7 @@ def tune(
         str, typer.Option(metavar="LIST|all", help="Overlap strategies, separated by commas.")
     ] = "wait_free",
     *,
-    counts: StepModelOptions,
+    counts: StepAssumptionOptions,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the curve too: .png, .svg or .pdf.")
     ] = None,
@@ -110,7 +110,7 @@ def tune(
             topology=topology,
             algorithms=list(algorithms),
             strategies=[resolve_strategy(name).name for name in strategies],
-            model=counted,
+            assumptions=counted,
             advance=show,
         )
         if plot is not None:
@@ -169,7 +169,8 @@ def tune(
         document(
             method="simulated",
             model=assumed,
-            transport_model=counted.transport.name,
+            transport_model=counted.software.transport.name,
+            assumptions=assumptions_json([network], algorithm, counts.asked, {description.name: counted}),
             topologies={f"{description.name} x {ranks}": topology.digest()},
             profiles=[{"name": own.name, "source": own.source, "device": own.device}],
             complete=found.complete,

@@ -50,7 +50,7 @@ def tables(body: Mapping[str, Any]) -> Tables:
 
 def is_asked(field: str) -> bool:
     """Return whether *field* belongs to the question."""
-    return field.split(".")[0].split(" ")[0] in (*ASKED, "overrides")
+    return field.split(".")[0].split(" ")[0] in (*ASKED, "overrides", "assumptions")
 
 
 def key_fields(first: Sequence[Row], second: Sequence[Row]) -> tuple[str, ...]:

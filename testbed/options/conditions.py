@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,6 +35,11 @@ class ConditionOptions:
     fail_link: FailLink = None
     reroute: Reroute = False
     degrade_link: DegradeLink = None
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What is asked for by name; None where it is not."""
+        return {name: value or None for name, value in vars(self).items()}
 
     def parse(self) -> Iterator[Condition]:
         """Yield the conditions that are asked for.

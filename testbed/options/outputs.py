@@ -54,7 +54,7 @@ OUTPUTS: Mapping[str, Sequence[str]] = {
     "calibrate --output": (".toml",),
 }
 """Suffixes of files, by option, or by command and option where commands differ."""
-INPUTS = ("--from", "--table", "--calibration")
+INPUTS = ("--from", "--table", "--calibration", "--assumptions")
 """Options with the path of a file that is read."""
 
 

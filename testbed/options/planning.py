@@ -11,6 +11,14 @@ import typer
 
 from testbed.errors import UsageError
 from testbed.options.arguments import MAX_RANKS, parse_ranks, parse_sizes
+from testbed.options.assumptions import (
+    AssumptionsFile,
+    Ideal,
+    Losses,
+    OnDevice,
+    TransportModelName,
+    losses_of,
+)
 
 
 class TimingName(StrEnum):
@@ -18,16 +26,8 @@ class TimingName(StrEnum):
 
     AUTO = "auto"
     LINKS = "links"
+    LIBRARY = "library"
     VENDOR = "vendor"
-
-
-class TransportName(StrEnum):
-    """How a transport completes a step."""
-
-    AUTO = "auto"
-    IDEAL = "ideal"
-    NCCL = "nccl"
-    GLOO = "gloo"
 
 
 @dataclass(frozen=True)
@@ -82,21 +82,23 @@ class QuestionOptions:
     timing: Annotated[
         TimingName | None,
         typer.Option(
-            help="links: messages share links; vendor: as measured of NCCL, or as it expects; auto: vendor "
-            "of each network that names its hardware and is left as it is."
+            "--model",
+            "--timing",
+            help="links: messages share links; library (vendor): as measured of NCCL, or as it expects; "
+            "auto: library of each network that names its hardware and is left as it is.",
         ),
     ] = None
     transport_model: Annotated[
-        TransportName | None,
+        TransportModelName | None,
         typer.Option(
-            help="How steps of programs are completed; auto: as over what would really run, nccl where a "
-            "network names its hardware, else gloo."
+            help="How steps of programs are completed; by default as over what would really run, nccl where "
+            "a network names its hardware, else gloo."
         ),
     ] = None
-    device: Annotated[
-        str | None,
-        typer.Option(metavar="NAME|FILE", help="On which ranks compute, where a network does not say."),
-    ] = None
+    losses: Losses = None
+    device: OnDevice = None
+    ideal: Ideal = False
+    assumptions: AssumptionsFile = None
     tokens_per_rank: Annotated[
         float | None, typer.Option(metavar="N", help="Tokens of a step on one rank, of every model.")
     ] = None
@@ -140,12 +142,25 @@ class QuestionOptions:
             "strategies": self.strategy,
             "bucket_caps_mb": self.bucket_cap_mb,
             "algorithms": self.algorithm,
-            "timing": self.timing and self.timing.value,
-            "transport": self.transport_model and self.transport_model.value,
+            "timing": self._model_of_time,
+            "transport": self._transport,
+            "losses": [] if self.ideal and self.losses is None else losses_of(self.losses),
             "device": self.device,
             "train_tokens": self.train_tokens,
         }
         return content | {name: value for name, value in plain.items() if value is not None}
+
+    @property
+    def _model_of_time(self) -> str | None:
+        if self.timing is None:
+            return "links" if self.ideal else None
+        return self.timing.value
+
+    @property
+    def _transport(self) -> str | None:
+        if self.transport_model is None:
+            return "ideal" if self.ideal else None
+        return self.transport_model.value
 
     def _model(self, name: str) -> dict[str, Any]:
         tokens = self.tokens_per_rank

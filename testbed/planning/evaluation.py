@@ -1,11 +1,11 @@
 """Evaluation of points in virtual time: a training step by the reducer that trains, a collective, a script.
 
     timing = links    programs on links
-    timing = vendor   what NCCL runs takes what was measured of it, where the network's file says that, else
+    timing = library  what NCCL runs takes what was measured of it, where the network's file says that, else
                       what NCCL expects of itself
 
 The default algorithm, and all that is counted besides the network, are those of a real run
-(`ddp.simulation.step_model.as_a_real_run`), as of any other command.  The fullest link is that of the
+(`collectives.simulation.assumptions`), as of any other command.  The fullest link is that of the
 largest bucket, alone.
 """
 
@@ -24,14 +24,12 @@ from testbed.planning.question import DEFAULT
 from testbed.planning.row import Row
 
 if TYPE_CHECKING:
+    from collectives.simulation import Assumptions
     from ddp.simulation.communication import FormulaParts
     from sim.topology import Topology
 
 AUTO = "auto"
 """Of transports: as over what would really run."""
-
-NO_RATE = "-rate"
-"""Of losses: collectives are timed by their messages, not by what was measured or is expected of NCCL."""
 
 
 def evaluate(point: Point, altered: Alteration = AS_IT_IS) -> Row:
@@ -44,18 +42,23 @@ def evaluate(point: Point, altered: Alteration = AS_IT_IS) -> Row:
             wherever it stands.
     """
     note(point.network)
-    file = content_digest(point.network)
-    topology = _topology(point.network, point.overrides, point.ranks, point.timing, file)
+    topology = topology_at(point)
     try:
         if point.kind == "collective":
             return _collective(point, topology, altered)
         if point.kind == "script":
             from testbed.planning.scripts import evaluate_script
 
-            return evaluate_script(point, _altered_topology(topology, altered))
+            return evaluate_script(point, _altered_topology(topology, altered), assumed_at(point, topology))
         return _step(point, topology, altered)
     except NotSupportedError as error:
         return Row(point, problem=str(error), topology=topology.digest())
+
+
+def topology_at(point: Point) -> Topology:
+    """Return the network of *point*, of its size."""
+    file = content_digest(point.network)
+    return _topology(point.network, point.overrides, point.ranks, point.timing, file)
 
 
 def algorithm_of(point: Point, topology: Topology) -> str:
@@ -65,18 +68,24 @@ def algorithm_of(point: Point, topology: Topology) -> str:
     return default_algorithm(topology) if point.algorithm == DEFAULT else point.algorithm
 
 
-def transport_of(point: Point, topology: Topology) -> str:
-    """Return how steps of programs are completed at *point*."""
-    from collectives.simulation import default_transport_model
+def assumed_at(point: Point, topology: Topology) -> Assumptions:
+    """Return what is assumed at *point*, on its network as it is."""
+    from collectives.simulation import Assumptions
 
-    return default_transport_model(topology) if point.transport == AUTO else point.transport
+    return Assumptions.of_a_real_run(
+        topology,
+        model=point.timing,
+        transport_model=None if point.transport == AUTO else point.transport,
+        losses=point.losses,
+        device=point.device,
+    )
 
 
 def _altered(point: Point, usual: Topology, altered: Alteration) -> tuple[Topology, FormulaParts]:
     """Return the network as it is otherwise, or where a closed form is evaluated, its parts."""
     from ddp.simulation.communication import WHOLE
 
-    if point.timing == "vendor":
+    if point.timing == "library":
         return usual, altered.of_formula()
     return _altered_topology(usual, altered), WHOLE
 
@@ -89,9 +98,8 @@ def _step(point: Point, usual: Topology, altered: Alteration) -> Row:
 
     share = Fraction(point.fewest, point.ranks) if point.fewest else Fraction(1)
     profile = altered.of_profile(load_profile(point.model).slowed(share))
-    losses = altered.of_losses(point.losses)
-    if point.timing == "links" and "all" in losses:
-        losses = (*losses, NO_RATE)
+    assumed = assumed_at(point, usual)
+    assumed = assumed.with_(losses=altered.of_losses(assumed.software.losses))
     topology, parts = _altered(point, usual, altered)
     algorithm: Any = algorithm_of(point, usual)
     if topology is not usual:
@@ -102,9 +110,7 @@ def _step(point: Point, usual: Topology, altered: Alteration) -> Row:
         strategy=point.strategy,
         bucket_cap_mb=point.bucket_cap_mb,
         algorithm=algorithm,
-        transport_model=transport_of(point, usual),
-        losses=losses,
-        device=point.device,
+        assumptions=assumed,
         parts=parts,
     )
     largest = max((bucket.nbytes for bucket in run.buckets), default=0)
@@ -136,8 +142,7 @@ def _collective(point: Point, usual: Topology, altered: Alteration) -> Row:
         nbytes=point.nbytes,
         topology=topology,
         collective=point.model,
-        transport_model=transport_of(point, usual),
-        model="library" if point.timing == "vendor" else "links",
+        assumptions=assumed_at(point, usual),
     )
     chosen, resolved = _chosen(point, topology, point.model, point.nbytes, run.model, run.algorithm)
     busiest = run.links.bottleneck if run.engine != "closed form" else None

@@ -44,8 +44,8 @@ class Point:
         arguments: of a script.
         layout: the axes of a script, by name.
         compute: what a script's ranks compute on.
-        timing: ``links``, by messages on links; or ``vendor``, by what was measured of NCCL on such a network
-            or by what NCCL itself expects.
+        timing: ``links``, by messages on links; or ``library``, by what was measured of NCCL on such a
+            network or by what NCCL itself expects.
         transport: how steps of programs are completed; ``auto``: as over what would really run.
         losses: what a step loses besides.
         device: on which a rank computes; None: as the network's hardware says.
@@ -181,12 +181,12 @@ def points_of(asked: Question) -> list[Point]:
 
 
 def _timing(asked: Question, design: _Design) -> str:
-    """Return the model of time on a network: the vendor's only where it speaks of that, as it is."""
+    """Return the model of time on a network: the library's only where it speaks of that, as it is."""
     if asked.timing != "auto":
-        return asked.timing
+        return "library" if asked.timing == "vendor" else asked.timing
     hardware = description_of(design.network, design.overrides).fields.hardware
     known = not design.overrides and hardware is not None and asked.transport in ("auto", "nccl")
-    return "vendor" if known else "links"
+    return "library" if known else "links"
 
 
 def _designs(asked: Question) -> Iterator[_Design]:
@@ -238,7 +238,7 @@ def _steps(asked: Question) -> Iterator[Point]:
             bucket_cap_mb=cap,
             algorithm=algorithm,
             transport=asked.transport,
-            losses=("all",),
+            losses=tuple(asked.losses),
             device=asked.device,
             tokens_per_rank=profile.tokens_per_rank,
         )

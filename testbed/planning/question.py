@@ -34,7 +34,7 @@ MAX_BYTES = 2**20
 """The largest question that is read."""
 
 Scaling: TypeAlias = Literal["weak", "strong"]
-Timing: TypeAlias = Literal["auto", "links", "vendor"]
+Timing: TypeAlias = Literal["auto", "links", "library", "vendor"]
 Transport: TypeAlias = Literal["auto", "ideal", "nccl", "gloo"]
 Value: TypeAlias = str | int | float
 Values: TypeAlias = Value | Annotated[list[Value], Field(min_length=1)]
@@ -90,6 +90,7 @@ class Question(Fields):
     algorithms: list[Name] = Field(default=[DEFAULT], min_length=1)
     timing: Timing = "auto"
     transport: Transport = "auto"
+    losses: list[Words] = Field(default=["all"])
     device: Name | None = None
     train_tokens: Positive | None = None
     set_: dict[str, Values] = Field(default={}, alias="set")

@@ -12,11 +12,12 @@ from testbed.planning.question import DEFAULT
 from testbed.planning.row import Row
 
 if TYPE_CHECKING:
+    from collectives.simulation import Assumptions
     from collectives.virtual import VirtualReport
     from sim.topology import Topology
 
 
-def evaluate_script(point: Point, topology: Topology) -> Row:
+def evaluate_script(point: Point, topology: Topology, assumed: Assumptions) -> Row:
     """Return what an iteration of a script takes on *topology*, with its peak of memory.
 
     What the script prints is dropped.  Where it fails, or runs out of the device's memory, that is the row's
@@ -31,6 +32,8 @@ def evaluate_script(point: Point, topology: Topology) -> Row:
     from testbed.scripts.script import check_script
 
     check_script(point.model, is_module=False)
+    on_gpu = point.transport == "auto" and computes_on_gpu(point.compute)
+    transport = "nccl" if on_gpu else None
     silence = io.StringIO()
     try:
         report = run(
@@ -39,7 +42,7 @@ def evaluate_script(point: Point, topology: Topology) -> Row:
             argv=point.arguments,
             compute=parse_compute_model(point.compute),
             algorithm=default_algorithm(topology) if point.algorithm == DEFAULT else point.algorithm,
-            transport_model=_transport(point, topology),
+            assumptions=assumed.with_(transport_model=transport),
             fake=computes_on_gpu(point.compute),
             looks_for_shared_state=False,
             streams=lambda rank: (silence, silence),
@@ -73,14 +76,6 @@ def _row(point: Point, topology: Topology, report: VirtualReport) -> Row:
         memory_bytes=None if used is None else used.peak_bytes,
         topology=topology.digest(),
     )
-
-
-def _transport(point: Point, topology: Topology) -> str:
-    from collectives.simulation import default_transport_model
-
-    if point.transport != "auto":
-        return point.transport
-    return "nccl" if computes_on_gpu(point.compute) else default_transport_model(topology)
 
 
 def _spell(error: BaseException) -> str:

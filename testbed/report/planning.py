@@ -6,10 +6,13 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from testbed.options.assumptions import NONE, assumptions_json
 from testbed.output.folder import document
 from testbed.output.table import counted, percent, seconds, spell_size, table
 from testbed.planning.answers.answer import MAX_WORKS
 from testbed.planning.answers.figures import input_of, label, seconds_of, varying, work_of
+from testbed.planning.evaluation import AUTO, assumed_at, topology_at
+from testbed.planning.question import DEFAULT
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,10 +57,29 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         model=plan.model,
         topologies=plan.topologies,
         question=plan.question.in_words(),
+        assumptions=_assumptions(plan),
         answer=plan.sentences,
         rows=[row.as_json() for row in plan.rows],
         answers=[own.as_json() for own in plan.answers],
     )
+
+
+def _assumptions(plan: Plan) -> dict[str, Any]:
+    """Return what *plan* assumes, as every report says it."""
+    asked = plan.question
+    ideal = (asked.timing, asked.transport, asked.losses) == ("links", "ideal", [])
+    of_steps = None if asked.losses == ["all"] else ",".join(asked.losses) or NONE
+    own = {
+        "ideal": ideal,
+        "model": None if ideal or asked.timing == AUTO else asked.timing,
+        "transport_model": None if ideal or asked.transport == AUTO else asked.transport,
+        "losses": None if ideal else of_steps,
+        "device": asked.device,
+    }
+    algorithms = [name for name in asked.algorithms if name != DEFAULT]
+    points = {row.point.label: row.point for row in plan.rows}
+    on = {label: assumed_at(point, topology_at(point)) for label, point in points.items()}
+    return assumptions_json([own.name for own in asked.networks], ",".join(algorithms) or None, own, on)
 
 
 def print_plan(console: Console, plan: Plan, *, with_answer: bool = True) -> None:

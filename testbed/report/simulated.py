@@ -198,26 +198,13 @@ def title(request: SimulationRequest, results: Sequence[Simulated]) -> str:
 
 def assumptions(request: SimulationRequest) -> str:
     """Return what the figures assume."""
-    options = request.options
     floor = "Floor: what no algorithm goes below on these links."
     if request.timed_by != "links":
         return f"Closed form: {MODELS[request.timed_by]}. {floor}"
-    added = [f"transport model {options['transport_model']}"]
-    if options["reduction_bandwidth"]:
-        added.append(f"ranks reduce at {options['reduction_bandwidth']}")
-    else:
+    added = [request.assumed.software.in_words()]
+    if request.assumed.software.reduction_bandwidth is None:
         added.append("reducing costs no time")
-    if options["protocol"]:
-        added.append(f"protocol {options['protocol']}")
-    if options["overhead"]:
-        added.append(f"overhead of {options['overhead']} per message and side")
-    if options["arrival_overhead"]:
-        added.append(f"what arrives is known after {options['arrival_overhead']}")
-    if options["call_overhead"]:
-        added.append(f"{options['call_overhead']} for the call")
-    if options["copy_bandwidth"]:
-        added.append(f"copies around the program at {options['copy_bandwidth']}")
-    added += map(str, options["conditions"])
+    added += map(str, request.conditions)
     if any(entry.name == "nvls" for entry in request.entries):
         added.append("nvls is a closed form")
     return f"Simulated: {MODELS['links']}; {'; '.join(added)}. {floor}"

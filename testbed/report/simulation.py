@@ -32,10 +32,11 @@ def simulation_document(
     return document(
         method="simulated" if request.timed_by == "links" else "closed form",
         model=MODELS[request.timed_by],
-        seed=next((one.seed for one in request.options["conditions"] if hasattr(one, "seed")), None),
+        seed=next((one.seed for one in request.conditions if hasattr(one, "seed")), None),
         topologies={topology.name: topology.digest()},
         placement=placement if isinstance(placement, str) else list(placement),
         interrupted=interrupted,
+        assumptions=request.assumptions,
         rows=[own.as_json(with_links=request.links) for own in results],
     )
 

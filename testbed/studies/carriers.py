@@ -20,9 +20,9 @@ from collectives.errors import NotExactError, NotSupportedError
 from collectives.models.cost import linear_cost, selector_on
 from collectives.program import Algorithm
 from collectives.program.rows import Pattern, patterned_rows
-from collectives.simulation import simulate
-from collectives.simulation.closed_forms import NCCL_NAMES, Model
-from ddp.simulation.step_model import StepModel
+from collectives.simulation import Assumptions, simulate
+from collectives.simulation.assumptions import Model
+from collectives.simulation.closed_forms import NCCL_NAMES, closed_form_of
 from sim.topology import Topology
 from sim.topology.placement import Placement
 
@@ -88,7 +88,7 @@ class Carrier:
 
 
 def carriers_of(
-    network: str, topology: Topology, asked: str, model: StepModel, sizes: Iterable[tuple[str, int]]
+    network: str, topology: Topology, asked: str, assumed: Assumptions, sizes: Iterable[tuple[str, int]]
 ) -> list[Carrier]:
     """Return what carries buckets on *topology*, by collective, from the smallest to the largest.
 
@@ -96,10 +96,10 @@ def carriers_of(
         network: how it is called.
         topology: the network.
         asked: the algorithm of all-reduce that was asked for.
-        model: by which steps are expected.
+        assumed: by which steps are expected.
         sizes: of the buckets, each with the collective by which it travels.
     """
-    selector = _selector(topology, asked, model)
+    selector = _selector(topology, asked, assumed)
     if selector is None:
         chosen: dict[tuple[str, int], Algorithm | None] = dict.fromkeys(sizes)
     else:
@@ -113,18 +113,18 @@ def carriers_of(
         if algorithm is not None:
             faster = faster_than(algorithm, collective, carrier.largest_bytes, topology)
             carrier = replace(_with_cards(carrier, algorithm, topology), faster=faster)
-        if model.model != "links":
-            carrier = replace(carrier, vendor=_of_vendor(carrier, topology, asked, model.model))
+        if closed_form_of(asked, assumed.model) is not None:
+            carrier = replace(carrier, vendor=_of_vendor(carrier, topology, asked, assumed.model))
         found.append(carrier)
     return found
 
 
-def _selector(topology: Topology, asked: str, model: StepModel) -> Selector | None:
+def _selector(topology: Topology, asked: str, assumed: Assumptions) -> Selector | None:
     """Return what chooses the programs; None where it is not known which the vendor runs."""
     if asked != NATIVE:
         return selector_on(topology, asked)
     try:
-        return native_over(model.transport, topology.num_ranks)
+        return native_over(assumed.software.transport, topology.num_ranks)
     except NotSupportedError:
         return None
 

@@ -13,8 +13,8 @@ from sim.units import to_seconds
 from testbed.output.table import Advance
 
 if TYPE_CHECKING:
+    from collectives.simulation import Assumptions
     from ddp import Profile, StepRun
-    from ddp.simulation.step_model import StepModel
     from sim.topology import Topology
     from sim.topology.description import NetworkDescription
     from testbed.studies.carriers import Carrier
@@ -98,12 +98,14 @@ class Scaling:
         points: in the order profile, network, strategy, ranks.
         topologies: digest of each topology, by ``network x ranks``.
         model: what the figures assume, in a sentence.
+        assumed: what is counted, by network.
         carriers: what carries the buckets.
     """
 
     points: tuple[Point, ...]
     topologies: dict[str, str]
     model: str
+    assumed: dict[str, Assumptions]
     carriers: tuple[Carrier, ...] = ()
 
     def rows(self) -> list[dict[str, Any]]:
@@ -124,7 +126,7 @@ class _Setup:
 
     network: NetworkDescription
     topology: Topology
-    model: StepModel | None = None
+    model: Assumptions | None = None
     sizes: set[tuple[str, int]] = field(default_factory=set)
 
 
@@ -137,7 +139,7 @@ def predict(
     bucket_cap_mb: float,
     algorithm: str | None,
     advance: Advance,
-    counts: Callable[[Topology], StepModel],
+    counts: Callable[[Topology], Assumptions],
     strong: bool = False,
 ) -> Scaling:
     """Simulate a training step of each profile on each network, for each number of ranks.
@@ -161,6 +163,7 @@ def predict(
 
     points: list[Point] = []
     topologies: dict[str, str] = {}
+    assumed_on: dict[str, Assumptions] = {}
     fewest = min(ranks, default=1)
     setups: dict[tuple[int, int], _Setup] = {}
     for profile, network, strategy, num_ranks in product(profiles, networks, strategies, ranks):
@@ -171,12 +174,13 @@ def predict(
         own, model = algorithm or default_algorithm(topology), counts(topology)
         share = Fraction(fewest, num_ranks) if strong else Fraction(1)
         topologies[f"{network.name} x {num_ranks}"] = topology.digest()
+        assumed_on[network.name] = model
         step: Callable[..., StepRun] = partial(
             simulate_step,
             strategy=strategy,
             bucket_cap_mb=bucket_cap_mb,
             algorithm=own,
-            **model.options(),
+            assumptions=model,
         )
         run = step(profile.slowed(share), topology=topology)
 
@@ -217,4 +221,4 @@ def predict(
         f"{scaled}; {names} all-reduce of {bucket_cap_mb:g} MiB buckets, launched by the reducer "
         f"that trains; {computes}; messages wait for latency, then share link bandwidth max-min"
     )
-    return Scaling(tuple(points), topologies, model_in_words, tuple(carriers))
+    return Scaling(tuple(points), topologies, model_in_words, assumed_on, tuple(carriers))

@@ -14,9 +14,10 @@ from testbed.output.table import Advance, counted, seconds, spell_size
 
 if TYPE_CHECKING:
     from collectives.program import Algorithm
-    from collectives.simulation import Engine
-    from collectives.simulation.closed_forms import Model
+    from collectives.simulation import Assumptions, Engine
+    from collectives.simulation.assumptions import Model
     from collectives.simulation.run import Run
+    from sim.scenario.conditions import Condition
     from sim.topology import Topology
     from sim.topology.placement import Placement
     from testbed.truth.calibration.calibration import Origin
@@ -48,10 +49,11 @@ class SimulationRequest:
         topology: the network.
         placement: where the ranks are.
         engine: ``auto``, ``makespan``, ``events`` or ``ranks``.
-        model: ``links``, ``nccl``, ``measured`` or ``library``.
+        assumed: what is counted besides the links.
+        conditions: under which the cluster works.
+        assumptions: the same for a report, as it was asked for.
         links: whether it matters how long links were saturated.
         observe: whether every message is to be recorded, for a trace.
-        options: further arguments of `collectives.simulate`.
         calibrated: what the links' constants are from; None where the network's file does not say.
     """
 
@@ -61,10 +63,11 @@ class SimulationRequest:
     topology: Topology
     placement: Placement
     engine: Engine
-    model: Model
+    assumed: Assumptions
     links: bool
     observe: bool
-    options: dict[str, Any] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+    assumptions: dict[str, Any] = field(default_factory=dict)
     calibrated: Origin | None = None
 
     @property
@@ -73,7 +76,7 @@ class SimulationRequest:
         from collectives.simulation.closed_forms import OF_LIBRARY
 
         of_library = any(entry.algorithm in OF_LIBRARY for entry in self.entries)
-        return "links" if self.model == "library" and not of_library else self.model
+        return "links" if self.assumed.model == "library" and not of_library else self.assumed.model
 
 
 @dataclass(frozen=True)
@@ -125,8 +128,7 @@ def entries_of(
     collective: str,
     num_ranks: int,
     ranks_per_node: int,
-    model: str,
-    transport_model: str = "ideal",
+    assumed: Assumptions,
 ) -> tuple[Entry, ...]:
     """Return the algorithms that *texts* name, each a name or several with commas between.
 
@@ -138,9 +140,9 @@ def entries_of(
     from collectives.simulation.closed_forms import OF_LIBRARY
 
     names = list(dict.fromkeys(name for text in texts for name in split_names(text)))
-    if model not in ("links", "library"):
+    if assumed.model not in ("links", "library"):
         return tuple(Entry(name, name) for name in names)
-    known = [NVLS, *(OF_LIBRARY if model == "library" else ())]
+    known = [NVLS, *(OF_LIBRARY if assumed.model == "library" else ())]
     programs = [name for name in names if name not in known]
     found: dict[str, Entry] = {name: Entry(name, name) for name in known}
     if programs:
@@ -149,7 +151,7 @@ def entries_of(
             collective,
             num_ranks,
             ranks_per_node=ranks_per_node,
-            native=transport_model == "gloo",
+            native=assumed.software.transport.name == "gloo",
             transport=SIMULATED,
         )
         if named := [own for own in refusals if own.algorithm in programs]:
@@ -182,7 +184,7 @@ def _run(
 
     if watch is not None and not isinstance(algorithm, str):
         algorithm = watch.counting(algorithm)
-    reroutes = Scenario(request.topology, request.options.get("conditions", ())).reroutes
+    reroutes = Scenario(request.topology, request.conditions).reroutes
     wanted = request.links or reroutes
     observe = request.observe or (wanted and _can_observe(request, algorithm, nbytes))
     try:
@@ -193,10 +195,10 @@ def _run(
             collective=request.collective,
             engine=request.engine,
             placement=request.placement,
-            model=request.model,
+            conditions=request.conditions,
+            assumptions=request.assumed,
             observe=observe,
             watch=None if watch is None else watch.at,
-            **request.options,
         )
     except NotExactError as error:
         raise UsageError(f"--engine makespan: {error}") from None
@@ -210,7 +212,7 @@ def _can_observe(request: SimulationRequest, algorithm: str | Algorithm, nbytes:
     from collectives.simulation.observation import MAX_MESSAGES
     from sim.scenario import Scenario
 
-    by_formula = request.model in ("nccl", "measured") or algorithm in (NVLS, *OF_LIBRARY)
+    by_formula = request.assumed.model in ("nccl", "measured") or algorithm in (NVLS, *OF_LIBRARY)
     if request.engine == "makespan" or by_formula:
         return False
     job = Job(
@@ -218,7 +220,7 @@ def _can_observe(request: SimulationRequest, algorithm: str | Algorithm, nbytes:
         nbytes,
         collective=request.collective,
         placement=request.placement,
-        transport_model=request.options.get("transport_model", "ideal"),
+        software=request.assumed.software,
     )
     return Traffic.of(plan(job, Scenario(request.topology))).num_messages <= MAX_MESSAGES
 

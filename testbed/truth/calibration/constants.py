@@ -9,9 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from collectives.simulation import Job, default_transport_model, simulate, simulate_jobs
+from collectives.simulation import (
+    Assumptions,
+    Job,
+    Software,
+    default_transport_model,
+    simulate,
+    simulate_jobs,
+)
 from sim import Topology
 from sim.units import MOST_SPEEDUP
 from testbed.truth.calibration.plan import Wiring
@@ -168,13 +174,14 @@ def predicted(pattern: Pattern, topology: Topology, constants: Constants) -> flo
     costs = constants.native if pattern.is_native else constants.programs
     assert costs is not None
     transport = default_transport_model(topology)
-    software: dict[str, Any] = {
-        "overhead": f"{round(costs.overhead * _PS)}ps",
-        "arrival_overhead": f"{round(costs.arrival * _PS)}ps",
-        "reduction_bandwidth": _bandwidth(costs.reduced),
-        "call_overhead": f"{round(costs.call * _PS)}ps",
-        "copy_bandwidth": _bandwidth(costs.copied),
-    }
+    software = Software(
+        transport_model=transport,
+        overhead=f"{round(costs.overhead * _PS)}ps",
+        arrival_overhead=f"{round(costs.arrival * _PS)}ps",
+        reduction_bandwidth=_bandwidth(costs.reduced),
+        call_overhead=f"{round(costs.call * _PS)}ps",
+        copy_bandwidth=_bandwidth(costs.copied),
+    )
     jobs = [
         Job(
             pattern.algorithm,
@@ -182,8 +189,7 @@ def predicted(pattern: Pattern, topology: Topology, constants: Constants) -> flo
             collective=pattern.collective,
             itemsize=ITEM_SIZE,
             placement=members,
-            transport_model=transport,
-            **software,
+            software=software,
         )
         for members in pattern.groups
     ]
@@ -196,8 +202,7 @@ def predicted(pattern: Pattern, topology: Topology, constants: Constants) -> flo
             collective=job.collective,
             itemsize=ITEM_SIZE,
             placement=job.placement,
-            transport_model=transport,
-            **software,
+            assumptions=Assumptions(software),
         ).seconds
     return max(run.seconds for run in simulate_jobs(jobs, topology=topology))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collectives.execution.transport_model import TRANSPORT_MODELS
-from collectives.simulation import Job, simulate_jobs
+from collectives.simulation import Job, Software, simulate_jobs
 from ddp.profiles.profile import Profile
 from ddp.simulation.simulated_step import simulate_step
 from sim import LinkFailedError, Topology
@@ -77,8 +77,10 @@ class Predictor:
             collective=call.collective,
             placement=call.members or "packed",
             itemsize=ITEM_SIZE,
-            overhead=costs.overhead.value,
-            arrival_overhead=costs.arrival_overhead.value,
-            reduction_bandwidth=None if rate is None else rate.value,
-            transport_model=TRANSPORT,
+            software=Software(
+                transport_model=TRANSPORT,
+                overhead=costs.overhead.value,
+                arrival_overhead=costs.arrival_overhead.value,
+                reduction_bandwidth=None if rate is None else rate.value,
+            ),
         )

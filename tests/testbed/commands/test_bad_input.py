@@ -150,7 +150,7 @@ run --processes 2 --network dgx-h100 script.py | --network means nothing
 run --processes 2 --fold on script.py | --fold means nothing
 run --algorithm all_redcue=ring script.py | no collective 'all_redcue'; expected
 run / | /: is a folder
-run --processes 2 --overhead 1us script.py | what software costs means nothing
+run --processes 2 --overhead 1us script.py | --overhead means nothing
 run --transport-model mpi script.py | 'mpi' is not one of
 run --trace /no/such/folder/x.json script.py | /no/such/folder
 run | SCRIPT

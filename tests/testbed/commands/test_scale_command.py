@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from collectives.simulation import default_algorithm
 from ddp import Profile, simulate_step
 from ddp.profiles import load_profile
 from ddp.reduction.overlap import STRATEGIES
@@ -83,14 +82,27 @@ def rows_of(*arguments: str) -> list[dict[str, Any]]:
             "dgx-h100",
             [],
             "each bucket takes what was measured of NCCL, or what NCCL expects; "
-            "losses: rate, contention, late, copies, optimizer",
+            "losses: contention, late, copies, optimizer",
         ),
         ("dgx-h100", ["--ideal"], "transport model ideal"),
-        ("dgx-h100", ["--losses", "late,copies"], "transport model nccl; losses: late, copies"),
+        (
+            "dgx-h100",
+            ["--model", "links", "--losses", "late,copies"],
+            "transport model nccl; losses: late, copies",
+        ),
         ("dgx-h100", ["--model", "nccl", "--losses", "none"], "each bucket takes what NCCL expects"),
         (
             "dgx-a100",
-            ["--losses", "none", "--overhead", "20us", "--reduction-bandwidth", "100GB/s"],
+            [
+                "--model",
+                "links",
+                "--losses",
+                "none",
+                "--overhead",
+                "20us",
+                "--reduction-bandwidth",
+                "100GB/s",
+            ],
             "transport model nccl, 20us of overhead for each message on either side, reduction at 100GB/s",
         ),
     ],
@@ -224,8 +236,8 @@ def test_400_gbit_cards_are_worth_little_over_100_where_all_of_a_node_are_used()
     profile = load_profile("gpt2-xl")
 
     slow, fast = (
-        simulate_step(profile, topology=topology, algorithm=default_algorithm(topology), losses="all")
-        for topology in (load_network(examples / name).topology(64) for name in ("n100.toml", "n400.toml"))
+        simulate_step(profile, network=load_network(examples / name), num_ranks=64)
+        for name in ("n100.toml", "n400.toml")
     )
 
     assert slow.model == fast.model == "library"

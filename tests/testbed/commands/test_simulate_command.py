@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from collectives import Job, simulate
-from collectives.simulation import plan
+from collectives.simulation import Assumptions, plan
 from sim import Jitter, LinkChange, LinkFailure, Straggler, load_network
 from sim.scenario import Scenario
 from sim.topology import Topology
@@ -242,8 +242,8 @@ def test_steps_and_time_are_told_who_watches_and_change_nothing(engine: Any, exp
 
     said: list[str] = []
     request = SimulationRequest(
-        entries_of(["ring"], "all_reduce", 64, 1, "links"), (2**20,), "all_reduce", SWITCH, "packed",
-        engine, "links", links=False, observe=False,
+        entries_of(["ring"], "all_reduce", 64, 1, Assumptions()), (2**20,), "all_reduce", SWITCH, "packed",
+        engine, Assumptions(), links=False, observe=False,
     )  # fmt: skip
     with mock.patch("testbed.studies.simulation._SHOWN_EVERY", 0):
         (watched,) = simulated(request, lambda text, completed=None: said.append(text), watched=True)

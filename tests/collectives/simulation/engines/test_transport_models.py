@@ -10,7 +10,7 @@ import pytest
 from collectives import Job, NotExactError, NotSupportedError, Recv, RecvReduce, Send, simulate
 from collectives.execution.transport_model import TRANSPORT_MODELS, TransportModel, transport_model
 from collectives.program import Algorithm, algorithm
-from collectives.simulation import default_transport_model, plan
+from collectives.simulation import Software, default_transport_model, plan
 from collectives.simulation.simulation import evaluate
 from sim import Topology, load_network
 from sim.scenario import Scenario
@@ -54,7 +54,7 @@ def test_sends_that_are_awaited_late_share_the_link() -> None:
 
 def time_of_steps(program: Algorithm, model: str, engine: Any) -> int:
     """Return the time of *program*, which is no collective, and so not to be had by `simulate`."""
-    job = Job("tree", 3000, collective="broadcast", transport_model=model)
+    job = Job("tree", 3000, collective="broadcast", software=Software(model))
     return evaluate(replace(plan(job, Scenario(SWITCH)), algorithm=program), engine).time_ps
 
 
@@ -130,7 +130,7 @@ def test_a_run_says_by_which_model_and_there_is_none_of_another_name() -> None:
         simulate("ring", nbytes=3000, topology=SWITCH, transport_model="mpi")
     with pytest.raises(NotSupportedError, match="transport_model='gloo' is another"):
         simulate("nvls", nbytes=3000, topology=load_network("dgx-h100").topology(8), transport_model="gloo")
-    assert Job("ring", 4).transport_model == "ideal"
+    assert Job("ring", 4).software.transport_model == "ideal"
 
 
 def test_a_network_that_names_its_hardware_runs_over_nccl() -> None:

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from collectives import NotSupportedError
-from collectives.simulation import simulate
+from collectives.simulation import Assumptions, simulate
 from ddp import Profile, simulate_step
 from ddp.reduction.bucketing import MIB
-from ddp.simulation.step_model import StepModel
 from ddp.tuning.search import Search
 from sim import load_network
 from sim.errors import UnitError
@@ -75,9 +74,9 @@ def test_overhead_makes_many_buckets_dear() -> None:
 
 
 def test_a_search_counts_what_a_step_counts() -> None:
-    model = StepModel(overhead="50us", reduction_bandwidth="5GB/s")
+    assumptions = Assumptions.ideal(overhead="50us", reduction_bandwidth="5GB/s")
 
-    found = Search(PROFILE, topology=SWITCH, model=model).run()
+    found = Search(PROFILE, topology=SWITCH, assumptions=assumptions).run()
 
     own = found.best.options
     again = simulate_step(

@@ -1,0 +1,281 @@
+"""Options of what a prediction assumes: one group for all commands, and a file of them.
+
+By default a command assumes what a real run on the network would do (`collectives.simulation.assumptions`);
+each option here asks for something else by name.  Every JSON report has them as its object ``assumptions``,
+and ``--assumptions FILE`` takes them from there again; an option beside it wins.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+if TYPE_CHECKING:
+    from collectives.simulation import Assumptions
+    from sim.topology import Topology
+
+NONE = "none"
+
+MAX_BYTES = 2**26
+"""The largest report from which assumptions are read."""
+
+KEYS = (
+    "network", "algorithm", "ideal", "model", "transport_model", "protocol", "overhead", "arrival_overhead",
+    "call_overhead", "reduction_bandwidth", "copy_bandwidth", "losses", "device", "jitter", "seed",
+    "straggler", "fail_link", "degrade_link", "reroute",
+)  # fmt: skip
+"""Names of assumptions: those of the options, with underscores."""
+
+ALSO = {"device": "compute", "model": "timing"}
+"""Options that stand for an assumption where a command has none of its name."""
+
+
+class ModelName(StrEnum):
+    """What a time follows from."""
+
+    LINKS = "links"
+    NCCL = "nccl"
+    MEASURED = "measured"
+    LIBRARY = "library"
+
+
+class ProtocolName(StrEnum):
+    """NCCL's protocols."""
+
+    LL = "LL"
+    LL128 = "LL128"
+    SIMPLE = "Simple"
+
+
+class TransportModelName(StrEnum):
+    """How a transport completes a step."""
+
+    IDEAL = "ideal"
+    GLOO = "gloo"
+    NCCL = "nccl"
+    SHM = "shm"
+
+
+def _read(context: typer.Context, path: Path | None) -> Path | None:
+    """Let options of the command that are not given be those in the file at *path*.
+
+    Raises:
+        typer.BadParameter: it holds no assumptions, or some that the command cannot make.
+    """
+    if path is None or context.resilient_parsing:
+        return path
+    options = {own.name: own for own in context.command.params if own.name}
+    defaults: dict[str, Any] = {}
+    for key, value in _assumptions_in(path).items():
+        if value in (None, False, [], ""):
+            continue
+        name = key if key in options else ALSO.get(key, key)
+        if key == "seed" and name not in options:
+            continue  # of nothing that is random here
+        if name not in options:
+            raise typer.BadParameter(f"{path}: {key} = {value!r} is nothing that {context.info_name} assumes")
+        listed = value if isinstance(value, list) else [value]
+        if not getattr(options[name], "multiple", False) and getattr(options[name], "nargs", 1) == 1:
+            if len(listed) > 1:
+                raise typer.BadParameter(f"{path}: {key}: {context.info_name} expects one, got {len(listed)}")
+            defaults[name] = listed[0]
+        else:
+            defaults[name] = listed
+    context.default_map = {**(context.default_map or {}), **defaults}
+    return path
+
+
+def _assumptions_in(path: Path) -> dict[str, Any]:
+    """Return the assumptions in the file at *path*: a report of a command, or the object itself.
+
+    Raises:
+        typer.BadParameter: it holds none.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise typer.BadParameter(f"{path}: expected at most {MAX_BYTES} bytes, got more")
+        found = json.loads(content)
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"{path}: not JSON: {error}") from None
+    if isinstance(found, dict):
+        found = found.get("assumptions", found)
+    expected = "expected a report with --json of this version, or its object assumptions"
+    if not isinstance(found, dict):
+        raise typer.BadParameter(f"{path}: {expected}")
+    for key, value in found.items():
+        if key not in (*KEYS, "on"):
+            raise typer.BadParameter(f"{path}: there is no assumption {key!r}; {expected}")
+        plain = isinstance(value, str | int | float | None)
+        if key != "on" and not plain and not (isinstance(value, list) and all(map(_is_plain, value))):
+            raise typer.BadParameter(f"{path}: {key}: expected a value or a list of some, got {value!r:.80}")
+    return {key: value for key, value in found.items() if key != "on"}
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str | int | float)
+
+
+Overhead: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Software overhead of each message, on either side, such as 1us."),
+]
+ArrivalOverhead: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="From a message's last byte until its receiver knows, such as 50us."),
+]
+ReductionBandwidth: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="RATE", help="At which a rank reduces, such as 200GB/s; else at no cost."),
+]
+CallOverhead: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Of a call on each rank, before its first step, such as 100us."),
+]
+CopyBandwidth: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RATE", help="At which a rank copies what calls copy around programs; else at no cost."
+    ),
+]
+Protocol: TypeAlias = Annotated[
+    ProtocolName | None,
+    typer.Option(help="NCCL protocol, which takes bandwidth from links and adds latency."),
+]
+TimedBy: TypeAlias = Annotated[
+    ModelName | None,
+    typer.Option(
+        "--model",
+        help="links: messages share links; nccl: what NCCL expects; measured: by the [[measured]] of the "
+        "network's file; library: one of these two of NCCL's own choice (nccl, native), and links of all "
+        "others.  [library where the network names GPUs, else links]",
+        show_default=False,
+    ),
+]
+TransportModel: TypeAlias = Annotated[
+    TransportModelName | None,
+    typer.Option(
+        help="How a step of a collective is completed (docs/modelling.md): by default as over what would "
+        "really run, nccl where the network names its hardware, shm on one host, else gloo."
+    ),
+]
+Losses: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LIST",
+        help="What a step loses besides, separated by commas: contention, late, launches, copies, optimizer, "
+        "input:time=80ms; all: those that apply; none.  [all; none with --ideal]",
+    ),
+]
+OnDevice: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME|FILE",
+        help="On which a rank computes, for --losses; by default that of the network's hardware.",
+    ),
+]
+Ideal: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--ideal", help="Count nothing but the links, and what other options ask for; else as in a real run."
+    ),
+]
+AssumptionsFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--assumptions",
+        metavar="FILE",
+        callback=_read,
+        is_eager=True,
+        help="Assume what another report does: its JSON, or the object assumptions in it. Options win.",
+    ),
+]
+
+
+def losses_of(text: str | None) -> list[str] | None:
+    """Return the terms that *text* names; None: nobody has named any."""
+    return None if text is None else [own for own in text.split(",") if own not in ("", NONE)]
+
+
+@dataclass(frozen=True)
+class AssumptionOptions:
+    """Options for what is counted besides the links: by default, as in a real run."""
+
+    model: TimedBy = None
+    transport_model: TransportModel = None
+    protocol: Protocol = None
+    overhead: Overhead = None
+    arrival_overhead: ArrivalOverhead = None
+    reduction_bandwidth: ReductionBandwidth = None
+    ideal: Ideal = False
+    assumptions: AssumptionsFile = None
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What is asked for by name; None where it is not."""
+        own = {name: value for name, value in vars(self).items() if name != "assumptions"}
+        return {
+            name: value.value if isinstance(value, StrEnum) else value or None for name, value in own.items()
+        }
+
+    def on(self, topology: Topology) -> Assumptions:
+        """Return what they ask to be counted on *topology*."""
+        from collectives.simulation import Assumptions
+
+        counted = {name: value for name, value in self.asked.items() if name != "ideal"}
+        counted["losses"] = losses_of(counted.get("losses"))
+        return Assumptions.ideal(**counted) if self.ideal else Assumptions.of_a_real_run(topology, **counted)
+
+
+@dataclass(frozen=True)
+class CollectiveAssumptionOptions(AssumptionOptions):
+    """The same of a collective by itself."""
+
+    call_overhead: CallOverhead = None
+    copy_bandwidth: CopyBandwidth = None
+
+
+@dataclass(frozen=True)
+class StepAssumptionOptions(AssumptionOptions):
+    """The same of a training step."""
+
+    losses: Losses = None
+    device: OnDevice = None
+
+
+def assumptions_json(
+    networks: Sequence[str],
+    algorithm: str | None,
+    asked: Mapping[str, Any],
+    on: Mapping[str, Assumptions],
+) -> dict[str, Any]:
+    """Return the object ``assumptions`` of a report: what is asked for, and what that comes to.
+
+    Args:
+        networks: by the names under which they were asked for.
+        algorithm: that was asked for; None: by default.
+        asked: the other assumptions by name, None where there are defaults.
+        on: by network, what holds there.
+    """
+    own: dict[str, Any] = {**asked, "algorithm": algorithm, "ideal": bool(asked.get("ideal"))}
+    own["network"] = networks[0] if len(networks) == 1 else list(networks)
+    settled = {
+        name: {
+            "algorithm": algorithm or one.algorithm,
+            "model": one.model,
+            "transport_model": one.software.transport.name,
+            "losses": list(one.software.losses),
+        }
+        for name, one in on.items()
+    }
+    return {**{key: own.get(key) for key in KEYS}, "on": settled}
