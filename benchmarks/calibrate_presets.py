@@ -4,14 +4,17 @@
 
 Only the rows that ``testbed/truth/published/data/split.toml`` gives to calibrate are fitted.  A preset stands
 for other machines of its kind, too, so the spread of each of its curves is at least that between systems.
-Where several were measured for one curve, each is predicted from the others; within what nine of ten of its
-rows lie is one figure for that system, and what nine of ten systems lie within follows from these.  There are
-less than nine of them, so that is half again beyond the worst (as a logarithm).  `testbed validate` judges
-the result by the rows that are left.
+Where several were measured for one curve, each is predicted from the others, and so are the sizes of a set
+that another one keeps from calibrating (below 16 MiB of those alone that were taken in the same way); within
+what nine of ten of its rows lie is one figure for that system, and what nine of ten systems lie within
+follows from these.  Of less than nine of them, that is half again beyond the worst (as a logarithm).  A
+preset may take over what was measured on another one (`testbed.truth.published.carried`); its curves are half
+as sure. `testbed validate` judges the result by the rows that are left.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -19,14 +22,22 @@ from pathlib import Path
 
 import numpy as np
 
-from collectives.models.measured import LARGE
+from collectives.models.measured import LARGE, measured_at
 from sim import load_network
 from sim.measured import MeasuredCurve
-from testbed.truth.published.fit import FittedCurve, Held, fit_curves, spread_of
+from testbed.truth.published.carried import Carrier, below_own, call_of
+from testbed.truth.published.fit import FittedCurve, Held, fit_curve, fit_curves, spread_of
 from testbed.truth.published.judging import judge
+from testbed.truth.published.measured_row import MeasuredRow
 from testbed.truth.published.network_text import with_measured
 from testbed.truth.published.size_class import CLASSES, size_class
-from testbed.truth.published.split import calibrating_presets, published_split
+from testbed.truth.published.split import (
+    ELSEWHERE,
+    calibrating_presets,
+    carried_presets,
+    judged_presets,
+    published_split,
+)
 from testbed.truth.published.systems import DATA, shipped_systems
 
 MIN_ROWS = 3
@@ -37,18 +48,63 @@ PRESETS = Path(__file__).parents[1] / "sim" / "presets"
 
 def curves_of_presets() -> dict[str, list[MeasuredCurve]]:
     """Return the curves of each preset, with the spread between systems."""
-    rows = published_split().calibrating
-    fitted: dict[str, list[FittedCurve]] = {}
-    for preset, systems in calibrating_presets().items():
-        sources = "; ".join(dict.fromkeys(shipped_systems()[name].source for name in systems))
-        fitted[preset] = fit_curves([row for row in rows if row.system in systems], sources)
+    split = published_split()
+    own_rows = {
+        preset: [row for row in split.calibrating if row.system in systems]
+        for preset, systems in calibrating_presets().items()
+    }
+    fitted = {preset: fit_curves(rows) for preset, rows in own_rows.items()}
 
     several = {own.curve.systems: own for curves in fitted.values() for own in curves if own.across}
     across = [held for own in several.values() for held in own.across]
-    small = _between([held for held in across if held.nbytes < LARGE])
+    across += _elsewhere(fitted, split.other_systems[ELSEWHERE])
+    small = _between([held for held in across if held.nbytes < LARGE and held.system in split.alike])
     large = _between([held for held in across if held.nbytes >= LARGE])
     print(f"between systems: {small:.1%} below 16 MiB, {large:.1%} above; {len(across)} rows")
-    return {preset: [_widened(own, small, large) for own in curves] for preset, curves in fitted.items()}
+    found = {preset: [_widened(own, small, large) for own in curves] for preset, curves in fitted.items()}
+    for preset, first in carried_presets().items():
+        found[preset] = _with_carried(preset, first, own_rows, found)
+    return found
+
+
+def _elsewhere(fitted: Mapping[str, list[FittedCurve]], rows: Sequence[MeasuredRow]) -> list[Held]:
+    """Return the rows of sets that another one keeps from calibrating, predicted by their preset's curves."""
+    found = []
+    for preset, systems in judged_presets().items():
+        curves = {call_of(own.curve): own.curve for own in fitted.get(preset, [])}
+        found += [
+            Held(row.nbytes, measured_at(curves[call_of(row)], row.nbytes) / row.seconds - 1, row.system)
+            for row in rows
+            if row.system in systems and call_of(row) in curves
+        ]
+    return found
+
+
+def _with_carried(
+    preset: str,
+    first: str,
+    own_rows: Mapping[str, list[MeasuredRow]],
+    found: Mapping[str, list[MeasuredCurve]],
+) -> list[MeasuredCurve]:
+    """Return the curves of *preset*, and what follows from *first* where nothing else was measured."""
+    curves = {call_of(curve): curve for curve in found[first]}
+    joined = {call_of(curve): curve for curve in found[preset]}
+    carrier = Carrier.between(first, preset, own_rows[preset], curves)
+    carried = below_own(carrier.carried(own_rows[first]), own_rows[preset])
+    for call in dict.fromkeys(map(call_of, carried)):
+        wide, beside = curves[call], joined.get(call)
+        where = "" if beside is None else f"below {beside.sizes[0]} bytes "
+        fit = fit_curve([row for row in (*carried, *own_rows[preset]) if call_of(row) == call]).curve
+        times = 1 if carrier.alike else 2
+        joined[call] = replace(
+            fit,
+            systems=() if beside is None else beside.systems,
+            spread=max(fit.spread, times * wide.spread),
+            spread_large=max(fit.spread_large, times * wide.spread_large),
+            source="; ".join(filter(None, (wide.source, beside.source if beside else ""))),
+            carried=f"{where}carried over from {carrier}",
+        )
+    return [joined[call] for call in sorted(joined)]
 
 
 def _between(rows: list[Held]) -> float:

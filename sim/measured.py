@@ -57,6 +57,8 @@ class MeasuredCurve:
         spread_large: the same from 16 MiB on.
         systems: names of the tables that were fitted.
         source: where the measurements are from.
+        carried: from what other machine the curve was carried over, and how, in words; empty where all of
+            it was measured.
 
     Raises:
         TopologyError: a value that is not allowed; names the field.
@@ -72,6 +74,7 @@ class MeasuredCurve:
     spread_large: float = 0.0
     systems: tuple[str, ...] = ()
     source: str = ""
+    carried: str = ""
 
     def __post_init__(self) -> None:
         parse_count(self.num_nodes, "measured: num_nodes", 1)

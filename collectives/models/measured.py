@@ -155,7 +155,7 @@ def _on_measured_count(curve: MeasuredCurve, nbytes: int) -> Expected:
         seconds * within,
         protocol,
         _latency_part(lines, protocol, nbytes),
-        _beyond((curve,), nbytes),
+        "; ".join(filter(None, (curve.carried, _beyond((curve,), nbytes)))),
     )
 
 
@@ -222,7 +222,7 @@ def _carried(
         max(seconds, *others) * within,
         protocol,
         _latency_part(lines, protocol, nbytes),
-        "; ".join(filter(None, (f"carried on from {counts}", _beyond((first, last), nbytes)))),
+        "; ".join(filter(None, (f"carried on from {counts}", last.carried, _beyond((first, last), nbytes)))),
     )
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from sim.topology.description import NetworkDescription
 
 Model: TypeAlias = Literal["links", "nccl", "measured", "library"]
-"""``links`` runs programs; ``library`` is ``measured`` where that applies, else ``nccl``, for what the
-library chooses (``nccl``, ``native``), and runs programs for all others."""
+"""``links`` runs programs; ``library`` is ``measured`` where that applies, else what ``nccl`` makes likely,
+for what the library chooses (``nccl``, ``native``), and runs programs for all others."""
 
 IN_WORDS: Mapping[str, str] = {
     "library": "each bucket takes what was measured of NCCL, or what NCCL expects",

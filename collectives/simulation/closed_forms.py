@@ -13,8 +13,7 @@ from collectives.errors import NotSupportedError
 from collectives.models.floor import floor_ps
 from collectives.models.in_network import in_network_ps
 from collectives.models.measured import measured_on
-from collectives.models.nccl.model import predict_on
-from collectives.models.nccl.terms import COLLECTIVES
+from collectives.models.nccl.model import KNOWN, predict_on
 from collectives.simulation.assumptions import Model
 from collectives.simulation.job import Job
 from collectives.simulation.run import Run
@@ -37,6 +36,7 @@ NCCL_NAMES = {
     "tree": "Tree",
     "double_binary_tree": "Tree",
     "pat": "PAT",
+    "direct": "P2P",
     NVLS: "NVLS",
     "auto": None,
     "native": None,
@@ -69,6 +69,10 @@ def as_nccl_expects(job: Job, scenario: Scenario) -> Run:
         NotSupportedError: the model does not know the algorithm, the collective or the network, or a
             condition holds.
     """
+    return _by_nccls_model(job, scenario, likely=False)
+
+
+def _by_nccls_model(job: Job, scenario: Scenario, *, likely: bool) -> Run:
     topology, hosts = scenario.base, places(job.placement, scenario.base)
     job.software.rank_overhead()  # is not part of the model, but what cannot be read is refused
     _refuse_conditions(scenario, 'model="nccl"')
@@ -81,13 +85,16 @@ def as_nccl_expects(job: Job, scenario: Scenario) -> Run:
 
     wanted: Any = NCCL_NAMES[name]
     best = predict_on(topology, hosts, job.collective, job.nbytes, wanted)
-    time_ps = round(best.seconds * SECOND)
+    seconds = best.likely_seconds if likely else best.seconds
+    time_ps = round(seconds * SECOND)
 
     in_switches = best.algorithm.startswith(("NVLS", "CollNet"))
     floor = floor_ps(job.collective, job.nbytes, topology, 0, hosts, in_network=in_switches)
+    if best.algorithm == "P2P":
+        time_ps = max(time_ps, floor)  # messages go straight from rank to rank, so at best at the links' rate
     if time_ps < floor:
         raise NotSupportedError(
-            f"NCCL's model expects {best.seconds:.3g} s of {best.algorithm}, less than the links of "
+            f"NCCL's model expects {seconds:.3g} s of {best.algorithm}, less than the links of "
             f"{topology.name} allow: its [hardware] and its links do not describe one system"
         )
     what = f"{best.algorithm}/{best.protocol}"
@@ -99,12 +106,15 @@ def as_nccl_expects(job: Job, scenario: Scenario) -> Run:
         floor=floor,
         algorithm=what,
         model="nccl",
-        latency_ps=round(best.latency_seconds * SECOND),
+        latency_ps=round((best.likely_latency_seconds if likely else best.latency_seconds) * SECOND),
     )
 
 
 def as_the_library(job: Job, scenario: Scenario) -> Run:
     """Return the time of the library's own choice: as measured on such a network, else as NCCL expects.
+
+    Of what NCCL would choose it is the likely time (see `collectives.models.nccl.model`), not that by which
+    it chooses.
 
     Raises:
         NotSupportedError: neither is known of this collective, or a condition holds.
@@ -112,12 +122,12 @@ def as_the_library(job: Job, scenario: Scenario) -> Run:
     try:
         return as_measured(job, scenario)
     except NotSupportedError:
-        return as_nccl_expects(replace(job, algorithm="nccl"), scenario)
+        return _by_nccls_model(replace(job, algorithm="nccl"), scenario, likely=True)
 
 
 def is_known_of_the_library(job: Job, topology: Topology) -> bool:
     """Return whether `as_the_library` may know the collective of *job*; else programs stand for it."""
-    return job.collective in COLLECTIVES or any(own.collective == job.collective for own in topology.measured)
+    return job.collective in KNOWN or any(own.collective == job.collective for own in topology.measured)
 
 
 def as_measured(job: Job, scenario: Scenario) -> Run:

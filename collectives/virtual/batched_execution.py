@@ -61,7 +61,8 @@ class BatchedExecutions:
         port = transport.port(fingerprint)
         batched = self._in_flight.get(fingerprint)
         if batched is None:
-            batched = BatchedExecution(self._meeting_point, algorithm, buffer.chunking, moves, port)
+            sent = port.program.wire or buffer
+            batched = BatchedExecution(self._meeting_point, algorithm, sent.chunking, moves, port)
             self._in_flight[fingerprint] = batched
         yield batched.join(transport.rank, buffer, port)
         if batched.is_over:
@@ -74,7 +75,7 @@ class BatchedExecution:
     Args:
         meeting_point: of the group.
         algorithm: of the collective.
-        chunking: of every rank's buffer.
+        chunking: of what every rank sends.
         moves: what is read and written in each row.
         port: of the rank that comes first; it knows how ranks pause.
 

@@ -9,7 +9,7 @@ import torch
 from torch.distributed.constants import default_pg_timeout
 
 from collectives.catalogue.native import by_itself, native_over
-from collectives.catalogue.selectors import NATIVE, Choice, Selector
+from collectives.catalogue.selectors import NATIVE, NCCL, Choice, Selector
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.programs import ProgramLauncher
 from collectives.models.cost import selector_on
@@ -22,6 +22,7 @@ from collectives.virtual.gpu.door import ValueDoor
 from collectives.virtual.gpu.on_values import OnValues
 from collectives.virtual.group_calls.exchange import Exchanges
 from collectives.virtual.group_calls.launcher import Group, StreamLauncher
+from collectives.virtual.library_calls import CallsOfGroup, LibraryPrograms
 from collectives.virtual.progress import RankProgress
 from collectives.virtual.streams.gpu import Gpu, current_gpu
 from collectives.virtual.transport import SimulatedTransport
@@ -73,9 +74,13 @@ class RankThreads:
         """
         self.world.classes.check_group(self.hosts, self.ordinal, self.rank_thread.rank)
         chosen = algorithm or self.algorithm
+        selector, library = self._selector(chosen), None
+        if chosen == NCCL and self.world.library is not None:
+            library = self.world.library.of(self.hosts)
+            selector = LibraryPrograms(library, selector)
         gpu = current_gpu()
         if gpu is not None:
-            return Communicator(self._on_streams(gpu, self._selector(chosen), device))
+            return Communicator(self._on_streams(gpu, self._noted(selector), device, library))
 
         model = self.world.transport_model
         key = (self.key, self.world.count((self.key, self.rank)))
@@ -98,7 +103,9 @@ class RankThreads:
         seconds = self._timeout if timeout is None else timeout
         simulated = SimulatedTransport(meeting_point, self.rank, rank_thread, world.trace, progress, seconds)
         carry_out = self.world.batched[key].carry_out
-        programs = ProgramLauncher(simulated, self._selector(chosen), carry_out=carry_out)
+        if library is not None:
+            carry_out = LibraryPrograms(library, selector, carry_out).carry_out
+        programs = ProgramLauncher(simulated, self._noted(selector), carry_out=carry_out)
         return Communicator(OnValues(programs))
 
     def store_to_wait_in(self) -> Any:
@@ -111,9 +118,14 @@ class RankThreads:
         else:
             topology = self.rank_thread.cluster.topology
             selector = selector_on(topology, chosen, self.hosts, self.world.rank_overhead)
-        return Noted(selector, tuple(self.hosts), self.world.carried)
+        return selector
 
-    def _on_streams(self, gpu: Gpu, selector: Selector, device: torch.device) -> StreamLauncher:
+    def _noted(self, selector: Selector) -> Selector:
+        return Noted(selector, self.hosts, self.world.carried)
+
+    def _on_streams(
+        self, gpu: Gpu, selector: Selector, device: torch.device, library: CallsOfGroup | None
+    ) -> StreamLauncher:
         """Return what issues calls on the streams of this rank's GPU."""
         names = self.world.group_names.setdefault((self.hosts, self.ordinal), [])
         if self.key[0] not in names:
@@ -130,7 +142,7 @@ class RankThreads:
         )
         exchanges = Exchanges.of(self.rank_thread.cluster)
         exchanges.classes = self.world.classes
-        return StreamLauncher(gpu, group, selector, self.world.group_calls, exchanges)
+        return StreamLauncher(gpu, group, selector, self.world.group_calls, exchanges, library)
 
     def _before_call(self, count: int) -> None:
         """Tell whoever compares ranks that this one is about to make a call of *count* elements."""

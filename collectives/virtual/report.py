@@ -98,6 +98,7 @@ class VirtualReport:
         network: name of the topology.
         algorithm: of the collectives, in words.
         transport_model: how their steps were completed (see `collectives.execution.transport_model`).
+        timed_by: ``links``, or ``library`` where NCCL's own collectives took what NCCL's take.
         rank_overhead: what ranks added to the time of the network, where no condition held.
         compute: how computation was charged, in words.
         repeats: whether the run takes the same time again.
@@ -133,6 +134,7 @@ class VirtualReport:
     memory: MemoryReport | None = None
     utilization: Utilization | None = None
     carried: tuple[Carried, ...] = ()
+    timed_by: str = "links"
 
     @classmethod
     def of(
@@ -169,6 +171,7 @@ class VirtualReport:
             network=cluster.topology.name,
             algorithm=_spell(algorithm),
             transport_model=VirtualWorld.of(cluster).transport_model.name,
+            timed_by="links" if VirtualWorld.of(cluster).library is None else "library",
             rank_overhead=VirtualWorld.of(cluster).rank_overhead,
             compute=model.name,
             repeats=model.repeats,
@@ -242,6 +245,7 @@ class VirtualReport:
             "network": self.network,
             "algorithm": self.algorithm,
             "transport_model": self.transport_model,
+            "timed_by": self.timed_by,
             "overhead_seconds": to_seconds(self.rank_overhead.overhead_ps),
             "arrival_overhead_seconds": to_seconds(self.rank_overhead.arrival_overhead_ps),
             "reduction_bandwidth": self.rank_overhead.reduction_bandwidth,

@@ -12,6 +12,7 @@ import torch
 from collectives.catalogue.selectors import Choice
 from collectives.errors import NotSupportedError
 from collectives.execution.transport_model import TransportModel
+from collectives.simulation.assumptions import Model
 from collectives.virtual.branches import branches_of_torch
 from collectives.virtual.computation import ComputeModel, Measured, Roofline
 from collectives.virtual.computation.compiled import regions_of_torch
@@ -33,6 +34,7 @@ from collectives.virtual.group_calls.exchange import Exchanges
 from collectives.virtual.isolation.isolation import Isolation
 from collectives.virtual.isolation.own_threads import own_threads
 from collectives.virtual.iterations import Iterations
+from collectives.virtual.library_calls import LibraryCalls
 from collectives.virtual.memory.memories import Memories, MemoryLimit
 from collectives.virtual.memory.out_of_memory import is_out_of_memory
 from collectives.virtual.notices import Notices
@@ -87,6 +89,7 @@ class Setting:
         model: of computation.
         algorithm: in process groups that do not choose one.
         transport: how steps of collectives are completed.
+        model_of_time: ``links``, or ``library`` for calls of the vendor's library.
         rank_overhead: of messages.
         conditions: under which the cluster works, as they were given.
         faults: the same, checked.
@@ -108,6 +111,7 @@ class Setting:
     model: ComputeModel
     algorithm: Choice
     transport: TransportModel
+    model_of_time: Model
     rank_overhead: RankOverhead
     conditions: Sequence[VirtualCondition]
     faults: Faults
@@ -153,6 +157,7 @@ class Setting:
             transport_model=self.transport,
             rank_overhead=self.rank_overhead,
             classes=attempt.classes,
+            library=LibraryCalls(topology, self.transport) if self.model_of_time == "library" else None,
         )
         world.group_calls = GroupCalls(
             cluster.scenario,

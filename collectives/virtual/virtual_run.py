@@ -132,7 +132,11 @@ def run(
     if algorithm not in (NATIVE, NCCL) and parse_auto(algorithm) is None:
         with suppress(NotSupportedError):  # for all ranks; a group that is made may be smaller
             selector_on(topology, algorithm)
-    software = (assumptions or Assumptions.ideal()).with_(**counted).software
+    assumed = (assumptions or Assumptions.ideal()).with_(**counted)
+    software = assumed.software
+    _check_model(assumed, topology)
+    if algorithm == NATIVE and assumed.model == "library":
+        algorithm = NCCL
     if software.is_around_calls:
         raise NotSupportedError("call_overhead, copy_bandwidth: a run counts neither; leave them out")
     transport = software.transport
@@ -166,6 +170,7 @@ def run(
         model=model,
         algorithm=algorithm,
         transport=transport,
+        model_of_time=assumed.model,
         rank_overhead=rank_overhead,
         conditions=conditions,
         faults=Faults.of(conditions, topology),
@@ -205,6 +210,26 @@ def topology_of(network: Topology | str | os.PathLike[str], ranks: int | None) -
     if ranks not in (None, network.num_ranks):
         raise TopologyError(f"{network.name}: it has {network.num_ranks} ranks, but {ranks} are asked for")
     return network
+
+
+def _check_model(assumed: Assumptions, topology: Topology) -> None:
+    """Check that a run on *topology* can be timed as is *assumed*.
+
+    Raises:
+        NotSupportedError: it cannot.
+    """
+    if assumed.model not in ("links", "library"):
+        raise NotSupportedError(f"model={assumed.model!r}: a run is timed by 'links', or by the 'library'")
+    if assumed.model == "links":
+        return
+    if topology.hardware is None:
+        raise NotSupportedError(f"model='library': {topology.name} does not say what GPUs it has")
+    software = assumed.software
+    if software.protocol is not None or not software.rank_overhead().is_free:
+        raise NotSupportedError(
+            "the library's own time has its protocol and software in it; leave out protocol, overheads and "
+            "reduction, or take model='links'"
+        )
 
 
 def _charges(compute: Mapping[str, int] | None) -> Charges:

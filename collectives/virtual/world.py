@@ -17,6 +17,7 @@ from collectives.virtual.carried import Carried
 from collectives.virtual.folding.classes import Classes
 from collectives.virtual.folding.partitions import Partitions
 from collectives.virtual.group_calls.calls import GroupCalls
+from collectives.virtual.library_calls import LibraryCalls
 from collectives.virtual.progress import RankProgress
 from sim.cluster import Surroundings
 from sim.scenario.rank_overhead import RankOverhead
@@ -45,6 +46,7 @@ class VirtualWorld:
         group_names: the names by which ranks know a group on streams, by its hosts and ordinal.
         classes: ranks that do the same, for which one thread speaks.
         carried: by which programs collectives have gone.
+        library: what calls of the vendor's library come to; None: programs stand for them as they are.
         group_calls: the calls of ranks on a GPU, timed by sizes alone.
     """
 
@@ -65,6 +67,7 @@ class VirtualWorld:
     group_names: dict[Hashable, list[str]] = field(default_factory=dict)
     classes: Classes = field(default_factory=Classes)
     carried: dict[tuple[str, int, str], Carried] = field(default_factory=dict)
+    library: LibraryCalls | None = None
     group_calls: GroupCalls = field(init=False)
 
     @staticmethod

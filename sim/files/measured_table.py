@@ -42,6 +42,7 @@ class MeasuredTable(Fields):
     spread: Spread = 0.0
     spread_large: Spread = 0.0
     source: Words = ""
+    carried: Words = ""
 
     def curve(self) -> MeasuredCurve:
         """Return what the table says.
@@ -61,6 +62,7 @@ class MeasuredTable(Fields):
             spread_large=self.spread_large,
             systems=tuple(self.systems),
             source=self.source,
+            carried=self.carried,
         )
 
 
@@ -87,6 +89,8 @@ def _table(curve: MeasuredCurve) -> str:
     ]
     if curve.systems:
         lines += _array("systems", [f'"{name}"' for name in curve.systems])
+    if curve.carried:
+        lines.append(f'carried = "{curve.carried}"')
     if curve.source:
         lines.append(f'source = """{curve.source}"""')
     return "\n".join(lines) + "\n"

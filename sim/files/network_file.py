@@ -1,7 +1,7 @@
 """Networks in files as data: the kind of network, and the arguments of its constructor.
 
     schema = 1
-    kind = "switch"                          # ring, nodes, leaf_spine, torus, fat_tree, host, graph
+    kind = "switch"                          # ring, nodes, leaf_spine, torus, fat_tree, cluster, host, graph
     description = "what it is"               # optional
     source = "where the numbers are from"    # optional
     bandwidth = "100Gbps"                    # of each link

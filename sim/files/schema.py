@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, TypeAdapter
 
 from sim.files.common import AnySize, Common
-from sim.files.fields import Bandwidth, Count, Efficiency, SharingTable, Size, Time, parts, quantity
+from sim.files.fields import Bandwidth, Count, Efficiency, SharingTable, Size, Time
 from sim.files.graph_tables import (
     LinkClassTable,
     LinkTable,
@@ -32,8 +32,8 @@ from sim.files.graph_tables import (
     named_links,
     static_routes,
 )
-from sim.files.trees import FatTree, LeafSpine, Seed
-from sim.units import MOST_SPEEDUP, effective
+from sim.files.trees import Cluster, FatTree, LeafSpine, Seed
+from sim.units import MOST_SPEEDUP
 
 Speedup: TypeAlias = Annotated[float, Field(ge=1, le=MOST_SPEEDUP)]
 
@@ -51,15 +51,6 @@ class Switch(AnySize):
         """Return the number of directed links for *num_ranks* ranks."""
         return 2 * num_ranks
 
-    def arguments(self, num_ranks: int) -> dict[str, Any]:
-        """Return the arguments that make the network for *num_ranks* ranks."""
-        return {
-            "num_ranks": num_ranks,
-            "bandwidth": effective(self.bandwidth, self.efficiency),
-            "sharing": parts(self.sharing),
-            "latency": quantity(self.latency),
-        }
-
 
 class Ring(AnySize):
     """Links between neighbours."""
@@ -73,15 +64,6 @@ class Ring(AnySize):
     def num_links(self, num_ranks: int) -> int:
         """Return the number of directed links for *num_ranks* ranks."""
         return 2 * num_ranks
-
-    def arguments(self, num_ranks: int) -> dict[str, Any]:
-        """Return the arguments that make the network for *num_ranks* ranks."""
-        return {
-            "num_ranks": num_ranks,
-            "bandwidth": effective(self.bandwidth, self.efficiency),
-            "sharing": parts(self.sharing),
-            "latency": quantity(self.latency),
-        }
 
 
 class Nodes(AnySize):
@@ -105,18 +87,7 @@ class Nodes(AnySize):
 
     def arguments(self, num_ranks: int) -> dict[str, Any]:
         """Return the arguments that make the network for *num_ranks* ranks."""
-        return {
-            "num_nodes": max(1, -(-num_ranks // self.ranks_per_node)),
-            "ranks_per_node": self.ranks_per_node,
-            "intra_bandwidth": effective(self.intra_bandwidth, self.intra_efficiency),
-            "intra_sharing": parts(self.intra_sharing),
-            "intra_latency": quantity(self.intra_latency),
-            "nics_per_node": self.nics_per_node,
-            "nic_bandwidth": effective(self.nic_bandwidth, self.nic_efficiency),
-            "nic_sharing": parts(self.nic_sharing),
-            "nic_latency": quantity(self.nic_latency),
-            "num_ranks": num_ranks,
-        }
+        return super().arguments(num_ranks) | {"num_nodes": max(1, -(-num_ranks // self.ranks_per_node))}
 
 
 class Torus(Common):
@@ -137,15 +108,6 @@ class Torus(Common):
     def num_links(self, num_ranks: int) -> int:
         """Return the largest number of directed links."""
         return 2 * len(self.shape) * num_ranks
-
-    def arguments(self, num_ranks: int) -> dict[str, Any]:
-        """Return the arguments that make the network."""
-        return {
-            "shape": tuple(self.shape),
-            "bandwidth": effective(self.bandwidth, self.efficiency),
-            "sharing": parts(self.sharing),
-            "latency": quantity(self.latency),
-        }
 
 
 class Host(AnySize):
@@ -168,16 +130,7 @@ class Host(AnySize):
 
     def arguments(self, num_ranks: int) -> dict[str, Any]:
         """Return the arguments that make the network for *num_ranks* ranks."""
-        return {
-            "num_ranks": num_ranks,
-            "bandwidth": effective(self.bandwidth, self.efficiency),
-            "sharing": parts(self.sharing),
-            "memory_bandwidth": effective(self.memory_bandwidth, self.memory_efficiency),
-            "latency": quantity(self.latency),
-            "cache": self.cache or 0,
-            "cache_speedup": self.cache_speedup,
-            "cache_copy_speedup": self.cache_copy_speedup,
-        }
+        return super().arguments(num_ranks) | {"cache": self.cache or 0}
 
 
 class Graph(Common):
@@ -218,7 +171,7 @@ class Graph(Common):
         }
 
 
-AnyNetwork: TypeAlias = Switch | Ring | Nodes | LeafSpine | Torus | FatTree | Host | Graph
+AnyNetwork: TypeAlias = Switch | Ring | Nodes | LeafSpine | Torus | FatTree | Cluster | Host | Graph
 KINDS: Mapping[str, type[AnyNetwork]] = {
     "switch": Switch,
     "ring": Ring,
@@ -226,6 +179,7 @@ KINDS: Mapping[str, type[AnyNetwork]] = {
     "leaf_spine": LeafSpine,
     "torus": Torus,
     "fat_tree": FatTree,
+    "cluster": Cluster,
     "host": Host,
     "graph": Graph,
 }

@@ -6,6 +6,7 @@
     nodes       nodes of several ranks with a fast network inside and NICs between them
     leaf_spine  a tree of two levels
     fat_tree    the k-ary fat tree: three levels of equal switches
+    cluster     GPU nodes whose cards are on a tree, by rails
     host        one host: ranks that share its memory
     graph       any ranks, switches and links
 
@@ -18,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 from sim.errors import TopologyError
+from sim.topology.cluster import cluster
 from sim.topology.layout import Cache, NetworkLayout, ecmp_seed, layout
 from sim.topology.routing import (
     GraphRouting,
@@ -240,7 +242,7 @@ def graph(
     """
     if metric not in ("hops", "latency"):
         raise TopologyError(f"metric: expected 'hops' or 'latency', got {metric!r}")
-    seed_or_none = ecmp_seed(routing, "shortest", seed)
+    seed_or_none = ecmp_seed(routing, ("shortest", "ecmp"), seed)
     specs = [LinkSpec(*link) for link in links]
     for spec in specs:
         what = f"link {spec.tail!r} to {spec.head!r}"
@@ -261,6 +263,7 @@ KINDS: Mapping[str, Callable[..., NetworkLayout]] = {
     "nodes": nodes,
     "leaf_spine": leaf_spine,
     "fat_tree": fat_tree,
+    "cluster": cluster,
     "host": host,
     "graph": graph,
 }

@@ -13,7 +13,8 @@ from sim.topology.routing import Routing
 from sim.topology.sharing_table import Sharing, SharingArgument
 from sim.units import Int64Array, parse_count
 
-Spreading: TypeAlias = Literal["static", "ecmp"]
+Spreading: TypeAlias = Literal["static", "ecmp", "spray"]
+"""How messages are spread over equal paths."""
 
 
 class Cache(NamedTuple):
@@ -64,12 +65,13 @@ def _link_arrays(kinds: Iterable[tuple[int, int, int]]) -> tuple[Int64Array, Int
     return np.repeat(bandwidth, counts), np.repeat(latency, counts)
 
 
-def ecmp_seed(routing: str, otherwise: str, seed: int) -> int | None:
-    """Return the seed of the hash that *routing* ``ecmp`` asks for, or None for *otherwise*.
+def ecmp_seed(routing: str, known: Sequence[str], seed: int) -> int | None:
+    """Return the seed of the hash that *routing* ``ecmp`` asks for, or None for another that is *known*.
 
     Raises:
-        TopologyError: another routing than these two, or a seed that is not a whole number.
+        TopologyError: a routing that is not known, or a seed that is not a whole number.
     """
-    if routing not in ("ecmp", otherwise):
-        raise TopologyError(f"routing: expected {otherwise!r} or 'ecmp', got {routing!r}")
+    if routing not in known:
+        first = ", ".join(map(repr, known[:-1]))
+        raise TopologyError(f"routing: expected {first} or {known[-1]!r}, got {routing!r}")
     return parse_count(seed, "seed", least=0) if routing == "ecmp" else None

@@ -10,6 +10,7 @@ full duplex: the two directions of a cable are two links.
     Topology.nodes       nodes of several ranks with a fast network inside and NICs between them
     Topology.leaf_spine  a tree of two levels
     Topology.fat_tree    the k-ary fat tree: three levels of equal switches
+    Topology.cluster     GPU nodes whose cards are on a tree, by rails
     Topology.host        one host: ranks that share its memory
     Topology.graph       any ranks, switches and links
     Topology.from_file   any of these, as a TOML file or preset describes it
@@ -30,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.errors import TopologyError
-from sim.topology import kinds, trees
+from sim.topology import cluster, kinds, trees
 from sim.topology.layout import Cache, NetworkLayout
 from sim.topology.link_sharing import LinkSharing
 from sim.topology.routing import DetourRouting, Routing
@@ -97,6 +98,7 @@ class Topology:
     nodes = staticmethod(_made_by(kinds.nodes))
     leaf_spine = staticmethod(_made_by(trees.leaf_spine))
     fat_tree = staticmethod(_made_by(trees.fat_tree))
+    cluster = staticmethod(_made_by(cluster.cluster))
     host = staticmethod(_made_by(kinds.host))
     graph = staticmethod(_made_by(kinds.graph))
 

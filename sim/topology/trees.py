@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from sim.errors import TopologyError
 from sim.topology.layout import NetworkLayout, Spreading, ecmp_seed, layout
-from sim.topology.routing import FatTreeRouting, LeafSpineRouting
+from sim.topology.routing import SwitchTree, TreeRouting
 from sim.topology.sharing_table import SharingArgument
 from sim.units import Quantity, parse_bandwidth, parse_count, parse_time
 
@@ -38,7 +38,8 @@ def leaf_spine(
         latency: of each rank's link.
         num_spines: number of spines, so also of links up from a leaf.
         uplink_latency: of the links between leaves and spines; by default *latency*.
-        routing: which spine a message takes: ``static`` by its destination, ``ecmp`` by hash.
+        routing: which spine a message takes: ``static`` by its destination, ``ecmp`` by hash, ``spray`` all
+            evenly.
         seed: of the hash.
         sharing: what flows get of each rank's link, as for `switch`.
         uplink_sharing: of each link between a leaf and a spine.
@@ -48,23 +49,17 @@ def leaf_spine(
         TopologyError: counts that are not positive, an unknown routing.
         UnitError: a bandwidth or latency that is out of range or cannot be read.
     """
-    tree = LeafSpineRouting(
-        parse_count(num_ranks, "num_ranks"),
-        parse_count(hosts_per_leaf, "hosts_per_leaf"),
-        parse_count(num_spines, "num_spines"),
-        ecmp_seed(routing, "static", seed),
-    )
+    ranks, spines = parse_count(num_ranks, "num_ranks"), parse_count(num_spines, "num_spines")
+    leaves = -(-ranks // parse_count(hosts_per_leaf, "hosts_per_leaf"))
+    tree = switch_tree(routing, seed, leaves, hosts_per_leaf, spines, leaves)
 
-    up = latency if uplink_latency is None else uplink_latency
+    up = parse_bandwidth(uplink_bandwidth, "uplink_bandwidth")
+    delay = parse_time(latency if uplink_latency is None else uplink_latency, "uplink_latency")
     kinds = [
-        (2 * num_ranks, parse_bandwidth(bandwidth), parse_time(latency, "latency")),
-        (
-            2 * tree.num_uplinks,
-            parse_bandwidth(uplink_bandwidth, "uplink_bandwidth"),
-            parse_time(up, "uplink_latency"),
-        ),
+        (2 * ranks, parse_bandwidth(bandwidth), parse_time(latency, "latency")),
+        (tree.num_links, joint(up, spines, "uplink_bandwidth") if tree.joint else up, delay),
     ]
-    return layout(name, tree.num_ranks, 1, kinds, tree, sharing, uplink_sharing)
+    return layout(name, ranks, 1, kinds, TreeRouting(ranks, tree), sharing, uplink_sharing)
 
 
 def fat_tree(
@@ -81,7 +76,9 @@ def fat_tree(
 ) -> NetworkLayout:
     """Return a k-ary fat tree: three levels of switches with k ports, k³/4 ranks.
 
-    A path has two links under one edge switch, four inside a pod, six between pods.
+    With h = k/2: k pods of h edge and h aggregation switches, h·h cores, h ranks an edge switch.  A path has
+    two links under one edge switch, four inside a pod, six between pods.  Source: Al-Fares, Loukissas and
+    Vahdat, "A scalable, commodity data center network architecture", SIGCOMM 2008.
 
     Args:
         k: ports of each switch, even.
@@ -91,7 +88,7 @@ def fat_tree(
             carry.  Links between switches have *bandwidth* divided by it, so networks that differ
             in nothing else can be compared on the same ranks.
         num_ranks: number of ranks, which fill the edge switches in order; by default all places.
-        routing: the way up: ``static`` by destination (d-mod-k), ``ecmp`` by hash.
+        routing: the way up: ``static`` by destination (d-mod-k), ``ecmp`` by hash, ``spray`` all evenly.
         seed: of the hash.
         sharing: what flows get of each link, as for `switch`.
         name: for people.
@@ -108,25 +105,77 @@ def fat_tree(
 
     if ranks > places:
         raise TopologyError(f"num_ranks: {ranks} ranks, but a fat tree with k = {k} holds {places}")
-    tree = FatTreeRouting(ranks, int(k), ecmp_seed(routing, "static", seed))
+    half = k // 2
+    levels = ("edge", "aggregation", "core")
+    tree = switch_tree(routing, seed, k * half, half, half, half, half, levels)
     rate, delay = parse_bandwidth(bandwidth), parse_time(latency, "latency")
-    kinds = [(2 * ranks, rate, delay), (4 * places, _thinned(rate, oversubscription), delay)]
-    return layout(name, ranks, 1, kinds, tree, sharing, sharing)
+    thin = thinned(rate, oversubscription)
+    up, over = (
+        (joint(thin, half, "bandwidth"), joint(thin, half**2, "bandwidth")) if tree.joint else (thin, thin)
+    )
+    kinds = [(2 * ranks, rate, delay), *uplinks(tree, up, over, delay)]
+    return layout(name, ranks, 1, kinds, TreeRouting(ranks, tree), *4 * (sharing,))
 
 
-def _thinned(bandwidth: int, oversubscription: float | Fraction) -> int:
-    """Return *bandwidth* divided by *oversubscription*, rounded down.
+def switch_tree(
+    routing: Spreading,
+    seed: int,
+    num_leaves: int,
+    ports_per_leaf: int,
+    num_spines: int,
+    leaves_per_pod: int,
+    cores_per_spine: int = 1,
+    levels: tuple[str, str, str] = ("leaf", "spine", "core"),
+) -> SwitchTree:
+    """Return the tree of so many switches, as *routing* spreads messages over it.
 
     Raises:
-        TopologyError: the divisor is not a positive number, or leaves nothing.
+        TopologyError: an unknown routing, or a seed that is not a whole number.
+    """
+    ecmp = ecmp_seed(routing, ("static", "ecmp", "spray"), seed)
+    if routing == "spray":
+        return SwitchTree(num_leaves, ports_per_leaf, 1, leaves_per_pod, 1, None, levels, joint=True)
+    return SwitchTree(num_leaves, ports_per_leaf, num_spines, leaves_per_pod, cores_per_spine, ecmp, levels)
+
+
+def uplinks(tree: SwitchTree, up: int, over: int, latency: int) -> list[tuple[int, int, int]]:
+    """Return the links of *tree*, in order, as `layout` takes them.
+
+    Args:
+        tree: whose links.
+        up: bandwidth of a link between a leaf and a spine.
+        over: of one between a spine and a core.
+        latency: of each.
+    """
+    leaves, spines = tree.num_uplinks
+    return [(leaves, up, latency), (2 * spines, over, latency), (leaves, up, latency)]
+
+
+def joint(bandwidth: int, links: int, what: str) -> int:
+    """Return what *links* of *bandwidth* carry together.
+
+    Raises:
+        TopologyError: more than 63 bits hold; names *what*.
+    """
+    if bandwidth * links >= 2**63:
+        raise TopologyError(
+            f"{what}: {links} links of {bandwidth} bytes/s carry together more than 2^63 bytes/s"
+        )
+    return bandwidth * links
+
+
+def thinned(bandwidth: int, ratio: float | Fraction, what: str = "oversubscription") -> int:
+    """Return *bandwidth* divided by *ratio*, rounded down.
+
+    Raises:
+        TopologyError: the ratio is not a positive number, or leaves nothing; names *what*.
     """
     try:
-        rate = int(bandwidth / Fraction(str(oversubscription)))
+        rate = int(bandwidth / Fraction(str(ratio)))
     except (ValueError, ZeroDivisionError):
         rate = 0
     if not 0 < rate < 2**63:
         raise TopologyError(
-            f"oversubscription: expected a number such as 4 that leaves some of {bandwidth} bytes/s, "
-            f"got {oversubscription!r}"
+            f"{what}: expected a number such as 4 that leaves some of {bandwidth} bytes/s, got {ratio!r}"
         )
     return rate

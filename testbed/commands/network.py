@@ -115,8 +115,16 @@ def _list(as_json: bool) -> None:
 
 def _facts(description: NetworkDescription, topology: Topology) -> dict[str, Any]:
     """Return what is known of the network, as JSON types."""
-    from testbed.studies.network_survey import bisection, diameter, link_classes, oversubscription, pairs_of
+    from testbed.studies.network_survey import (
+        bisection,
+        diameter,
+        fabric,
+        link_classes,
+        oversubscription,
+        pairs_of,
+    )
 
+    switches = fabric(topology)
     pairs = pairs_of(topology)
     worst = oversubscription(topology)
     return {
@@ -135,6 +143,7 @@ def _facts(description: NetworkDescription, topology: Topology) -> dict[str, Any
         "diameter": asdict(diameter(topology, pairs)),
         "bisection": asdict(bisection(topology, pairs)),
         "oversubscription": None if worst is None else asdict(worst),
+        "fabric": None if switches is None else asdict(switches),
         "digest": topology.digest(),
     }
 
@@ -173,6 +182,21 @@ def _sharing(found: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def _fabric(switches: dict[str, Any] | None) -> dict[str, str]:
+    """Return in words how the switches of a cluster are arranged, by name."""
+    if switches is None:
+        return {}
+    nodes, cards, pods = switches["nodes_per_leaf"], switches["cards_per_leaf"], switches["pods"]
+    core = switches["core_oversubscription"]
+    above = "one pod" if core is None else f"{pods} pods, oversubscribed {core:.3g} : 1 to the cores"
+    return {
+        "rails": f"{switches['rails']}; the {nodes} nodes of a scalable unit have a leaf for each",
+        "leaves": f"{switches['leaves']}, {cards} cards on each, "
+        f"oversubscribed {switches['oversubscription']:.3g} : 1",
+        "spines": f"{above}; {switches['routing']} over equal paths",
+    }
+
+
 def _cached(cache: dict[str, Any] | None) -> dict[str, str]:
     """Return in words which buffers move faster through the memory of a host, by name."""
     if cache is None:
@@ -197,6 +221,7 @@ def _lines(found: dict[str, Any]) -> dict[str, str]:
         if worst is None
         else f"{worst['ratio']:.3g} : 1, what the ranks of a {worst['group']} send over what can leave it",
         "switches reduce": "yes" if found["in_network_reduction"] else "no",
+        **_fabric(found["fabric"]),
         **_cached(found["cache"]),
         "digest": found["digest"],
     }

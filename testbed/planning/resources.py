@@ -19,6 +19,7 @@ ALL_LINKS = "all links"
 FIELDS: Mapping[tuple[str, ...], str] = {
     ("node switch", "rank"): "intra_bandwidth",
     ("node NIC", "switch"): "nic_bandwidth",
+    ("leaf", "node NIC"): "nic_bandwidth",
     ("leaf", "spine"): "uplink_bandwidth",
 }
 """The field of a network file that says what such links carry, where not all have one."""

@@ -68,8 +68,14 @@ def _carried(own: Carried) -> str:
 
 
 def faster_programs(report: VirtualReport, topology: Topology) -> list[str]:
-    """Return what would carry the largest collectives of *report* more than a tenth faster, in words."""
+    """Return what would carry the largest collectives of *report* more than a tenth faster, in words.
+
+    Nothing is said of those of NCCL itself, for which our programs only stand.
+    """
     from testbed.studies.carriers import faster_than
+
+    if report.timed_by == "library":
+        return []
 
     lines = []
     largest = [own for own in report.carried if own.largest_bytes >= WORTH_COMPARING]
@@ -128,6 +134,8 @@ def _assumptions(report: VirtualReport) -> Iterator[str]:
     if not report.repeats:
         yield "so another run gives other times"
     yield f"collectives: {report.algorithm}"
+    if report.timed_by == "library":
+        yield "alone NCCL's own take what was measured of them, or what NCCL 2.30 itself expects"
     yield MODELS["links"]
     yield f"transport model {report.transport_model}"
     yield from _software(report.rank_overhead)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.topology import Topology
-from sim.topology.routing import DetourRouting, GraphRouting
+from sim.topology.routing import ClusterRouting, DetourRouting, GraphRouting
 from sim.topology.sharing_table import Sharing
 from sim.units import Int64Array
 
@@ -89,6 +89,54 @@ class Oversubscription:
 
     ratio: float
     group: str
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """The switches of a cluster of GPU nodes, as people order them.
+
+    Attributes:
+        rails: leaves to which the cards of a node go.
+        nodes_per_leaf: nodes that have cards on a leaf.
+        cards_per_leaf: such cards.
+        leaves: number of leaves.
+        pods: number of pods, each with spines of its own.
+        oversubscription: what the cards on a leaf send over what its uplinks carry.
+        core_oversubscription: what the leaves of a pod send up over what its links to cores carry; None: one
+            pod, which has no cores.
+        routing: how messages are spread over equal paths.
+    """
+
+    rails: int
+    nodes_per_leaf: int
+    cards_per_leaf: int
+    leaves: int
+    pods: int
+    oversubscription: float
+    core_oversubscription: float | None
+    routing: str
+
+
+def fabric(topology: Topology) -> Fabric | None:
+    """Return the switches of *topology*, if it is a cluster."""
+    routing = topology.routing
+    if not isinstance(routing, ClusterRouting):
+        return None
+    tree, first = routing.tree, routing.first_of_tree
+    up, over = tree.num_uplinks
+    per_leaf = int(topology.link_bandwidth[first : first + tree.num_spines].sum())
+    per_pod = int(topology.link_bandwidth[first + up : first + up + over].sum()) // tree.num_pods
+    cards = tree.ports_per_leaf * int(topology.link_bandwidth[2 * topology.num_ranks])
+    return Fabric(
+        routing.rails,
+        routing.nodes_per_unit,
+        tree.ports_per_leaf,
+        tree.num_leaves,
+        tree.num_pods,
+        cards / per_leaf,
+        per_leaf * tree.leaves_per_pod / per_pod if over else None,
+        "spray" if tree.joint else "static" if tree.ecmp_seed is None else "ecmp",
+    )
 
 
 def kind_of(name: str) -> str:

@@ -123,11 +123,12 @@ def test_the_files_that_are_shown_can_be_loaded(tmp_path: Path) -> None:
         for language in ("json", "toml")
     }
     (tmp_path / "profile.json").write_text(*texts["json"])
-    for name, text in zip(("network", "measured", "device"), texts["toml"], strict=True):
+    for name, text in zip(("network", "cluster", "measured", "device"), texts["toml"], strict=True):
         (tmp_path / f"{name}.toml").write_text(text)
 
     assert len(Profile.load(tmp_path / "profile.json").gradients) == 2
     assert load_network(tmp_path / "network.toml").topology(12).num_ranks == 12
+    assert load_network(tmp_path / "cluster.toml").topology(1024).num_ranks == 1024
     assert load_network(tmp_path / "measured.toml").topology(2).measured[0].collective == "all_reduce"
     assert load_device(tmp_path / "device.toml").rates.keys() == {"bfloat16"}
 

@@ -16,7 +16,7 @@ from sim.topology.link_sharing import LinkSharing
 from sim.topology.sharing_table import Sharing
 
 LATENCIES = st.sampled_from(["0s", "1ps", "500ns", "2us"])
-KINDS = ("switch", "ring", "torus", "nodes", "leaf_spine", "fat_tree", "host", "graph")
+KINDS = ("switch", "ring", "torus", "nodes", "leaf_spine", "fat_tree", "cluster", "host", "graph")
 
 
 @st.composite
@@ -31,6 +31,8 @@ def networks(
     kind = draw(st.sampled_from(kinds))
     if kind == "nodes":
         return _nodes(draw, bandwidth, max_ranks)
+    if kind == "cluster":
+        return Topology.cluster(**draw(clusters(bandwidth, max_ranks)))
     if kind == "graph":
         return _graph(draw, bandwidth, max_ranks)
     shape: dict[str, Any] = {"num_ranks": draw(st.integers(1, max_ranks))}
@@ -48,7 +50,10 @@ def networks(
     elif kind == "host":
         shape["memory_bandwidth"] = draw(bandwidth)
     if kind in ("leaf_spine", "fat_tree"):
-        shape |= {"routing": draw(st.sampled_from(["static", "ecmp"])), "seed": draw(st.integers(0, 9))}
+        shape |= {
+            "routing": draw(st.sampled_from(["static", "ecmp", "spray"])),
+            "seed": draw(st.integers(0, 9)),
+        }
     topology: Topology = getattr(Topology, kind)(bandwidth=draw(bandwidth), latency=draw(LATENCIES), **shape)
     return topology
 
@@ -66,6 +71,35 @@ def _nodes(draw: st.DrawFn, bandwidth: st.SearchStrategy[int], max_ranks: int) -
         nic_latency=draw(LATENCIES),
         num_ranks=draw(st.integers(1, min(max_ranks, num_nodes * nics * per_nic))),
     )
+
+
+@st.composite
+def clusters(
+    draw: st.DrawFn, bandwidth: st.SearchStrategy[int] | None = None, max_ranks: int = 12
+) -> dict[str, Any]:
+    """Draw the arguments of a cluster of at most *max_ranks* ranks."""
+    bandwidth = st.integers(1, 10**12) if bandwidth is None else bandwidth
+    rails, per_rail, per_nic = draw(st.tuples(st.integers(1, 2), st.integers(1, 2), st.integers(1, 2)))
+    shape: dict[str, Any] = {
+        "num_ranks": draw(st.integers(1, max_ranks)),
+        "ranks_per_node": rails * per_rail * per_nic,
+        "nics_per_node": rails * per_rail,
+        "rails": rails,
+        "nodes_per_leaf": draw(st.integers(1, 3)),
+        "oversubscription": draw(st.sampled_from([0.5, 1, 1.5, 3])),
+        "uplinks_per_leaf": draw(st.none() | st.integers(1, 3)),
+        "routing": draw(st.sampled_from(["static", "ecmp", "spray"])),
+        "seed": draw(st.integers(0, 9)),
+        **draw(st.sampled_from([{"intra_link": "pcie"}, {"pxn": True}, {"pxn": False}])),
+        "intra_bandwidth": draw(bandwidth),
+        "nic_bandwidth": draw(bandwidth.filter(lambda rate: rate > 3)),
+        **{f"{link}_latency": draw(LATENCIES) for link in ("intra", "nic", "uplink")},
+    }
+    if draw(st.booleans()):
+        shape["nodes_per_pod"] = shape["nodes_per_leaf"] * draw(st.integers(1, 2))
+        shape["uplinks_per_spine"] = draw(st.none() | st.integers(1, 2))
+        shape["core_oversubscription"] = draw(st.sampled_from([1, 2]))
+    return shape
 
 
 def _graph(draw: st.DrawFn, bandwidth: st.SearchStrategy[int], max_ranks: int) -> Topology:

@@ -125,6 +125,7 @@ _SMALL: dict[str, tuple[dict[str, Any], ...]] = {
         {**_RATES, "kind": "fat_tree", "k": 4},
         {**_RATES, "kind": "leaf_spine", **_SPINES},
         {**_NODES, "schema": 1, "kind": "nodes", "num_ranks": 8, "ranks_per_node": 8, "nics_per_node": 8},
+        {**_NODES, "schema": 1, "kind": "cluster", "num_ranks": 8, "ranks_per_node": 2, "nodes_per_leaf": 2},
         {"schema": 1, "kind": "graph", "node": _ENDS, "link": [_LINK]},
     ),
 }

@@ -34,6 +34,19 @@ ALGORITHMS: tuple[NcclAlgorithm, ...] = (
 PROTOCOLS: tuple[NcclProtocol, ...] = ("LL", "LL128", "Simple")
 
 
+CLOCK_MHZ: Mapping[str, int] = {"volta": 1530, "ampere": 1410, "hopper": 1980, "blackwell": 1965}
+"""The most that the SMs of each generation run at, as ``nvidia-smi -q -d CLOCK`` gives it for SXM modules."""
+
+
+def slower_than_hopper(generation: str) -> float:
+    """Return how many times as long an SM of *generation* takes for an instruction as one of Hopper.
+
+    NCCL has one latency for all generations.  Inside a node those of protocol LL are what a Hopper was
+    measured to take, and an Ampere takes longer by this (docs/truth.md).
+    """
+    return CLOCK_MHZ["hopper"] / CLOCK_MHZ[generation]
+
+
 @dataclass(frozen=True)
 class Constants:
     """The model's numbers; `dataclasses.replace` makes others.

@@ -10,11 +10,16 @@ that its search of the topology has found (`sim.hardware`): closed forms, fitted
 It knows no link, no other traffic and no skew between ranks, and gives no schedule.  Use it to compare
 with what the simulator says, or to know what stock NCCL would choose.
 
-Assumed: nothing is set in NCCL's environment; there is one call at a time; the switches can reduce the
-data where they can reduce; a plugin for switches between nodes (CollNet) has a head for every rank of a
-node and knows all-gather and reduce-scatter; from Ampere on there is an NVSwitch where there is NVLink; the
+Assumed: nothing is set in NCCL's environment; there is one call at a time; the switches can reduce the data
+where they can reduce; a plugin for switches between nodes (CollNet) has a head for every rank of a node and
+knows all-gather and reduce-scatter; from Ampere on there is an NVSwitch where there is NVLink; the
 communicator has twice as many channels as the search found.  NCCL computes in single precision, this in
 double.
+
+NCCL compares times as if every call took all channels, and then gives a small one fewer
+(``topoGetAlgoInfo``); and its latencies are those of a Hopper, whatever the GPU.  `Prediction.seconds` is
+what NCCL compares, `Prediction.likely_seconds` what the choice then takes by these two facts.  For an
+all-to-all NCCL has no model; `collectives.models.nccl.point_to_point` makes one of its constants.
 
 Source: NVIDIA/nccl 2.30, ``ncclTopoTuneModel`` and ``ncclTopoGetAlgoTime`` in ``src/graph/tuning.cc``,
 ``updateCollCostTable`` in ``src/enqueue.cc``, ``ncclNvlsInit`` in ``src/transport/nvls.cc``.
@@ -27,13 +32,25 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import attrgetter
+from typing import Literal
 
 from collectives.errors import NotSupportedError
 from collectives.models.bandwidth import algbw, busbw
-from collectives.models.nccl.constants import NCCL_2_30, Constants, NcclAlgorithm, NcclProtocol
+from collectives.models.nccl.constants import (
+    NCCL_2_30,
+    Constants,
+    NcclAlgorithm,
+    NcclProtocol,
+    slower_than_hopper,
+)
+from collectives.models.nccl.point_to_point import Messages
 from collectives.models.nccl.terms import COLLECTIVES, NcclCall
 from sim.hardware import Hardware
 from sim.topology import Topology
+
+KNOWN = (*COLLECTIVES, "all_to_all")
+"""What the model answers for."""
 
 _GBPS = 1e9
 _US = 1e-6
@@ -51,20 +68,36 @@ class Prediction:
         protocol: LL, LL128 or Simple.
         latency_seconds: the part that does not depend on the size.
         bandwidth: bytes/s by which the size is divided, at this size.
+        likely_latency_seconds: the latency on these GPUs.
+        likely_bandwidth: the bandwidth of the channels alone that a call of this size takes.
+        is_last_resort: NCCL takes it only if there is nothing else.
     """
 
     collective: str
     nbytes: int
     num_ranks: int
-    algorithm: NcclAlgorithm
+    algorithm: NcclAlgorithm | Literal["P2P"]
     protocol: NcclProtocol
     latency_seconds: float
     bandwidth: float
+    likely_latency_seconds: float
+    likely_bandwidth: float
+    is_last_resort: bool = False
 
     @property
     def seconds(self) -> float:
-        """Expected time."""
+        """Expected time, by which NCCL chooses."""
         return self.latency_seconds + self.nbytes / self.bandwidth
+
+    @property
+    def likely_seconds(self) -> float:
+        """Expected time on these GPUs, in the channels that a call of this size takes."""
+        return self.likely_latency_seconds + self.nbytes / self.likely_bandwidth
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """By what NCCL chooses; the least is taken."""
+        return (self.is_last_resort, self.seconds)
 
     @property
     def algbw(self) -> float:
@@ -85,16 +118,21 @@ def predict(
     ranks_per_node: int,
     hardware: Hardware,
     constants: Constants = NCCL_2_30,
+    dtype: str = "float16",
+    operation: str = "sum",
 ) -> Prediction:
     """Return what NCCL would choose; of equals, that which it considers first.
 
     Args:
-        collective: one of `COLLECTIVES`.
+        collective: one of `COLLECTIVES`, or ``all_to_all``.
         nbytes: size of the buffer, as nccl-tests counts it: for all-gather and reduce-scatter, of all parts.
         num_nodes: number of nodes, at least 1.
         ranks_per_node: GPUs of each node that take part, at least 1.
         hardware: what they are.
         constants: the model's numbers.
+        dtype: torch's name of the elements' type: switches reduce no int8 and no float8, and float8 goes
+            round by a ring of more than eight ranks only if there is nothing else.
+        operation: ``sum``, ``avg``, ``min``, ``max`` or ``product``: switches do not average, nor does PAT.
 
     Raises:
         NotSupportedError: NCCL's model does not know the collective, or *hardware* does not say what
@@ -109,8 +147,10 @@ def predict(
             ranks_per_node=ranks_per_node,
             hardware=hardware,
             constants=constants,
+            dtype=dtype,
+            operation=operation,
         ),
-        key=lambda prediction: prediction.seconds,
+        key=attrgetter("rank"),
     )
 
 
@@ -122,11 +162,13 @@ def table(
     ranks_per_node: int,
     hardware: Hardware,
     constants: Constants = NCCL_2_30,
+    dtype: str = "float16",
+    operation: str = "sum",
 ) -> tuple[Prediction, ...]:
     """Return all algorithms and protocols that NCCL considers, in its order; see `predict`."""
-    if collective not in COLLECTIVES:
+    if collective not in KNOWN:
         raise NotSupportedError(
-            f"NCCL's model does not know {collective}; it knows {', '.join(COLLECTIVES)}; use simulate()"
+            f"NCCL's model does not know {collective}; it knows {', '.join(KNOWN)}; use simulate()"
         )
 
     for name, value, least in (
@@ -144,9 +186,26 @@ def table(
 
     num_ranks = num_nodes * ranks_per_node
     if num_ranks == 1:
-        return (Prediction(collective, nbytes, 1, "Ring", "Simple", 0.0, math.inf),)
+        return (Prediction(collective, nbytes, 1, "Ring", "Simple", 0.0, math.inf, 0.0, math.inf),)
+    slower = slower_than_hopper(hardware.generation)
+    if collective == "all_to_all":
+        messages = Messages(nbytes, num_nodes, ranks_per_node, hardware, constants)
+        bandwidth = messages.bandwidth() * _GBPS
+        return (
+            Prediction(
+                collective,
+                nbytes,
+                num_ranks,
+                "P2P",
+                messages.protocol,
+                messages.latency() * _US,
+                bandwidth,
+                messages.latency(slower) * _US,
+                bandwidth,
+            ),
+        )
 
-    call = NcclCall(collective, nbytes, num_nodes, ranks_per_node, hardware, constants)
+    call = NcclCall(collective, nbytes, num_nodes, ranks_per_node, hardware, constants, dtype, operation)
     return tuple(
         Prediction(
             collective,
@@ -156,6 +215,9 @@ def table(
             protocol,
             call.latency(algorithm, protocol) * _US,
             call.bandwidth(algorithm, protocol) * _GBPS,
+            call.latency(algorithm, protocol, slower) * _US,
+            call.bandwidth(algorithm, protocol, call.part_of_channels(algorithm, protocol)) * _GBPS,
+            call.is_last_resort(algorithm),
         )
         for algorithm, protocol in call.candidates()
     )
@@ -166,18 +228,22 @@ def predict_on(
     hosts: Sequence[int],
     collective: str,
     nbytes: int,
-    algorithm: NcclAlgorithm | None = None,
+    algorithm: NcclAlgorithm | Literal["P2P"] | None = None,
     constants: Constants = NCCL_2_30,
+    dtype: str = "float16",
+    operation: str = "sum",
 ) -> Prediction:
     """Return what NCCL would choose for ranks at places of *topology*; see `predict`.
 
     Args:
         topology: says how many ranks share a node, and the hardware.  Its links are not looked at.
         hosts: the place of each rank of the group.
-        collective: one of `collectives.models.nccl.terms.COLLECTIVES`.
+        collective: one of `KNOWN`.
         nbytes: size of the buffer, as nccl-tests counts it.
         algorithm: the only one that it may choose, if any.
         constants: the model's numbers.
+        dtype: of the elements, see `predict`.
+        operation: that reduces, see `predict`.
 
     Raises:
         NotSupportedError: the topology does not say what its hardware is; the nodes have different
@@ -210,10 +276,12 @@ def predict_on(
         ranks_per_node=len(nodes) // len(sizes),
         hardware=topology.hardware,
         constants=constants,
+        dtype=dtype,
+        operation=operation,
     )
 
     allowed = [one for one in candidates if algorithm in (None, one.algorithm)]
     if not allowed:
         known = ", ".join(dict.fromkeys(one.algorithm for one in candidates))
         raise NotSupportedError(f"{what}: NCCL does not consider {algorithm} here; it considers {known}")
-    return min(allowed, key=lambda prediction: prediction.seconds)
+    return min(allowed, key=attrgetter("rank"))

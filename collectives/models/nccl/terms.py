@@ -31,6 +31,20 @@ COLLECTIVES: Mapping[str, tuple[NcclAlgorithm, ...]] = {
 }
 """The collectives of the model, and the algorithms that NCCL has for each."""
 
+THREADS: Mapping[NcclProtocol, int] = {"LL": 512, "LL128": 640, "Simple": 512}
+"""Of a channel (``NCCL_LL_MAX_NTHREADS`` and so on)."""
+THREAD_THRESHOLD: Mapping[NcclProtocol, int] = {"LL": 8, "LL128": 8, "Simple": 64}
+"""Bytes for each thread of a channel before one more channel is taken; of Ring with LL, times the ranks."""
+
+REDUCED_IN_SWITCHES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("float16", "bfloat16", "int32", "uint32", "int64", "uint64"), ("sum", "min", "max")),
+    **dict.fromkeys(("float32", "float64"), ("sum",)),
+}
+"""Operations that NVLink switches carry out, by type (``ncclNvlsSupported``, ``src/include/device.h``)."""
+
+FLOAT8 = ("float8_e4m3fn", "float8_e5m2")
+_MAX_FLOAT8_RANKS = 8
+
 _GBPS = 1e9
 _PS_PER_US = 1e6
 _MAX_CHANNELS = 64
@@ -40,7 +54,10 @@ _MAX_NVLS_RANKS = 32  # of a node, but for all-reduce: NCCL_MAX_NVLS_ARITY
 
 @dataclass(frozen=True, slots=True)
 class NcclCall:
-    """A collective of *nbytes* on nodes of *hardware*; there is more than one rank."""
+    """A collective of *nbytes* on nodes of *hardware*; there is more than one rank.
+
+    Of the type and the operation it matters only where NCCL has no kernel, or one that loses precision.
+    """
 
     collective: str
     nbytes: int
@@ -48,6 +65,8 @@ class NcclCall:
     ranks_per_node: int
     hardware: Hardware
     constants: Constants
+    dtype: str = "float16"
+    operation: str = "sum"
 
     @property
     def num_ranks(self) -> int:
@@ -91,15 +110,39 @@ class NcclCall:
                 channels = self._nvls_channels()
                 return (
                     few
+                    and self._is_reduced_in_switches()
                     and between
                     and self.ranks_per_node > 2
                     and channels is not None
                     and channels.count > 1
                 )
             case "PAT":
-                return self.ranks_per_node == 1
+                averages = self.collective == "reduce_scatter" and self.operation == "avg"
+                return self.ranks_per_node == 1 and not averages
 
         return True
+
+    def _is_reduced_in_switches(self) -> bool:
+        return self.collective == "all_gather" or self.operation in REDUCED_IN_SWITCHES.get(self.dtype, ())
+
+    def is_last_resort(self, algorithm: NcclAlgorithm) -> bool:
+        """Return whether NCCL takes *algorithm* only if there is no other: long rings of float8."""
+        return algorithm == "Ring" and self.dtype in FLOAT8 and self.num_ranks > _MAX_FLOAT8_RANKS
+
+    def part_of_channels(self, algorithm: NcclAlgorithm, protocol: NcclProtocol) -> float:
+        """Return what part of the channels' bandwidth a call of this size has; one channel at least.
+
+        Each carries what the search found for one, so once there are as many as it found, more add nothing.
+
+        Source: ``topoGetAlgoInfo`` in ``src/enqueue.cc``.
+        """
+        if algorithm not in ("Ring", "Tree", "PAT"):
+            return 1.0
+        found = self._channels(algorithm).count
+        threshold = THREADS[protocol] * THREAD_THRESHOLD[protocol]
+        if algorithm == "Ring" and protocol == "LL":
+            threshold *= self.num_ranks
+        return min(max(self.nbytes // threshold, 1), found) / found
 
     def _has_ll128(self) -> bool:
         return self.hardware.intra_link == "nvlink" and (self.num_nodes == 1 or self.hardware.ll128)
@@ -120,9 +163,9 @@ class NcclCall:
     def _at_scale(self, ceiling: ByGeneration, row: str | None = None) -> float:
         return ceiling[row or self.hardware.generation][min(self.num_nodes, 3) - 1]
 
-    def bandwidth(self, algorithm: NcclAlgorithm, protocol: NcclProtocol) -> float:
-        """Return by what NCCL divides the size."""
-        count = self._channels(algorithm).count
+    def bandwidth(self, algorithm: NcclAlgorithm, protocol: NcclProtocol, part: float = 1.0) -> float:
+        """Return by what NCCL divides the size, or where only a *part* of the channels is taken would."""
+        count = self._channels(algorithm).count * part
         bus = count * self._channel_bandwidth(algorithm)
         parts = self.collective in ("all_gather", "reduce_scatter")
         match algorithm:
@@ -160,7 +203,7 @@ class NcclCall:
         several = "ampere" if self.hardware.cpu == "amd" else "volta"
         return self._at_scale(self.constants.ll_ceiling, None if self.num_nodes == 1 else several)
 
-    def _ring(self, bus: float, count: int, protocol: NcclProtocol) -> float:
+    def _ring(self, bus: float, count: float, protocol: NcclProtocol) -> float:
         bus *= self.constants.ring_share[protocol]
         match protocol:
             case "LL":
@@ -169,7 +212,7 @@ class NcclCall:
                 return min(bus, count * self._at_scale(self.constants.ring_ll128_ceiling))
         return bus
 
-    def _tree(self, bus: float, count: int, protocol: NcclProtocol) -> float:
+    def _tree(self, bus: float, count: float, protocol: NcclProtocol) -> float:
         share = self.constants.tree_share[protocol]
         if share is not None:
             bus = min(bus * share, count * self._at_scale(self.constants.tree_ceiling))
@@ -201,11 +244,14 @@ class NcclCall:
         size = (self.nbytes >> 6).bit_length() - 1
         return factors[size] if 0 <= size < len(factors) else 1.0
 
-    def latency(self, algorithm: NcclAlgorithm, protocol: NcclProtocol) -> float:
-        """Return what does not depend on the size (but for the plateau of rings)."""
+    def latency(self, algorithm: NcclAlgorithm, protocol: NcclProtocol, slower: float = 1.0) -> float:
+        """Return what does not depend on the size (but for the plateau of rings).
+
+        Where the GPU is *slower* than one of which the constants are, its part takes so many times as long.
+        """
         hop = self.constants.hop_latency
-        base = self.constants.base_latency[algorithm][protocol]
-        intra = hop[self.hardware.intra_link][algorithm][protocol]
+        base = slower * self.constants.base_latency[algorithm][protocol]
+        intra = slower * hop[self.hardware.intra_link][algorithm][protocol]
         inter = hop["net"]["Tree" if self.ranks_per_node == 1 else algorithm][protocol]
         card = self.hardware.net_latency_ps / _PS_PER_US
         inter += 2 * card if protocol == "Simple" else card  # Simple flushes

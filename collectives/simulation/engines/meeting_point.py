@@ -140,7 +140,7 @@ class MeetingPoint:
         receiver.incoming[received] = sender.buffer.snapshot(operation)
         sender.unmatched.discard(sent)
         receiver.unmatched.discard(received)
-        nbytes = sender.buffer.nbytes(operation)
+        nbytes = (sender.program.wire or sender.buffer).nbytes(operation)
         places = self.hosts[source], self.hosts[destination]
         about = partial(sender.describe, sent)
 

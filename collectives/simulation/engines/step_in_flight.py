@@ -63,6 +63,7 @@ class ProgramOnRank:
         overheads: what ranks add to their time.
         sends: what peers have yet to take, by step and position in it, where sends are awaited late.
         caller: decides when the program goes on; None: it does by itself.
+        wire: what is sent of each operation, where that is less than the buffer has; None: all.
         has_waited: whether the program has come to where its rank waits.  The first steps go on without
             waiting while the call starts, and the rank then waits to the end, if there is no caller.
     """
@@ -74,6 +75,7 @@ class ProgramOnRank:
     overheads: StepOverheads | None = None
     sends: SendsUnderWay[tuple[StepInFlight, int]] = field(default_factory=SendsUnderWay)
     caller: Caller | None = None
+    wire: Buffer | None = None
     has_waited: bool = False
 
     @property

@@ -23,6 +23,7 @@ the caller or a sibling of it (`collectives.virtual.group_calls.siblings`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -196,6 +197,11 @@ class GroupCalls:
     def _begin(
         self, family: Family, ordinal: Ordinal, facts: CallFacts, ranks: tuple[int, ...], through: Through
     ) -> None:
+        if facts.delay_ps:
+            at_once = replace(facts, delay_ps=0)
+            event = self._network.env.timeout(facts.delay_ps)
+            event.callbacks.append(lambda _: self._begin(family, ordinal, at_once, ranks, through))
+            return
         if self._timing is not None:
             self._timing.begin(family, ordinal, facts, ranks, through)
             return

@@ -17,12 +17,14 @@ class CallFacts:
         call: its lane, its number in that, and what it is; ranks are numbered within the group.
         algorithm: the program of every rank: root bound, placed on nodes; for messages that of
             `collectives.communicators.point_to_point.message`.
-        chunking: how the program divides the buffer.
+        chunking: how the program divides what it sends.
         splits: where an all-to-all is of parts of any size: elements of each part that this rank receives,
             and of each that it sends.
+        delay_ps: from a rank's coming until its first step.
     """
 
     call: Call
     algorithm: Algorithm
     chunking: Chunking
     splits: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+    delay_ps: int = 0

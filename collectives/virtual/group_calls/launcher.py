@@ -45,6 +45,7 @@ from collectives.virtual.group_calls.exchange import Contribution, Exchanges, de
 from collectives.virtual.group_calls.facts import CallFacts
 from collectives.virtual.group_calls.siblings import Ordinal
 from collectives.virtual.group_calls.stream_clock import StreamClock
+from collectives.virtual.library_calls import CallsOfGroup
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import Gpu
 from collectives.virtual.streams.stream_api import DeviceEvent
@@ -86,10 +87,17 @@ class StreamLauncher:
         selector: which algorithm carries out a call; the same on all ranks.
         calls: time the calls.
         exchanges: exchange the data.
+        library: what calls come to that are the vendor's; None: they are those of programs.
     """
 
     def __init__(
-        self, gpu: Gpu, group: Group, selector: Selector, calls: GroupCalls, exchanges: Exchanges
+        self,
+        gpu: Gpu,
+        group: Group,
+        selector: Selector,
+        calls: GroupCalls,
+        exchanges: Exchanges,
+        library: CallsOfGroup | None = None,
     ) -> None:
         self.rank = group.rank
         self.world_size = len(group.hosts)
@@ -99,6 +107,7 @@ class StreamLauncher:
         self._gpu = gpu
         self._calls = calls
         self._exchanges = exchanges
+        self._library = library
         self._meeting_point = calls.meeting_point(group.hosts, group.ordinal)
         self._recent = RecentCalls()
 
@@ -171,6 +180,10 @@ class StreamLauncher:
             return CallFacts(call, algorithm, chunking, (tuple(into), tuple(out_of)))
         if request.lane is not None:
             return CallFacts(call, algorithm, Chunking(request.count, 1, itemsize))
+        if self._library is not None:
+            own = self._library.on_links(algorithm, request.count, itemsize)
+            if own is not None:
+                return CallFacts(call, algorithm, own.chunking, delay_ps=own.delay_ps)
         return CallFacts(call, algorithm, Chunking.of(algorithm, self.world_size, request.count, itemsize))
 
     def wait_for_data(self, call: Call, contribution: Contribution) -> None:

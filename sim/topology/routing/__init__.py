@@ -7,8 +7,8 @@ on arrays of them, so each formula stands here once, and routes of thousands of 
     Routing   what a routing says      SwitchRouting      one switch
     Wiring    what links connect       TorusRouting       a ring, a grid of rings
     Cut       where links are few      NodesRouting       nodes with network cards
-    LinkSpec  a link of a graph        LeafSpineRouting   a tree of two levels
-                                       FatTreeRouting     the k-ary fat tree
+    LinkSpec  a link of a graph        TreeRouting        a tree of switches
+                                       ClusterRouting     nodes whose cards are on a tree
                                        HostRouting        one host: memory that ranks share
                                        GraphRouting       any graph: shortest paths
                                        DetourRouting      any of these, without some links
@@ -17,30 +17,32 @@ on arrays of them, so each formula stands here once, and routes of thousands of 
 
 from __future__ import annotations
 
+from sim.topology.routing.cluster import ClusterRouting
 from sim.topology.routing.detour import DetourRouting
-from sim.topology.routing.fat_tree import FatTreeRouting
 from sim.topology.routing.graph import GraphRouting, LinkSpec
 from sim.topology.routing.host import HostRouting
-from sim.topology.routing.leaf_spine import LeafSpineRouting
 from sim.topology.routing.nodes import NodesRouting
 from sim.topology.routing.protocol import Cut, Ranks, Routing, Wiring
 from sim.topology.routing.switch import SwitchRouting
+from sim.topology.routing.switch_tree import SwitchTree
 from sim.topology.routing.torus import TorusRouting
+from sim.topology.routing.tree import TreeRouting
 from sim.topology.routing.unshared import UnsharedRouting
 
 __all__ = [
+    "ClusterRouting",
     "Cut",
     "DetourRouting",
-    "FatTreeRouting",
     "GraphRouting",
     "HostRouting",
-    "LeafSpineRouting",
     "LinkSpec",
     "NodesRouting",
     "Ranks",
     "Routing",
     "SwitchRouting",
+    "SwitchTree",
     "TorusRouting",
+    "TreeRouting",
     "UnsharedRouting",
     "Wiring",
 ]

@@ -17,9 +17,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import median_low
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,7 @@ from testbed.truth.published.measured_row import MeasuredRow
 COVERAGE = 0.9
 LEAST_SPREAD = 0.02
 """Of tables beside themselves: in place and out of place differ by so much."""
+DISTURBED = 1.25
 MAX_CUTS = 24
 MAX_LEFT_OUT = 32
 MAX_BANDWIDTH = 10**15
@@ -85,9 +86,10 @@ def fit_curves(rows: Iterable[MeasuredRow], source: str = "") -> list[FittedCurv
 def fit_curve(rows: Sequence[MeasuredRow], source: str = "") -> FittedCurve:
     """Return the curve of *rows*, which are of one collective on as many nodes and ranks.
 
-    Of several rows of a system at one size the median counts, and of several systems each alike.
+    Of several rows of a system at one size the median counts (of two the shorter time, as whatever disturbs a
+    measurement makes it longer), and of several systems each alike.
     """
-    systems = _by_system(rows)
+    systems = {name: _undisturbed(points) for name, points in _by_system(rows).items()}
     points = _pooled(systems.values())
     first = rows[0]
     curve = MeasuredCurve(
@@ -113,11 +115,36 @@ def fit_curve(rows: Sequence[MeasuredRow], source: str = "") -> FittedCurve:
     return FittedCurve(curve, len(rows), held, across)
 
 
+def halves(rows: Sequence[MeasuredRow]) -> Iterator[Held]:
+    """Yield every size of *rows* but the first and last, predicted from each second one, without itself."""
+    points = _pooled(map(_undisturbed, _by_system(rows).values()))
+    sizes = sorted(points)
+    for known, unknown in ((sizes[::2], sizes[1::2]), (sizes[1::2], sizes[::2])):
+        for size in unknown:
+            if len(known) > 1 and known[0] < size < known[-1]:
+                predicted = _predicted({own: points[own] for own in known}, size)
+                yield Held(size, predicted / points[size] - 1)
+
+
 def _by_system(rows: Sequence[MeasuredRow]) -> dict[str, Points]:
     times: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         times[row.system][row.nbytes].append(row.seconds)
-    return {name: {size: median(own) for size, own in sizes.items()} for name, sizes in times.items()}
+    return {name: {size: median_low(own) for size, own in sizes.items()} for name, sizes in times.items()}
+
+
+def _undisturbed(points: Points) -> Points:
+    """Return *points* without those times that are longer by `DISTURBED` than that of a larger size.
+
+    Protocols change so that a larger message is a little faster, never by so much: something else ran there.
+    Such a time becomes that of the larger size.
+    """
+    found: Points = {}
+    least = math.inf
+    for size in sorted(points, reverse=True):
+        found[size] = least if points[size] > DISTURBED * least else points[size]
+        least = min(least, found[size])
+    return found
 
 
 def _pooled(systems: Iterable[Points]) -> Points:

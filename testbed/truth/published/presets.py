@@ -19,6 +19,7 @@ from sim.topology import Topology
 from sim.topology.description import NetworkDescription
 from testbed.output.table import Advance, spell_size
 from testbed.truth.published.judging import Judged, Refusal, judge
+from testbed.truth.published.one_node import NodeJudged, judge_node
 from testbed.truth.published.split import calibrating_presets, judged_presets, published_split
 
 SIZES = tuple(2**k for k in range(3, 35))
@@ -39,6 +40,7 @@ class PresetJudged:
         refused: rows of which it says nothing.
         contradictions: in which its models contradict each other, in words.
         gpus: whether it is of GPUs, so that a library such as NCCL was measured.
+        node: the library's collectives inside a node, as far as they were measured, beside the default.
     """
 
     name: str
@@ -48,6 +50,7 @@ class PresetJudged:
     refused: tuple[Refusal, ...]
     contradictions: tuple[str, ...]
     gpus: bool
+    node: tuple[NodeJudged, ...] = ()
 
 
 def judge_presets(advance: Advance) -> list[PresetJudged]:
@@ -72,6 +75,7 @@ def judge_presets(advance: Advance) -> list[PresetJudged]:
                 (*lost, *missed),
                 tuple(contradictions_of(network)),
                 network.fields.hardware is not None,
+                () if network.fields.hardware is None else tuple(judge_node(network, calibrating)),
             )
         )
     return found

@@ -6,10 +6,15 @@ import tomllib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
 
 from testbed.truth.published.measured_row import MeasuredRow
 from testbed.truth.published.systems import DATA
 from testbed.truth.published.tables import read_table
+
+ELSEWHERE = "sizes that another set calibrates"
+"""What the smaller rows of a set that calibrates from some size on judge."""
 
 
 @dataclass(frozen=True)
@@ -20,11 +25,13 @@ class Split:
         calibrating: rows that constants may be fitted to.
         other_sizes: rows of the same systems, of sizes that were not fitted to.
         other_systems: rows of systems of which nothing was fitted to, by what they judge.
+        alike: sets among them that were taken as those that calibrate were.
     """
 
     calibrating: tuple[MeasuredRow, ...]
     other_sizes: tuple[MeasuredRow, ...]
     other_systems: Mapping[str, tuple[MeasuredRow, ...]]
+    alike: tuple[str, ...] = ()
 
 
 def published_rows() -> list[MeasuredRow]:
@@ -43,25 +50,39 @@ def published_split(rows: Sequence[MeasuredRow] | None = None) -> Split:
 
     calibrating: list[MeasuredRow] = []
     other_sizes: list[MeasuredRow] = []
-    other_systems: dict[str, list[MeasuredRow]] = {what: [] for what in stated["judge"]}
+    other_systems: dict[str, list[MeasuredRow]] = {what: [] for what in (*stated["judge"], ELSEWHERE)}
     for name, own in systems.items():
         if name in judges:
             other_systems[judges[name]] += own
             continue
+        least = stated["beyond"].get(name, 0)
+        other_systems[ELSEWHERE] += [row for row in own if row.nbytes < least]
+        own = [row for row in own if row.nbytes >= least]
         sizes = sorted({row.nbytes for row in own})
-        fitted = {*sizes[::2], sizes[-1]}
+        whole = any(fnmatchcase(name, pattern) for pattern in stated["whole"]["sets"])
+        fitted = set(sizes) if whole else {*sizes[::2], sizes[-1]}
         for row in own:
             (calibrating if row.nbytes in fitted else other_sizes).append(row)
     return Split(
         tuple(calibrating),
         tuple(other_sizes),
         {what: tuple(own) for what, own in other_systems.items()},
+        tuple(stated["alike"]["sets"]),
     )
 
 
 def calibrating_presets() -> Mapping[str, list[str]]:
     """Return the sets of measurements from which each preset has its measured tables."""
-    return _presets()["calibrating"]
+    nodes = _presets()["node"]
+    return {
+        preset: [own for name in names for own in nodes.get(name, [name])]
+        for preset, names in _presets()["calibrating"].items()
+    }
+
+
+def carried_presets() -> Mapping[str, str]:
+    """Return from which preset another one has what was not measured on machines of its own kind."""
+    return _presets()["carried"]
 
 
 def judged_presets() -> Mapping[str, list[str]]:
@@ -69,5 +90,5 @@ def judged_presets() -> Mapping[str, list[str]]:
     return _presets()["judging"]
 
 
-def _presets() -> dict[str, dict[str, list[str]]]:
+def _presets() -> dict[str, dict[str, Any]]:
     return tomllib.loads((DATA / "presets.toml").read_text(encoding="utf-8"))

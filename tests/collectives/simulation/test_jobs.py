@@ -109,7 +109,7 @@ def test_what_nccl_expects_is_no_simulation_and_says_so() -> None:
         ({"algorithm": "swing"}, "knows of no algorithm swing"),
         ({"algorithm": resolve_algorithm("ring")}, "knows of no algorithm ring"),
         ({"topology": switch(4)}, "says nothing of its hardware"),
-        ({"collective": "all_to_all"}, "does not know all_to_all"),
+        ({"collective": "gather"}, "does not know gather"),
         ({"placement": "round_robin"}, "for placement 'packed'"),
     ],
 )

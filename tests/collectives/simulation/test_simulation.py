@@ -110,6 +110,21 @@ def test_a_ring_over_nodes_that_share_one_nic_is_bound_by_the_slower_part() -> N
     assert run.seconds * 1e9 == pytest.approx(62 * max(4000 + share / 25, 1000 + share / 300), rel=1e-9)
 
 
+@pytest.mark.parametrize("rails", [1, 4])
+def test_a_cluster_that_is_not_oversubscribed_is_as_fast_as_one_ideal_switch(rails: int) -> None:
+    shape: Any = {"ranks_per_node": 4, "nics_per_node": 4, "num_ranks": 32}
+    shape |= {"intra_bandwidth": "450GB/s", "nic_bandwidth": "400Gbps"}
+    shape |= {"intra_latency": "300ns", "nic_latency": "1350ns"}
+    ideal = Topology.nodes(num_nodes=8, **shape)
+    cluster = Topology.cluster(nodes_per_leaf=2, rails=rails, uplink_latency=0, pxn=False, **shape)
+
+    for algorithm in ALGORITHMS:
+        on_ideal, on_cluster = (
+            simulate(algorithm, nbytes=2**20, topology=own).time_ps for own in (ideal, cluster)
+        )
+        assert on_cluster == on_ideal, algorithm
+
+
 def test_messages_that_share_links_in_a_symmetric_way_are_solved_at_once() -> None:
     swap = resolve_algorithm(everyone_crosses)
 

@@ -38,6 +38,20 @@ LEAF_SPINE = {
 FAT_TREE = {**COMMON, "k": 4, "oversubscription": 1.5, "routing": "ecmp", "seed": 5}
 
 
+CLUSTER = {
+    "num_ranks": 200,
+    "ranks_per_node": 8,
+    "nics_per_node": 4,
+    "rails": 2,
+    "intra_bandwidth": "450GB/s",
+    "nic_bandwidth": "400Gbps",
+    "nodes_per_leaf": 2,
+    "oversubscription": 1.5,
+    "fabric": "ethernet",
+    "seed": 3,
+}
+
+
 HARDWARE = """
 in_network_reduction = true
 [hardware]
@@ -61,6 +75,9 @@ def written(kind, **fields):
         ("fat_tree", {**FAT_TREE, "num_ranks": 11}),
         ("leaf_spine", {**LEAF_SPINE, "num_ranks": 10}),
         ("leaf_spine", {**LEAF_SPINE, "num_ranks": 10, "uplink_latency": "5us"}),
+        ("fat_tree", {**FAT_TREE, "routing": "spray"}),
+        ("cluster", CLUSTER),
+        ("cluster", {**CLUSTER, "nodes_per_pod": 4, "core_oversubscription": 7.0, "intra_latency": "1us"}),
     ],
 )
 def test_a_file_of_a_kind_makes_what_the_constructor_of_that_kind_makes(kind, fields):
@@ -113,7 +130,7 @@ def test_the_hardware_table_has_the_fields_of_hardware():
         (written("leaf_spine", **{**LEAF_SPINE, "num_spines": 10**12}), "directed links; expected at most"),
         (
             written("leaf_spine", **{**LEAF_SPINE, "routing": "best"}),
-            "routing: .*'static' or 'ecmp', got 'best'",
+            "routing: .*'static', 'ecmp' or 'spray', got 'best'",
         ),
         (
             HARDWARE.replace("30GB", "30XB"),

@@ -289,10 +289,8 @@ def test_one_rank_needs_no_time() -> None:
 
 
 def test_what_the_model_does_not_know_is_refused_by_name() -> None:
-    with pytest.raises(
-        NotSupportedError, match="NCCL's model does not know all_to_all; it knows all_reduce, "
-    ):
-        predict("all_to_all", 1, num_nodes=1, ranks_per_node=8, hardware=H100)
+    with pytest.raises(NotSupportedError, match="NCCL's model does not know gather; it knows all_reduce, "):
+        predict("gather", 1, num_nodes=1, ranks_per_node=8, hardware=H100)
     with pytest.raises(NotSupportedError, match="on 2 nodes: the hardware names no channels between nodes"):
         predict("all_reduce", 1, num_nodes=2, ranks_per_node=8, hardware=replace(H100, several_nodes=None))
     with pytest.raises(ValueError, match="nbytes must be at least 0, got -1"):

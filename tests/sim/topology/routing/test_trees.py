@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sim.topology import Topology
 from sim.topology.placement import places
-from sim.topology.routing import FatTreeRouting
+from sim.topology.routing import TreeRouting
 
 LINKS = {"bandwidth": "100Gbps", "latency": "2us"}
 
@@ -153,7 +153,7 @@ def test_round_robin_in_a_tree_goes_over_the_leaves(topology, first):
             "hosts_per_leaf: expected a whole number of at least 1, got 0",
         ),
         (lambda: leaf_spine(num_spines=-1), "num_spines"),
-        (lambda: leaf_spine(routing="random"), "routing: expected 'static' or 'ecmp', got 'random'"),
+        (lambda: leaf_spine(routing="random"), "routing: expected 'static', 'ecmp' or 'spray', got 'random'"),
         (lambda: leaf_spine(routing="ecmp", seed=-1), "seed: expected a whole number of at least 0, got -1"),
         (lambda: leaf_spine(uplink_bandwidth="0Gbps"), "uplink_bandwidth"),
         (lambda: Topology.fat_tree(k=5, **LINKS), "k: expected an even number of ports, got 5"),
@@ -187,7 +187,7 @@ def test_routes_of_four_thousand_ranks_are_made_at_once(topology):
     routes = topology.routes(sources, destinations)
 
     assert topology.num_ranks == 4096
-    assert routes.shape == (40_960, 6 if isinstance(topology.routing, FatTreeRouting) else 24)
+    assert routes.shape == (40_960, 6 if isinstance(topology.routing, TreeRouting) else 24)
 
 
 @given(st.integers(2, 12), st.integers(2, 12))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -152,12 +153,23 @@ def test_three_lines_are_found_again():
     st.dictionaries(st.integers(1, 2**34), st.floats(1e-6, 1), min_size=1, max_size=9),
 )
 def test_a_curve_goes_through_the_points_that_it_was_fitted_to(points):
+    points = dict(zip(sorted(points), sorted(points.values()), strict=True))
     table = [MeasuredRow("one", "broadcast", n, 1, 8, t) for n, t in points.items()]
 
     curve = fit_curve(table).curve
 
     for n, t in points.items():
         assert measured_at(curve, n) == pytest.approx(t, rel=1e-3)
+
+
+@given(st.integers(0, len(SIZES) - 2), st.floats(1.3, 10))
+def test_a_time_far_above_that_of_a_larger_size_is_not_believed(place, longer):
+    table = rows()
+    table[place] = replace(table[place], seconds=longer * table[place + 1].seconds)
+
+    assert measured_at(fit_curve(table).curve, SIZES[place]) == pytest.approx(
+        table[place + 1].seconds, rel=1e-3
+    )
 
 
 def test_the_spread_is_that_of_rows_that_were_left_out():

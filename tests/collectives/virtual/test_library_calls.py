@@ -1,0 +1,125 @@
+"""A run's collectives by NCCL's choice take what NCCL's own take, and longer where they share links."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collectives.errors import NotSupportedError
+from collectives.simulation import simulate
+from collectives.virtual import run
+from collectives.virtual.computation import Roofline
+from sim import load_network
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
+
+NETWORKS = {name: load_network(name) for name in ("dgx-h100", "dgx-a100", "aws-p6-b200")}
+ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter")
+
+
+def call(collective: str, count: int, device: str = "cpu", times: int = 1) -> None:
+    whole = torch.zeros(count, device=device)
+    part = torch.zeros(count // dist.get_world_size(), device=device)
+    for _ in range(times):
+        if collective == ALL_REDUCE:
+            dist.all_reduce(whole)
+        elif collective == ALL_GATHER:
+            dist.all_gather_into_tensor(whole, part)
+        else:
+            dist.reduce_scatter_tensor(part, whole)
+
+
+@given(
+    st.sampled_from(list(NETWORKS)),
+    st.sampled_from([2, 4, 8, 16]),
+    st.sampled_from(COLLECTIVES),
+    st.integers(1, 400_000),
+)
+@settings(max_examples=12, deadline=None)
+def test_alone_a_collective_takes_what_the_library_does(
+    network: str, num_ranks: int, collective: str, count: int
+) -> None:
+    count *= num_ranks
+    topology = NETWORKS[network].topology(num_ranks)
+
+    def script(rank: int) -> None:
+        dist.init_process_group("nccl")
+        call(collective, count)
+
+    took = run(script, network=topology, algorithm="nccl", transport_model="nccl", model="library").report
+
+    expected = simulate("nccl", nbytes=4 * count, collective=collective, topology=topology, model="library")
+    assert took.seconds == expected.seconds
+    assert took.timed_by == "library"
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("megabytes", [1, 256])
+def test_so_it_does_on_the_streams_of_a_gpu(collective: str, megabytes: int) -> None:
+    topology = NETWORKS["dgx-h100"].topology(16)
+    nbytes = megabytes * 2**20
+
+    def seconds(times: int) -> float:
+        def script(rank: int) -> None:
+            dist.init_process_group("nccl")
+            call(collective, nbytes // 4, "cuda", times)
+            torch.cuda.synchronize()
+
+        return run(
+            script,
+            network=topology,
+            compute=Roofline("h100"),
+            algorithm="nccl",
+            transport_model="nccl",
+            model="library",
+            fake=True,
+        ).seconds
+
+    expected = simulate("nccl", nbytes=nbytes, collective=collective, topology=topology, model="library")
+    assert seconds(9) - seconds(8) == pytest.approx(expected.seconds, rel=1e-9)
+
+
+def test_two_at_once_that_share_cards_take_longer_than_one() -> None:
+    topology = NETWORKS["dgx-h100"].topology(16)
+
+    def seconds(groups: list[list[int]]) -> float:
+        def script(rank: int) -> None:
+            dist.init_process_group("nccl")
+            made = [dist.new_group(ranks) for ranks in groups]
+            works = [
+                dist.all_reduce(torch.zeros(2**22), group=group, async_op=True)
+                for group, ranks in zip(made, groups, strict=True)
+                if rank in ranks
+            ]
+            for work in works:
+                work.wait()
+
+        return run(
+            script, network=topology, algorithm="nccl", transport_model="nccl", model="library"
+        ).report.seconds
+
+    everybody = list(range(16))
+    one, two = seconds([everybody]), seconds([everybody, everybody])
+    apart = seconds([everybody[:8], everybody[8:]])
+    inside = simulate("nccl", nbytes=2**24, topology=NETWORKS["dgx-h100"].topology(8), model="library")
+
+    assert one < two
+    assert apart == inside.seconds
+
+
+@pytest.mark.parametrize(
+    ("network", "counted", "message"),
+    [
+        ("ethernet-25g", {"model": "library"}, "does not say what GPUs it has"),
+        ("dgx-h100", {"model": "measured"}, "a run is timed by 'links'"),
+        ("dgx-h100", {"model": "library", "overhead": "1us"}, "leave out protocol, overheads"),
+    ],
+)
+def test_what_a_run_cannot_be_timed_by_is_refused(
+    network: str, counted: dict[str, str], message: str
+) -> None:
+    with pytest.raises(NotSupportedError, match=message):
+        run(lambda rank: None, 8, network, **counted)  # type: ignore[arg-type]
