@@ -262,11 +262,8 @@ class TorchDriver:
 
     def tell(self, event: Event) -> None:
         """Tell the reducer, and carry its commands out."""
-        commands = self._reducer.handle(event)
-        if not commands:  # as after most gradients
-            return
         with self.in_flight.undisturbed():
-            for command in commands:
+            for command in self._reducer.handle(event):
                 match command:
                     case LaunchBucket(bucket, collective):
                         self.in_flight.launch(bucket, collective, self.ready.ready_ps)
