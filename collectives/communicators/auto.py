@@ -31,6 +31,7 @@ class AutoLauncher:
         self.rank = programs.rank
         self.world_size = programs.world_size
         self.clock = programs.clock
+        self.moves_by_itself = False
         self.turn = threading.RLock()
         self._in_flight: list[Work] = []
 

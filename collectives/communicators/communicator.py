@@ -53,6 +53,10 @@ class Launcher(Protocol):
     def clock(self) -> Clock:
         """The time in which this rank lives."""
 
+    @property
+    def moves_by_itself(self) -> bool:
+        """Whether what is in flight goes on while nobody polls."""
+
     def launch(self, request: Request) -> Work:
         """Start *request*, and return at once; calls of one lane are started in order.
 
@@ -88,6 +92,7 @@ class Communicator:
         rank: this rank, from 0.
         world_size: number of ranks.
         clock: the time in which this rank lives.
+        moves_by_itself: whether what is in flight goes on while nobody polls.
     """
 
     def __init__(self, launcher: Launcher) -> None:
@@ -95,6 +100,7 @@ class Communicator:
         self.rank = launcher.rank
         self.world_size = launcher.world_size
         self.clock = launcher.clock
+        self.moves_by_itself = launcher.moves_by_itself
         self._turn: AbstractContextManager[object] = getattr(launcher, "turn", nullcontext())
         self._num_calls: Counter[Lane] = Counter()
         self._any_source: AnySource | None = None

@@ -63,6 +63,7 @@ class NativeLauncher:
         self.rank = group.rank()
         self.world_size = group.size()
         self.clock = RealClock()
+        self.moves_by_itself = type(group) is dist.ProcessGroup  # one written in Python moves when asked
         self.timeout = timeout
         self.reports = reports
         self.watchdog = Watchdog(reports.any_failed, reports.break_off, grace(timeout) / 4)

@@ -52,6 +52,7 @@ class ProgramLauncher:
         self.rank = transport.rank
         self.world_size = transport.world_size
         self.clock = transport.clock
+        self.moves_by_itself = False
         self.wait_any: WaitAny | None = getattr(transport, "wait_any", None)
         self.first_source: FirstSource = getattr(transport, "first_source", min)
         self.turn: AbstractContextManager[object] = getattr(transport, "turn", nullcontext())

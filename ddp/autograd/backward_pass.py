@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -71,19 +71,33 @@ class BackwardPasses:
         self._first_computed = False
         self._kept_pass = NO_PASS
         self._kept: list[int] = []
-        handles: list[Any] = [
-            parameter.register_post_accumulate_grad_hook(_gradient_hook(weakref.ref(self), index))
-            for index, parameter in enumerate(parameters.values())
-        ]
-        if parameters:
-            first = next(iter(parameters.values()))
-            handles.append(first.register_hook(_weak(self, BackwardPasses._on_first_computed)))
-        self.remove_hooks = weakref.finalize(self, remove_handles, handles)
+        self._parameters = list(parameters.values())
+        self._watched: dict[int, Any] = {}
+        self._others: list[Any] = []
+        self.remove_hooks = weakref.finalize(self, _remove_all, self._watched, self._others)
+        self.watch(range(len(self._parameters)))
+        if self._parameters:
+            self._others.append(
+                self._parameters[0].register_hook(_weak(self, BackwardPasses._on_first_computed))
+            )
 
     def report_to(self, listener: PassListener, gradients: GradientListener) -> None:
         """Tell these two of passes and of gradients; neither is kept alive if it is a weak proxy."""
         self._listener = listener
         self._gradients = gradients
+
+    def watch(self, indices: Collection[int]) -> None:
+        """Tell of the gradients of these parameters, and of the first parameter's."""
+        for index in set(self._watched) - {0, *indices}:
+            self._watched.pop(index).remove()
+        for index in set(indices) - set(self._watched):
+            hook = _gradient_hook(weakref.ref(self), index)
+            self._watched[index] = self._parameters[index].register_post_accumulate_grad_hook(hook)
+
+    @property
+    def watched(self) -> Collection[int]:
+        """The parameters whose gradients are told of."""
+        return self._watched.keys()
 
     @property
     def under_way(self) -> bool:
@@ -97,17 +111,21 @@ class BackwardPasses:
             self._abandon()
         return outside_backward
 
-    def forward_ended(self, outputs: Sequence[torch.Tensor] | None) -> None:
+    def forward_ended(self, outputs: Sequence[torch.Tensor] | None) -> bool:
         """Take note of the end; reduce in backward passes that come through *outputs*.
 
         None: the next backward pass accumulates locally.  No outputs that need a gradient: the
         next backward pass that reaches a parameter is meant; only its gradients will tell of it.
+
+        Returns:
+            Whether the outputs tell when such a pass begins.
         """
         self._timeline.computed("forward")
         differentiable = [output for output in outputs or () if output.grad_fn is not None]
         self._expected = outputs is not None and torch.is_grad_enabled() and not differentiable
         for output in differentiable:
             output.register_hook(_weak(self, BackwardPasses._on_output))
+        return not self._expected
 
     def _on_output(self) -> None:
         """Reduce in the backward pass that runs now."""
@@ -229,3 +247,7 @@ def remove_handles(handles: Iterable[Any]) -> None:
     """Take hooks off again."""
     for handle in handles:
         handle.remove()
+
+
+def _remove_all(watched: Mapping[int, Any], others: Iterable[Any]) -> None:
+    remove_handles([*watched.values(), *others])

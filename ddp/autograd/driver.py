@@ -2,7 +2,7 @@
 
     autograd (`backward_pass`, `ready_gradients`)       reducer
     the first parameter's gradient is accumulated   →   BackwardBegan, GradReady
-    another parameter's gradient is accumulated     →   GradReady
+    another parameter's gradient is accumulated     →   GradReady, or BucketFilled with a bucket's last
     the engine's final callback                     →   BackwardEnded
     a work has completed                            →   BucketReduced
 
@@ -36,6 +36,7 @@ from ddp.autograd.agreement import agree_on_order, agree_on_timing
 from ddp.autograd.averaged_gradients import AveragedGradients
 from ddp.autograd.backward_pass import BackwardPasses
 from ddp.autograd.gradient_buckets import GradientBuckets
+from ddp.autograd.hook_groups import GradientHooks
 from ddp.autograd.in_flight import BucketsInFlight
 from ddp.autograd.observation.checks import GradientChecks
 from ddp.autograd.observation.iteration_times import IterationTimes
@@ -129,9 +130,12 @@ class TorchDriver:
             self.updates = Updates(module, parameters, self.buckets, communicator, options, timeline)
 
         self.passes = BackwardPasses(parameters, timeline)
+        self._hooks = GradientHooks(self.buckets.parameters, self.passes.watch)
         self.ready = ReadyGradients(
             self.buckets,
             self.in_flight,
+            self._hooks,
+            communicator,
             timeline,
             self.times,
             readiness,
@@ -139,6 +143,7 @@ class TorchDriver:
             None if self.updates is None else self.updates.deferred,
             options.strategy.num_passes,
         )
+        self.ready.follow(each=options.strategy.needs_timing)
         self._reducer = self.buckets.reducer()
         self.first_sizes = self.buckets.sizes
 
@@ -185,7 +190,8 @@ class TorchDriver:
             self.updates.forward_ended()
         if self.readiness is not None and outputs is not None:
             self.readiness.forward_ended(outputs)
-        self.passes.forward_ended(outputs)
+        if not self.passes.forward_ended(outputs):
+            self._hooks.all()
 
     def shadow(self) -> None:
         """Take part in a pass of the other ranks, with gradients of zero."""
@@ -213,12 +219,15 @@ class TorchDriver:
         self.has_rebuilt = True
         self.buckets.build(self.options.limits, order, timing)
         self.buckets.adopt()
+        self.ready.follow(each=False)
+        self.ready.group_hooks()
         self._reducer = self.buckets.reducer()
 
     def backward_began(self) -> None:
         """Take the time."""
         self.unfinished.check()
         self.times.first("backward_began")
+        self._hooks.begin()
 
     def backward_ended(self) -> None:
         """Tell the reducer, unless the pass reached no parameter; keep an error of missing gradients."""

@@ -76,6 +76,12 @@ class GradientBuckets:
         buffer, position = self._places[index]
         self.memory[buffer].take(position, divisor)
 
+    def take_all(self, indices: Sequence[int], divisor: int) -> None:
+        """Take all gradients of a buffer, of which there are several."""
+        memory = self.memory[self._places[indices[0]][0]]
+        assert isinstance(memory, FlatBucket), "a sparse gradient has a buffer to itself"
+        memory.take_all([self._places[index][1] for index in indices], divisor)
+
     def take_nothing(self, index: int) -> None:
         """Take zeros for a parameter, whatever its gradient."""
         buffer, position = self._places[index]

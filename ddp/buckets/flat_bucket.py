@@ -137,6 +137,16 @@ class FlatBucket:
         if self.is_view:
             self.parameters[position].grad = view
 
+    def take_all(self, positions: Sequence[int], divisor: int) -> None:
+        """Take the gradients of the parameters at *positions*, as `take` takes one."""
+        grads = [self.parameters[position].grad for position in positions]
+        if self.waits and all(_is_plain(grad) for grad in grads):
+            self._divisor = divisor
+            self._deferred.update(zip(positions, grads, strict=True))  # type: ignore[arg-type]
+        else:
+            for position in positions:
+                self.take(position, divisor)
+
     @torch.no_grad()
     def take_nothing(self, position: int) -> None:
         """Take zeros for the parameter at *position*, whatever its gradient."""
@@ -187,6 +197,10 @@ class FlatBucket:
             for part in parts:
                 part.div_(self._divisor) if self._batched else part.mul_(1.0 / self._divisor)
         self._deferred.clear()
+
+
+def _is_plain(grad: torch.Tensor | None) -> bool:
+    return grad is not None and grad.layout is torch.strided and not grad.requires_grad
 
 
 def _dense_strides(parameter: torch.Tensor) -> tuple[int, ...]:

@@ -19,6 +19,13 @@ class GradReady:
 
 
 @dataclass(frozen=True, slots=True)
+class BucketFilled:
+    """The gradients of a bucket have their final local values; for buckets that share no gradient."""
+
+    bucket: int
+
+
+@dataclass(frozen=True, slots=True)
 class BackwardEnded:
     """No further gradient will become ready in this pass."""
 
@@ -77,6 +84,7 @@ class FinishBackward:
 Event: TypeAlias = (
     BackwardBegan
     | GradReady
+    | BucketFilled
     | BackwardEnded
     | OptimizerStepped
     | BucketReduced

@@ -6,6 +6,7 @@ has happened (an *event*) and carries out what it answers (*commands*; `ddp.redu
     event                       answered by
     BackwardBegan               nothing
     GradReady(parameter)        LaunchBucket …   what the strategy lets go
+    BucketFilled(bucket)        the same, for all gradients of a bucket at once
     BackwardEnded               LaunchBucket …; AwaitBucket … if the strategy waits here
     OptimizerStepped            UpdateBucket …, LaunchBucket …; AwaitBucket … if the strategy waits here
     BucketReduced(bucket)       UpdateBucket, LaunchBucket …
@@ -58,6 +59,7 @@ from ddp.reduction.events import (
     AwaitBucket,
     BackwardBegan,
     BackwardEnded,
+    BucketFilled,
     BucketReduced,
     Command,
     Event,
@@ -88,6 +90,7 @@ class Phase(Enum):
 class _Bucket:
     index: int
     parameters: tuple[int, ...]
+    alone: bool = True
     journey: list[str] = field(default_factory=list)
     missing: set[int] = field(default_factory=set)
     num_done: int = 0
@@ -128,6 +131,9 @@ class Reducer:
         for bucket in self._buckets:
             for parameter in bucket.parameters:
                 self._buckets_of.setdefault(parameter, []).append(bucket)
+        for sharing in self._buckets_of.values():
+            for bucket in sharing:
+                bucket.alone = bucket.alone and len(sharing) == 1
         self._stages: list[int] = []
         self._last_launch: dict[int, int] = {}
         for place, launch in enumerate(plan.launches):
@@ -172,6 +178,16 @@ class Reducer:
             if event.parameter not in bucket.missing:
                 raise self._came_twice(event.parameter, bucket)
             bucket.missing.remove(event.parameter)
+        yield from self._launch()
+
+    def _fill_bucket(self, event: BucketFilled) -> Iterator[Command]:
+        bucket = self._find_bucket(event.bucket)
+        if not bucket.alone:
+            raise self._refusal(f"bucket {bucket.index} shares gradients with others; tell each (GradReady)")
+        for parameter in bucket.parameters if len(bucket.missing) < len(bucket.parameters) else ():
+            if parameter not in bucket.missing:
+                raise self._came_twice(parameter, bucket)
+        bucket.missing.clear()
         yield from self._launch()
 
     def _end(self, event: BackwardEnded) -> Iterator[Command]:
@@ -282,6 +298,7 @@ class Reducer:
         (Phase.IDLE, ParameterNeeded): _need_nothing,
         (Phase.IDLE, EverythingNeeded): _need_nothing,
         (Phase.FILLING, GradReady): _fill,
+        (Phase.FILLING, BucketFilled): _fill_bucket,
         (Phase.FILLING, BackwardEnded): _end,
         (Phase.FILLING, BucketReduced): _note_reduced,
         (Phase.FILLING, ParameterNeeded): _need_nothing,

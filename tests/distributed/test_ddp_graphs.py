@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import ddp
 from ddp.errors import DDPError, ReducerError, UnfinishedReductionError
+from sim.cluster import Cluster
 from tests.distributed.pool import WorkerPool
 from tests.distributed.scenario import Scenario, Scenarios, number, same
 
@@ -180,6 +182,8 @@ def gradients_that_change_their_order_are_averaged(
         output.sum().backward()
         optimizer.step()
     parameters = [parameter.detach() for parameter in model.parameters()]
+    if isinstance(model, ddp.DistributedDataParallel) and Cluster.current() is None:
+        assert (len(model._driver.passes.watched) < len(parameters)) == (turned_at == 100)
     assert all(parameter.isfinite().all() for parameter in parameters)
     return parameters
 
@@ -331,3 +335,44 @@ def test_a_gradient_that_changes_after_it_was_taken_is_refused(pool: WorkerPool)
         assert "(layers.0.weight)" in message
         assert "became ready twice" in message
         assert as_before
+
+
+def come_twice_before_they_are_taken(rank: int, world_size: int) -> bool:
+    model = ddp.DistributedDataParallel(Choosing(2))
+    for _ in range(3):
+        model.zero_grad()
+        model(number(1).requires_grad_(), (1, 0), again=True).sum().backward()
+    model.zero_grad()
+    alone = copy.deepcopy(model.module)
+    for one in (model, alone):
+        one(number(1).requires_grad_(), (1, 0, 0), again=True).sum().backward()
+    return grads(model) == grads(alone)
+
+
+def test_a_gradient_that_changes_before_it_is_taken_is_averaged_whole(pool: WorkerPool) -> None:
+    assert all(pool.run(come_twice_before_they_are_taken, 2))
+
+
+def reach_no_watched_gradient(rank: int, world_size: int) -> tuple[str, list[float | None]]:
+    model = ddp.DistributedDataParallel(Choosing())
+    everything = (0, 1, 2)
+    for _ in range(3):
+        model.zero_grad()
+        model(number(1), everything).sum().backward()
+    unwatched = tuple(index for index in everything if index not in model._driver.passes.watched)
+    assert unwatched
+    model.zero_grad()
+    with pytest.warns(UserWarning, match="ended without a gradient for layers.0.weight"):
+        model(number(1), unwatched).sum().backward()
+    with pytest.raises(UnfinishedReductionError) as caught:
+        model(number(1), everything)
+    model.zero_grad()
+    model(number(rank), everything).sum().backward()
+    return str(caught.value), grads(model)
+
+
+def test_a_pass_that_reaches_no_watched_gradient_is_reduced_all_the_same(pool: WorkerPool) -> None:
+    for message, averages in pool.run(reach_no_watched_gradient, 2):
+        assert "Parameters which did not receive grad" in message
+        assert message.endswith("layers.0.weight")
+        assert averages == [0.5, 0.5, 0.5]

@@ -27,6 +27,7 @@ class OnValues:
         self.world_size = launcher.world_size
         self.clock = launcher.clock
         self.selector = launcher.selector
+        self.moves_by_itself = launcher.moves_by_itself
         self.wait_any = launcher.wait_any
         self.first_source = launcher.first_source
 

@@ -90,6 +90,8 @@ class StreamLauncher:
         library: what calls come to that are the vendor's; None: they are those of programs.
     """
 
+    moves_by_itself = True
+
     def __init__(
         self,
         gpu: Gpu,

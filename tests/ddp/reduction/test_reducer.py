@@ -15,6 +15,7 @@ from ddp.reduction.events import (
     AwaitBucket,
     BackwardBegan,
     BackwardEnded,
+    BucketFilled,
     BucketReduced,
     Command,
     Event,
@@ -137,6 +138,22 @@ class ReducerMachine(RuleBasedStateMachine):
         self.missing.remove(parameter)
 
         self.carry_out(self.reducer.handle(GradReady(parameter)))
+
+    @precondition(lambda self: self.filling)
+    @rule(data=st.data())
+    def fill_a_bucket(self, data: st.DataObject) -> None:
+        number = data.draw(st.integers(0, len(self.plan.buckets) - 1))
+        mine = {*self.plan.buckets[number].parameters}
+        shared = [own for own in self.plan.buckets if mine & {*own.parameters}]
+        if len(shared) > 1:
+            with pytest.raises(ReducerError, match="shares gradients with others"):
+                self.reducer.handle(BucketFilled(number))
+        elif mine - self.missing:
+            with pytest.raises(ReducerError, match="became ready twice"):
+                self.reducer.handle(BucketFilled(number))
+        else:
+            self.missing -= mine
+            self.carry_out(self.reducer.handle(BucketFilled(number)))
 
     @precondition(lambda self: self.filling and not self.missing)
     @rule()
