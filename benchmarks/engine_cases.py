@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from anchors import ANCHORS, GIB, MIB, Anchor, switch, two_rings_on_a_switch
+from anchors import ANCHORS, GIB, MIB, Anchor, nodes, switch, two_rings_on_a_switch
 
 from collectives import Job, simulate, simulate_jobs
 from sim import Jitter, Topology
@@ -98,6 +98,26 @@ def _double_tree(n: int, limit: float) -> Case:
     return Case("events", f"double_binary_tree, 16 segments, N = {n}", run, limit=limit)
 
 
+def _channels(n: int) -> Case:
+    def run() -> int:
+        topology, nbytes = nodes(n, nics_per_node=8), GIB + NOT_EVEN
+        return simulate(
+            "ring:channels=8", nbytes=nbytes, collective="all_gather", topology=topology, engine="makespan"
+        ).time_ps
+
+    return Case("makespan", f"all-gather in 8 channels, N = {n}, does not divide", run)
+
+
+def _fat_tree(algorithm: str, n: int) -> Case:
+    """Return messages that go several ways through a fat tree, and so meet without symmetry."""
+
+    def run() -> int:
+        topology = Topology.fat_tree(k=8, num_ranks=n, bandwidth="100Gbps", latency="1us")
+        return simulate(algorithm, nbytes=64 * MIB, topology=topology, engine="events").time_ps
+
+    return Case("events", f"fat tree, {algorithm}, N = {n}", run)
+
+
 def _routes(name: str, build: Callable[[], Topology]) -> Case:
     def run() -> None:
         """Build the network, and route a shift by one and a million random pairs."""
@@ -128,6 +148,7 @@ CASES = [
     _anchored("makespan", "stride", 256, None, Peers(simgrid=0.33)),
     _anchored("makespan", "a2a", 256, None, Peers(simgrid=2.0)),
     _anchored("makespan", "tree rhd", 1024, None, Peers(simgrid=0.61)),
+    _channels(256),
     _anchored("events", "sw", 256, 0.1, SW_256),
     _anchored("events", "sw", 1024, 0.6, SW_1024),
     _anchored("events", "sw", 4096, 3, SW_4096),
@@ -144,6 +165,8 @@ CASES = [
     _anchored("events", "tree a2a", 256),
     _anchored("events", "tree rhd", 1024, 0.05, Peers(simgrid=0.61), nbytes=64 * MIB),
     _double_tree(1024, 5),
+    _fat_tree("ring", 128),
+    _fat_tree("double_binary_tree:segments=4", 128),
     _routes("torus 16 × 16 × 16", lambda: Topology.torus(shape=(16, 16, 16), bandwidth="1GB/s", latency=0)),
     _routes(
         "fat tree, 4096 hosts",

@@ -3,10 +3,8 @@
 A program of p ranks computes much that few ask for: of the chunks of a ring, a network with equal chunks
 needs none.  So ``rank``, ``rank + 3`` and ``(rank - step) % p`` are kept as what they are, at no cost, and
 become an array, which costs no arithmetic either, only where one is asked for.  Every other
-operation gives the plain NumPy array that it would give on ``np.arange(p)``.
-
-With plain arrays in place of `RankArray`, ``makespan: sw, N = 16384`` of ``benchmarks/engines.py`` takes 12
-times as long; with values in place of `Deferred`, ``makespan: H-hier, N = 4096`` takes 1.4 times as long.
+operation gives the plain NumPy array that it would give on ``np.arange(p)``.  What that saves:
+``benchmarks/fast_paths.py``.
 """
 
 from __future__ import annotations

@@ -3,12 +3,8 @@
 Who sends to whom in a row, its *pattern*, is worked out once and kept for as long as the next
 rows have the same; from row to row only the chunks move on.
 
-Sizes are arrays, but for two cases that spare a row all arithmetic over ranks.  Without them, rows of
-``benchmarks/engines.py`` take this many times as long:
-
-    one size for all (`MostlyEqual`)     18    makespan: sw, N = 16384
-    and others for a few messages       7.9    makespan: sw, N = 16384, does not divide
-    sizes that turn (`Rotating`)        3.2    makespan: sw, N = 1024, 1063 bytes
+Sizes are arrays, but for two cases that spare a row all arithmetic over ranks: one size for all but a few
+messages (`MostlyEqual`), and sizes that turn (`Rotating`).  What they save: ``benchmarks/fast_paths.py``.
 """
 
 from __future__ import annotations

@@ -3,13 +3,7 @@
 The messages of a row are a coflow (`sim.network.coflow.coflow.Coflow`) between members of a group.  From
 the time at which each rank is ready follows the time at which each has sent and received its messages;
 where two messages would meet in a way that the sizes alone do not settle, there is no answer.
-
-Each special case stands for rows of ``benchmarks/engines.py`` that are slower without it, in processor time:
-
-    one size is solved once (`_OneSize`)     4.5 times: makespan: sw, N = 16384
-    some are empty (`MaskedTimes`)           4.2 times: makespan: sw, N = 1024, 1063 bytes
-    times turn as sizes do (`_turned`)       4.7 times, with `Rotating`: the same
-    few are shorter (`_all_wait_for_usual`)  2.2 times: makespan: sw, N = 16384, does not divide
+What each special case saves: ``benchmarks/fast_paths.py``.
 """
 
 from __future__ import annotations

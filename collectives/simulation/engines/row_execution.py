@@ -28,7 +28,7 @@ from collectives.program.repeated_rows import kept_rows
 from collectives.program.rows import MostlyEqual, Pattern, reduced_nbytes, without_empty
 from collectives.simulation.engines.row_messages import MANY, ActiveRow, RowMessages
 from sim.network import Network
-from sim.network.coflow import Coflow, CoflowLaunch
+from sim.network.coflow import Attempts, Coflow, CoflowLaunch
 from sim.scenario.rank_overhead import RankOverhead
 from sim.scenario.step_overheads import StepOverheads
 from sim.units import Int64Array
@@ -67,6 +67,7 @@ class RowExecution:
         self._rows: dict[int, ActiveRow] = {}
         self._num_pulled = 0
         self._rows_of = _RowsByRank()
+        self._attempts = Attempts()
 
     def begin(self, ranks: Int64Array) -> None:
         """Let *ranks* start now."""
@@ -111,15 +112,15 @@ class RowExecution:
 
     def _post(self, row: ActiveRow, ranks: Int64Array) -> None:
         """Send the messages of *row* both whose ends are at it, now that *ranks* are."""
-        coflow = row.messages.coflow
+        coflow, attempts = row.messages.coflow, self._attempts
         tell, describe = partial(self._arrive, row), partial(self._describe, row)
         if len(ranks) == len(row.messages.ranks):
-            self._network.launch(CoflowLaunch(coflow, row.nbytes, tell, None, describe))
+            self._network.launch(CoflowLaunch(coflow, row.nbytes, tell, None, describe, attempts))
             return
         numbers = row.come(ranks)
         if numbers.size:
             sizes = row.nbytes if isinstance(row.nbytes, int) else row.nbytes[numbers]
-            self._network.launch(CoflowLaunch(coflow, sizes, tell, numbers, describe))
+            self._network.launch(CoflowLaunch(coflow, sizes, tell, numbers, describe, attempts))
 
     def _arrive(self, row: ActiveRow, numbers: Int64Array | None) -> None:
         """Let ranks whose messages of *row* have all arrived reduce, and go on."""
@@ -223,8 +224,7 @@ def call_after(
 class _RowsByRank:
     """The rows in which each rank takes part, so that it need not walk through the others.
 
-    A row of more than `MANY` ranks is kept as a mask, in which a rank is looked up: without, "events: sw,
-    N = 1024, 43109 bytes" of ``benchmarks/engines.py`` takes 3.7 times as long.
+    A row of more than `MANY` ranks is kept as a mask, in which a rank is looked up.
     """
 
     def __init__(self) -> None:

@@ -11,11 +11,7 @@ from sim.network.coflow import Coflow
 from sim.units import Int64Array
 
 FEW = 8
-"""Ranks or messages up to which lists are faster than arrays, whatever the number of all.
-
-With arrays alone, "events: sw, N = 256, jitter" and "events: stride, N = 256, jitter" of
-``benchmarks/engines.py`` take 1.3 times as long, and the second misses its goal.
-"""
+"""Ranks or messages up to which lists are faster than arrays, whatever the number of all."""
 
 MANY = 64
 """Ranks from which on those that take part in a row are not listed one by one."""

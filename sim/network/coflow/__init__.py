@@ -2,6 +2,6 @@
 
 from sim.network.coflow.accelerator import CoflowAccelerator
 from sim.network.coflow.coflow import MAX_CLASSES, Coflow
-from sim.network.coflow.launch import CoflowLaunch
+from sim.network.coflow.launch import Attempts, CoflowLaunch
 
-__all__ = ["MAX_CLASSES", "Coflow", "CoflowAccelerator", "CoflowLaunch"]
+__all__ = ["MAX_CLASSES", "Attempts", "Coflow", "CoflowAccelerator", "CoflowLaunch"]

@@ -4,6 +4,10 @@ While an active coflow has its links to itself, all its ends are known.  One tha
 at one instant becomes one with them, as long as the whole has symmetry enough.  Where it has not, and where
 a flow comes to its links, it dissolves into flows.  No link ever has both, and where sharing tables tell
 directions apart, no cable (`sim.network.coflow.coflow.Coflow.reach`).
+
+Messages that dissolve after all cost more than those that were flows from the start.  So once `MAX_DISSOLVED`
+launches of a sender have, those are tried that have all messages of a coflow, as its ranks keep in step, and
+parts of one no more.
 """
 
 from __future__ import annotations
@@ -23,6 +27,9 @@ from sim.units import Int64Array
 
 MIN_MESSAGES = 12
 """Messages from which on a launch is timed as a whole; fewer are quicker as flows."""
+
+MAX_DISSOLVED = 2
+"""Launches of a sender that went on as flows all the same, from which on parts of coflows are not tried."""
 
 _REMEMBERED = 16
 
@@ -53,9 +60,12 @@ class CoflowAccelerator:
     def try_launch(self, launch: Launch) -> bool:
         """Carry *launch*, which is sent now, and return True; or return False.
 
-        It must be a `CoflowLaunch` of enough messages, over links that are as the topology says.
+        It must be a `CoflowLaunch` of enough messages, over links that are as the topology says; a part of a
+        coflow only while few launches of its sender have dissolved.
         """
         if not isinstance(launch, CoflowLaunch) or len(launch) < self._min_messages:
+            return False
+        if launch.numbers is not None and launch.attempts.num_dissolved >= MAX_DISSOLVED:
             return False
         altered = self._network.links.altered
         if self._network.recorder is not None:
@@ -213,5 +223,8 @@ class CoflowAccelerator:
 
     def _resume(self, remainders: Iterable[Remainder], start_ps: int) -> None:
         """Let messages go on as flows, once all of them are known: a flow may disturb other coflows."""
-        for launch, number, ends, rest in list(remainders):
+        known = list(remainders)
+        for launch in {launch for launch, *_ in known}:
+            launch.attempts.num_dissolved += 1
+        for launch, number, ends, rest in known:
             self._network.resume(launch, number, ends, rest, start_ps)

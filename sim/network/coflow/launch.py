@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +18,17 @@ Describe: TypeAlias = Callable[[int], tuple[str, str]]
 """Returns of what collective a message is and which it is, from its number."""
 
 
+@dataclass(eq=False)
+class Attempts:
+    """What became of the launches of one sender.
+
+    Attributes:
+        num_dissolved: how many were carried as wholes and went on as flows all the same.
+    """
+
+    num_dissolved: int = 0
+
+
 class CoflowLaunch:
     """Messages of a coflow that are sent at one time; a `sim.network.launch.Launch`.
 
@@ -27,6 +39,7 @@ class CoflowLaunch:
             that were sent; once or more, until all have.
         numbers: of the messages to be sent, shape (m,); None: all.
         describe: says what a message is, should a link fail.
+        attempts: of the sender, for all its launches; by default this is its only one.
     """
 
     def __init__(
@@ -36,11 +49,13 @@ class CoflowLaunch:
         tell: Arrived,
         numbers: Int64Array | None = None,
         describe: Describe | None = None,
+        attempts: Attempts | None = None,
     ) -> None:
         self.coflow = coflow
         self.nbytes = nbytes
         self.tell = tell
         self.numbers = numbers
+        self.attempts = attempts or Attempts()
         self._describe = describe
 
     def __len__(self) -> int:

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sim.network import Network
-from sim.network.coflow import MAX_CLASSES, Coflow, CoflowAccelerator, CoflowLaunch
+from sim.network.coflow import MAX_CLASSES, Attempts, Coflow, CoflowAccelerator, CoflowLaunch
+from sim.network.coflow.accelerator import MAX_DISSOLVED
 from sim.topology import Topology
 from sim.units import transfer_ps
 from tests.given import switch
@@ -150,6 +151,7 @@ def together(
     if accelerated:
         network.accelerator = CoflowAccelerator(network, min_messages=2)
     arrivals: list[dict[int, int]] = [{} for _ in launches]
+    attempts = Attempts()
 
     def send(launch: Launch, arrival: dict[int, int]) -> Any:
         yield env.timeout(launch[0])
@@ -165,7 +167,7 @@ def together(
         if (sizes == sizes[0]).all():
             sizes = int(sizes[0])
         coflow = Coflow.between(topology, source, destination)
-        network.launch(CoflowLaunch(coflow, sizes, arrived, some if launch[3] else None))
+        network.launch(CoflowLaunch(coflow, sizes, arrived, some if launch[3] else None, None, attempts))
 
     for launch, arrival in zip(launches, arrivals, strict=True):
         env.process(send(launch, arrival))
@@ -200,3 +202,23 @@ def test_messages_launched_together_arrive_as_those_sent_one_by_one(
 
     assert together(topology, launches, accelerated=True) == expected
     assert together(topology, launches, accelerated=False) == expected
+
+
+def test_a_sender_whose_launches_have_dissolved_is_tried_with_whole_coflows_alone() -> None:
+    env = simpy.Environment(initial_time=0)
+    network = Network(env, switch(8))
+    accelerator = network.accelerator = CoflowAccelerator(network, min_messages=2)
+    ranks, attempts = np.arange(8), Attempts()
+    coflow = Coflow.between(network.topology, ranks, (ranks + 1) % 8)
+
+    def is_carried(some: Any) -> bool:
+        return accelerator.try_launch(CoflowLaunch(coflow, 10**6, lambda _: None, some, None, attempts))
+
+    carried = []
+    for _ in range(MAX_DISSOLVED + 1):
+        carried.append(is_carried(ranks[:4]))
+        network.transfer(0, 4, 10**6)  # comes to a link of it, as a flow
+        env.run()
+
+    assert carried == [True] * MAX_DISSOLVED + [False]
+    assert is_carried(None)
