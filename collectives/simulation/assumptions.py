@@ -29,7 +29,7 @@ Model: TypeAlias = Literal["links", "nccl", "measured", "library"]
 for what the library chooses (``nccl``, ``native``), and runs programs for all others."""
 
 IN_WORDS: Mapping[str, str] = {
-    "library": "each bucket takes what was measured of NCCL, or what NCCL expects",
+    "library": "each bucket takes what was measured of NCCL, or what its model makes likely",
     "measured": "each bucket takes what was measured",
     "nccl": "each bucket takes what NCCL expects",
 }

@@ -43,7 +43,7 @@ _ASSUMED = {
 }
 _TIMED = {
     "links": "messages wait for latency, then share link bandwidth max-min",
-    "library": "collectives take what was measured of NCCL on such a network, or what NCCL expects",
+    "library": "collectives take what was measured of NCCL on such a network, or what its model makes likely",
     "measured": "collectives take what was measured of NCCL on such a network",
     "nccl": "collectives take what NCCL itself expects",
 }

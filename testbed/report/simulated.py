@@ -19,7 +19,7 @@ MODELS = {
     "links": "a message waits for the latency of its way, then shares its links max-min",
     "nccl": "what NCCL 2.30 itself expects, without the links",
     "measured": "what was measured on the machine, by the tables of the network's file, without the links",
-    "library": "of NCCL's own choice what was measured, or what NCCL 2.30 itself expects; else a message "
+    "library": "of NCCL's own choice what was measured, or what NCCL's model makes likely; else a message "
     "waits for the latency of its way, then shares its links max-min",
 }
 """What a time follows from, in words."""

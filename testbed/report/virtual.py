@@ -135,7 +135,7 @@ def _assumptions(report: VirtualReport) -> Iterator[str]:
         yield "so another run gives other times"
     yield f"collectives: {report.algorithm}"
     if report.timed_by == "library":
-        yield "alone NCCL's own take what was measured of them, or what NCCL 2.30 itself expects"
+        yield "alone they take what was measured of NCCL's, or what NCCL's model makes likely"
     yield MODELS["links"]
     yield f"transport model {report.transport_model}"
     yield from _software(report.rank_overhead)

@@ -141,7 +141,7 @@ run missing.py | missing.py: there is no such script
 run -m missing_module | there is no module 'missing_module'
 run --algorithm rign script.py | did you mean 'ring'
 run --algorithm all_reduce=native script.py | give it by itself
-run --algorithm native --network dgx-h100 script.py | take transport_model='gloo'
+run --algorithm native --network dgx-h100 --model links script.py | take transport_model='gloo'
 run --straggler 9:2 script.py | 9
 run --compute h101 script.py | h100
 run --kill-rank 3 script.py | --kill-rank 3

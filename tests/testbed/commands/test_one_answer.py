@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+import torch
+import torch.distributed as dist
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from collectives import simulate
+from collectives import Assumptions, simulate
+from collectives.virtual import run
 from ddp import load_profile, simulate_step
+from sim import load_network
 from testbed.cli import app
 
 NETWORKS = st.sampled_from(
@@ -91,3 +96,38 @@ def test_a_collective_takes_the_same_by_simulate_bench_plan_and_in_python(
 
     assert simulated["time_ps"] == run.time_ps
     assert simulated["seconds"] == timed["seconds"] == planned["seconds"] == run.seconds
+
+
+@pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")
+@settings(deadline=None, max_examples=10)
+@given(
+    NETWORKS,
+    st.sampled_from([2, 8, 16]),
+    st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]),
+    st.integers(0, 14),
+)
+def test_so_does_a_run_of_a_script_that_does_that_one_call(
+    network: str, ranks: int, collective: str, doublings: int
+) -> None:
+    nbytes = 2**doublings * 4096
+    topology = load_network(network).topology(ranks)
+    assumed = Assumptions.of_a_real_run(topology)
+
+    def script(rank: int) -> None:
+        dist.init_process_group("nccl")
+        whole, part = (torch.zeros(count, dtype=torch.uint8) for count in (nbytes, nbytes // ranks))
+        if collective == "all_reduce":
+            dist.all_reduce(whole)
+        elif collective == "all_gather":
+            dist.all_gather_into_tensor(whole, part)
+        elif collective == "reduce_scatter":
+            dist.reduce_scatter_tensor(part, whole)
+        else:
+            dist.all_to_all_single(whole, torch.zeros_like(whole))
+
+    took = run(script, network=topology, algorithm=assumed.algorithm, assumptions=assumed).seconds
+
+    alone = simulate(
+        assumed.algorithm, nbytes=nbytes, network=network, num_ranks=ranks, collective=collective
+    )
+    assert took == alone.seconds

@@ -81,7 +81,7 @@ def rows_of(*arguments: str) -> list[dict[str, Any]]:
         (
             "dgx-h100",
             [],
-            "each bucket takes what was measured of NCCL, or what NCCL expects; "
+            "each bucket takes what was measured of NCCL, or what its model makes likely; "
             "losses: contention, late, copies, optimizer",
         ),
         ("dgx-h100", ["--ideal"], "transport model ideal"),
