@@ -222,7 +222,7 @@ def judge(slip: Slip) -> Slip:
 
 
 def nearest_tests(path: Path) -> list[str]:
-    """Return files of tests, nearest first: of its name, of its folder, that import it, of its parent."""
+    """Return files of tests, nearest first: of its name, folder, imports, and of its package's name."""
     folder = Path("tests") / path.parent
     module = ".".join(path.with_suffix("").parts)
     everything = sorted(Path("tests").rglob("test_*.py"))
@@ -232,7 +232,9 @@ def nearest_tests(path: Path) -> list[str]:
         lambda test: folder in test.parents,
         lambda test: module in sources[test],
         lambda test: module.rpartition(".")[0] in sources[test],
+        lambda test: path.stem in test.stem,
         lambda test: folder.parent in test.parents and len(folder.parent.parts) > 2,
+        lambda test: path.parts[0] in test.stem.split("_"),
     )
     near: list[Path] = []
     for belongs in kinds:

@@ -113,20 +113,16 @@ def _num_steps(part: Algorithm, world_size: int) -> int:
 
 def _sent(part: Algorithm, world_size: int) -> list[Fraction]:
     """Return how many buffers each rank sends."""
-    num_chunks = part.num_chunks(world_size)
-    if part.array_form:
-        sent = np.zeros(world_size, dtype=np.int64)
-        for step in part.steps_over_ranks(world_size):
-            for send in _sends(step):
-                sent += np.where(send.when, send.num_chunks, 0)
-        return [Fraction(chunks, num_chunks) for chunks in sent.tolist()]
-    steps_of = (part.steps(rank, world_size) for rank in range(world_size))
-    chunks_sent = [sum(send.num_chunks for step in steps for send in _sends(step)) for steps in steps_of]
-    return [Fraction(chunks, num_chunks) for chunks in chunks_sent]
-
-
-def _sends(step: Step) -> list[Send]:
-    return [operation for operation in step if isinstance(operation, Send)]
+    chunks_sent = [
+        sum(
+            send.num_chunks
+            for step in part.steps(rank, world_size)
+            for send in step
+            if isinstance(send, Send)
+        )
+        for rank in range(world_size)
+    ]
+    return [Fraction(chunks, part.num_chunks(world_size)) for chunks in chunks_sent]
 
 
 @algorithm(

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, TypeAlias, get_args
 
-from collectives.errors import NotSupportedError
+from collectives.catalogue.selectors import NCCL
+from collectives.errors import NotExactError, NotSupportedError
+from collectives.models.cost import linear_cost, selector_on
 from collectives.models.floor import floor_ps
 from collectives.models.in_network import in_network_ps
 from collectives.models.measured import measured_on
 from collectives.models.nccl.model import KNOWN, predict_on
+from collectives.program.program_key import ProgramKey
 from collectives.simulation.assumptions import Model
 from collectives.simulation.job import Job
 from collectives.simulation.run import Run
 from sim.scenario import Scenario
 from sim.topology import Topology
+from sim.topology.cluster import without_tree
 from sim.topology.placement import places
 from sim.units import SECOND
 
@@ -72,7 +77,7 @@ def as_nccl_expects(job: Job, scenario: Scenario) -> Run:
     return _by_nccls_model(job, scenario, likely=False)
 
 
-def _by_nccls_model(job: Job, scenario: Scenario, *, likely: bool) -> Run:
+def _by_nccls_model(job: Job, scenario: Scenario, *, likely: bool, added_ps: int = 0) -> Run:
     topology, hosts = scenario.base, places(job.placement, scenario.base)
     job.software.rank_overhead()  # is not part of the model, but what cannot be read is refused
     _refuse_conditions(scenario, 'model="nccl"')
@@ -86,7 +91,7 @@ def _by_nccls_model(job: Job, scenario: Scenario, *, likely: bool) -> Run:
     wanted: Any = NCCL_NAMES[name]
     best = predict_on(topology, hosts, job.collective, job.nbytes, wanted)
     seconds = best.likely_seconds if likely else best.seconds
-    time_ps = round(seconds * SECOND)
+    time_ps = round(seconds * SECOND) + added_ps
 
     in_switches = best.algorithm.startswith(("NVLS", "CollNet"))
     floor = floor_ps(job.collective, job.nbytes, topology, 0, hosts, in_network=in_switches)
@@ -122,7 +127,36 @@ def as_the_library(job: Job, scenario: Scenario) -> Run:
     try:
         return as_measured(job, scenario)
     except NotSupportedError:
-        return _by_nccls_model(replace(job, algorithm="nccl"), scenario, likely=True)
+        added_ps = _of_the_tree(job, scenario)
+        return _by_nccls_model(replace(job, algorithm=NCCL), scenario, likely=True, added_ps=added_ps)
+
+
+def _of_the_tree(job: Job, scenario: Scenario) -> int:
+    """Return what a tree of switches adds to a call, in picoseconds, as NCCL's model knows nothing of it.
+
+    It is what the tree adds to the bytes of the program that stands for NCCL's, on the busiest link of each
+    step (`collectives.models.cost`): nothing where it is not oversubscribed and spreads messages evenly.
+
+    Raises:
+        NotSupportedError: the program sends too many messages to tell.
+    """
+    topology, hosts = scenario.base, places(job.placement, scenario.base)
+    if without_tree(topology) is None:
+        return 0
+    program = selector_on(topology, NCCL, hosts).select(job.collective, job.nbytes)
+    assert program is not None, "native has been settled"
+    try:
+        return round(_per_byte_of_tree(ProgramKey.of(program), topology, hosts) * job.nbytes * SECOND)
+    except NotExactError as error:
+        raise NotSupportedError(f"{topology.name}: what its tree adds to {program}: {error}") from None
+
+
+@lru_cache(maxsize=256)
+def _per_byte_of_tree(program: ProgramKey, topology: Topology, hosts: tuple[int, ...]) -> float:
+    free = without_tree(topology)
+    assert free is not None
+    with_it, without = (linear_cost(program.algorithm, one, hosts).per_byte for one in (topology, free))
+    return max(with_it - without, 0.0)
 
 
 def is_known_of_the_library(job: Job, topology: Topology) -> bool:

@@ -8,6 +8,7 @@ and what they add to the time of the network.  An engine then needs nothing else
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from collectives.catalogue.admission import admitted, is_shipped
 from collectives.catalogue.native import by_itself, native_over
@@ -18,6 +19,7 @@ from collectives.execution.transport_model import IDEAL, TransportModel
 from collectives.models.cost import selector_on
 from collectives.program import Algorithm, Program
 from collectives.program.placement import on_nodes
+from collectives.program.program_key import ProgramKey
 from collectives.simulation.assumptions import Software
 from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
@@ -131,13 +133,20 @@ def _check_work(algorithm: Algorithm, num_ranks: int) -> None:
     Raises:
         NotSupportedError: it would not.
     """
-    cost = algorithm.cost(num_ranks) if is_shipped(algorithm) else None
-    if cost is not None and cost.num_steps * num_ranks > MAX_RANK_STEPS:
+    num_steps = _num_steps(ProgramKey.of(algorithm), num_ranks) if is_shipped(algorithm) else 0
+    if num_steps * num_ranks > MAX_RANK_STEPS:
         raise NotSupportedError(
-            f"{algorithm} on {num_ranks} ranks: {cost.num_steps} steps of each, "
-            f"{cost.num_steps * num_ranks:.1e} in all, where at most {MAX_RANK_STEPS:.1e} are simulated; "
+            f"{algorithm} on {num_ranks} ranks: {num_steps} steps of each, "
+            f"{num_steps * num_ranks:.1e} in all, where at most {MAX_RANK_STEPS:.1e} are simulated; "
             "take fewer ranks, or an algorithm of fewer steps"
         )
+
+
+@lru_cache(maxsize=1024)  # some programs count their steps by going through them
+def _num_steps(program: ProgramKey, num_ranks: int) -> int:
+    """Return the declared number of steps; 0 where none is declared."""
+    cost = program.algorithm.cost(num_ranks)
+    return 0 if cost is None else cost.num_steps
 
 
 def _algorithm_of(

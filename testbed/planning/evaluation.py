@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 AUTO = "auto"
 """Of transports: as over what would really run."""
 
+MAX_FOLLOWED = 100_000
+"""Messages of an all-reduce that are followed one by one, to say how full its fullest link is."""
+
 
 def evaluate(point: Point, altered: Alteration = AS_IT_IS) -> Row:
     """Return what *point* comes to, with something *altered*.
@@ -194,14 +197,28 @@ def _selected(topology: Topology, name: str, collective: str, nbytes: int) -> st
 
 
 @lru_cache(maxsize=1024)
-def _fullest(topology: Topology, algorithm: str, nbytes: int) -> tuple[str, float] | None:
-    """Return the fullest link of an all-reduce, and how full it is; a topology is compared by identity."""
-    from collectives import simulate
+def _fullest(topology: Topology, algorithm: str, nbytes: int) -> tuple[str, float | None] | None:
+    """Return the fullest link of an all-reduce, and how full it is; a topology is compared by identity.
+
+    How full is None where it would take minutes to find out, of very many messages that fall out of step.
+    """
+    from collectives import Job, NotExactError, simulate
+    from collectives.simulation import plan
+    from collectives.simulation.links import Links, Traffic
+    from sim.scenario import Scenario
 
     try:
-        link = simulate(algorithm, nbytes=nbytes, topology=topology).links.bottleneck
+        try:
+            links = simulate(algorithm, nbytes=nbytes, topology=topology, engine="makespan").links
+        except NotExactError:
+            traffic = Traffic.of(plan(Job(algorithm, nbytes), Scenario.of(topology, ())))
+            if traffic.num_messages > MAX_FOLLOWED:
+                link = Links(topology, traffic.link_bytes, 1).bottleneck
+                return None if link is None else (link.name, None)
+            links = simulate(algorithm, nbytes=nbytes, topology=topology, engine="events").links
     except NotSupportedError:
         return None
+    link = links.bottleneck
     return None if link is None else (link.name, link.utilisation)
 
 

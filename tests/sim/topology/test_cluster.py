@@ -10,12 +10,14 @@ from pathlib import Path
 import networkx
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from collectives import simulate
 from sim import load_network
 from sim.errors import NetworkFileError, TopologyError
 from sim.topology import Topology
+from sim.topology.cluster import without_tree
 from sim.topology.description import parse_network
 from sim.units import SECOND
 from tests.sim.fluid import fluid
@@ -31,6 +33,12 @@ intra_bandwidth = "450GB/s"
 nic_bandwidth = "400Gbps"
 nodes_per_leaf = 32
 oversubscription = 2
+"""
+HARDWARE = """
+[hardware]
+generation = "hopper"
+one_node = { count = 12, intra_bandwidth = "30GB/s" }
+several_nodes = { count = 8, intra_bandwidth = "45GB/s" }
 """
 RATE = 50_000_000_000
 
@@ -362,3 +370,25 @@ def test_what_is_wrong_in_a_file_is_one_line_with_its_number(line, said):
         )
 
     assert "\n" not in str(refused.value)
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.sampled_from(["all_gather", "all_to_all"]), st.integers(2, 5))
+def test_the_library_takes_longer_by_what_an_oversubscribed_tree_adds(collective: str, nodes: int) -> None:
+    def on_tree(oversubscription: int) -> Topology:
+        text = FILE.replace("nodes_per_leaf = 32", "nodes_per_leaf = 1").replace(
+            "intra", "rails = 1\nintra", 1
+        )
+        text = text.replace("subscription = 2", f"subscription = {oversubscription}") + HARDWARE
+        return parse_network(text, "mine", "mine.toml").topology(8 * nodes)
+
+    def seconds(topology: Topology) -> float:
+        return simulate(
+            "nccl", nbytes=2**28, topology=topology, collective=collective, model="library"
+        ).seconds
+
+    full, half, eighth = (on_tree(ratio) for ratio in (1, 2, 8))
+    free = without_tree(full)
+
+    assert free is not None
+    assert seconds(free) == seconds(full) <= seconds(half) < seconds(eighth)
