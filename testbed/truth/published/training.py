@@ -13,7 +13,8 @@ from fractions import Fraction
 from functools import cache, partial
 from typing import Any
 
-from ddp.profiles import load_profile
+from collectives.simulation import Assumptions
+from ddp.profiles import Profile, load_profile
 from ddp.simulation.simulated_step import simulate_step
 from ddp.simulation.step_run import StepRun
 from sim.units import SECOND
@@ -96,7 +97,7 @@ def compared(
 
 def lost_efficiency(training: Training, pcie_rate: float) -> LostEfficiency:
     """Return *training* beside its prediction, with rings of *pcie_rate* bytes/s where there is no NVLink."""
-    ideal, expected = (_step(training, pcie_rate, losses) for losses in ((), ("all",)))
+    ideal, expected = (_step(training, pcie_rate, is_real=is_real) for is_real in (False, True))
     return LostEfficiency(
         training, 1 - training.efficiency, 1 - ideal.efficiency, 1 - expected.efficiency, expected.losses
     )
@@ -142,22 +143,22 @@ def _summary(family: str, own: Sequence[LostEfficiency]) -> Summary:
 
 
 @cache
-def _step(training: Training, pcie_rate: float, losses: tuple[str, ...]) -> StepRun:
-    """Return a step of *training*, whose computation takes on one GPU what was measured."""
+def _step(training: Training, pcie_rate: float, *, is_real: bool) -> StepRun:
+    """Return a step of *training*, whose computation takes on one GPU what was measured.
+
+    With links alone, or as a real run is expected to be.
+    """
     hardware = hardware_of(training.set)
     network = network_of(training.set, hardware, pcie_rate)
-    run = partial(
-        simulate_step,
-        strategy=training.strategy,
-        losses=losses,
-        transport_model="nccl",
-        device=device_of(hardware),
-    )
+    assumes = partial(Assumptions.of_a_real_run, transport_model="nccl", device=device_of(hardware))
+
+    def run(profile: Profile, num_ranks: int) -> StepRun:
+        topology = network.topology(num_ranks)
+        assumed = assumes(topology) if is_real else Assumptions.ideal(transport_model="nccl")
+        return simulate_step(profile, topology=topology, strategy=training.strategy, assumptions=assumed)
 
     profile = load_profile(training.profile)
-    alone = run(profile, topology=network.topology(1))
+    alone = run(profile, 1)
     optimizer = Fraction(alone.time_ps - alone.compute_ps, SECOND)
     computing = Fraction(training.alone_seconds) - optimizer
-    return run(
-        profile.slowed(computing * SECOND / alone.compute_ps), topology=network.topology(training.gpus)
-    )
+    return run(profile.slowed(computing * SECOND / alone.compute_ps), training.gpus)
