@@ -7,7 +7,6 @@ and ``--assumptions FILE`` takes them from there again; an option beside it wins
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,14 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from collectives.formats.json_document import parse_json, read_bytes
+from testbed.options.values import is_named_pipe
+
 if TYPE_CHECKING:
     from collectives.simulation import Assumptions
     from sim.topology import Topology
 
 NONE = "none"
-
-MAX_BYTES = 2**26
-"""The largest report from which assumptions are read."""
 
 KEYS = (
     "network", "algorithm", "ideal", "model", "transport_model", "protocol", "overhead", "arrival_overhead",
@@ -97,16 +96,12 @@ def _assumptions_in(path: Path) -> dict[str, Any]:
     Raises:
         typer.BadParameter: it holds none.
     """
+    if is_named_pipe(str(path)):
+        raise typer.BadParameter(f"{path}: this is a named pipe; give a file, or <(command)")
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_BYTES + 1)
-        if len(content) > MAX_BYTES:
-            raise typer.BadParameter(f"{path}: expected at most {MAX_BYTES} bytes, got more")
-        found = json.loads(content)
+        found = parse_json(read_bytes(path, typer.BadParameter), str(path), typer.BadParameter)
     except OSError as error:
         raise typer.BadParameter(f"{path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise typer.BadParameter(f"{path}: not JSON: {error}") from None
     if isinstance(found, dict):
         found = found.get("assumptions", found)
     expected = "expected a report with --json of this version, or its object assumptions"

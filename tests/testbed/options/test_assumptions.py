@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_collectives_by_what_another_command_assumed_take_as_long(tmp_path: Path
     ("command", "content", "said"),
     [
         ("scale", "[]", "expected a report"),
-        ("scale", "{", "not JSON"),
+        ("scale", "{", "not a JSON file"),
         ("scale", '{"bandwith": 1}', "no assumption 'bandwith'"),
         ("scale", '{"model": {}}', "model: expected a value"),
         ("scale", '{"model": "guess"}', "guess"),
@@ -96,3 +97,13 @@ def test_what_cannot_be_assumed_is_said_in_a_line(
 
     assert result.exit_code == 2
     assert said in result.stderr
+
+
+def test_a_named_pipe_that_nobody_writes_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    result = CliRunner().invoke(app, ["scale", "--assumptions", str(pipe)])
+
+    assert result.exit_code == 2
+    assert "named pipe" in result.stderr
