@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -37,8 +37,6 @@ from sim.files.schema import KINDS, AnyNetwork
 from sim.files.toml_lines import Place, key_lines
 from sim.hardware import Hardware
 from sim.measured import MeasuredCurve
-from sim.topology.fabric import FABRICS
-from sim.topology.sharing_table import WHOLE
 
 MAX_RANKS = 1 << 20
 """The most ranks of a network in a file."""
@@ -123,12 +121,6 @@ class NetworkFile:
                     f"expected at most {limit}"
                 )
         return self.fields.arguments(ranks)
-
-    def without_fabric(self) -> NetworkFile:
-        """Return the same of a network whose ports lose nothing; see `sim.topology.fabric`."""
-        if FABRICS.get(getattr(self.fields, "fabric", None) or "", WHOLE).is_whole:
-            return self
-        return replace(self, fields=self.fields.model_copy(update={"fabric": None}))
 
     @contextmanager
     def blamed(self) -> Iterator[None]:

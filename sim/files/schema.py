@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import Field, TypeAdapter
 
 from sim.files.common import AnySize, Common
-from sim.files.fields import Bandwidth, Count, Efficiency, SharingTable, Size, Time
+from sim.files.fields import Bandwidth, Count, Efficiency, FabricName, SharingTable, Size, Time
 from sim.files.graph_tables import (
     LinkClassTable,
     LinkTable,
@@ -33,7 +33,6 @@ from sim.files.graph_tables import (
     static_routes,
 )
 from sim.files.trees import Cluster, FatTree, LeafSpine, Seed
-from sim.topology.fabric import FabricName
 from sim.units import MOST_SPEEDUP
 
 Speedup: TypeAlias = Annotated[float, Field(ge=1, le=MOST_SPEEDUP)]

@@ -8,8 +8,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from sim.files.common import AnySize, Common
-from sim.files.fields import Bandwidth, Count, Efficiency, SharingTable, Time
-from sim.topology.fabric import FabricName
+from sim.files.fields import Bandwidth, Count, Efficiency, FabricName, SharingTable, Time
 from sim.units import parse_time
 
 Seed: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]

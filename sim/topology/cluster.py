@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from sim.errors import TopologyError
 from sim.topology.layout import NetworkLayout, Spreading, layout
@@ -12,9 +11,6 @@ from sim.topology.routing import ClusterRouting, NodesRouting, SwitchTree
 from sim.topology.sharing_table import SharingArgument
 from sim.topology.trees import joint, switch_tree, thinned, uplinks
 from sim.units import Quantity, parse_bandwidth, parse_count, parse_time
-
-if TYPE_CHECKING:
-    from sim.topology.topology import Topology
 
 Fabric: TypeAlias = Literal["infiniband", "spectrum_x", "ethernet"]
 IntraLink: TypeAlias = Literal["nvlink", "pcie"]
@@ -177,13 +173,3 @@ def _shared_out(tree: SwitchTree, up: int, over: int) -> tuple[int, int]:
     """Return what one link up from a leaf carries, and one from a spine, of what all of a leaf or pod do."""
     spines = tree.num_spines
     return max(1, up // spines), max(1, over // (spines * tree.cores_per_spine))
-
-
-def without_tree(topology: Topology) -> Topology | None:
-    """Return *topology* as if its tree carried whatever cards send; None: it is no cluster."""
-    routing = topology.routing
-    if not isinstance(routing, ClusterRouting):
-        return None
-    bandwidth = topology.link_bandwidth.copy()
-    bandwidth[routing.first_of_tree :] = topology.link_bandwidth[: routing.first_of_tree].sum()
-    return replace(topology, link_bandwidth=bandwidth)

@@ -13,6 +13,7 @@ from sim.files import network_file
 from sim.files.network_file import NetworkFile, preset_names
 from sim.files.overrides import overridable, overridden
 from sim.files.schema import AnyNetwork
+from sim.topology.fabric import loses
 from sim.topology.topology import Topology, checked, described
 
 __all__ = ["NetworkDescription", "load_network", "parse_network", "preset_names"]
@@ -81,7 +82,10 @@ class NetworkDescription:
 
     def without_fabric(self) -> NetworkDescription:
         """Return the network with ports of which flows get all; see `sim.topology.fabric`."""
-        return NetworkDescription(self.file.without_fabric())
+        if not loses(getattr(self.fields, "fabric", None)):
+            return self
+        fields = self.fields.model_copy(update={"fabric": None})
+        return NetworkDescription(replace(self.file, fields=fields))
 
     def topology(self, num_ranks: int | None = None) -> Topology:
         """Return the network for *num_ranks* ranks; they fill nodes in order, the last perhaps partly.

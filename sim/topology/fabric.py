@@ -24,12 +24,9 @@ slow one, so where there are any, fast links lose more than the table says.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
 
 from sim.errors import TopologyError
 from sim.topology.sharing_table import WHOLE, Sharing, SharingArgument
-
-FabricName: TypeAlias = Literal["ethernet-tcp", "infiniband", "roce"]
 
 _DROP_TAIL = (1.0, 0.95, 0.9, 0.875, 0.85, 0.825, 0.8, 0.785, 0.77, 0.755, 0.74, 0.725, 0.71, 0.695, 0.68)
 """Measured with 1, 3, 7 and 15 flows, over what one gets; on lines between."""
@@ -51,3 +48,8 @@ def of_ports(fabric: str | None, own: SharingArgument) -> SharingArgument:
     if fabric is not None and fabric not in FABRICS:
         raise TopologyError(f"fabric: expected one of {', '.join(FABRICS)}, got {fabric!r}")
     return FABRICS[fabric] if own is None and fabric is not None else own
+
+
+def loses(fabric: str | None) -> bool:
+    """Return whether flows that end in one port of *fabric* get less than all of it together."""
+    return not FABRICS.get(fabric or "", WHOLE).is_whole

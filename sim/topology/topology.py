@@ -34,7 +34,7 @@ from sim.errors import TopologyError
 from sim.topology import cluster, kinds, trees
 from sim.topology.layout import Cache, NetworkLayout
 from sim.topology.link_sharing import LinkSharing
-from sim.topology.routing import DetourRouting, Routing
+from sim.topology.routing import ClusterRouting, DetourRouting, Routing
 from sim.topology.routing.table import route_table
 from sim.units import Int64Array, is_whole
 
@@ -115,6 +115,14 @@ class Topology:
             return self
         faster = np.rint(self.link_bandwidth * self.cache.speedup).astype(np.int64)
         return replace(self, link_bandwidth=faster, cache=None)
+
+    def without_tree(self) -> Topology | None:
+        """Return this network as if its tree carried whatever cards send; None: it is no cluster."""
+        if not isinstance(self.routing, ClusterRouting):
+            return None
+        bandwidth = self.link_bandwidth.copy()
+        bandwidth[self.routing.first_of_tree :] = bandwidth[: self.routing.first_of_tree].sum()
+        return replace(self, link_bandwidth=bandwidth)
 
     def without_links(self, links: Collection[int]) -> Topology:
         """Return this network with routes that avoid *links*; all links keep their numbers.

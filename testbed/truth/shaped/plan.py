@@ -13,6 +13,7 @@ from collectives.errors import NotSupportedError
 from sim.errors import TopologyError
 from sim.files.network_file import NetworkFile
 from sim.topology import Topology
+from sim.topology.fabric import loses
 from sim.topology.topology import described
 from sim.units import format_time
 
@@ -109,7 +110,7 @@ def wire(network: NetworkFile, num_ranks: int | None = None) -> Topology:
     for name in type(fields).model_fields:
         if name.endswith("efficiency"):
             update[name] = 1.0
-        elif name.endswith("sharing"):
+        elif name.endswith("sharing") or (name == "fabric" and loses(fields.fabric)):  # type: ignore[union-attr]
             update[name] = None
     for tables in ("classes", "links"):
         held = getattr(fields, tables, None)
@@ -118,7 +119,7 @@ def wire(network: NetworkFile, num_ranks: int | None = None) -> Topology:
         elif held:
             update[tables] = [_plain(table) for table in held]
     plain = replace(network, fields=fields.model_copy(update=update))
-    return described(plain.without_fabric(), num_ranks)
+    return described(plain, num_ranks)
 
 
 def plan(topology: Topology) -> Plan:

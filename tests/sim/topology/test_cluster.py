@@ -17,7 +17,6 @@ from collectives import simulate
 from sim import load_network
 from sim.errors import NetworkFileError, TopologyError
 from sim.topology import Topology
-from sim.topology.cluster import without_tree
 from sim.topology.description import parse_network
 from sim.units import SECOND
 from tests.sim.fluid import fluid
@@ -388,7 +387,7 @@ def test_the_library_takes_longer_by_what_an_oversubscribed_tree_adds(collective
         ).seconds
 
     full, half, eighth = (on_tree(ratio) for ratio in (1, 2, 8))
-    free = without_tree(full)
+    free = full.without_tree()
 
     assert free is not None
     assert seconds(free) == seconds(full) <= seconds(half) < seconds(eighth)
