@@ -384,3 +384,22 @@ def test_what_is_no_hook_and_a_second_hook_are_refused(pool: WorkerPool) -> None
     assert "takes a torch.distributed.GradBucket" in number
     assert "registered already, allreduce_hook" in twice
     assert "no built-in communication hook is called 'FP8'" in unknown
+
+
+def use_table(rank: int, world_size: int, times: int) -> torch.Tensor:
+    def hook(state: object, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(bucket.buffer() * times)
+        return future
+
+    model = ddp.DistributedDataParallel(nn.Embedding(5, 2, sparse=True))
+    model.register_comm_hook(None, hook)
+    model(torch.tensor([rank, rank, 4])).sum().backward()
+    return model.module.weight.grad.to_dense()
+
+
+def test_a_sparse_gradient_is_what_the_hook_has_made_of_it(pool: WorkerPool) -> None:
+    once, thrice = pool.run(use_table, 2, 1), pool.run(use_table, 2, 3)
+
+    assert all(torch.equal(more, 3 * less) for less, more in zip(once, thrice, strict=True))
+    assert once[0][0].tolist() != [0, 0]
