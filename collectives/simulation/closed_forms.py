@@ -140,7 +140,7 @@ def _of_the_tree(job: Job, scenario: Scenario) -> int:
         NotSupportedError: the program sends too many messages to tell.
     """
     topology, hosts = scenario.base, places(job.placement, scenario.base)
-    if topology.without_tree() is None:
+    if topology.without_tree is None:
         return 0
     program = selector_on(topology, NCCL, hosts).select(job.collective, job.nbytes)
     assert program is not None, "native has been settled"
@@ -152,7 +152,7 @@ def _of_the_tree(job: Job, scenario: Scenario) -> int:
 
 @lru_cache(maxsize=256)
 def _per_byte_of_tree(program: ProgramKey, topology: Topology, hosts: tuple[int, ...]) -> float:
-    free = topology.without_tree()
+    free = topology.without_tree
     assert free is not None
     with_it, without = (linear_cost(program.algorithm, one, hosts).per_byte for one in (topology, free))
     return max(with_it - without, 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, lru_cache
 from types import MappingProxyType
@@ -73,10 +73,9 @@ def settled(assumed: Assumptions, algorithm: Choice, scenario: Scenario) -> Assu
     condition holds; under one the programs that it would choose run on the links.
     """
     if assumed.model == "library" and scenario.conditions:
-        assumed = replace(assumed, model="links")
+        assumed = assumed.with_(model="links")
     if algorithm == NATIVE and closed_form_of(algorithm, assumed.model) is None:
-        software = assumed.software
-        assumed = replace(assumed, software=replace(software, transport_model=by_itself(software.transport)))
+        assumed = assumed.with_(transport_model=by_itself(assumed.software.transport))
     return assumed
 
 

@@ -74,9 +74,9 @@ def affordable(
     )
     transport = assumed.software.transport
     if transport.progress == "calls" and num_messages > MAX_CALLED:
-        assumed = _with_transport(assumed, _going_on(transport))
+        assumed = assumed.with_(transport_model=_going_on(transport))
     elif transport.late_sends and num_messages > MAX_LATE:
-        assumed = _with_transport(assumed, _sends_awaited(transport))
+        assumed = assumed.with_(transport_model=_sends_awaited(transport))
     return Fidelity(assumed, num_messages > MAX_FOLLOWED)
 
 
@@ -95,10 +95,6 @@ def messages_of(algorithm: Choice, collective: str, nbytes: int, topology: Topol
         return sum(len(pattern.source) for _, pattern in rows)
     except NotExactError:
         return MAX_OF_A_ROW
-
-
-def _with_transport(assumed: Assumptions, transport: TransportModel) -> Assumptions:
-    return replace(assumed, software=replace(assumed.software, transport_model=transport))
 
 
 def _sends_awaited(transport: TransportModel) -> TransportModel:

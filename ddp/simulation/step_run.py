@@ -86,8 +86,7 @@ class StepRun:
     def in_words(self, asked: Assumptions) -> str:
         """Return what was counted besides the network, where *asked* is what was to be."""
         transport = replace(asked.software.transport, name=self.transport_model)
-        used = replace(asked.with_(transport_model=transport), model=self.model)
-        words = used.in_words(self.losses)
+        words = asked.with_(transport_model=transport, model=self.model).in_words(self.losses)
         return f"{words}; each size of bucket simulated once" if self.each_size_once else words
 
     def rows(self) -> list[dict[str, Any]]:

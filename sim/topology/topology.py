@@ -116,8 +116,9 @@ class Topology:
         faster = np.rint(self.link_bandwidth * self.cache.speedup).astype(np.int64)
         return replace(self, link_bandwidth=faster, cache=None)
 
+    @cached_property
     def without_tree(self) -> Topology | None:
-        """Return this network as if its tree carried whatever cards send; None: it is no cluster."""
+        """This network as if its tree carried whatever cards send; None: it is no cluster."""
         if not isinstance(self.routing, ClusterRouting):
             return None
         bandwidth = self.link_bandwidth.copy()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from collectives.formats.json_document import parse_json, read_bytes
-from testbed.options.values import is_named_pipe
+from testbed.options.values import NAMED_PIPE, is_named_pipe
 
 if TYPE_CHECKING:
     from collectives.simulation import Assumptions
@@ -97,7 +97,7 @@ def _assumptions_in(path: Path) -> dict[str, Any]:
         typer.BadParameter: it holds none.
     """
     if is_named_pipe(str(path)):
-        raise typer.BadParameter(f"{path}: this is a named pipe; give a file, or <(command)")
+        raise typer.BadParameter(f"{path}: {NAMED_PIPE}")
     try:
         found = parse_json(read_bytes(path, typer.BadParameter), str(path), typer.BadParameter)
     except OSError as error:

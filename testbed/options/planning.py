@@ -142,25 +142,14 @@ class QuestionOptions:
             "strategies": self.strategy,
             "bucket_caps_mb": self.bucket_cap_mb,
             "algorithms": self.algorithm,
-            "timing": self._model_of_time,
-            "transport": self._transport,
-            "losses": [] if self.ideal and self.losses is None else losses_of(self.losses),
+            "timing": self.timing and self.timing.value,
+            "transport": self.transport_model and self.transport_model.value,
+            "losses": losses_of(self.losses),
             "device": self.device,
             "train_tokens": self.train_tokens,
         }
-        return content | {name: value for name, value in plain.items() if value is not None}
-
-    @property
-    def _model_of_time(self) -> str | None:
-        if self.timing is None:
-            return "links" if self.ideal else None
-        return self.timing.value
-
-    @property
-    def _transport(self) -> str | None:
-        if self.transport_model is None:
-            return "ideal" if self.ideal else None
-        return self.transport_model.value
+        ideal = {"timing": "links", "transport": "ideal", "losses": []} if self.ideal else {}
+        return content | ideal | {name: value for name, value in plain.items() if value is not None}
 
     def _model(self, name: str) -> dict[str, Any]:
         tokens = self.tokens_per_rank

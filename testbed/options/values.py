@@ -23,6 +23,9 @@ from testbed.errors import UsageError
 ARGUMENTS = "arguments"
 """Of a script: they go to it as they are."""
 
+NAMED_PIPE = "this is a named pipe; give a file, or <(command)"
+"""Why the name of a pipe is refused."""
+
 
 def check_values(command: TyperCommand, values: Mapping[str, Any]) -> None:
     """Check what was given for the parameters of *command*.
@@ -46,7 +49,7 @@ def check_values(command: TyperCommand, values: Mapping[str, Any]) -> None:
                 raise UsageError(f"{option}: expected no control characters, got {ascii(str(value))[:200]}")
             for name in parts_of(str(value)):
                 if is_named_pipe(name):
-                    raise UsageError(f"{option} {name}: this is a named pipe; give a file, or <(command)")
+                    raise UsageError(f"{option} {name}: {NAMED_PIPE}")
 
 
 def parts_of(value: str) -> list[str]:

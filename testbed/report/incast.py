@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from textwrap import fill
 from typing import Any
 
 from rich.console import Console
@@ -90,14 +89,7 @@ def incast_section(rows: Sequence[IncastRow]) -> Section:
         "",
         *CAUSES,
     ]
-    return Section("incast", "Flows that end in one port", "\n".join(map(_folded, lines)))
-
-
-def _folded(line: str) -> str:
-    if line.startswith("|"):
-        return line
-    indent = "  " if line.startswith("- ") else ""
-    return fill(line, 115, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return Section.of_lines("incast", "Flows that end in one port", lines)
 
 
 def _judging(rows: Sequence[IncastRow]) -> list[IncastRow]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from textwrap import fill
 from typing import Any
 
 from rich.console import Console
@@ -132,15 +131,7 @@ def section(found: Sequence[Validation], calibration: Calibration) -> Section:
         + ", ".join(f"{one.network} `{one.predictions[:16]}`" for one in found)
         + ".",
     ]
-    return Section("shaped", "Shaped networks", "\n".join(map(_folded, lines)))
-
-
-def _folded(line: str) -> str:
-    """Return a paragraph or an item of a list in short lines; rows of tables stay as they are."""
-    if line.startswith("|"):
-        return line
-    indent = "  " if line.startswith("- ") else ""
-    return fill(line, 115, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return Section.of_lines("shaped", "Shaped networks", lines)
 
 
 def _rows(found: Sequence[Validation]) -> list[Row]:

@@ -6,8 +6,10 @@ A section stands between two comments that name it; a command renews its own and
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 
 from collectives.formats.whole_file import write_whole
 
@@ -36,6 +38,18 @@ class Section:
     name: str
     heading: str
     body: str
+
+    @classmethod
+    def of_lines(cls, name: str, heading: str, lines: Iterable[str]) -> Section:
+        """Return the section of *lines*: paragraphs and items of lists are folded, rows of tables not."""
+        return cls(name, heading, "\n".join(map(_folded, lines)))
+
+
+def _folded(line: str) -> str:
+    if line.startswith("|"):
+        return line
+    indent = "  " if line.startswith("- ") else ""
+    return fill(line, 115, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def renew(path: Path, section: Section, opening: str = OPENING) -> None:

@@ -387,7 +387,7 @@ def test_the_library_takes_longer_by_what_an_oversubscribed_tree_adds(collective
         ).seconds
 
     full, half, eighth = (on_tree(ratio) for ratio in (1, 2, 8))
-    free = full.without_tree()
+    free = full.without_tree
 
     assert free is not None
     assert seconds(free) == seconds(full) <= seconds(half) < seconds(eighth)
