@@ -70,7 +70,8 @@ def calls_in_children(rank: int, world_size: int, carrier: str, is_used: bool) -
     if rank == 0:
         for name, call in CALLS.items():
             said[name] = in_child(lambda call=call: call(group, work))
-    else:
+    dist.barrier()  # so that the call is under way while the children are there
+    if rank != 0:
         work = dist.all_reduce(total, group=group, async_op=True)
     work.wait()
     dist.barrier(group)
