@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from collectives.models.measured import LARGE, measured_at
+from collectives.timing.formulas.measured import LARGE, measured_at
 from sim import load_network
 from sim.measured import MeasuredCurve
 from testbed.truth.published.carried import Carrier, below_own, call_of

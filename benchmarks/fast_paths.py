@@ -28,11 +28,10 @@ from anchors import ANCHORS, MIB, nodes, switch
 from engines import REPEATS, every_case
 
 from collectives import simulate
-from collectives.program import repeated_rows
 from collectives.program.rank_array import Deferred
-from collectives.simulation.engines import row_execution
-from collectives.simulation.engines.coflow_times import CoflowTimes
-from collectives.simulation.engines.row_messages import ActiveRow
+from collectives.timing.rows import repeated_rows, row_execution
+from collectives.timing.rows.coflow_times import CoflowTimes
+from collectives.timing.rows.row_messages import ActiveRow
 from sim import Jitter
 from sim.network.coflow.coflow import Coflow
 from testbed.output.table import seconds
@@ -43,8 +42,8 @@ Weight = Callable[..., int]
 WORTH = 3
 """How many times as much work is done without a fast path, at least."""
 
-_ROWS = "collectives.program.rows"
-_ENGINES = "collectives.simulation.engines"
+_ROWS = "collectives.timing.rows.pattern"
+_ENGINES = "collectives.timing.rows"
 _COFLOW = "sim.network.coflow.coflow"
 
 
@@ -248,7 +247,7 @@ FAST_PATHS = [
     FastPath(
         "sizes of a slice are kept",
         "makespan: all-gather in 8 channels, N = 256, does not divide",
-        {f"{_ROWS}._place": _nothing, "collectives.program.repeated_rows._place": _nothing},
+        {f"{_ROWS}._place": _nothing, "collectives.timing.rows.repeated_rows._place": _nothing},
         f"{_ROWS}.Pattern._sizes",
         lambda: (
             simulate(

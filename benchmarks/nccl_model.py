@@ -7,7 +7,7 @@ The measurements (``tests/data/nccl_times.csv``, each with its source) are of nc
 compared with that algorithm, all others with what the model chooses.  The error is that of the time.
 
 Networks and what NCCL uses on them are the presets.  The last table holds the all-reduces of 1 GiB and up in
-one node against `collectives.models.in_network`.
+one node against `collectives.timing.formulas.in_network`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from itertools import groupby
 from pathlib import Path
 from statistics import median
 
-from collectives.models.bandwidth import busbw
-from collectives.models.in_network import in_network_ps
-from collectives.models.nccl.model import Prediction, table
+from collectives.timing.formulas.bandwidth import busbw
+from collectives.timing.formulas.in_network import in_network_ps
+from collectives.timing.formulas.nccl.model import Prediction, table
 from sim import Topology, load_network
 from sim.units import SECOND, format_size
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collectives import simulate
-from collectives.models.bandwidth import busbw
+from collectives.timing.formulas.bandwidth import busbw
 from sim import load_network
 from testbed.output.table import seconds, spell_size
 

@@ -18,8 +18,8 @@ from statistics import median
 
 import numpy as np
 
-from collectives.models.cost import Cheapest
 from collectives.synthesis import COLLECTIVES, synthesize
+from collectives.timing.cost import Cheapest
 from sim import Topology
 from sim.files.network_file import read_network
 from sim.units import parse_size, parse_time

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from collectives.program import Step as Step
     from collectives.program import algorithm as algorithm
     from collectives.proof import Proof as Proof
-    from collectives.simulation import Assumptions as Assumptions
-    from collectives.simulation import Software as Software
-    from collectives.simulation import simulate as simulate
-    from collectives.simulation import simulate_jobs as simulate_jobs
-    from collectives.simulation.job import Job as Job
-    from collectives.simulation.run import Run as Run
+    from collectives.timing import Assumptions as Assumptions
+    from collectives.timing import Software as Software
+    from collectives.timing import simulate as simulate
+    from collectives.timing import simulate_jobs as simulate_jobs
+    from collectives.timing.job import Job as Job
+    from collectives.timing.run import Run as Run
 
 __version__ = "0.1.0"
 

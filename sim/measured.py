@@ -3,7 +3,8 @@
 A library such as NCCL changes its protocol with the size of a message, so its time is not one line in the
 size but nearly the least of a few: little latency and little bandwidth first (LL), much of both at last
 (Simple).  A `MeasuredCurve` is that: its lines, the sizes between which it was measured, what was measured
-beside the lines, and how far measurements lie from the whole.  `collectives.models.measured` evaluates it.
+beside the lines, and how far measurements lie from the whole.  `collectives.timing.formulas.measured`
+evaluates it.
 
 The lines bear NCCL's names in the order of their latency; which protocol the library really took, a table
 of times does not say.

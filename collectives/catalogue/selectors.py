@@ -3,8 +3,8 @@
 "ring"                          of all-reduce; the other collectives run those of `DEFAULTS`
 {"all_gather": "bruck"}         of the collectives named
 "nccl"                          what NCCL would choose, on a network that names its hardware; see
-                                `collectives.models.nccl.choice`
-"auto"                          the cheapest on the network simulated, see `collectives.models.cost`
+                                `collectives.timing.formulas.nccl.choice`
+"auto"                          the cheapest on the network simulated, see `collectives.timing.cost`
 "auto:reduction_bandwidth=50GB/s"  the same, where reducing takes time
 "auto:table=FILE"               the fastest in a table of measurements: what
                                 ``testbed bench --algorithm all --save FILE`` has written, see

@@ -1,11 +1,10 @@
 """Programs: what each rank sends to whom, and nothing else.  Open `program` first.
 
 program     steps of Send, Recv and RecvReduce, and the algorithms made of them
-rank_array  one program for all ranks at once     rows       its steps as arrays
+rank_array  one program for all ranks at once
 contracts   what a collective must achieve         chunking   chunks of a buffer
 channels    parallel copies of a program           placement  nodes and the order of ranks
 render      programs drawn as text                 program_key  how caches know a program again
-repeated_rows   rows that repeat, gone through once
 """
 
 from collectives.program.program import (

@@ -1,7 +1,7 @@
 """Nodes of ranks, for the programs that ask which ranks share one.
 
 A program asks by having a parameter ``ranks_per_node``.  Whoever knows where the ranks of a
-communicator are binds it: `collectives.simulation.simulation` and `collectives.virtual.group` from the
+communicator are binds it: `collectives.timing.simulation` and `collectives.virtual.group` from the
 topology, `collectives.communicators.connection` from what the launcher of the processes says.  Proofs and
 drawings have no placement and take the program's default; None means that it can do without.
 """

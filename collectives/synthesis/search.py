@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from collectives.models.floor import floor_ps
 from collectives.synthesis.candidates import Candidate, Problem, Tell, candidates_of
 from collectives.synthesis.cut import Bound, narrowest_cut
 from collectives.synthesis.exchange_cut import exchange_cut, likely_sets, sets_by_distance
@@ -13,6 +12,7 @@ from collectives.synthesis.few_steps import few_steps, has_solver
 from collectives.synthesis.few_trees import few_trees
 from collectives.synthesis.packing import Packing, pack, packings
 from collectives.synthesis.rounds import PICOSECONDS
+from collectives.timing.floor import floor_ps
 from sim.topology import Topology
 
 FEW = (1, 2, 4, 8)

@@ -15,16 +15,16 @@ from collectives.catalogue.admission import admitted
 from collectives.errors import CollectiveError, NotSupportedError
 from collectives.formats.schedule_file import Schedule
 from collectives.formats.schedule_of import schedule_of
-from collectives.models.cost import Cheapest
-from collectives.models.floor import floor_ps
 from collectives.program import Algorithm
-from collectives.simulation import simulate
 from collectives.synthesis.candidates import Candidate, Tell
 from collectives.synthesis.cut import Bound
 from collectives.synthesis.demand import Demand
 from collectives.synthesis.packing import Packing
 from collectives.synthesis.rounds import PICOSECONDS
 from collectives.synthesis.search import search
+from collectives.timing import simulate
+from collectives.timing.cost import Cheapest
+from collectives.timing.floor import floor_ps
 from sim.topology import Topology
 
 COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "all_to_all")
@@ -53,7 +53,7 @@ class Synthesis:
         seconds: that it takes, simulated.
         optimum_seconds: that no program can go below.
         by: ``cut``; ``routes``, no messages on the network's routes are faster; ``trees``, no reduction on
-            trees that then go out on trees is; or ``floor`` (see `collectives.models.floor`).
+            trees that then go out on trees is; or ``floor`` (see `collectives.timing.floor`).
         cut: the cut that needs longest.
         tree_seconds: that no program of trees, or paths, on the network's routes can go below.
         prices: of links, by number, their sum 1, that prove `tree_seconds` where it is longer than the cut.

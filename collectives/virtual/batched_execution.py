@@ -1,7 +1,7 @@
 """Batched execution: a collective of rank threads carried out for all of them at once, row by row.
 
 Rank by rank, a ring of 256 ranks is 130,000 messages, each with a task, an event and a copy of its own.
-Here the times come from a `collectives.simulation.engines.row_execution`, which sends the same messages over
+Here the times come from a `collectives.timing.rows.row_execution`, which sends the same messages over
 the same network, and the data from the same steps, row by row on one tensor that holds all ranks' buffers.
 It takes ``ddp-256`` of ``benchmarks/virtual_cluster.py`` from 53 s of CPU to 6.7 s, ``fsdp2-64`` from 17 s to
 7.8 s; with fewer than 16 ranks it saves nothing.
@@ -28,9 +28,9 @@ from collectives.execution.execute import execute
 from collectives.execution.transport import Execution, Poster
 from collectives.program import Algorithm
 from collectives.program.chunking import Buffer
-from collectives.simulation.engines.meeting_point import MeetingPoint
-from collectives.simulation.engines.row_execution import RowExecution, rows_follow
-from collectives.simulation.engines.simulated_port import SimulatedPort
+from collectives.timing.ranks.meeting_point import MeetingPoint
+from collectives.timing.ranks.simulated_port import SimulatedPort
+from collectives.timing.rows.row_execution import RowExecution, rows_follow
 from collectives.virtual.progress import MIN_RANKS, TOGETHER
 from collectives.virtual.row_data import Move, carry_out, moves_of
 from collectives.virtual.transport import SimulatedTransport

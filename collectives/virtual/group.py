@@ -12,8 +12,8 @@ from collectives.catalogue.native import by_itself, native_over
 from collectives.catalogue.selectors import NATIVE, NCCL, Choice, Selector
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.programs import ProgramLauncher
-from collectives.models.cost import selector_on
-from collectives.simulation.engines.meeting_point import MeetingPoint
+from collectives.timing.cost import selector_on
+from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.torch_backend.door import Door
 from collectives.torch_backend.names import NamedProcessGroup
 from collectives.virtual.batched_execution import BatchedExecutions

@@ -2,7 +2,7 @@
 
 A program of ours on the links is not NCCL: it knows nothing of what a call costs NCCL before its first byte,
 of its protocols, or of switches that reduce.  So a collective that goes by NCCL's own choice runs as the
-program that `collectives.models.nccl.choice` takes for it, but
+program that `collectives.timing.formulas.nccl.choice` takes for it, but
 
 * begins so much later, on each rank, that alone on its links it takes to the picosecond what
   `collectives.simulate` says of the library's choice under the model ``library``;
@@ -34,8 +34,8 @@ from collectives.execution.transport_model import TransportModel
 from collectives.program import Algorithm
 from collectives.program.chunking import Buffer, Chunking
 from collectives.program.program_key import ProgramKey
-from collectives.simulation import Job, PlannedJob, Software, evaluate
-from collectives.simulation.closed_forms import as_the_library, is_known_of_the_library
+from collectives.timing import Job, PlannedJob, Software, evaluate
+from collectives.timing.closed_forms import as_the_library, is_known_of_the_library
 from collectives.virtual.transport import SimulatedTransport
 from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead

@@ -17,7 +17,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from collectives.simulation.links import Links
+from collectives.timing.links import Links
 from collectives.virtual.carried import Carried
 from collectives.virtual.computation import ComputeModel, Roofline
 from collectives.virtual.computation.utilization import Utilization

@@ -20,7 +20,7 @@ from collectives.errors import NotExactError
 from collectives.program import Algorithm, Local, Send, Step
 from collectives.program.chunking import Buffer, Chunking
 from collectives.program.program_key import ProgramKey
-from collectives.program.rows import Pattern, over_ranks, patterned_rows
+from collectives.timing.rows.pattern import Pattern, over_ranks, patterned_rows
 from sim.units import Int64Array
 
 MAX_NBYTES = 1 << 28

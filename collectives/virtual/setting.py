@@ -12,7 +12,7 @@ import torch
 from collectives.catalogue.selectors import Choice
 from collectives.errors import NotSupportedError
 from collectives.execution.transport_model import TransportModel
-from collectives.simulation.assumptions import Model
+from collectives.timing.assumptions import Model
 from collectives.virtual.branches import branches_of_torch
 from collectives.virtual.computation import ComputeModel, Measured, Roofline
 from collectives.virtual.computation.compiled import regions_of_torch

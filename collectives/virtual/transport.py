@@ -20,8 +20,8 @@ from collectives.execution.transport import Execution
 from collectives.execution.work import Work
 from collectives.program import Step
 from collectives.program.chunking import Buffer
-from collectives.simulation.engines.meeting_point import MeetingPoint
-from collectives.simulation.engines.simulated_port import SimulatedPort
+from collectives.timing.ranks.meeting_point import MeetingPoint
+from collectives.timing.ranks.simulated_port import SimulatedPort
 from collectives.virtual.progress import TOGETHER, CalledExecution, RankProgress
 from sim.cluster import RankThread, Thing, Touch, current_rank_thread
 from sim.errors import WaitTimeoutError

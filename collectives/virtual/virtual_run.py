@@ -21,9 +21,9 @@ from typing import Any, Unpack
 from collectives.catalogue.native import native_over
 from collectives.catalogue.selectors import NATIVE, NCCL, Choice, check_choice, parse_auto
 from collectives.errors import NotSupportedError
-from collectives.models.cost import selector_on
-from collectives.models.nccl.protocol import with_protocol
-from collectives.simulation.assumptions import Assumptions, Counted
+from collectives.timing.assumptions import Assumptions, Counted
+from collectives.timing.cost import selector_on
+from collectives.timing.formulas.nccl.protocol import with_protocol
 from collectives.virtual.computation import Charges, ComputeModel
 from collectives.virtual.faults import Faults, VirtualCondition
 from collectives.virtual.folding.attempts import in_attempts
@@ -105,7 +105,7 @@ def run(
         looks_for_shared_state: whether a notice names packages that all ranks share and that keep what one of
             them has, for which a script's ranks are searched at the ends of an iteration and of the run, in a
             tenth of a second each.
-        counted: what is counted otherwise, by the names of `collectives.simulation.assumptions.Counted`:
+        counted: what is counted otherwise, by the names of `collectives.timing.assumptions.Counted`:
             ``transport_model="gloo"``, ``overhead="5us"``, …; no costs around calls, and no losses, which
             are of steps that are predicted without a script.
 

@@ -11,7 +11,7 @@ from torch._C._distributed_c10d import Store
 
 from collectives.catalogue.selectors import Choice
 from collectives.execution.transport_model import IDEAL, TransportModel
-from collectives.simulation.engines.meeting_point import MeetingPoint
+from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.virtual.batched_execution import BatchedExecutions
 from collectives.virtual.carried import Carried
 from collectives.virtual.folding.classes import Classes

@@ -16,21 +16,21 @@ from collectives.catalogue.resolve import resolve_algorithm
 from collectives.catalogue.selectors import NATIVE, NCCL, Selector
 from collectives.errors import NotExactError, NotSupportedError
 from collectives.execution.transport_model import TransportModel
-from collectives.models.cost import selector_on
 from collectives.program import Algorithm
 from collectives.program.program_key import ProgramKey
-from collectives.simulation import Assumptions, Job, network_for
-from collectives.simulation.closed_forms import closed_form_of
-from collectives.simulation.engines.attention import Attention
-from collectives.simulation.engines.called_queue import CalledQueue
-from collectives.simulation.engines.queues import (
+from collectives.timing import Assumptions, Job, network_for
+from collectives.timing.closed_forms import closed_form_of
+from collectives.timing.cost import selector_on
+from collectives.timing.queues import (
     CallSpan,
     CollectiveQueue,
     EngineName,
     collective_queue,
     run_until,
 )
-from collectives.simulation.run import Run
+from collectives.timing.ranks.attention import Attention
+from collectives.timing.ranks.called_queue import CalledQueue
+from collectives.timing.run import Run
 from ddp.reduction.strategies.plan import ALL_REDUCE
 from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead

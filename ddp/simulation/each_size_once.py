@@ -8,8 +8,8 @@ from functools import cache
 import simpy
 
 from collectives.errors import NotSupportedError
-from collectives.simulation.engines.attention import Attention
-from collectives.simulation.engines.queues import EngineName
+from collectives.timing.queues import EngineName
+from collectives.timing.ranks.attention import Attention
 from ddp.simulation.communication import ByPrograms, Communication, FormulaQueue, StepQueue
 
 

@@ -20,10 +20,10 @@ from collectives.catalogue.native import Native, by_itself
 from collectives.catalogue.selectors import NATIVE, Selector
 from collectives.errors import NotExactError
 from collectives.execution.transport_model import TransportModel
-from collectives.models.cost import selector_on
-from collectives.program.rows import patterned_rows
-from collectives.simulation import Assumptions
-from collectives.simulation.closed_forms import closed_form_of
+from collectives.timing import Assumptions
+from collectives.timing.closed_forms import closed_form_of
+from collectives.timing.cost import selector_on
+from collectives.timing.rows.pattern import patterned_rows
 
 if TYPE_CHECKING:
     from ddp.simulation.communication import Choice

@@ -29,9 +29,9 @@ from types import MappingProxyType
 import numpy as np
 
 from collectives.errors import NotSupportedError
-from collectives.models.nccl.constants import NCCL_2_30
-from collectives.simulation.assumptions import ALL, Assumptions
-from collectives.simulation.closed_forms import closed_form_of
+from collectives.timing.assumptions import ALL, Assumptions
+from collectives.timing.closed_forms import closed_form_of
+from collectives.timing.formulas.nccl.constants import NCCL_2_30
 from ddp.errors import UnknownLossError
 from ddp.profiles import Profile
 from ddp.simulation.communication import Choice

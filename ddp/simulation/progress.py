@@ -2,7 +2,7 @@
 
 That is for a transport that awaits each step's sends and carries one collective after another, as all ranks
 at once can follow.  Buckets that are in flight together are a matter of
-`collectives.simulation.engines.called_queue`, event by event.
+`collectives.timing.ranks.called_queue`, event by event.
 
 When a rank calls depends on how long it waits, and that on its collectives, which go on when it calls.  So a
 step is replayed again and again, with the calls that the last replay made, until it makes the very calls
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from collectives.simulation.engines.attention import Attention
+from collectives.timing.ranks.attention import Attention
 from ddp.simulation.replay import Replay
 
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import simpy
 
-from collectives.simulation.engines.queues import CallSpan
+from collectives.timing.queues import CallSpan
 from ddp.profiles import Profile
 from ddp.reduction.events import (
     AwaitBucket,

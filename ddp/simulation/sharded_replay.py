@@ -22,8 +22,8 @@ from itertools import groupby
 
 import simpy
 
-from collectives.models.floor import floor_ps
-from collectives.simulation.engines.queues import CallSpan
+from collectives.timing.floor import floor_ps
+from collectives.timing.queues import CallSpan
 from ddp.profiles import Gradient, Profile
 from ddp.reduction.strategies.fsdp import ROOT, Fsdp, units_of
 from ddp.reduction.strategies.plan import ALL_GATHER, REDUCE_SCATTER

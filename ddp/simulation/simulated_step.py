@@ -23,12 +23,12 @@ import simpy
 
 from collectives.catalogue.selectors import NATIVE, NCCL
 from collectives.errors import NotSupportedError
-from collectives.models.floor import check_floor, floor_ps
-from collectives.models.nccl.protocol import with_protocol
-from collectives.simulation import Assumptions, Engine, with_engine
-from collectives.simulation.assumptions import Counted, asked_topology
-from collectives.simulation.engines.attention import Attention
-from collectives.simulation.engines.queues import EngineName, run_until
+from collectives.timing import Assumptions, Engine, with_engine
+from collectives.timing.assumptions import Counted, asked_topology
+from collectives.timing.floor import check_floor, floor_ps
+from collectives.timing.formulas.nccl.protocol import with_protocol
+from collectives.timing.queues import EngineName, run_until
+from collectives.timing.ranks.attention import Attention
 from ddp.profiles import Profile
 from ddp.reduction.bucketing import bucket_limits
 from ddp.reduction.overlap import Strategy, resolve_strategy
@@ -88,14 +88,14 @@ def simulate_step(
         topology: links alone, on which rings all-reduce, unless other arguments say otherwise; with one rank
             there is no communication.
         network: a network, or its name, that brings along what a real run on it would use and lose (see
-            `collectives.simulation.assumptions`); instead of *topology*.
+            `collectives.timing.assumptions`); instead of *topology*.
         num_ranks: of *network*; by default as many as it states.
         strategy: an overlap strategy or its name, such as ``priority:credits=2``.
         bucket_cap_mb: see `ddp.reduction.bucketing.bucket_limits`; None is torch's default.
         bucket_cap_mb_list: of the first bucket, the second and so on; wins over *bucket_cap_mb*.
         algorithm: of all-reduce; a name, a program, ``FILE.py:FUNCTION``, ``auto`` for each bucket's size,
             ``native`` for what the vendor runs (see `collectives.catalogue.native`), or a `Selector`.
-        engine: see `collectives.simulation.simulation.simulate`.
+        engine: see `collectives.timing.simulation.simulate`.
         conditions: under which the cluster works (see `sim.scenario`).  A late rank begins its step, and
             all that is in it, so much later.
         assumptions: what is counted, instead of what *topology* or *network* brings along.
@@ -104,7 +104,7 @@ def simulate_step(
             ranks are done with a bucket together.  None: with *engine* ``auto`` and without conditions,
             steps of very many messages are simulated so (see `ddp.simulation.fidelity`).
         parts: of a closed form's times, longer or shorter than they are; nothing is held to the floor then.
-        counted: what is counted otherwise, by the names of `collectives.simulation.assumptions.Counted`:
+        counted: what is counted otherwise, by the names of `collectives.timing.assumptions.Counted`:
             ``losses="all"``, ``transport_model="gloo"``, …
 
     Raises:

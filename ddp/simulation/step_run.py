@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from collectives.simulation.assumptions import Assumptions, Model
+from collectives.timing.assumptions import Assumptions, Model
 from ddp.reduction.timings import BucketRun, bucket_rows, bucket_table, overlap_ratio
 from sim.trace import Trace
 from sim.units import to_seconds
@@ -20,7 +20,7 @@ class StepRun:
         compute_ps: of it, forward and backward pass: the length of the step on one rank.
         floor_ps: below which no algorithm and no strategy can be with these buckets.
         buckets: every collective, in the order of launch.
-        engine: ``makespan``, ``events`` or ``ranks``, see `collectives.simulation.simulation`; or
+        engine: ``makespan``, ``events`` or ``ranks``, see `collectives.timing.simulation`; or
             ``closed form``.
         trace: compute and communication; rank 0 stands for all.
         model: of the communication: ``links``, or the name of a closed form.

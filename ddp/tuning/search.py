@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, combinations
 
 from collectives.errors import NotSupportedError
-from collectives.simulation import Assumptions, Engine, simulate
+from collectives.timing import Assumptions, Engine, simulate
 from ddp import errors
 from ddp.profiles import Profile
 from ddp.reduction.bucketing import DEFAULT_CAP_MB, MIB
@@ -52,7 +52,7 @@ class Search:
         max_descent: steps that one coordinate descent may simulate.
         max_pairs: of more algorithms with strategies than this, where divisions are many, only the most
             promising are searched.
-        engine: see `collectives.simulation.simulation.simulate`.
+        engine: see `collectives.timing.simulation.simulate`.
         assumptions: what is counted; None: links alone.
         advance: is given every trial when it has been simulated.
     """

@@ -16,8 +16,8 @@ from testbed.output.table import Advance, counted, spell_size
 
 if TYPE_CHECKING:
     from collectives.program import Algorithm
-    from collectives.simulation import Assumptions
-    from collectives.simulation.run import Run
+    from collectives.timing import Assumptions
+    from collectives.timing.run import Run
     from sim import Topology
 
 MAX_MESSAGES = 500_000

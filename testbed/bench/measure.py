@@ -13,7 +13,7 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from collectives.models.bandwidth import algbw, busbw
+from collectives.timing.formulas.bandwidth import algbw, busbw
 from testbed.bench.candidates import Refusal
 from testbed.bench.payload import REDUCING, ROOT, ROOTED, Payload, num_parts
 from testbed.errors import UsageError
@@ -52,9 +52,9 @@ class Row:
         root: the rank that is special, None where none is.
         time_us: of one call, in microseconds.
         algbw_gbs: ``size / time`` in 1e9 bytes/s.
-        busbw_gbs: what each link carries, whatever the number of ranks (see `collectives.models.bandwidth`).
-        wrong: elements that came out wrong, over all ranks; None where no payload travelled.
-        seconds: of one call, as other commands call it.
+        busbw_gbs: what each link carries, whatever the number of ranks (see
+        `collectives.timing.formulas.bandwidth`). wrong: elements that came out wrong, over all ranks; None
+        where no payload travelled. seconds: of one call, as other commands call it.
         engine: that simulated the time; None where it was measured.
         chosen: what ``auto`` has chosen.
         floor_us: below which no algorithm can be, where the time was simulated.

@@ -223,7 +223,7 @@ def _training_row(run: Trained) -> tuple[str, ...]:
 
 
 def _predict(console: Console, folder: ResultFolder) -> dict[str, Any]:
-    from collectives.simulation import Assumptions
+    from collectives.timing import Assumptions
     from ddp.profiles import Profile
     from sim import load_network
     from testbed.report.plots.scaling_plot import plot_scaling

@@ -70,7 +70,7 @@ def tune(
     """
     from collectives.catalogue.resolve import algorithm_names
     from collectives.catalogue.selectors import NATIVE, check_choice
-    from collectives.simulation import default_algorithm
+    from collectives.timing import default_algorithm
     from ddp.profiles import load_profile
     from ddp.reduction.overlap import STRATEGIES, resolve_strategy
     from ddp.tuning.search import Search

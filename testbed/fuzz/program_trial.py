@@ -39,7 +39,7 @@ class Ended:
 @functools.lru_cache(maxsize=1 << 14)
 def floor_of(draw: ProgramDraw) -> int:
     """Return the floor of one of the collectives of *draw*, in picoseconds."""
-    from collectives.models.floor import floor_ps
+    from collectives.timing.floor import floor_ps
 
     from_network = topology(draw.network, draw.ranks)
     return floor_ps(draw.collective, _num_elements(draw) * 4, from_network, _root(draw))
@@ -140,7 +140,7 @@ def carry_out_program(draw: ProgramDraw, conditions: Sequence[VirtualCondition])
     import simpy
 
     from collectives.execution.transport_model import transport_model
-    from collectives.simulation.engines.meeting_point import MeetingPoint
+    from collectives.timing.ranks.meeting_point import MeetingPoint
     from collectives.virtual.faults import Faults
     from sim.errors import LinkFailedError
     from sim.scenario import Scenario
@@ -207,7 +207,7 @@ class _Run:
         """Yield what *rank* waits for, from its first step to its last."""
         from collectives.execution.execute import execute
         from collectives.program.chunking import Buffer
-        from collectives.simulation.engines.simulated_port import SimulatedPort
+        from collectives.timing.ranks.simulated_port import SimulatedPort
 
         env, draw = self._meeting_point.network.env, self._draw
         if late_ps:

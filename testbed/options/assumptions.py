@@ -1,6 +1,6 @@
 """Options of what a prediction assumes: one group for all commands, and a file of them.
 
-By default a command assumes what a real run on the network would do (`collectives.simulation.assumptions`);
+By default a command assumes what a real run on the network would do (`collectives.timing.assumptions`);
 each option here asks for something else by name.  Every JSON report has them as its object ``assumptions``,
 and ``--assumptions FILE`` takes them from there again; an option beside it wins.
 """
@@ -19,7 +19,7 @@ from collectives.formats.json_document import parse_json, read_bytes
 from testbed.options.values import NAMED_PIPE, is_named_pipe
 
 if TYPE_CHECKING:
-    from collectives.simulation import Assumptions
+    from collectives.timing import Assumptions
     from sim.topology import Topology
 
 NONE = "none"
@@ -225,7 +225,7 @@ class AssumptionOptions:
 
     def on(self, topology: Topology) -> Assumptions:
         """Return what they ask to be counted on *topology*."""
-        from collectives.simulation import Assumptions
+        from collectives.timing import Assumptions
 
         counted = {name: value for name, value in self.asked.items() if name != "ideal"}
         counted["losses"] = losses_of(counted.get("losses"))

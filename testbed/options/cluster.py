@@ -76,7 +76,7 @@ class ClusterOptions:
 
     def choice(self, topology: Topology) -> Choice:
         """Return the algorithm that is asked for, or else that which goes by default on *topology*."""
-        from collectives.simulation import default_algorithm
+        from collectives.timing import default_algorithm
 
         return default_algorithm(topology) if self.algorithm is None else parse_algorithm(self.algorithm)
 

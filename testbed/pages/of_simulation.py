@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from collectives.simulation.assumptions import AUTO
+from collectives.timing.assumptions import AUTO
 from testbed.output.table import percent, seconds, spell_size
 from testbed.pages.page import Plot
 from testbed.pages.plots.lines import FLOOR, lines

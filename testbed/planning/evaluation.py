@@ -5,7 +5,7 @@
                       what NCCL expects of itself
 
 The default algorithm, and all that is counted besides the network, are those of a real run
-(`collectives.simulation.assumptions`), as of any other command.  The fullest link is that of the
+(`collectives.timing.assumptions`), as of any other command.  The fullest link is that of the
 largest bucket, alone.
 """
 
@@ -24,7 +24,7 @@ from testbed.planning.question import DEFAULT
 from testbed.planning.row import Row
 
 if TYPE_CHECKING:
-    from collectives.simulation import Assumptions
+    from collectives.timing import Assumptions
     from ddp.simulation.communication import FormulaParts
     from sim.topology import Topology
 
@@ -68,14 +68,14 @@ def topology_at(point: Point) -> Topology:
 
 def algorithm_of(point: Point, topology: Topology) -> str:
     """Return the algorithm of *point* as the simulation knows it."""
-    from collectives.simulation import default_algorithm
+    from collectives.timing import default_algorithm
 
     return default_algorithm(topology) if point.algorithm == DEFAULT else point.algorithm
 
 
 def assumed_at(point: Point, topology: Topology) -> Assumptions:
     """Return what is assumed at *point*, on its network as it is."""
-    from collectives.simulation import Assumptions
+    from collectives.timing import Assumptions
 
     return Assumptions.of_a_real_run(
         topology,
@@ -97,7 +97,7 @@ def _altered(point: Point, usual: Topology, altered: Alteration) -> tuple[Topolo
 
 def _step(point: Point, usual: Topology, altered: Alteration) -> Row:
     """Return a step, with the algorithms that are chosen on the *usual* network."""
-    from collectives.models.cost import selector_on
+    from collectives.timing.cost import selector_on
     from ddp import simulate_step
     from ddp.profiles import load_profile
 
@@ -177,7 +177,7 @@ def _chosen(
     resolved = _selected(topology, algorithm_of(point, topology), collective, nbytes)
     if model == "links":
         return resolved, resolved
-    from collectives.models.nccl.model import predict_on
+    from collectives.timing.formulas.nccl.model import predict_on
 
     try:
         expected = predict_on(topology, range(topology.num_ranks), collective, nbytes)
@@ -189,7 +189,7 @@ def _chosen(
 def _selected(topology: Topology, name: str, collective: str, nbytes: int) -> str:
     """Return what *name* is: a program, or what chooses one by size."""
     from collectives.catalogue.selectors import NATIVE, NCCL, parse_auto
-    from collectives.models.cost import selector_on
+    from collectives.timing.cost import selector_on
 
     if name == NATIVE or (name != NCCL and parse_auto(name) is None):
         return name
@@ -203,8 +203,8 @@ def _fullest(topology: Topology, algorithm: str, nbytes: int) -> tuple[str, floa
     How full is None where it would take minutes to find out, of very many messages that fall out of step.
     """
     from collectives import Job, NotExactError, simulate
-    from collectives.simulation import plan
-    from collectives.simulation.links import Links, Traffic
+    from collectives.timing import plan
+    from collectives.timing.links import Links, Traffic
     from sim.scenario import Scenario
 
     try:

@@ -12,7 +12,7 @@ from testbed.planning.question import DEFAULT
 from testbed.planning.row import Row
 
 if TYPE_CHECKING:
-    from collectives.simulation import Assumptions
+    from collectives.timing import Assumptions
     from collectives.virtual import VirtualReport
     from sim.topology import Topology
 
@@ -26,7 +26,7 @@ def evaluate_script(point: Point, topology: Topology, assumed: Assumptions) -> R
     Raises:
         UsageError: there is no such script, or it cannot be read as Python.
     """
-    from collectives.simulation import default_algorithm
+    from collectives.timing import default_algorithm
     from collectives.virtual import run
     from sim.errors import RankError, SimulationError
     from testbed.scripts.script import check_script

@@ -12,7 +12,7 @@ from testbed.output.table import counted, percent, seconds, spell_size, table
 from testbed.report.plots.network_layers import spell_names
 
 if TYPE_CHECKING:
-    from collectives.simulation.links import Links, LinkUse
+    from collectives.timing.links import Links, LinkUse
     from testbed.studies.simulation import Simulated, SimulationRequest
 
 MODELS = {

@@ -1,6 +1,6 @@
 """Carriers of buckets: which program brings which sizes to all ranks, over which cards, and what is faster.
 
-What is faster is ranked by the estimate that ``auto`` goes by (`collectives.models.cost`), for the largest
+What is faster is ranked by the estimate that ``auto`` goes by (`collectives.timing.cost`), for the largest
 bucket of each kind; what comes out more than `WORTH_SAYING` ahead is simulated beside what is in use, each
 alone on the idle network, and said only if that bears it out.
 """
@@ -17,12 +17,12 @@ import numpy as np
 from collectives.catalogue.native import native_over
 from collectives.catalogue.selectors import NATIVE, Selector
 from collectives.errors import NotExactError, NotSupportedError
-from collectives.models.cost import linear_cost, selector_on
 from collectives.program import Algorithm
-from collectives.program.rows import Pattern, patterned_rows
-from collectives.simulation import Assumptions, simulate
-from collectives.simulation.assumptions import Model
-from collectives.simulation.closed_forms import NCCL_NAMES, closed_form_of
+from collectives.timing import Assumptions, simulate
+from collectives.timing.assumptions import Model
+from collectives.timing.closed_forms import NCCL_NAMES, closed_form_of
+from collectives.timing.cost import linear_cost, selector_on
+from collectives.timing.rows.pattern import Pattern, patterned_rows
 from sim.topology import Topology
 from sim.topology.placement import Placement
 

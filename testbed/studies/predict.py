@@ -13,7 +13,7 @@ from sim.units import to_seconds
 from testbed.output.table import Advance
 
 if TYPE_CHECKING:
-    from collectives.simulation import Assumptions
+    from collectives.timing import Assumptions
     from ddp import Profile, StepRun
     from sim.topology import Topology
     from sim.topology.description import NetworkDescription
@@ -156,7 +156,7 @@ def predict(
         strong: whether the global batch is that of the fewest ranks, so that more of them compute less each;
             otherwise every rank computes what the profile says.
     """
-    from collectives.simulation import default_algorithm
+    from collectives.timing import default_algorithm
     from ddp import simulate_step
     from testbed.studies.carriers import carriers_of
     from testbed.truth.calibration.calibration import origin_of

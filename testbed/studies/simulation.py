@@ -14,9 +14,9 @@ from testbed.output.table import Advance, counted, seconds, spell_size
 
 if TYPE_CHECKING:
     from collectives.program import Algorithm
-    from collectives.simulation import Assumptions, Engine
-    from collectives.simulation.assumptions import Model
-    from collectives.simulation.run import Run
+    from collectives.timing import Assumptions, Engine
+    from collectives.timing.assumptions import Model
+    from collectives.timing.run import Run
     from sim.scenario.conditions import Condition
     from sim.topology import Topology
     from sim.topology.placement import Placement
@@ -73,7 +73,7 @@ class SimulationRequest:
     @property
     def timed_by(self) -> Model:
         """The model that times at least one of the algorithms, ``links`` where it times all."""
-        from collectives.simulation.closed_forms import OF_LIBRARY
+        from collectives.timing.closed_forms import OF_LIBRARY
 
         of_library = any(entry.algorithm in OF_LIBRARY for entry in self.entries)
         return "links" if self.assumed.model == "library" and not of_library else self.assumed.model
@@ -136,8 +136,8 @@ def entries_of(
         UsageError, UnknownAlgorithmError, NotSupportedError: see `choose_candidates`; several that are
             named must all run on *num_ranks*.
     """
-    from collectives.simulation import NVLS
-    from collectives.simulation.closed_forms import OF_LIBRARY
+    from collectives.timing import NVLS
+    from collectives.timing.closed_forms import OF_LIBRARY
 
     names = list(dict.fromkeys(name for text in texts for name in split_names(text)))
     if assumed.model not in ("links", "library"):
@@ -206,10 +206,10 @@ def _run(
 
 def _can_observe(request: SimulationRequest, algorithm: str | Algorithm, nbytes: int) -> bool:
     from collectives import Job
-    from collectives.simulation import NVLS, plan
-    from collectives.simulation.closed_forms import OF_LIBRARY
-    from collectives.simulation.links import Traffic
-    from collectives.simulation.observation import MAX_MESSAGES
+    from collectives.timing import NVLS, plan
+    from collectives.timing.closed_forms import OF_LIBRARY
+    from collectives.timing.links import Traffic
+    from collectives.timing.observation import MAX_MESSAGES
     from sim.scenario import Scenario
 
     by_formula = request.assumed.model in ("nccl", "measured") or algorithm in (NVLS, *OF_LIBRARY)

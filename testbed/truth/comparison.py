@@ -63,7 +63,7 @@ def _simulated_seconds(
     """Return in words what is simulated for *request*, and what a size takes on a network."""
     from collectives import resolve_algorithm
     from collectives.catalogue.selectors import DEFAULTS, NATIVE
-    from collectives.simulation import simulate
+    from collectives.timing import simulate
 
     (candidate,) = request.candidates
     over_gloo = request.transport is TransportName.GLOO

@@ -24,7 +24,7 @@ from collectives.errors import CollectiveError
 from collectives.formats.json_document import parse_json, parse_json_document
 from collectives.formats.msccl_program import from_msccl_xml
 from collectives.proof.proof import estimate_work, prove
-from collectives.simulation.simulation import simulate
+from collectives.timing.simulation import simulate
 from ddp.errors import ProfileError
 from ddp.profiles import Profile
 from ddp.simulation.simulated_step import simulate_step

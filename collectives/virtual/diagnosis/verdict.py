@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 from collectives.execution.blame import spell_ranks
 from collectives.execution.call import Call
-from collectives.simulation.engines.meeting_point import MeetingPoint
+from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.virtual.diagnosis.places import place_of
 from collectives.virtual.diagnosis.waits import judge_messages
 from collectives.virtual.iterations import Iterations

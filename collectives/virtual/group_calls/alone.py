@@ -1,7 +1,7 @@
 """Calls alone on their links: when each rank is through, worked out at once and remembered.
 
 A call of whole groups that meet nobody on their links depends on nothing but when each rank came.  It is
-evaluated for all ranks at once (`collectives.simulation.engines.makespan`), for sibling groups together,
+evaluated for all ranks at once (`collectives.timing.rows.makespan`), for sibling groups together,
 as they may share links; or where that cannot tell, message by message on a network of its own.  Both are
 exact, so what has been found serves whenever ranks come to the same call in the same order again.
 """
@@ -19,12 +19,12 @@ import simpy
 
 from collectives.errors import NotExactError, ProgramError
 from collectives.execution.transport_model import TransportModel
-from collectives.program.rows import MostlyEqual, Pattern, Sizes, of_each
-from collectives.simulation.engines.makespan import Makespan
-from collectives.simulation.engines.meeting_point import MeetingPoint
-from collectives.simulation.engines.queues import Execution
-from collectives.simulation.engines.row_execution import call_after, rows_follow
-from collectives.simulation.engines.sibling_rows import SiblingPattern
+from collectives.timing.queues import Execution
+from collectives.timing.ranks.meeting_point import MeetingPoint
+from collectives.timing.rows.makespan import Makespan
+from collectives.timing.rows.pattern import MostlyEqual, Pattern, Sizes, of_each
+from collectives.timing.rows.row_execution import call_after, rows_follow
+from collectives.timing.rows.sibling_rows import SiblingPattern
 from collectives.virtual.group_calls.facts import CallFacts
 from collectives.virtual.group_calls.family import Family
 from collectives.virtual.group_calls.footprint import Footprint

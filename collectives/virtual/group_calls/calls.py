@@ -33,7 +33,7 @@ from collectives.errors import NotSupportedError
 from collectives.execution.blame import spell_ranks
 from collectives.execution.call import Call
 from collectives.execution.transport_model import IDEAL, TransportModel
-from collectives.simulation.engines.meeting_point import MeetingPoint
+from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.virtual.folding.classes import MembersDiffer
 from collectives.virtual.group_calls.alone import CallsAlone
 from collectives.virtual.group_calls.facts import CallFacts

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import simpy
 
-from collectives.simulation.engines.queues import Execution
+from collectives.timing.queues import Execution
 from collectives.virtual.group_calls.alone import CallsAlone
 from collectives.virtual.group_calls.family_call import FamilyCall
 from sim.network.instant import LAST, Settling

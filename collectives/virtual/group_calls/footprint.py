@@ -13,8 +13,8 @@ import numpy as np
 
 from collectives.errors import NotExactError
 from collectives.program import Algorithm, Send
-from collectives.program.repeated_rows import repeated_rows
-from collectives.program.rows import patterned_rows
+from collectives.timing.rows.pattern import patterned_rows
+from collectives.timing.rows.repeated_rows import repeated_rows
 from collectives.virtual.group_calls.family import Family
 from sim.network.coflow import Coflow
 from sim.topology import Topology

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import simpy
 
-from collectives.simulation.engines.meeting_point import MeetingPoint
+from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.virtual.group_calls.facts import CallFacts
 from collectives.virtual.group_calls.on_network import SplitsOfRank, execution_on
 from sim.scenario.step_overheads import StepOverheads

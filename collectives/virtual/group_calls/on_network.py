@@ -1,8 +1,8 @@
 """Calls on a network: the messages of one call of one group, by sizes alone, row by row or rank by rank.
 
 The messages are those that rank threads with data would send, at the same times: row by row where rows
-follow the program and the transport model (`collectives.simulation.engines.row_execution`), else rank by
-rank (`collectives.simulation.engines.rank_by_rank`).
+follow the program and the transport model (`collectives.timing.rows.row_execution`), else rank by
+rank (`collectives.timing.ranks.rank_by_rank`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from collectives.communicators.all_to_all_v import among
 from collectives.execution.execute import execute
 from collectives.execution.transport import Execution
 from collectives.program.chunking import Buffer, Chunking, Splits
-from collectives.simulation.engines.meeting_point import MeetingPoint
-from collectives.simulation.engines.queues import Execution as ExecutionOfAll
-from collectives.simulation.engines.queues import matches_by_rows
-from collectives.simulation.engines.rank_by_rank import RankByRank
-from collectives.simulation.engines.row_execution import RowExecution, rows_follow
-from collectives.simulation.engines.simulated_port import SimulatedPort
+from collectives.timing.queues import Execution as ExecutionOfAll
+from collectives.timing.queues import matches_by_rows
+from collectives.timing.ranks.meeting_point import MeetingPoint
+from collectives.timing.ranks.rank_by_rank import RankByRank
+from collectives.timing.ranks.simulated_port import SimulatedPort
+from collectives.timing.rows.row_execution import RowExecution, rows_follow
 from collectives.virtual.group_calls.facts import CallFacts
 from sim.scenario.step_overheads import StepOverheads
 from sim.units import Int64Array

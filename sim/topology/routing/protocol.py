@@ -40,7 +40,7 @@ class Routing(Protocol):
     def cuts(self) -> list[Cut]:
         """Return cuts whose links every message between two groups must use, narrow ones first.
 
-        No algorithm can beat what these links carry; see `collectives.models.floor`.
+        No algorithm can beat what these links carry; see `collectives.timing.floor`.
         """
 
 

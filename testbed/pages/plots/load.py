@@ -12,7 +12,7 @@ from testbed.report.plots.network_layers import drawn_wiring
 from testbed.report.plots.network_layout import first_half, lines_between, places_of
 
 if TYPE_CHECKING:
-    from collectives.simulation.links import Links
+    from collectives.timing.links import Links
     from sim.topology import Topology
     from sim.topology.routing import Wiring
 

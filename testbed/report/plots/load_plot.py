@@ -16,7 +16,7 @@ from testbed.report.plots.network_layout import Positions, first_half
 from testbed.report.plots.network_plot import Sheet
 
 if TYPE_CHECKING:
-    from collectives.simulation.links import Links
+    from collectives.timing.links import Links
     from sim.topology import Topology
 
 UNUSED = 0.0005

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from collectives.simulation import (
+from collectives.timing import (
     Assumptions,
     Job,
     Software,

@@ -130,7 +130,7 @@ def _sent_seconds(parameters: int, ranks: int, gathers_twice: bool) -> float:
 
 
 def _collective_seconds(collective: str, nbytes: int, ranks: int) -> float:
-    from collectives.simulation import simulate
+    from collectives.timing import simulate
     from sim import load_network
 
     topology = load_network("dgx-a100").topology(ranks)

@@ -28,9 +28,9 @@ from statistics import median
 from types import MappingProxyType
 from typing import TypeAlias
 
-from collectives.models.bandwidth import busbw
-from collectives.models.measured import measured_at
-from collectives.models.nccl.constants import NCCL_2_30, slower_than_hopper
+from collectives.timing.formulas.bandwidth import busbw
+from collectives.timing.formulas.measured import measured_at
+from collectives.timing.formulas.nccl.constants import NCCL_2_30, slower_than_hopper
 from sim import load_network
 from sim.measured import MeasuredCurve
 from testbed.truth.published.measured_row import MeasuredRow

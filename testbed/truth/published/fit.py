@@ -24,7 +24,7 @@ from statistics import median_low
 import numpy as np
 import numpy.typing as npt
 
-from collectives.models.measured import LARGE, least_of, lines_of, measured_at
+from collectives.timing.formulas.measured import LARGE, least_of, lines_of, measured_at
 from sim.measured import PROTOCOLS, Line, MeasuredCurve
 from sim.units import SECOND
 from testbed.truth.published.measured_row import MeasuredRow

@@ -1,10 +1,10 @@
 """Predictions of a network file held against a table of measured collectives.
 
 Each row is predicted by the best that the file has to say, and the result names which it was: what was
-measured (`collectives.models.measured`) on this machine or, where the file is of a known kind and has no
-tables of its own, on machines of that kind (`testbed.truth.published.kind`), else NCCL's own model, else a
-simulation on the links: of Gloo's own programs where the file says nothing of GPUs, else of a ring (a tree
-for a broadcast, direct messages for an all-to-all; where one node's switches reduce, those).  A row of a
+measured (`collectives.timing.formulas.measured`) on this machine or, where the file is of a known kind and
+has no tables of its own, on machines of that kind (`testbed.truth.published.kind`), else NCCL's own model,
+else a simulation on the links: of Gloo's own programs where the file says nothing of GPUs, else of a ring (a
+tree for a broadcast, direct messages for an all-to-all; where one node's switches reduce, those).  A row of a
 program of ours is simulated as that, over Gloo, NCCL or shared memory by the same rule, and with the software
 costs that the file's own calibration found.  A row that the file's calibration
 has seen is marked, and does not count among those that judge.
@@ -19,10 +19,10 @@ from statistics import median
 from typing import Any
 
 from collectives.errors import CollectiveError, NotSupportedError
-from collectives.models.measured import measured_on
-from collectives.models.nccl.model import predict_on
-from collectives.simulation import default_transport_model, simulate
-from collectives.simulation.run import Run
+from collectives.timing import default_transport_model, simulate
+from collectives.timing.formulas.measured import measured_on
+from collectives.timing.formulas.nccl.model import predict_on
+from collectives.timing.run import Run
 from sim.errors import SimulationError
 from sim.topology import Topology
 from sim.topology.description import NetworkDescription

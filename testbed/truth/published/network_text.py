@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from collectives.models.bandwidth import busbw
-from collectives.models.measured import measured_at
+from collectives.timing.formulas.bandwidth import busbw
+from collectives.timing.formulas.measured import measured_at
 from sim.errors import NetworkFileError
 from sim.files.measured_table import measured_toml
 from sim.files.named import read

@@ -14,8 +14,8 @@ from operator import attrgetter
 from statistics import median
 from typing import Any
 
-from collectives.models.measured import measured_at
-from collectives.simulation import default_model, default_transport_model, simulate
+from collectives.timing import default_model, default_transport_model, simulate
+from collectives.timing.formulas.measured import measured_at
 from sim.topology.description import NetworkDescription
 from testbed.truth.published.carried import Call, Carrier, call_of
 from testbed.truth.published.fit import Held, fit_curves, halves

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from collectives.errors import NotSupportedError
-from collectives.models.measured import measured_at
-from collectives.simulation import simulate
+from collectives.timing import simulate
+from collectives.timing.formulas.measured import measured_at
 from sim import load_network, preset_names
 from sim.topology import Topology
 from sim.topology.description import NetworkDescription

@@ -13,7 +13,7 @@ from fractions import Fraction
 from functools import cache, partial
 from typing import Any
 
-from collectives.simulation import Assumptions
+from collectives.timing import Assumptions
 from ddp.profiles import Profile, load_profile
 from ddp.simulation.simulated_step import simulate_step
 from ddp.simulation.step_run import StepRun

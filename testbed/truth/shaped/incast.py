@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal, TypeAlias
 
-from collectives.simulation import simulate
+from collectives.timing import simulate
 from sim import Topology
 from sim.topology.fabric import FABRICS
 from testbed.output.table import Advance, spell_size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from collectives.execution.transport_model import TRANSPORT_MODELS
-from collectives.simulation import Job, Software, simulate_jobs
+from collectives.timing import Job, Software, simulate_jobs
 from ddp.profiles.profile import Profile
 from ddp.simulation.simulated_step import simulate_step
 from sim import LinkFailedError, Topology

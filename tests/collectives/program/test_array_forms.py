@@ -21,9 +21,9 @@ from collectives.program import Algorithm
 from collectives.program.channels import in_channels
 from collectives.program.chunking import Chunking
 from collectives.program.rank_array import Deferred, RankArray
-from collectives.program.repeated_rows import kept_rows, repeated_rows
-from collectives.program.rows import of_each, patterned_rows
 from collectives.proof import estimate_work
+from collectives.timing.rows.pattern import of_each, patterned_rows
+from collectives.timing.rows.repeated_rows import kept_rows, repeated_rows
 
 SHIPPED = [pytest.param(shipped, id=f"{shipped.collective}-{shipped.name}") for shipped in ALGORITHMS]
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from benchmarks.synthesis import random_graph
 from collectives import NotSupportedError, verify
-from collectives.simulation import simulate
 from collectives.synthesis import COLLECTIVES, search, synthesize
 from collectives.synthesis.arborescence import cheapest_tree, depths, shallower
 from collectives.synthesis.candidates import Problem
@@ -24,6 +23,7 @@ from collectives.synthesis.few_steps import MAX_RANKS, few_steps
 from collectives.synthesis.packing import pack
 from collectives.synthesis.routes import Routes
 from collectives.synthesis.symmetry import no_symmetry, symmetry_of
+from collectives.timing import simulate
 from sim import Topology, load_network
 from sim.topology.routing import LinkSpec
 

@@ -12,7 +12,7 @@ from collectives.communicators.communicator import Communicator
 from collectives.communicators.connection import connect
 from collectives.communicators.programs import ProgramLauncher
 from collectives.execution.transport_model import transport_model
-from collectives.simulation.engines.meeting_point import MeetingPoint
+from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.transports.nccl import NcclTransport
 from collectives.transports.store_reports import StoreReports
 from collectives.transports.threaded import run_threads

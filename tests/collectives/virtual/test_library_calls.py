@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.errors import NotSupportedError
-from collectives.simulation import simulate
+from collectives.timing import simulate
 from collectives.virtual import run
 from collectives.virtual.computation import Roofline
 from sim import load_network

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.simulation import simulate
+from collectives.timing import simulate
 from ddp import Profile, load_profile, simulate_step
 from ddp.reduction.bucketing import MIB
 from ddp.reduction.overlap import STRATEGIES, resolve_strategy

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from collectives import NotSupportedError
-from collectives.simulation import Assumptions, simulate
+from collectives.timing import Assumptions, simulate
 from ddp import Profile, simulate_step
 from ddp.reduction.bucketing import MIB
 from ddp.tuning.search import Search

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from collectives import NotExactError, NotSupportedError
 from collectives.execution.transport_model import TransportModel
-from collectives.simulation import simulate
-from collectives.simulation.engines.attention import Attention
+from collectives.timing import simulate
+from collectives.timing.ranks.attention import Attention
 from ddp import Profile, StepRun, simulate_step
 from ddp.reduction.bucketing import MIB
 from sim import Straggler

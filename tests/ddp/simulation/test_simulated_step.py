@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.errors import NotSupportedError, UnknownAlgorithmError
-from collectives.simulation import simulate
+from collectives.timing import simulate
 from ddp import Profile, load_profile, simulate_step
 from ddp.errors import BucketingError, UnknownStrategyError
 from ddp.reduction.bucketing import MIB

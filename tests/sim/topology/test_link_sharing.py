@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collectives.simulation import simulate
+from collectives.timing import simulate
 from sim.errors import TopologyError
 from sim.network.transfers import transfer_times
 from sim.scenario.conditions import Straggler

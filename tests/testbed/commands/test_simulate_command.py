@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from collectives import Job, simulate
-from collectives.simulation import Assumptions, plan
+from collectives.timing import Assumptions, plan
 from sim import Jitter, LinkChange, LinkFailure, Straggler, load_network
 from sim.scenario import Scenario
 from sim.topology import Topology
@@ -205,7 +205,7 @@ def test_a_link_that_fails_ends_the_run_and_a_way_round_saves_it() -> None:
 
 
 def test_where_too_many_messages_change_their_way_no_links_are_named() -> None:
-    with mock.patch("collectives.simulation.observation.MAX_MESSAGES", 10):
+    with mock.patch("collectives.timing.observation.MAX_MESSAGES", 10):
         result = run("ring", "--network", CLUSTER, "--fail-link", "b2 to leaf1@1ms", "--reroute", "--links")
 
     assert result.exit_code == 0

@@ -6,7 +6,7 @@ from collectives.catalogue.resolve import resolve_algorithm
 from collectives.communicators.point_to_point import message
 from collectives.execution.call import Call
 from collectives.program.chunking import Chunking
-from collectives.simulation import simulate
+from collectives.timing import simulate
 from collectives.virtual.group_calls.calls import GroupCalls
 from collectives.virtual.group_calls.facts import CallFacts
 from sim.scenario import Scenario

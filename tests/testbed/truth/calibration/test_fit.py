@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives import NotSupportedError
-from collectives.simulation import simulate
+from collectives.timing import simulate
 from sim import Topology
 from testbed.truth.calibration.constants import (
     Constants,

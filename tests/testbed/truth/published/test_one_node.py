@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.calibrate_presets import curves_of_presets
-from collectives.models.measured import LARGE, measured_at, measured_on
+from collectives.timing.formulas.measured import LARGE, measured_at, measured_on
 from sim import load_network, preset_names
 from testbed.truth.published.carried import Carrier, below_own, call_of
 from testbed.truth.published.fit import fit_curve

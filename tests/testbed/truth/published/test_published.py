@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives.models.measured import measured_at
+from collectives.timing.formulas.measured import measured_at
 from sim.files.network_file import parse_network, read_network
 from testbed.errors import UsageError
 from testbed.report.scripted import scripted_document, scripted_section

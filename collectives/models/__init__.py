@@ -1,1 +1,0 @@
-"""Closed forms and bounds: times of collectives without a run."""

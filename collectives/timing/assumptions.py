@@ -1,0 +1,266 @@
+"""Assumptions of a prediction: what is counted besides the links, and by what model of time.
+
+A network brings its assumptions along: `Assumptions.of_a_real_run` says what would run on it, over which
+transport, and with which losses.  A bare `Topology` knows its links alone, so that closed forms hold exactly
+there: `Assumptions.ideal`.  Whatever else is to be counted is named, with either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
+
+from collectives.catalogue.selectors import NCCL
+from collectives.execution.staging import staged_nbytes
+from collectives.execution.transport_model import TransportModel, transport_model
+from collectives.timing.formulas.nccl.constants import NcclProtocol
+from sim.hardware import Device
+from sim.scenario.rank_overhead import RankOverhead
+from sim.topology import Topology
+from sim.topology.routing import HostRouting
+from sim.units import SECOND, Quantity, parse_bandwidth, parse_time
+
+if TYPE_CHECKING:
+    from sim.topology.description import NetworkDescription
+
+Model: TypeAlias = Literal["links", "nccl", "measured", "library"]
+"""``links`` runs programs; ``library`` is ``measured`` where that applies, else what ``nccl`` makes likely,
+for what the library chooses (``nccl``, ``native``), and runs programs for all others."""
+
+IN_WORDS: Mapping[str, str] = {
+    "library": "each bucket takes what was measured of NCCL, or what its model makes likely",
+    "measured": "each bucket takes what was measured",
+    "nccl": "each bucket takes what NCCL expects",
+}
+"""What a closed form counts in a step, for reports."""
+
+ALL = "all"
+"""Of losses: those that apply."""
+
+AUTO = "auto"
+"""Of algorithms: the cheapest of our programs."""
+
+
+class Counted(TypedDict, total=False):
+    """Assumptions by name, as functions that predict take them; None is left as it would be without it.
+
+    See `Software` and `Assumptions` for what each means.
+    """
+
+    transport_model: str | TransportModel | None
+    protocol: NcclProtocol | None
+    overhead: Quantity | None
+    arrival_overhead: Quantity | None
+    call_overhead: Quantity | None
+    reduction_bandwidth: Quantity | None
+    copy_bandwidth: Quantity | None
+    losses: str | Sequence[str] | None
+    model: Model | None
+    device: str | Device | None
+
+
+@dataclass(frozen=True)
+class Software:
+    """What code adds to the wire; the default adds nothing.
+
+    Attributes:
+        transport_model: how a step of a program is completed: ``ideal``, ``gloo``, ``nccl`` or ``shm`` (see
+            `collectives.execution.transport_model`).
+        protocol: of NCCL, for what it leaves of a link and its latency (see
+            `collectives.timing.formulas.nccl.protocol`).
+        overhead: of each message, on either side (see `sim.scenario.rank_overhead`).
+        arrival_overhead: from the last byte of a message until its receiver knows.
+        call_overhead: of a call, on each rank, before its first step.
+        reduction_bandwidth: bytes/s at which a rank reduces; None: reducing takes no time.
+        copy_bandwidth: bytes/s at which a rank copies what its communicator copies around a program (see
+            `collectives.execution.staging`); None: that takes no time.
+        losses: terms of what a training step loses besides the time of its messages (see
+            `ddp.simulation.losses`); a collective by itself has none.
+    """
+
+    transport_model: str | TransportModel = "ideal"
+    protocol: NcclProtocol | None = None
+    overhead: Quantity = 0
+    arrival_overhead: Quantity = 0
+    call_overhead: Quantity = 0
+    reduction_bandwidth: Quantity | None = None
+    copy_bandwidth: Quantity | None = None
+    losses: tuple[str, ...] = ()
+
+    @property
+    def transport(self) -> TransportModel:
+        """How a step of a program is completed.
+
+        Raises:
+            ValueError: there is no such transport model.
+        """
+        return transport_model(self.transport_model)
+
+    def rank_overhead(self) -> RankOverhead:
+        """Return what ranks add to the time of the network, where no condition holds.
+
+        Raises:
+            UnitError: a quantity that cannot be read.
+        """
+        return RankOverhead.of(
+            self.overhead, self.reduction_bandwidth, arrival_overhead=self.arrival_overhead
+        )
+
+    @property
+    def is_around_calls(self) -> bool:
+        """Whether a call takes time on its rank besides its program."""
+        return bool(self.call_overhead) or self.copy_bandwidth is not None
+
+    def around_ps(self, collective: str, num_ranks: int, nbytes: int) -> int:
+        """Return what a call takes on a rank besides its program; counted before its first step.
+
+        Raises:
+            UnitError: a quantity that cannot be read.
+        """
+        call_ps = parse_time(self.call_overhead, "call_overhead")
+        if self.copy_bandwidth is None:
+            return call_ps
+        rate = parse_bandwidth(self.copy_bandwidth, "copy_bandwidth")
+        return call_ps + staged_nbytes(collective, num_ranks, nbytes) * SECOND // rate
+
+    def copying_faster(self, speedup: float) -> Software:
+        """Return the same where ranks copy so many times as fast."""
+        if self.copy_bandwidth is None or speedup == 1:
+            return self
+        rate = parse_bandwidth(self.copy_bandwidth, "copy_bandwidth")
+        return replace(self, copy_bandwidth=round(rate * speedup))
+
+    def in_words(self) -> str:
+        """Return what is added, for reports; losses are told by whoever has settled them."""
+        parts = [f"transport model {self.transport.name}"]
+        if self.overhead:
+            parts.append(f"{self.overhead} of overhead for each message on either side")
+        if self.arrival_overhead:
+            parts.append(f"{self.arrival_overhead} until its arrival is known")
+        if self.call_overhead:
+            parts.append(f"{self.call_overhead} for each call")
+        if self.reduction_bandwidth is not None:
+            parts.append(f"reduction at {self.reduction_bandwidth}")
+        if self.copy_bandwidth is not None:
+            parts.append(f"copies around programs at {self.copy_bandwidth}")
+        if self.protocol is not None:
+            parts.append(f"protocol {self.protocol}")
+        return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """What a prediction follows from, besides the network and what is asked of it.
+
+    Attributes:
+        software: what code adds to the wire.
+        model: by what a collective is timed (see `Model`).
+        algorithm: of all-reduce, and of other collectives by what it chooses, where nobody names one.
+        device: on which a rank computes, for losses; None: what the network's hardware says.
+    """
+
+    software: Software = field(default_factory=Software)
+    model: Model = "links"
+    algorithm: str = "ring"
+    device: str | Device | None = None
+
+    @classmethod
+    def ideal(cls, **counted: Any) -> Assumptions:
+        """Return links alone, and what is *counted* by the names of `Counted`."""
+        return cls().with_(**counted)
+
+    @classmethod
+    def of_a_real_run(cls, topology: Topology, **counted: Any) -> Assumptions:
+        """Return what a real run on *topology* would use and lose, but for what is *counted* otherwise.
+
+        Where the network says what GPUs it has (``[hardware]``), NCCL as it would choose: by what was
+        measured of it, else by what it expects of itself.  Elsewhere the cheapest of our programs, through
+        shared memory on one host whose ranks have it, over Gloo between hosts.  All losses that apply.
+        """
+        by_formula = counted.get("model") in ("nccl", "measured")
+        real = cls(
+            Software(
+                transport_model="nccl" if by_formula else default_transport_model(topology), losses=(ALL,)
+            ),
+            default_model(topology),
+            default_algorithm(topology),
+        )
+        return real.with_(**counted)
+
+    @classmethod
+    def on(
+        cls, topology: Topology, network: object, given: Assumptions | None, counted: Mapping[str, Any]
+    ) -> Assumptions:
+        """Return what holds where a *topology* is asked about: that of a *network*, or a bare one.
+
+        Args:
+            topology: the network.
+            network: what brings its assumptions along; None: *topology* is bare, and knows its links alone.
+            given: assumptions that hold instead.
+            counted: by the names of `Counted`, what is otherwise.
+        """
+        if given is not None:
+            return given.with_(**counted)
+        return cls.ideal(**counted) if network is None else cls.of_a_real_run(topology, **counted)
+
+    def with_(self, **counted: Any) -> Assumptions:
+        """Return these assumptions with what is *counted* by the names of `Counted`; None changes nothing.
+
+        Raises:
+            TypeError: there is no such assumption.
+        """
+        given = {name: value for name, value in counted.items() if value is not None}
+        losses = given.get("losses")
+        if losses is not None:
+            given["losses"] = (losses,) if isinstance(losses, str) else tuple(losses)
+        of_software = {own.name: given.pop(own.name) for own in fields(Software) if own.name in given}
+        return replace(self, software=replace(self.software, **of_software), **given)
+
+    def in_words(self, losses: Sequence[str]) -> str:
+        """Return what is counted, for reports; *losses* are the terms that ``all`` has come to."""
+        lost = [f"losses: {', '.join(losses)}"] if losses else []
+        return "; ".join([IN_WORDS.get(self.model, self.software.in_words()), *lost])
+
+    def __str__(self) -> str:
+        """Return what is counted, as it was asked for."""
+        return self.in_words(self.software.losses)
+
+
+def asked_topology(
+    topology: Topology | None, network: str | NetworkDescription | None, num_ranks: int | None
+) -> Topology:
+    """Return the network on which something is asked: a bare topology, or a network of so many ranks.
+
+    Raises:
+        ValueError: both are given, or neither.
+        NetworkFileError, TopologyError: there is no such network, or not of so many ranks.
+    """
+    if (topology is None) == (network is None):
+        raise ValueError("expected a topology (links alone) or a network (what a real run uses), one of both")
+    if topology is not None:
+        if num_ranks not in (None, topology.num_ranks):
+            raise ValueError(f"num_ranks={num_ranks}: the topology has {topology.num_ranks} ranks")
+        return topology
+    assert network is not None
+    from sim.topology.description import load_network  # which brings pydantic along
+
+    description = load_network(network) if isinstance(network, str) else network
+    return description.topology(num_ranks)
+
+
+def default_transport_model(topology: Topology) -> str:
+    """Return the name of the transport model that a real run on *topology* would follow."""
+    if isinstance(topology.routing, HostRouting):
+        return "shm"
+    return "gloo" if topology.hardware is None else "nccl"
+
+
+def default_model(topology: Topology) -> Model:
+    """Return by which model of time collectives on *topology* go where nobody has chosen."""
+    return "links" if topology.hardware is None else "library"
+
+
+def default_algorithm(topology: Topology) -> str:
+    """Return by what collectives on *topology* go where nobody has chosen: ``nccl`` or ``auto``."""
+    return AUTO if topology.hardware is None else NCCL

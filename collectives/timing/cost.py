@@ -1,0 +1,266 @@
+"""Cost of a collective on a network, estimated without simulating it: α, β, γ and contention.
+
+All ranks take step k together.  A step lasts as long as the overhead of the rank with most messages,
+plus the largest latency of its messages, plus what its busiest link needs for the bytes of all messages
+that cross it, plus what its busiest rank needs to reduce what it receives:
+
+    T(n) = Σ_steps ( max over ranks (messages) · o  +  max α
+                     +  n · max over links (share of n on the link / bandwidth)
+                     +  n · max over ranks (share of n reduced) · γ )
+
+That is linear in n, so it is worked out once for an algorithm and a network.  It equals the
+simulated time where ranks do stay in step and no two messages of a step are unequal, as for a ring on a
+switch; elsewhere it is an estimate, good for a choice between algorithms and for nothing else.
+Chunks are taken to divide n evenly, and no step to be empty, so tiny sizes are overestimated.
+
+Source: the α–β–γ model of Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005; that a step lasts as long
+as its most congested link takes is how De Sensi et al., "Swing", NSDI 2024, compare algorithms on tori.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from collectives.algorithms import ALGORITHMS
+from collectives.catalogue.admission import admitted
+from collectives.catalogue.selectors import NCCL, Choice, Selector, fixed, parse_auto
+from collectives.errors import NotExactError, NotSupportedError
+from collectives.program import Algorithm
+from collectives.program.channels import in_channels, num_orders
+from collectives.program.chunking import Chunking
+from collectives.program.placement import on_nodes
+from collectives.timing.formulas.nccl.choice import ChosenByNccl
+from collectives.timing.rows.pattern import MostlyEqual, Pattern, Sizes, of_each, reduced_nbytes
+from collectives.timing.rows.repeated_rows import kept_rows
+from sim.scenario.rank_overhead import RankOverhead
+from sim.topology import Topology
+from sim.units import SECOND, Int64Array, parse_bandwidth
+
+MAX_MESSAGES = 4_000_000
+"""Messages of one collective up to which its cost is worked out; of rows that repeat, those of the first."""
+
+MAX_ROW_MESSAGES = 200_000
+"""Messages of one step of all ranks up to which a program is weighed: no rank has hundreds under way at once.
+All-to-all, of which every program has so many, is weighed up to `MAX_MESSAGES`."""
+
+IN_CHANNELS = ("ring", "double_binary_tree")
+"""Algorithms that are weighed in 2, 4, 8, … channels, too: those that NCCL runs in channels."""
+
+_NO_BETTER = 1 + 1e-9
+"""A candidate is better than one before it only beyond what rounding may add."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinearCost:
+    """The estimate as a line: ``latency + nbytes · per_byte``.
+
+    Attributes:
+        latency: seconds, whatever the size.
+        per_byte: seconds for each byte of the buffer.
+    """
+
+    latency: float
+    per_byte: float
+
+    def seconds(self, nbytes: int) -> float:
+        """Return the estimate for a buffer of *nbytes* bytes."""
+        return self.latency + nbytes * self.per_byte
+
+
+class Cheapest:
+    """The shipped algorithm that costs least on a network, by size; a `Selector`.
+
+    Args:
+        topology: the network.
+        hosts: the place of each rank of the group in the topology; by default rank r is at r.
+        rank_overhead: what ranks add to the time of the network: overhead (o) and reduction (γ) count.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        hosts: Sequence[int] | None = None,
+        rank_overhead: RankOverhead | None = None,
+    ) -> None:
+        self.topology = topology
+        self.hosts = range(topology.num_ranks) if hosts is None else hosts
+        self.rank_overhead = rank_overhead or RankOverhead()
+        self._costs: dict[str, list[tuple[LinearCost, Algorithm]]] = {}
+
+    def select(self, collective: str, nbytes: int) -> Algorithm:
+        """Return the algorithm whose estimate for *nbytes* bytes is least; the first of equals."""
+        costs = self.costs(collective)
+        if not costs:
+            raise NotSupportedError(
+                f"auto: no algorithm for {collective} has a cost on {self.topology.name} that can be "
+                "reckoned; name one"
+            )
+        least = min(cost.seconds(nbytes) for cost, _ in costs)
+        bound = max(least, least * _NO_BETTER)  # a cost of nothing may come out a little below 0
+        return next(chosen for cost, chosen in costs if cost.seconds(nbytes) <= bound)
+
+    def costs(self, collective: str) -> list[tuple[LinearCost, Algorithm]]:
+        """Return the shipped algorithms for *collective* that run on these ranks, with their costs.
+
+        Behind them are those of `IN_CHANNELS` in as many channels as visit the ranks in different orders.
+        Left out are those whose cost is not worked out because they send too many messages.
+        """
+        if collective not in self._costs:
+            self._costs[collective] = list(self._work_out(collective))
+        return self._costs[collective]
+
+    def _work_out(self, collective: str) -> Iterator[tuple[LinearCost, Algorithm]]:
+        shipped = [own for own in ALGORITHMS if own.collective == collective]
+        most = MAX_MESSAGES if collective == "all_to_all" else MAX_ROW_MESSAGES
+        for candidate in (*shipped, *self._in_channels(shipped)):
+            bound = on_nodes(candidate, self.topology.ranks_per_node, self.hosts)
+            with suppress(NotSupportedError, NotExactError):
+                yield linear_cost(bound, self.topology, self.hosts, self.rank_overhead, most), bound
+
+    def _in_channels(self, shipped: Sequence[Algorithm]) -> Iterator[Algorithm]:
+        """Yield those of *shipped* that are weighed in channels, in each number of them."""
+        orders = num_orders(self.hosts, self.topology.ranks_per_node)
+        for own in shipped:
+            channels = 2
+            while own.name in IN_CHANNELS and channels <= orders:
+                yield in_channels(own, channels)
+                channels *= 2
+
+
+def selector_on(
+    topology: Topology,
+    choice: Choice,
+    hosts: Sequence[int] | None = None,
+    rank_overhead: RankOverhead | None = None,
+) -> Selector:
+    """Return what *choice* means for ranks at *hosts* of *topology*, by default all.
+
+    Raises:
+        UnknownAlgorithmError, AlgorithmFileError: see `collectives.catalogue.selectors.fixed`.
+        NotSupportedError: a table was measured with another number of ranks; or NCCL's choice is asked for
+            on a network that does not say what its hardware is.
+        ProgramError: an algorithm that is not shipped is wrong.
+        UnitError: a reduction bandwidth cannot be read.
+    """
+    places = tuple(range(topology.num_ranks) if hosts is None else hosts)
+
+    def bind(algorithm: Algorithm) -> Algorithm:
+        return admitted(on_nodes(algorithm, topology.ranks_per_node, places), len(places))
+
+    auto = parse_auto(choice)
+    if choice == NCCL:
+        return _chosen_by_nccl(topology, places, rank_overhead or RankOverhead())
+    if auto is None:
+        return fixed(choice).bound(bind)
+    if auto.table is not None:
+        from collectives.catalogue.measured_times import Table
+
+        return Table(auto.table, len(places), bind=bind).without_native()
+    rank_overhead = rank_overhead or RankOverhead()
+    if auto.reduction_bandwidth is not None:
+        rate = parse_bandwidth(auto.reduction_bandwidth, "reduction_bandwidth")
+        rank_overhead = replace(rank_overhead, reduction_bandwidth=rate)
+    return _cheapest(topology, places, rank_overhead)
+
+
+@lru_cache(maxsize=64)  # one for all ranks and calls; a topology is compared by identity
+def _cheapest(topology: Topology, places: tuple[int, ...], rank_overhead: RankOverhead) -> Cheapest:
+    return Cheapest(topology, places, rank_overhead)
+
+
+@lru_cache(maxsize=64)
+def _chosen_by_nccl(topology: Topology, places: tuple[int, ...], rank_overhead: RankOverhead) -> ChosenByNccl:
+    return ChosenByNccl(topology, places, _cheapest(topology, places, rank_overhead))
+
+
+def linear_cost(
+    algorithm: Algorithm,
+    topology: Topology,
+    hosts: Sequence[int] | None = None,
+    rank_overhead: RankOverhead | None = None,
+    max_row_messages: int = MAX_MESSAGES,
+) -> LinearCost:
+    """Return what *algorithm* costs on *topology*.
+
+    Args:
+        algorithm: the program of every rank.
+        topology: the network.
+        hosts: the place of each rank of the group in the topology; by default rank r is at r.
+        rank_overhead: what ranks add to the time of the network: overhead and reduction count.
+        max_row_messages: that one step of all ranks may have.
+
+    Raises:
+        NotExactError: it sends more than `MAX_MESSAGES` messages, has no array form and is too
+            long to be stacked, or its sends and receives do not match row by row.
+        NotSupportedError: the program refuses this number of ranks.
+    """
+    rank_overhead = rank_overhead or RankOverhead()
+    places = np.arange(topology.num_ranks) if hosts is None else np.asarray(hosts)
+    num_ranks, num_chunks = len(places), algorithm.num_chunks(len(places))
+    in_chunks = Chunking.of(algorithm, num_ranks, num_chunks, 1)
+
+    latency_ps, busy, reduced, num_messages = 0, 0.0, 0, 0
+    crowd: _Crowd | None = None
+    for row, pattern in kept_rows(algorithm, num_ranks, max_row_messages):
+        sizes = pattern.nbytes(row, in_chunks)
+        is_repeated = crowd is not None and crowd.pattern is pattern and isinstance(sizes, MostlyEqual)
+        num_messages += len(row) if is_repeated else len(pattern.source)
+        if crowd is None or crowd.pattern is not pattern:
+            crowd = _Crowd(pattern, topology, places)
+        if num_messages > MAX_MESSAGES:
+            raise NotExactError(
+                f"{algorithm} sends more than {MAX_MESSAGES} messages among {num_ranks} ranks"
+            )
+
+        latency_ps += crowd.latency_ps + crowd.most_messages * rank_overhead.overhead_ps
+        latency_ps += rank_overhead.arrival_overhead_ps if crowd.most_messages else 0
+        busy += crowd.busy(sizes)
+        if rank_overhead.reduction_bandwidth is not None:
+            reduced += int(reduced_nbytes(row, num_ranks, in_chunks).max(initial=0))
+
+    gamma = reduced / rank_overhead.reduction_bandwidth if rank_overhead.reduction_bandwidth else 0.0
+    return LinearCost(latency_ps / SECOND, (busy + gamma) / num_chunks)
+
+
+class _Crowd:
+    """The messages of rows of one pattern on the links.
+
+    Attributes:
+        pattern: who sends to whom.
+        latency_ps: the largest of a message.
+        most_messages: that a rank sends and receives.
+    """
+
+    def __init__(self, pattern: Pattern, topology: Topology, places: Int64Array) -> None:
+        self.pattern = pattern
+        self.latency_ps = self.most_messages = 0
+        self._busiest = 0.0
+        self._bandwidth = topology.link_bandwidth
+        if not len(pattern.source):
+            return
+        self._links = topology.routes(places[pattern.source], places[pattern.destination])
+        self._used = self._links >= 0
+        if topology.sharing is not None:
+            flows = np.bincount(self._links[self._used], minlength=topology.num_links)
+            self._bandwidth = topology.sharing.bandwidths(topology.link_bandwidth, flows)
+        self.latency_ps = int(np.where(self._used, topology.link_latency[self._links], 0).sum(axis=1).max())
+        self.most_messages = int(np.bincount(np.concatenate([pattern.source, pattern.destination])).max())
+        self._busiest = self._load(np.ones(len(pattern.source)))
+
+    def busy(self, chunks: Sizes) -> float:
+        """Return what the busiest link needs for messages of so many *chunks*, for each byte of a chunk."""
+        if isinstance(chunks, MostlyEqual):
+            return self._busiest * chunks.common
+        each = of_each(chunks, len(self.pattern.source))
+        return self._load(each) if len(each) else 0.0
+
+    def _load(self, weights: Any) -> float:
+        crossing = np.broadcast_to(weights[:, None], self._links.shape)[self._used]
+        load = np.bincount(self._links[self._used], weights=crossing, minlength=len(self._bandwidth))
+        return float((load / self._bandwidth).max())

@@ -1,0 +1,214 @@
+"""Use of links: the bytes of a collective on each, and the bottleneck.
+
+Bytes follow from the program, the sizes and the routes alone, so they are counted after the run, when
+somebody asks, and cost nothing otherwise.  How long a link was saturated follows from the rates of all flows
+over time, which only a run that was observed has.
+
+Utilisation is the part of what a link could have carried from the first rank's start to the last rank's
+end.  It is below 1 even on a link that is never idle while data moves, as latencies take time, too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, overload
+
+import numpy as np
+
+from collectives.errors import NotExactError
+from collectives.program import Send, Step
+from collectives.program.chunking import Chunking
+from collectives.timing.job import PlannedJob
+from collectives.timing.rows.pattern import MostlyEqual, Pattern, of_each
+from collectives.timing.rows.repeated_rows import kept_rows, repeated_rows
+from sim.topology import Topology
+from sim.units import SECOND, Int64Array, to_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """What a collective has put on a directed link.
+
+    Attributes:
+        name: as `Topology.link_name` gives it.
+        bandwidth: of the link, bytes/s.
+        nbytes: that crossed it.
+        utilisation: of what it could have carried in the time of the run, from 0 to 1.
+        saturated_seconds: how long flows took all that it carries; None where the run was not observed.
+    """
+
+    name: str
+    bandwidth: int
+    nbytes: int
+    utilisation: float
+    saturated_seconds: float | None
+
+
+class Links(Sequence[LinkUse]):
+    """The use of every link, by the topology's numbers.
+
+    Args:
+        topology: the network.
+        nbytes: over each link, shape (num_links,).
+        time_ps: of the run.
+        saturated_ps: of each link, where the run was observed.
+        mean_bandwidth: of each link over the time of the run; by default that of *topology*.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        nbytes: Int64Array,
+        time_ps: int,
+        saturated_ps: Int64Array | None = None,
+        mean_bandwidth: Any = None,
+    ) -> None:
+        self.topology = topology
+        self.nbytes = nbytes
+        self.saturated_ps = saturated_ps
+        self._time_ps = time_ps
+        self._bandwidth = topology.link_bandwidth if mean_bandwidth is None else mean_bandwidth
+
+    def __len__(self) -> int:
+        return len(self.nbytes)
+
+    @overload
+    def __getitem__(self, link: int) -> LinkUse: ...
+
+    @overload
+    def __getitem__(self, link: slice) -> list[LinkUse]: ...
+
+    def __getitem__(self, link: int | slice) -> LinkUse | list[LinkUse]:
+        if isinstance(link, slice):
+            return [self[number] for number in range(len(self))[link]]
+        number = range(len(self))[link]
+        saturated_ps = self.saturated_ps
+        return LinkUse(
+            name=self.topology.link_name(number),
+            bandwidth=int(self.topology.link_bandwidth[number]),
+            nbytes=int(self.nbytes[number]),
+            utilisation=float(self.utilisation[number]),
+            saturated_seconds=None if saturated_ps is None else to_seconds(int(saturated_ps[number])),
+        )
+
+    @cached_property
+    def utilisation(self) -> Any:
+        """Of each link, float64 of shape (num_links,)."""
+        carried = self.nbytes / self._bandwidth
+        return carried * SECOND / self._time_ps if self._time_ps else np.zeros(len(self))
+
+    @property
+    def busiest(self) -> list[int]:
+        """The numbers of the links that were used: those longest saturated, if known, then fullest, first."""
+        used = np.flatnonzero(self.nbytes)
+        keys = [-self.utilisation[used]]
+        if self.saturated_ps is not None:
+            keys.append(-self.saturated_ps[used])
+        order: list[int] = used[np.lexsort(keys)].tolist()
+        return order
+
+    @property
+    def bottleneck(self) -> LinkUse | None:
+        """The link that was saturated longest, or, where that is not known, of the highest utilisation.
+
+        Of several the first; None where nothing was sent.
+        """
+        busiest = self.busiest
+        return self[busiest[0]] if busiest else None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the use of every link as JSON types."""
+        return [asdict(use) for use in self]
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The messages of a collective, all told.
+
+    Attributes:
+        link_bytes: over each link, shape (num_links,).
+        num_messages: that are not empty.
+    """
+
+    link_bytes: Int64Array
+    num_messages: int
+
+    @classmethod
+    def of(cls, planned: PlannedJob) -> Traffic:
+        """Return what *planned* sends, over the routes of its topology, with the links of slow ranks."""
+        count = planned.nbytes // planned.itemsize
+        chunking = Chunking.of(planned.algorithm, len(planned.hosts), count, planned.itemsize)
+        try:
+            return _by_rows(planned, chunking)
+        except NotExactError:
+            return _rank_by_rank(planned, chunking)
+
+
+class _Counter:
+    """Adds up messages on the links that they cross."""
+
+    def __init__(self, planned: PlannedJob) -> None:
+        self._topology = planned.scenario.topology
+        self._hosts = np.array(planned.hosts, dtype=np.int64)
+        self._nbytes = np.zeros(self._topology.num_links + 1, dtype=np.int64)  # the last is for no link
+        self.num_messages = 0
+
+    def add(self, source: Int64Array, destination: Int64Array, nbytes: Int64Array) -> None:
+        some = np.flatnonzero(nbytes)
+        routes = self._topology.routes(self._hosts[source[some]], self._hosts[destination[some]])
+        for links in routes.T:
+            np.add.at(self._nbytes, links, nbytes[some])
+
+    def traffic(self) -> Traffic:
+        return Traffic(self._nbytes[:-1], self.num_messages)
+
+
+def _by_rows(planned: PlannedJob, chunking: Chunking) -> Traffic:
+    counter = _Counter(planned)
+    for pattern, alike in groupby(_counted_rows(planned, chunking), key=itemgetter(1)):
+        nbytes = np.zeros(len(pattern.source), dtype=np.int64)
+        for row, _, count in alike:
+            sizes = pattern.nbytes(row, chunking)
+            if isinstance(sizes, MostlyEqual):
+                nbytes += count * sizes.common
+                others = sizes.others.values()
+                counter.num_messages += count * (len(nbytes) - len(others)) * (sizes.common > 0)
+                counter.num_messages += count * sum(size > 0 for size in others)
+                for message, size in sizes.others.items():
+                    nbytes[message] += count * (size - sizes.common)
+            else:
+                each = of_each(sizes, len(nbytes))
+                nbytes += count * each
+                counter.num_messages += count * int(np.count_nonzero(each))
+        counter.add(pattern.source, pattern.destination, nbytes)
+    return counter.traffic()
+
+
+def _counted_rows(planned: PlannedJob, chunking: Chunking) -> Iterator[tuple[Step, Pattern, int]]:
+    """Yield rows with their patterns, and how many rows on end each stands for."""
+    algorithm, num_ranks = planned.algorithm, len(planned.hosts)
+    alike = repeated_rows(algorithm, num_ranks)
+    if alike is not None and all(own.has_same_sizes(chunking) for own in alike):
+        yield from ((own.row, own.pattern, own.count) for own in alike)
+    else:
+        yield from ((row, pattern, 1) for row, pattern in kept_rows(algorithm, num_ranks))
+
+
+def _rank_by_rank(planned: PlannedJob, chunking: Chunking) -> Traffic:
+    counter, num_ranks = _Counter(planned), len(planned.hosts)
+    for rank in range(num_ranks):
+        to: defaultdict[int, int] = defaultdict(int)
+        for step in planned.algorithm.steps(rank, num_ranks):
+            for operation in step:
+                if isinstance(operation, Send):
+                    nbytes = chunking.nbytes(operation.chunk, operation.num_chunks)
+                    to[operation.peer] += nbytes
+                    counter.num_messages += nbytes > 0
+        peers, sizes = (np.array(list(values), dtype=np.int64) for values in (to.keys(), to.values()))
+        counter.add(np.full_like(peers, rank), peers, sizes)
+    return counter.traffic()

@@ -1,0 +1,195 @@
+"""Result of a simulated collective: its time, its links and its trace."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from collectives.errors import NotSupportedError
+from collectives.timing.floor import TOO_LONG, check_floor, floor_ps
+from collectives.timing.formulas.bandwidth import algbw, busbw
+from collectives.timing.job import Job, PlannedJob
+from collectives.timing.links import Links, Traffic
+from collectives.timing.observation import Observation
+from sim.topology import Topology
+from sim.trace import Trace
+from sim.units import MAX_PS, to_seconds
+
+
+@dataclass(frozen=True)
+class Run:
+    """A simulated collective.
+
+    Attributes:
+        seconds: from the start of its first rank until its last rank is done.
+        floor_seconds: below which no algorithm can be on this network (see `collectives.timing.floor`).
+        engine: ``makespan``, ``events`` or ``ranks``, or ``closed form`` where a formula was evaluated.
+        model: of the time: ``links``, ``nccl`` or ``measured``.
+        transport_model: how steps were completed (see `collectives.execution.transport_model`).
+        algorithm: name and parameters; what ``auto`` has chosen.
+        collective: what was computed.
+        nbytes: size of the buffer, as nccl-tests counts it.
+        num_ranks: number of ranks.
+        start_ps: when its first rank began.
+        time_ps: the exact result, of which *seconds* is the nearest float.
+        topology: name of the network.
+        conditions: that held, in words.
+        interval_seconds: within which nine of ten measurements are expected; None where the model has none.
+        beyond: how the time goes beyond what was measured, in words; only where a model of measurements does.
+        latency_ps: the part of a closed form's time that is latency, whatever the size; None: not told apart.
+    """
+
+    seconds: float
+    floor_seconds: float
+    engine: str
+    model: str
+    algorithm: str
+    collective: str
+    nbytes: int
+    num_ranks: int
+    start_ps: int
+    time_ps: int
+    topology: str
+    conditions: tuple[str, ...]
+    transport_model: str = "ideal"
+    interval_seconds: tuple[float, float] | None = None
+    beyond: str = ""
+    latency_ps: int | None = None
+    _planned: PlannedJob | None = field(default=None, repr=False, compare=False)
+    _observation: Observation | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def of(
+        cls,
+        planned: PlannedJob,
+        time_ps: int,
+        *,
+        engine: str,
+        start_ps: int = 0,
+        observation: Observation | None = None,
+    ) -> Run:
+        """Return the result of *planned*, which *engine* has carried out, checked against its floor.
+
+        Raises:
+            BelowFloorError: its time lies below the floor.
+            NotSupportedError: it was observed, and took longer than times of links are kept.
+        """
+        algorithm, scenario = planned.algorithm, planned.scenario
+        topology, nbytes = scenario.base, planned.nbytes
+        root = algorithm.parameters.get("root", 0)
+
+        floor = floor_ps(algorithm.collective, nbytes, scenario.at_best, root, planned.hosts)
+        what = f"{algorithm} on {topology.name}, {nbytes} bytes"
+        check_floor(time_ps, floor, what)
+        if observation is not None and start_ps + time_ps > MAX_PS:
+            raise NotSupportedError(f"{what}: {TOO_LONG}")
+
+        return cls(
+            seconds=to_seconds(time_ps),
+            floor_seconds=to_seconds(floor),
+            engine=engine,
+            model="links",
+            algorithm=str(algorithm),
+            collective=algorithm.collective,
+            nbytes=nbytes,
+            num_ranks=len(planned.hosts),
+            start_ps=start_ps,
+            time_ps=time_ps,
+            topology=topology.name,
+            conditions=tuple(map(str, scenario.conditions)),
+            transport_model=planned.transport_model.name,
+            _planned=planned,
+            _observation=observation,
+        )
+
+    @classmethod
+    def by_formula(
+        cls,
+        job: Job,
+        topology: Topology,
+        num_ranks: int,
+        time_ps: int,
+        *,
+        floor: int,
+        algorithm: str,
+        model: str,
+        interval: tuple[float, float] | None = None,
+        beyond: str = "",
+        latency_ps: int | None = None,
+    ) -> Run:
+        """Return the result of *job*, all of whose ranks start together, by a closed form."""
+        return cls(
+            seconds=to_seconds(time_ps),
+            floor_seconds=to_seconds(floor),
+            engine="closed form",
+            model=model,
+            algorithm=algorithm,
+            collective=job.collective,
+            nbytes=job.nbytes,
+            num_ranks=num_ranks,
+            start_ps=0,
+            time_ps=time_ps,
+            topology=topology.name,
+            conditions=(),
+            transport_model=job.software.transport.name,
+            interval_seconds=interval,
+            beyond=beyond,
+            latency_ps=latency_ps,
+        )
+
+    @property
+    def algbw(self) -> float:
+        """Algorithm bandwidth in bytes/s, as nccl-tests defines it."""
+        return algbw(self.nbytes, self.seconds)
+
+    @property
+    def busbw(self) -> float:
+        """Bus bandwidth in bytes/s, as nccl-tests defines it."""
+        return busbw(self.collective, self.nbytes, self.seconds, self.num_ranks)
+
+    @property
+    def no_links(self) -> str:
+        """Why nothing is known of single links; empty where `links` can be asked for."""
+        planned, seen = self._planned, self._observation
+        if planned is None:
+            return f"the time of {self.algorithm} is a closed form, which says nothing of single links"
+        scenario = planned.scenario
+        if scenario.reroutes and (seen is None or seen.among_others or scenario.has_background):
+            return (
+                f"messages changed their way on {scenario.base.name}; take observe=True, one job and no "
+                "Background, or leave out reroute"
+            )
+        return ""
+
+    @cached_property
+    def links(self) -> Links:
+        """Bytes and utilisation of each link; for how long it was saturated, of a run that was observed.
+
+        Only this collective's bytes are counted; saturated is a link by all that cross it.  A slow rank
+        has links of its own behind those of the topology, such as ``rank 3 slow up``.
+
+        Raises:
+            NotSupportedError: a formula knows of no links, or messages changed their way.
+        """
+        planned, seen = self._planned, self._observation
+        if planned is None or self.no_links:
+            raise NotSupportedError(f"links: {self.no_links}")
+        topology = planned.scenario.topology
+        if planned.scenario.reroutes and seen is not None:
+            nbytes = seen.recorder.link_bytes[: topology.num_links]
+        else:
+            nbytes = Traffic.of(planned).link_bytes
+        saturated_ps = None if seen is None else seen.recorder.saturated_ps[: topology.num_links]
+        bandwidth = planned.scenario.mean_bandwidth(self.start_ps, self.start_ps + self.time_ps)
+        return Links(topology, nbytes, self.time_ps, saturated_ps, bandwidth)
+
+    @cached_property
+    def trace(self) -> Trace:
+        """What each rank did when, and how full each link was (see `collectives.timing.observation`).
+
+        Raises:
+            NotSupportedError: the run was not observed.
+        """
+        if self._observation is None:
+            raise NotSupportedError("trace: nothing was recorded; simulate with observe=True")
+        return self._observation.trace(self.start_ps + self.time_ps)

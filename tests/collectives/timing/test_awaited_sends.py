@@ -1,0 +1,276 @@
+"""Engines: sends that are awaited, rows in a steady state, and their benchmark."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import simpy
+import torch
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+
+from benchmarks.anchors import ANCHORS, switch
+from collectives import NotSupportedError, simulate
+from collectives.algorithms import ALGORITHMS
+from collectives.catalogue.resolve import resolve_algorithm
+from collectives.errors import NotExactError
+from collectives.execution.call import Call
+from collectives.execution.execute import execute
+from collectives.execution.transport_model import TRANSPORT_MODELS
+from collectives.program import Algorithm, Send
+from collectives.program.channels import in_channels
+from collectives.program.chunking import Buffer
+from collectives.program.contracts import CONTRACTS
+from collectives.timing.ranks.sends_under_way import SendsUnderWay
+from collectives.timing.ranks.simulated_port import SimulatedPort
+from collectives.timing.rows import steady_rows
+from collectives.timing.rows.makespan import Makespan
+from collectives.transports.gloo import GlooTransport
+from sim.topology import Topology
+from sim.topology.description import load_network
+from sim.units import Int64Array
+
+Awaited = set[tuple[int, int, int]]
+
+
+"""Of each send: its number, the step for which it was awaited, how many had been posted."""
+
+
+class NoPeers:
+    """A process group, and the reports of its ranks, in which nobody else is there."""
+
+    def __init__(self, rank: int, world_size: int) -> None:
+        self.ranks = rank, world_size
+        self.awaited: Awaited = set()
+        self.posted = 0
+        self.step = lambda: 0
+
+    def rank(self) -> int:
+        return self.ranks[0]
+
+    def size(self) -> int:
+        return self.ranks[1]
+
+    def recv(self, tensors: Any, peer: int, tag: int) -> Any:
+        return Taken(lambda: None)
+
+    def send(self, tensors: Any, peer: int, tag: int) -> Any:
+        number, self.posted = self.posted, self.posted + 1
+        return Taken(lambda: self.awaited.add((number, self.step(), self.posted)))
+
+    def any_failed(self) -> bool:
+        return False
+
+    def break_off(self) -> None:
+        raise AssertionError
+
+    def explain(self, report: Any, error: Exception, seconds: float) -> Any:
+        raise error
+
+
+class Taken:
+    """What is over as soon as somebody waits for it."""
+
+    def __init__(self, note: Any) -> None:
+        self.note = note
+
+    def wait(self, timeout: timedelta) -> None:
+        self.note()
+
+
+def over_gloo(algorithm: Algorithm, rank: int, world_size: int, buffer: Buffer) -> Awaited:
+    peers: Any = NoPeers(rank, world_size)
+    transport = GlooTransport(peers, 0, 30.0, peers)
+    call = Call(0, algorithm.collective, str(algorithm), 0, "float32")
+    work = transport.start(execute(algorithm, buffer, transport, 1), call)
+    peers.step = lambda: work.step
+    work.wait()
+    awaited: Awaited = peers.awaited
+    return awaited
+
+
+class Recorded(SendsUnderWay[Any]):
+    """Sends that are taken as soon as something waits for them."""
+
+    def __init__(self, port: SimulatedPort) -> None:
+        super().__init__()
+        self.port = port
+        self.numbers: dict[Any, int] = {}
+        self.awaited_for: Awaited = set()
+
+    def add(self, send: Any, span: tuple[int, int], *, noticed: bool = True) -> None:
+        self.numbers[send] = len(self.numbers)
+        super().add(send, span, noticed=noticed)
+
+    def when_taken(self, written: Any, then: Any) -> None:
+        super().when_taken(written, then)
+        step = self.port.step + (written is None)
+        for send in self.awaited:
+            self.awaited_for.add((self.numbers[send], step, len(self.numbers)))
+            self.end(send)
+
+
+class NobodyThere:
+    """A meeting point at which what is received has arrived, and what is sent waits."""
+
+    def __init__(self, world_size: int) -> None:
+        self.network = self
+        self.matching = self
+        self.env = simpy.Environment(initial_time=0)
+        self.hosts = range(world_size)
+        self.transport_model = TRANSPORT_MODELS["gloo"]
+        self.observer = None
+        self.dead: set[int] = set()
+
+    def post(self, rank: int, operation: Any, fingerprint: int, side: Any) -> None:
+        if not isinstance(operation, Send):
+            self.env.timeout(0).callbacks.append(side[0].complete_one)
+
+
+def simulated(algorithm: Algorithm, rank: int, world_size: int, buffer: Buffer) -> Awaited:
+    meeting_point: Any = NobodyThere(world_size)
+    port = SimulatedPort(meeting_point, rank)
+    port.program.sends = sends = Recorded(port)
+    for done in execute(algorithm, Buffer(buffer.chunking), port, 1):
+        meeting_point.env.run(done)
+    return sends.awaited_for
+
+
+@given(st.sampled_from(ALGORITHMS), st.integers(2, 9), st.integers(0, 60), st.data())
+def test_a_send_is_awaited_for_the_same_step_as_over_gloo(
+    algorithm: Algorithm, world_size: int, count: int, data: st.DataObject
+) -> None:
+    rank = data.draw(st.integers(0, world_size - 1))
+    if CONTRACTS[algorithm.collective].equal_parts:
+        count -= count % world_size
+    try:
+        buffer = Buffer.for_program(algorithm, world_size, torch.zeros(count), 4)
+        expected = over_gloo(algorithm, rank, world_size, buffer)
+    except NotSupportedError:
+        reject()
+
+    assert simulated(algorithm, rank, world_size, buffer) == expected
+
+
+ALL_GATHER = resolve_algorithm("ring", "all_gather")
+
+
+@pytest.mark.parametrize("network", ["dgx-h100", "ethernet-10g"])
+@settings(max_examples=15, deadline=None)
+@given(data=st.data(), num_ranks=st.sampled_from([16, 24, 64]), channels=st.sampled_from([1, 2, 8]))
+def test_rows_that_are_skipped_take_what_they_would_have_taken(
+    network: str, data: st.DataObject, num_ranks: int, channels: int
+) -> None:
+    algorithm = in_channels(ALL_GATHER, channels).with_parameters(ranks_per_node=8)
+    topology = load_network(network).topology(num_ranks)
+    nbytes = num_ranks * data.draw(st.integers(1, 100_000))
+    start = np.zeros(num_ranks, dtype=np.int64)
+    for rank, late in data.draw(
+        st.dictionaries(st.integers(0, num_ranks - 1), st.integers(0, 10**8))
+    ).items():
+        start[rank] = late
+
+    skipped = _outcome(topology, algorithm, nbytes, start)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(steady_rows, "_same_for_all", lambda before, after: None)
+        row_by_row = _outcome(topology, algorithm, nbytes, start)
+
+    assert skipped == row_by_row
+
+
+def _outcome(topology: Topology, algorithm: Algorithm, nbytes: int, start: Int64Array) -> Any:
+    """Return when ranks are through and links free, or why that is not known."""
+    makespan = Makespan(topology)
+    try:
+        return makespan.run(algorithm, nbytes, start).tolist(), makespan._busy_until.tolist()
+    except NotExactError as error:
+        return str(error)
+
+
+def test_a_ring_of_many_channels_is_worked_out_in_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    advanced = []
+    advance = steady_rows.CoflowTimes.advance
+    monkeypatch.setattr(
+        steady_rows.CoflowTimes, "advance", lambda *args: advanced.append(1) or advance(*args)
+    )
+    algorithm = in_channels(ALL_GATHER, 8).with_parameters(ranks_per_node=8)
+
+    Makespan(load_network("dgx-h100").topology(256)).run(algorithm, 256 * 1001, np.zeros(256, dtype=np.int64))
+
+    assert len(advanced) < 60
+
+
+ROOT = Path(__file__).parents[3]
+
+
+SCRIPT = ROOT / "benchmarks" / "engines.py"
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    import engines
+
+    return engines
+
+
+@pytest.mark.costly
+def test_a_case_runs_in_a_process_of_its_own_and_says_what_it_took() -> None:
+    command = [sys.executable, str(SCRIPT), "--case", "makespan: stride", "--json"]
+
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+
+    (taken,) = json.loads(done.stdout)
+    assert taken["time_ps"] == ANCHORS["stride"].time_ps(256, 2**30)
+    assert 0 < taken["seconds"] < 60
+    assert 10**7 < taken["peak_bytes"] < 10**9
+
+
+def test_jitter_is_given_as_simulate_takes_it(engines: Any) -> None:
+    import engine_cases
+
+    quiet, jittered = (
+        simulate("ring", nbytes=64, topology=switch(4), **options) for options in ({}, engine_cases.JITTER)
+    )
+
+    assert quiet.time_ps < jittered.time_ps
+
+
+def test_the_document_has_every_case_and_all_closed_forms_are_equal(engines: Any) -> None:
+    lines = (ROOT / "docs" / "engines.md").read_text(encoding="utf-8").splitlines()
+
+    for case in engines.CASES:
+        (row,) = [line for line in lines if line.startswith(f"| {case.engine} | {case.name} |")]
+        assert ("| `==` |" in row) == (case.form is not None)
+
+
+def test_what_is_measured_stands_between_the_marks_and_nothing_else_changes(
+    engines: Any, tmp_path: Path
+) -> None:
+    document = tmp_path / "engines.md"
+    document.write_text(f"before\n{engines.BEGIN}\nold\n{engines.END}\nafter\n")
+
+    assert engines.around(document) == (f"before\n{engines.BEGIN}\n", f"{engines.END}\nafter\n")
+
+
+@pytest.mark.parametrize("text", ["something else\n", None])
+def test_a_document_without_marks_is_refused_before_anything_is_measured(
+    text: str | None, tmp_path: Path
+) -> None:
+    document = tmp_path / "other.md"
+    if text is not None:
+        document.write_text(text)
+    command = [sys.executable, str(SCRIPT), "--write", str(document)]
+
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60)
+
+    assert done.returncode == 1
+    assert "other.md: expected a document with one" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,287 @@
+"""Collectives on a cluster that is not as its topology says."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives import NotExactError, NotSupportedError, Recv, RecvReduce, Send, simulate
+from collectives.program import algorithm
+from collectives.timing import simulate_jobs
+from collectives.timing.job import Job
+from sim import (
+    Background,
+    Condition,
+    ConditionError,
+    Jitter,
+    LinkChange,
+    LinkFailedError,
+    LinkFailure,
+    Straggler,
+    Topology,
+)
+from sim.units import transfer_ps
+from tests.given import switch
+
+MIB = 2**20
+LINKS: dict[str, Any] = {"bandwidth": "100Gbps", "latency": "2us"}
+RATE = 12_500_000_000
+
+
+def leaf_spine(num_spines: int = 3) -> Topology:
+    return Topology.leaf_spine(
+        num_ranks=16, hosts_per_leaf=4, num_spines=num_spines, uplink_bandwidth="100Gbps", **LINKS
+    )
+
+
+def ring_ps(
+    *conditions: Condition, nbytes: int = 8 * MIB, topology: Topology | None = None, **options: Any
+) -> int:
+    topology = topology or switch(8)
+    return simulate("ring", nbytes=nbytes, topology=topology, conditions=conditions, **options).time_ps
+
+
+STEP_PS = 4_000_000 + transfer_ps(MIB, RATE)
+
+
+def test_a_ring_with_a_slow_rank_goes_at_its_pace() -> None:
+    slow = ring_ps(Straggler(3, factor=4), overhead="1us", reduction_bandwidth="10GB/s")
+
+    step = 2 * 4_000_000 + 4_000_000 + transfer_ps(MIB, RATE // 4)
+    assert 13 * step < slow < 14 * step + 14 * transfer_ps(MIB, 10**10 // 4)
+    assert ring_ps(Straggler(3, factor=4)) == 14 * (4_000_000 + transfer_ps(MIB, RATE // 4))
+
+
+@pytest.mark.parametrize("engine", ["makespan", "events"])
+@given(delay_us=st.integers(0, 10**6), rank=st.integers(0, 7))
+def test_a_ring_on_a_switch_ends_as_much_later_as_its_last_rank_begins(
+    engine: Any, delay_us: int, rank: int
+) -> None:
+    late = ring_ps(Straggler(rank, delay=f"{delay_us}us"), engine=engine)
+
+    assert late == 14 * STEP_PS + delay_us * 10**6
+
+
+@given(
+    name=st.sampled_from(["ring", "tree", "chain"]),
+    rank=st.integers(0, 7),
+    delays=st.tuples(st.integers(0, 10**4), st.integers(0, 10**4)).map(sorted),
+    factors=st.tuples(st.fractions(1, 9), st.fractions(1, 9)).map(sorted),
+    nbytes=st.integers(0, MIB),
+)
+def test_a_slower_or_later_rank_never_makes_a_collective_on_a_switch_faster(
+    name: str, rank: int, delays: list[int], factors: list[Any], nbytes: int
+) -> None:
+    earlier, later = (
+        simulate(
+            name,
+            nbytes=nbytes,
+            topology=switch(8),
+            overhead="100ns",
+            reduction_bandwidth="50GB/s",
+            conditions=[Straggler(rank, factor, f"{delay}ns")],
+        ).time_ps
+        for factor, delay in zip(factors, delays, strict=True)
+    )
+
+    assert earlier <= later
+
+
+@pytest.mark.parametrize("name", ["ring", "halving_doubling", "direct"])
+def test_conditions_that_change_nothing_change_nothing(name: str) -> None:
+    tree = leaf_spine()
+    usual = simulate(name, nbytes=MIB, topology=tree, engine="events")
+    end = f"{usual.time_ps}ps"
+    for condition in (
+        Straggler(3, factor=1, delay=0),
+        LinkChange("leaf 0 to spine 0", "1us", 1),
+        LinkChange("rank 3 up", end, 0.01),
+        LinkFailure("rank 3 up", end),
+        LinkFailure("leaf 0 to spine 0", end, reroute=True),
+        Background(0, 5, "1Gbps", start=end),
+    ):
+        run = simulate(name, nbytes=MIB, topology=tree, engine="events", conditions=[condition])
+        assert (run.time_ps, run.floor_seconds) == (usual.time_ps, usual.floor_seconds)
+        assert run.conditions == (str(condition),)
+    assert usual.conditions == ()
+
+
+def test_a_link_at_half_its_rate_takes_its_messages_twice_as_long_from_then_on() -> None:
+    half = 4_000_000 + transfer_ps(MIB, RATE // 2)
+
+    assert ring_ps(LinkChange("rank 3 up", 0, 0.5)) == 14 * half
+    assert ring_ps(LinkChange("rank 3 up", f"{7 * STEP_PS}ps", Fraction(1, 2))) == 7 * STEP_PS + 7 * half
+
+
+def test_the_floor_counts_what_links_carry_at_best() -> None:
+    changes = [LinkChange(link, 0, 10) for link in range(16)]
+
+    run = simulate("ring", nbytes=8 * MIB, topology=switch(8), conditions=changes)
+
+    assert run.engine == "events"
+    assert run.time_ps == 14 * (4_000_000 + transfer_ps(MIB, 10 * RATE))
+    usual = simulate("ring", nbytes=8 * MIB, topology=switch(8))
+    assert run.floor_seconds <= run.seconds < usual.floor_seconds
+
+
+def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
+    first, again, other = (ring_ps(Jitter("1us", seed=seed)) for seed in (1, 1, 2))
+
+    assert first == again != other
+
+
+def test_a_failed_link_is_named_with_the_collective_and_all_messages_that_were_lost() -> None:
+    at = f"{2 * STEP_PS + 5_000_000}ps"
+
+    with pytest.raises(LinkFailedError) as failed:
+        ring_ps(LinkFailure("rank 3 up", at))
+
+    assert str(failed.value) == (
+        "switch: link rank 3 up has failed; lost at 180.8 us: all_reduce by ring, step 2: rank 3 sends "
+        "1048576 bytes to rank 4; with reroute=True messages take another way where there is one"
+    )
+    assert failed.value.links == ("rank 3 up",)
+    with pytest.raises(LinkFailedError, match=r"rank 3 up: rank 3 cut off from the other ranks$"):
+        ring_ps(LinkFailure("rank 3 up", at, reroute=True))
+
+
+def test_messages_that_are_posted_after_a_failure_are_lost_when_they_are_posted() -> None:
+    late = Straggler(3, delay="1ms")
+
+    with pytest.raises(LinkFailedError) as failed:
+        ring_ps(LinkFailure("rank 3 up", "1us"), late)
+
+    assert failed.value.time_ps == 10**9
+    assert failed.value.lost[0][1] == "step 0: rank 3 sends 1048576 bytes to rank 4"
+
+
+@algorithm(name="apart")
+def apart(rank: int, world_size: int) -> Any:
+    """Exchange between two ranks that do not send and receive in the same steps."""
+    yield (Send(1, 0),) if rank == 0 else (RecvReduce(0, 0), Send(0, 1))
+    yield (RecvReduce(1, 1),) if rank == 0 else (Send(0, 0),)
+    yield (Send(1, 1), Recv(1, 0)) if rank == 0 else (Recv(0, 1),)
+
+
+def test_messages_of_programs_that_run_rank_by_rank_are_named_as_well() -> None:
+    with pytest.raises(
+        LinkFailedError, match="all_reduce by apart, step 0: rank 0 sends 500 bytes to rank 1;"
+    ):
+        simulate(apart, nbytes=1000, topology=switch(2), conditions=[LinkFailure("rank 0 up", "1us")])
+
+
+@pytest.mark.parametrize("name", ["ring", "halving_doubling", "direct", "tree"])
+@pytest.mark.parametrize("at", ["0s", "20us", "90us"])
+def test_with_another_way_a_collective_completes_and_takes_no_less_time_than_its_floor(
+    name: str, at: str
+) -> None:
+    tree = leaf_spine()
+    conditions = [LinkFailure(f"leaf 0 to spine {spine}", at, reroute=True) for spine in (0, 1)]
+
+    run = simulate(name, nbytes=MIB, topology=tree, conditions=conditions)
+    usual = simulate(name, nbytes=MIB, topology=tree, engine="events")
+
+    assert run.time_ps >= usual.time_ps
+    less = tree.without_links(
+        [link for link in range(tree.num_links) if tree.link_name(link).startswith("leaf 0 to spine")][:2]
+    )
+    if at == "0s":
+        assert run.time_ps == simulate(name, nbytes=MIB, topology=less, engine="events").time_ps
+
+
+def test_other_traffic_takes_its_rate_of_a_link_and_does_not_keep_the_run_from_ending() -> None:
+    half = ring_ps(Background(0, 5, bandwidth=RATE // 2))
+    greedy = ring_ps(Background(0, 5, bandwidth=RATE))
+    short = ring_ps(Background(0, 5, nbytes=MIB))
+
+    assert half == greedy == 14 * (4_000_000 + transfer_ps(MIB, RATE // 2))
+    assert ring_ps(Background(0, 5, bandwidth=RATE // 4)) == 14 * (
+        4_000_000 + transfer_ps(MIB, RATE - RATE // 4)
+    )
+    assert 14 * STEP_PS < short < 14 * STEP_PS + transfer_ps(MIB, RATE)
+    assert ring_ps(Background(0, 5, "1Gbps", start="1us", stop="3us")) == 14 * STEP_PS
+
+
+def test_only_events_follow_what_happens_to_links() -> None:
+    for condition in (LinkChange(0, 0, 2), LinkFailure(0, "1s"), Background(0, 1, 1)):
+        with pytest.raises(NotExactError, match=type(condition).__name__):
+            ring_ps(condition, engine="makespan")
+        assert simulate("ring", nbytes=8, topology=switch(8), conditions=[condition]).engine == "events"
+    slow = simulate("ring", nbytes=8, topology=switch(8), conditions=[Straggler(0, 2), Jitter("1us")])
+    assert slow.engine == "makespan"
+
+
+def test_closed_forms_refuse_conditions() -> None:
+    for options in ({"algorithm": "ring", "model": "nccl"}, {"algorithm": "nvls"}):
+        with pytest.raises(NotSupportedError, match=r"knows no conditions; leave out Straggler\(rank=0"):
+            simulate(nbytes=8, topology=switch(8), conditions=[Straggler(0, 2)], **options)
+
+
+def test_ranks_in_conditions_are_places() -> None:
+    order = [3, 1, 2, 0, 4, 5, 6, 7]
+    reverse = [(rank + 1) % 8 for rank in range(8)]
+    usual = ring_ps(Straggler(0, 3))
+
+    assert ring_ps(Straggler(3, 3), placement=order) == usual
+    assert ring_ps(Straggler(0, 3), placement=reverse[:7]) == ring_ps(placement=reverse[:7])
+    with pytest.raises(ConditionError, match=r"places 0 to 7, got 8"):
+        ring_ps(Straggler(8))
+
+
+def test_conditions_hold_for_all_jobs_and_each_may_be_late() -> None:
+    jobs = [
+        Job("ring", 4 * MIB, placement=[0, 1, 2, 3]),
+        Job("ring", 4 * MIB, placement=[7, 6, 5, 4], start="1ms"),
+    ]
+    alone = 6 * STEP_PS
+
+    plain = simulate_jobs(jobs, topology=switch(8))
+    late = simulate_jobs(jobs, topology=switch(8), conditions=[Straggler(5, delay="2us")])
+    slow = simulate_jobs(jobs, topology=switch(8), conditions=[LinkChange("rank 2 up", "1ms", 0.5)])
+
+    assert [run.time_ps for run in plain] == [alone, alone]
+    assert [run.time_ps for run in late] == [alone, alone + 2 * 10**6]
+    assert [run.time_ps for run in slow] == [alone, alone]
+    assert late[0].conditions == ("Straggler(rank=5, factor=1, delay='2us')",)
+    with pytest.raises(
+        LinkFailedError, match=r"all_reduce by ring, step 0: rank 1 sends 1048576 bytes to rank 2;"
+    ):
+        simulate_jobs(jobs, topology=switch(8), conditions=[LinkFailure("rank 6 up", "1001us")])
+
+
+def test_utilisation_is_of_what_a_link_could_carry_in_the_time_of_the_run() -> None:
+    half = ring_ps(LinkChange("rank 3 up", 0, 0.5))
+    change = LinkChange("rank 3 up", f"{half // 4}ps", 0.5)
+    run = simulate("ring", nbytes=8 * MIB, topology=switch(8), conditions=[change], observe=True)
+    usual = simulate("ring", nbytes=8 * MIB, topology=switch(8))
+
+    assert [use.nbytes for use in run.links] == [use.nbytes for use in usual.links]
+    for use in run.links:
+        carries = RATE * run.time_ps
+        if use.name == "rank 3 up":
+            carries = RATE * half // 4 + RATE // 2 * (run.time_ps - half // 4)
+        assert use.utilisation == pytest.approx(use.nbytes * 10**12 / carries)
+        assert use.bandwidth == RATE
+    assert run.links.bottleneck is not None
+    assert run.links.bottleneck.name == "rank 3 up"
+
+
+def test_links_of_runs_under_conditions_are_those_of_the_topology_and_of_slow_ranks() -> None:
+    conditions = [Straggler(2, 3), Background(0, 5, "10Gbps")]
+    run = simulate("ring", nbytes=8 * MIB, topology=switch(8), conditions=conditions, observe=True)
+
+    assert len(run.links) == 18
+    assert {use.nbytes for use in run.links} == {14 * MIB}
+    assert run.trace.spans
+
+
+def test_links_of_a_run_that_was_not_observed_are_refused_where_messages_changed_their_way() -> None:
+    failure = LinkFailure("leaf 0 to spine 0", "1us", reroute=True)
+    run = simulate("ring", nbytes=MIB, topology=leaf_spine(), conditions=[failure])
+
+    with pytest.raises(NotSupportedError, match="messages changed their way"):
+        _ = run.links

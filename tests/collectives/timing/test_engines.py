@@ -1,0 +1,298 @@
+"""One answer from all engines: all ranks at once, rows of arrays, and rank by rank, with ``==``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+from unittest import mock
+
+import numpy as np
+import pytest
+import simpy
+from hypothesis import given, reject
+from hypothesis import strategies as st
+
+from collectives import NotExactError, NotSupportedError, Recv, RecvReduce, Reduce, Send, resolve_algorithm
+from collectives.algorithms import ALGORITHMS
+from collectives.execution.transport_model import IDEAL, TRANSPORT_MODELS, TransportModel
+from collectives.program import Algorithm, algorithm
+from collectives.program.chunking import Chunking
+from collectives.program.contracts import CONTRACTS
+from collectives.program.placement import on_nodes
+from collectives.timing.queues import CallSpan, collective_queue, matches_by_rows, run_until
+from sim import Background, Condition, Jitter, LinkChange, LinkFailedError, LinkFailure, Straggler
+from sim.network.coflow import CoflowAccelerator
+from sim.network.coflow.accelerator import MIN_MESSAGES
+from sim.scenario import Scenario
+from sim.scenario.rank_overhead import RankOverhead
+from sim.topology import Topology
+from sim.units import parse_time, transfer_ps
+from tests.collectives.timing.test_links import shifted
+from tests.given import switch
+from tests.sim.networks import sharing_networks
+
+
+def spans(
+    engine: Any,
+    topology: Topology | Scenario,
+    algorithm: Algorithm,
+    calls: list[int],
+    *,
+    hosts: Sequence[int] | None = None,
+    rank_overhead: RankOverhead | None = None,
+    transport_model: TransportModel = IDEAL,
+    min_messages: int | None = MIN_MESSAGES,
+) -> list[CallSpan]:
+    """Return the spans of *calls*, which are submitted together.
+
+    Coflows of at least *min_messages* are accelerated; None: none are.
+    """
+    scenario = topology if isinstance(topology, Scenario) else Scenario.of(topology)
+    env = simpy.Environment(initial_time=0)
+    network = scenario.network(env, accelerated=False)
+    if min_messages is not None:
+        network.accelerator = CoflowAccelerator(network, min_messages)
+    places = range(scenario.base.num_ranks) if hosts is None else hosts
+    bound = on_nodes(algorithm, scenario.topology.ranks_per_node, places)
+    queue = collective_queue(
+        env,
+        scenario.topology,
+        engine=engine,
+        hosts=hosts,
+        rank_overhead=rank_overhead,
+        transport_model=transport_model,
+        network=network,
+    )
+    submitted = [queue.submit(bound, nbytes) for nbytes in calls]
+    run_until(env, env.all_of(submitted))
+    return [event.value for event in submitted]
+
+
+Case: TypeAlias = tuple[Scenario, list[int], Algorithm, list[int], RankOverhead]
+
+MODELS = (*TRANSPORT_MODELS.values(), TransportModel("late, on arrival", late_sends=True, reduces="arriving"))
+
+
+@st.composite
+def conditions(draw: st.DrawFn, topology: Topology, *, events_only: bool) -> list[Condition]:
+    ranks, times = st.integers(0, topology.num_ranks - 1), st.integers(0, 10**8).map("{}ps".format)
+    few = draw(st.sets(ranks, max_size=2))
+    drawn: list[Condition] = [
+        Straggler(rank, draw(st.just(1) | st.fractions(1, 5)), draw(times)) for rank in sorted(few)
+    ]
+    if draw(st.booleans()):
+        mean = draw(st.sampled_from(["1us", "10ns"]))
+        drawn.append(Jitter(mean, draw(st.sampled_from(["uniform", "exponential"])), draw(st.integers(0, 9))))
+    if events_only and topology.num_links:
+        links = st.sets(st.integers(0, topology.num_links - 1), max_size=2)
+        drawn += [LinkChange(link, draw(times), draw(st.fractions("1/9", 4))) for link in draw(links)]
+        drawn += [LinkFailure(link, draw(times), reroute=draw(st.booleans())) for link in draw(links)]
+        for source, destination in draw(st.lists(st.tuples(ranks, ranks), max_size=2)):
+            if source != destination:
+                drawn.append(Background(source, destination, draw(st.integers(1, 10**12)), start=draw(times)))
+    return drawn
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, events_only: bool = False) -> Case:
+    topology = draw(sharing_networks(max_ranks=20))
+    places = draw(st.permutations(range(topology.num_ranks)))
+    hosts = places[: draw(st.integers(1, len(places)))] if draw(st.booleans()) else sorted(places)
+    chosen = draw(st.sampled_from(ALGORITHMS))
+    sizes = st.integers(0, 10**6)
+    calls = draw(st.lists(sizes, min_size=1, max_size=2))
+    if CONTRACTS[chosen.collective].equal_parts:
+        calls = [nbytes - nbytes % len(hosts) for nbytes in calls]
+    scenario = Scenario.of(topology, draw(conditions(topology, events_only=events_only)))
+    rank_overhead = RankOverhead.of(
+        draw(st.sampled_from([0, "1us"])),
+        draw(st.sampled_from([None, 10**9, "100GB/s"])),
+        arrival_overhead=draw(st.sampled_from([0, 0, "7ns", "2us"])),
+    )
+    return scenario, hosts, chosen, calls, scenario.rank_overhead(rank_overhead, hosts)
+
+
+@pytest.mark.costly
+@given(cases(), st.sampled_from(MODELS))
+def test_all_engines_agree_to_the_picosecond(case: Case, model: TransportModel) -> None:
+    scenario, hosts, chosen, calls, rank_overhead = case
+    options: Any = {"hosts": hosts, "rank_overhead": rank_overhead, "transport_model": model}
+    try:
+        expected = spans("ranks", scenario, chosen, calls, **options)
+    except NotSupportedError:
+        reject()
+
+    for min_messages in (2, None):
+        with mock.patch("collectives.timing.rows.row_messages.FEW", 3):
+            assert spans("events", scenario, chosen, calls, min_messages=min_messages, **options) == expected
+    try:
+        makespan = spans("makespan", scenario, chosen, calls, **options)
+    except NotExactError:
+        return
+    assert makespan == expected
+
+
+@given(cases(events_only=True), st.sampled_from(MODELS))
+def test_rows_and_ranks_agree_whatever_happens_to_links(case: Case, model: TransportModel) -> None:
+    scenario, hosts, chosen, calls, rank_overhead = case
+
+    def outcome(engine: str, min_messages: int | None = None) -> Any:
+        options: Any = {"hosts": hosts, "rank_overhead": rank_overhead, "transport_model": model}
+        try:
+            return spans(engine, scenario, chosen, calls, min_messages=min_messages, **options)
+        except LinkFailedError as error:
+            return error.links, error.time_ps, sorted(what for what, _ in error.lost)
+
+    try:
+        expected = outcome("ranks")
+    except NotSupportedError:
+        reject()
+    for min_messages in (2, None):
+        with mock.patch("collectives.timing.rows.row_messages.FEW", 3):
+            assert outcome("events", min_messages) == expected
+
+
+@st.composite
+def programs(draw: st.DrawFn, num_ranks: int) -> Algorithm:
+    """Draw a program whose sends and receives match row by row; what it computes is of no use."""
+    chunks, ranks = st.integers(0, 3), st.integers(0, num_ranks - 1)
+    rows: list[dict[int, list[Any]]] = []
+    for _ in range(draw(st.integers(1, 5))):
+        steps: dict[int, list[Any]] = {rank: [] for rank in range(num_ranks)}
+        for source, destination in sorted(draw(st.sets(st.tuples(ranks, ranks), max_size=2 * num_ranks))):
+            if source != destination:
+                steps[source].append(Send(destination, chunk := draw(chunks)))
+                receive = draw(st.sampled_from([Recv, RecvReduce]))
+                written = {own.chunk for own in steps[destination] if not isinstance(own, Send)}
+                steps[destination].append((RecvReduce if chunk in written else receive)(source, chunk))
+        for rank in draw(st.sets(ranks, max_size=2)):
+            steps[rank].append(Reduce(draw(chunks), draw(chunks)))
+        rows.append(steps)
+
+    def program(rank: int, world_size: int) -> Any:
+        yield from (tuple(steps[rank]) for steps in rows)
+
+    return algorithm(name="drawn", num_chunks=4)(program)
+
+
+@given(st.data(), st.sampled_from(MODELS), sharing_networks(max_ranks=6), st.integers(1, 10**5))
+def test_all_engines_agree_on_programs_that_nobody_would_write(
+    data: st.DataObject, model: TransportModel, topology: Topology, nbytes: int
+) -> None:
+    drawn = data.draw(programs(topology.num_ranks))
+    rank_overhead = RankOverhead.of(
+        data.draw(st.sampled_from([0, "1us"])),
+        data.draw(st.sampled_from([None, 10**9])),
+        arrival_overhead=data.draw(st.sampled_from([0, "2us"])),
+    )
+    options: Any = {"rank_overhead": rank_overhead, "transport_model": model}
+    expected = spans("ranks", topology, drawn, [nbytes, nbytes], **options)
+
+    assert spans("events", topology, drawn, [nbytes, nbytes], min_messages=2, **options) == expected
+    with contextlib.suppress(NotExactError):
+        assert spans("makespan", topology, drawn, [nbytes, nbytes], **options) == expected
+
+
+@pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
+def test_overhead_and_reduction_add_to_a_ring_what_they_say(engine: str) -> None:
+    rank_overhead = RankOverhead.of(overhead="1us", reduction_bandwidth="10GB/s")
+
+    (span,) = spans(engine, switch(16), resolve_algorithm("ring"), [16 * 10**6], rank_overhead=rank_overhead)
+
+    step = 2 * 1_000_000 + 4_000_000 + transfer_ps(10**6, 12_500_000_000)
+    assert span.end_ps == 30 * step + 15 * transfer_ps(10**6, 10**10)
+
+
+@pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
+def test_a_late_rank_delays_everybody_by_as_much(engine: str) -> None:
+    (on_time,) = spans(engine, switch(16), resolve_algorithm("ring"), [10**6])
+    (late,) = spans(
+        engine,
+        switch(16),
+        resolve_algorithm("ring"),
+        [10**6],
+        rank_overhead=RankOverhead().with_late({3: parse_time("1ms")}),
+    )
+
+    assert late.end_ps == on_time.end_ps + parse_time("1ms")
+    assert late.start_ps == 0
+
+
+def test_programs_that_do_not_match_by_rows_run_rank_by_rank() -> None:
+    assert not matches_by_rows(shifted, 2, Chunking(10, 2))
+    assert matches_by_rows(resolve_algorithm("ring"), 5, Chunking(12, 5))
+    assert spans("events", switch(2), shifted, [1000]) == spans("ranks", switch(2), shifted, [1000])
+    with pytest.raises(NotExactError):
+        spans("makespan", switch(2), shifted, [1000])
+
+
+@algorithm(name="reduces_alone", num_chunks=1, scratch_chunks=1)
+def reduces_alone(rank: int, world_size: int) -> Any:
+    yield (Reduce(1, 0),)
+
+
+@pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
+def test_a_step_without_messages_takes_as_long_as_it_reduces(engine: str) -> None:
+    rank_overhead = RankOverhead.of(overhead="5us", reduction_bandwidth="1GB/s", jitter=Jitter("1us"))
+
+    (span,) = spans(engine, switch(3), reduces_alone, [10**6], rank_overhead=rank_overhead)
+
+    assert span.end_ps == 10**9
+
+
+@algorithm(name="long_wait")
+def long_wait(rank: int, world_size: int) -> Any:
+    """Let two ranks exchange for thousands of steps, and a third come at the end."""
+    for _ in range(3000):
+        yield (Send(1 - rank, 0), RecvReduce(1 - rank, 0)) if rank < 2 else ()
+    if rank:
+        yield Send(3 - rank, 1), RecvReduce(3 - rank, 1)
+
+
+def test_a_rank_that_waits_through_thousands_of_steps_is_carried_there() -> None:
+    (span,) = spans("events", switch(3), long_wait, [3])
+
+    assert span.end_ps == 3001 * (4_000_000 + transfer_ps(1, 12_500_000_000))
+
+
+def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
+    def end(seed: int) -> int:
+        rank_overhead = RankOverhead(jitter=Jitter("1us", seed=seed))
+        return spans("makespan", switch(8), resolve_algorithm("ring"), [4096], rank_overhead=rank_overhead)[
+            0
+        ].end_ps
+
+    assert end(1) == end(1) != end(2)
+
+
+def test_ranks_may_be_anywhere() -> None:
+    nodes = Topology.nodes(
+        num_nodes=4, ranks_per_node=8, intra_bandwidth="300GB/s", intra_latency="500ns",
+        nics_per_node=1, nic_bandwidth="200Gbps", nic_latency="2us",
+    )  # fmt: skip
+    dealt = [node * 8 + place for place in range(8) for node in range(4)]
+
+    (span,) = spans("makespan", nodes, resolve_algorithm("ring"), [2**25], hosts=np.array(dealt))
+
+    assert span.end_ps == 62 * (4_000_000 + 8 * transfer_ps(2**20, 25_000_000_000))
+
+
+def test_messages_that_set_out_together_and_end_apart_still_hold_up_later_ones() -> None:
+    tree = Topology.leaf_spine(num_ranks=6, hosts_per_leaf=3, bandwidth=2, uplink_bandwidth=1, latency="0s")
+    swing = resolve_algorithm("swing", "reduce_scatter")
+
+    assert spans("events", tree, swing, [6]) == spans("ranks", tree, swing, [6])
+    with pytest.raises(NotExactError, match="meets one of an earlier step"):
+        spans("makespan", tree, swing, [6])
+
+
+@pytest.mark.parametrize("nbytes", [614_892, 2**60])
+def test_times_that_do_not_fit_into_arrays_go_message_by_message(nbytes: int) -> None:
+    slow = Topology.switch(num_ranks=16, bandwidth=1, latency=0)
+    one_shot = resolve_algorithm("one_shot")
+
+    assert spans("events", slow, one_shot, [nbytes]) == spans("ranks", slow, one_shot, [nbytes])
+    if nbytes == 2**60:
+        with pytest.raises(NotExactError):
+            spans("makespan", slow, one_shot, [nbytes])

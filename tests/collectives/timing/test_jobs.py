@@ -1,0 +1,163 @@
+"""Jobs: who takes part, where, beside whom, and by which model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collectives import Job, NotSupportedError, resolve_algorithm, simulate, simulate_jobs
+from collectives.algorithms import ALGORITHMS
+from collectives.timing.floor import floor_ps
+from sim import Topology, TopologyError, UnitError, load_network
+from sim.topology.placement import places
+from tests.given import nodes, switch
+from tests.sim.networks import networks
+
+MIB = 2**20
+ALL_REDUCE = [shipped.name for shipped in ALGORITHMS if shipped.collective == "all_reduce"]
+
+
+@given(
+    topology=networks(max_ranks=10, bandwidth=st.integers(10**8, 10**12)),
+    name=st.sampled_from(ALL_REDUCE),
+    nbytes=st.integers(0, 10**6),
+    start=st.integers(0, 5),
+)
+def test_a_job_alone_takes_what_it_takes_at_any_time(
+    topology: Topology, name: str, nbytes: int, start: int
+) -> None:
+    (alone,) = simulate_jobs([Job(name, nbytes, start=f"{start}ms")], topology=topology)
+
+    assert alone.start_ps == start * 10**9
+    assert alone.time_ps == simulate(name, nbytes=nbytes, topology=topology, engine="events").time_ps
+
+
+@given(half=st.integers(1, 6), nbytes=st.integers(0, 10**6), name=st.sampled_from(ALL_REDUCE))
+def test_jobs_of_other_ranks_on_a_switch_do_not_disturb_each_other(half: int, nbytes: int, name: str) -> None:
+    jobs = [
+        Job(name, nbytes, placement=range(half)),
+        Job(name, nbytes // 2, placement=range(half, 2 * half)),
+    ]
+
+    together = simulate_jobs(jobs, topology=switch(2 * half))
+
+    for run, job in zip(together, jobs, strict=True):
+        assert run.time_ps == simulate(name, nbytes=job.nbytes, topology=switch(half)).time_ps
+
+
+def test_two_rings_of_the_same_ranks_halve_the_bandwidth_of_each_other() -> None:
+    runs = simulate_jobs([Job("ring", 64 * MIB), Job("ring", 64 * MIB)], topology=switch(64))
+
+    assert [run.time_ps for run in runs] == [126 * (4_000_000 + 2 * MIB * 10**12 // 12_500_000_000)] * 2
+    assert {run.engine for run in runs} == {"events"}
+
+
+def test_a_job_without_company_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected at least one Job"):
+        simulate_jobs([], topology=switch(2))
+
+
+def test_dealing_ranks_out_to_nodes_that_share_a_card_makes_eight_flows_share_it() -> None:
+    topology = nodes(4, 8)
+
+    packed = simulate("ring", nbytes=32 * MIB, topology=topology)
+    dealt = simulate("ring", nbytes=32 * MIB, topology=topology, placement="round_robin")
+
+    assert packed.time_ps == 62 * (4_000_000 + -(-MIB * 10**12 // 25_000_000_000))
+    assert dealt.time_ps == 62 * (4_000_000 + -(-8 * MIB * 10**12 // 25_000_000_000))
+
+
+@given(topology=networks(max_ranks=10), data=st.data())
+def test_a_list_of_places_is_what_the_names_stand_for(topology: Topology, data: st.DataObject) -> None:
+    name: Any = data.draw(st.sampled_from(["packed", "round_robin"]))
+    by_name = simulate("ring", nbytes=1000, topology=topology, placement=name)
+
+    assert by_name == simulate("ring", nbytes=1000, topology=topology, placement=places(name, topology))
+
+
+def test_a_group_is_as_large_as_its_list_of_places() -> None:
+    run = simulate("ring", nbytes=3 * MIB, topology=nodes(4, 8, 8), placement=[0, 8, 16])
+
+    assert run.num_ranks == 3
+    assert run.time_ps == 4 * (4_000_000 + -(-MIB * 10**12 // 25_000_000_000))
+
+
+@pytest.mark.parametrize("placement", ["spiral", [0, 0], [], [64], [-1]])
+def test_an_impossible_placement_is_refused(placement: Any) -> None:
+    with pytest.raises(TopologyError, match="place"):
+        simulate("ring", nbytes=8, topology=switch(4), placement=placement)
+
+
+def test_what_nccl_expects_is_no_simulation_and_says_so() -> None:
+    topology = load_network("dgx-h100").topology(16)
+
+    chosen = simulate("auto", nbytes=256 * MIB, topology=topology, model="nccl")
+    ring = simulate("ring", nbytes=256 * MIB, topology=topology, model="nccl")
+
+    assert (chosen.engine, chosen.model) == (ring.engine, ring.model) == ("closed form", "nccl")
+    assert ring.algorithm.startswith("Ring/")
+    assert chosen.time_ps <= ring.time_ps
+    assert chosen.floor_seconds <= chosen.seconds
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"algorithm": "swing"}, "knows of no algorithm swing"),
+        ({"algorithm": resolve_algorithm("ring")}, "knows of no algorithm ring"),
+        ({"topology": switch(4)}, "says nothing of its hardware"),
+        ({"collective": "gather"}, "does not know gather"),
+        ({"placement": "round_robin"}, "for placement 'packed'"),
+    ],
+)
+def test_where_nccls_model_does_not_apply_it_refuses_by_name(arguments: dict[str, Any], said: str) -> None:
+    usual = {"algorithm": "auto", "nbytes": MIB, "topology": load_network("dgx-h100").topology(16)}
+
+    with pytest.raises(NotSupportedError, match=said):
+        simulate(**{**usual, **arguments}, model="nccl")
+
+
+def test_an_unknown_model_is_refused() -> None:
+    unknown: Any = "packets"
+    with pytest.raises(ValueError, match="model must be 'links', 'nccl', 'measured' or 'library'"):
+        simulate("ring", nbytes=8, topology=switch(2), model=unknown)
+
+
+def test_switches_that_reduce_are_faster_than_a_ring_and_above_their_own_floor() -> None:
+    topology = load_network("dgx-h100").topology(8)
+
+    nvls = simulate("nvls", nbytes=256 * MIB, topology=topology)
+
+    assert (nvls.engine, nvls.algorithm) == ("closed form", "nvls")
+    assert nvls.time_ps < simulate("ring", nbytes=256 * MIB, topology=topology).time_ps
+    assert nvls.time_ps >= floor_ps("all_reduce", 256 * MIB, topology, in_network=True)
+
+
+def test_nvls_is_refused_with_what_its_closed_form_leaves_out() -> None:
+    topology = load_network("dgx-h100").topology(8)
+
+    with pytest.raises(NotSupportedError, match="without overhead"):
+        simulate("nvls", nbytes=8, topology=topology, overhead="1us")
+    with pytest.raises(NotSupportedError, match="switches do not reduce"):
+        simulate("nvls", nbytes=8, topology=switch(4))
+
+
+def test_a_protocol_leaves_less_of_a_link() -> None:
+    topology = load_network("dgx-h100").topology(16)
+
+    simple, low_latency = (
+        simulate("ring", nbytes=2**30, topology=topology, protocol=protocol) for protocol in ("Simple", "LL")
+    )
+
+    assert 1.9 < low_latency.seconds / simple.seconds < 2.0
+
+
+@pytest.mark.parametrize("quantity", ["overhead", "reduction_bandwidth"])
+def test_quantities_that_cannot_be_read_are_refused_by_name(quantity: str) -> None:
+    unreadable: Any = {quantity: "fast"}
+
+    with pytest.raises(UnitError, match=quantity):
+        simulate("ring", nbytes=8, topology=switch(2), **unreadable)

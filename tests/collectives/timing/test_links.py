@@ -1,0 +1,274 @@
+"""Bytes on each link, from program, sizes and routes; times it was full, from the rates."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, TypeAlias
+from unittest import mock
+
+import numpy as np
+import pytest
+import simpy
+from hypothesis import given, reject
+from hypothesis import strategies as st
+
+from collectives import Job, NotSupportedError, Recv, RecvReduce, Send, simulate, simulate_jobs
+from collectives.algorithms import ALGORITHMS
+from collectives.program import algorithm
+from collectives.program.contracts import CONTRACTS
+from collectives.timing import plan
+from collectives.timing.links import Traffic
+from collectives.timing.observation import Observation
+from collectives.timing.queues import collective_queue, run_until
+from collectives.timing.run import Run
+from sim.network import Network
+from sim.network.recorder import Recorder
+from sim.scenario import Scenario
+from sim.scenario.conditions import Background, Condition, Jitter, LinkChange, LinkFailure, Straggler
+from sim.topology import Topology
+from tests.sim.networks import networks
+
+Case: TypeAlias = tuple[Topology, Job]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    topology = draw(networks(max_ranks=16))
+    places = draw(st.permutations(range(topology.num_ranks)))
+    hosts = places[: draw(st.integers(1, len(places)))]
+    chosen, itemsize = draw(st.sampled_from(ALGORITHMS)), draw(st.sampled_from([1, 4]))
+    nbytes = itemsize * draw(st.integers(0, 10**6))
+    if CONTRACTS[chosen.collective].equal_parts:
+        nbytes -= nbytes % (len(hosts) * itemsize)
+    return topology, Job(chosen, nbytes, placement=hosts, itemsize=itemsize)
+
+
+def carried(job: Job, topology: Topology, observe: bool) -> tuple[int, Network, Observation | None]:
+    """Carry *job* out; return when it ends, the network, and what was seen."""
+    env = simpy.Environment(initial_time=0)
+    planned = plan(job, Scenario(topology))
+    seen = Observation(planned, Recorder(topology)) if observe else None
+    network = Network(env, topology, seen.recorder if seen else None)
+    queue = collective_queue(
+        env, topology, engine="events", itemsize=job.itemsize, hosts=planned.hosts, network=network,
+        observer=seen,
+    )  # fmt: skip
+    return run_until(env, queue.submit(planned.algorithm, job.nbytes)).end_ps, network, seen
+
+
+@given(cases())
+def test_bytes_of_links_are_those_that_the_network_carries(case: Case) -> None:
+    topology, job = case
+    try:
+        expected = carried(job, topology, observe=False)[1].link_bytes.tolist()
+    except NotSupportedError:
+        reject()
+
+    traffic = Traffic.of(plan(job, Scenario(topology)))
+
+    assert traffic.link_bytes.tolist() == expected
+    with mock.patch("collectives.timing.rows.pattern.MAX_STACKED_OPERATIONS", 0):
+        unmatched = replace(job, algorithm=replace(job.algorithm, array_form=False))
+        again = Traffic.of(plan(unmatched, Scenario(topology)))
+    assert again.link_bytes.tolist() == expected
+    assert again.num_messages == traffic.num_messages
+
+
+@given(cases())
+def test_who_is_observed_does_what_others_do(case: Case) -> None:
+    topology, job = case
+    try:
+        expected, network, _ = carried(job, topology, observe=False)
+    except NotSupportedError:
+        reject()
+
+    end_ps, _, seen = carried(job, topology, observe=True)
+
+    assert end_ps == expected
+    assert seen is not None
+    assert seen.recorder.link_bytes.tolist() == network.link_bytes.tolist()
+    assert len(seen.messages) == Traffic.of(plan(job, Scenario(topology))).num_messages
+
+
+TREE = Topology.leaf_spine(
+    num_ranks=16, hosts_per_leaf=4, bandwidth="100Gbps", uplink_bandwidth="200Gbps", latency="2us"
+)
+
+
+@pytest.mark.parametrize("options", [{"engine": "events"}, {"observe": True}, {}])
+def test_the_bottleneck_of_a_tree_is_the_link_above_its_leaves(options: dict[str, Any]) -> None:
+    run = simulate("halving_doubling", nbytes=2**26, topology=TREE, **options)
+
+    assert run.links.bottleneck == run.links[32]
+    assert run.links[32].name == "leaf 0 to spine 0"
+    use = run.links[0]
+    assert (use.name, use.bandwidth, use.nbytes) == ("rank 0 up", 12_500_000_000, 2 * 2**26 * 15 // 16)
+    assert use.utilisation == pytest.approx(use.nbytes / (use.bandwidth * run.seconds), rel=1e-15)
+    assert (use.saturated_seconds is None) == (not options.get("observe"))
+    assert len(run.links) == len(run.links.rows()) == TREE.num_links
+    assert run.links.rows()[32]["name"] == "leaf 0 to spine 0"
+    assert run.links[-1] == run.links[TREE.num_links - 1] == run.links[30:][-1]
+
+
+def test_a_ring_saturates_each_link_for_as_long_as_its_bytes_take() -> None:
+    switch = Topology.switch(num_ranks=4, bandwidth="100Gbps", latency="2us")
+
+    run = simulate("ring", nbytes=10**8, topology=switch, observe=True)
+
+    for use in run.links:
+        assert use.saturated_seconds == pytest.approx(1.5 * 10**8 / 12.5e9, rel=1e-12)
+        assert use.nbytes == 1.5 * 10**8
+
+
+def test_nothing_sent_is_no_bottleneck() -> None:
+    one = Topology.switch(num_ranks=1, bandwidth="100Gbps", latency="2us")
+
+    run = simulate("ring", nbytes=100, topology=one)
+
+    assert run.links.bottleneck is None
+    assert [use.utilisation for use in run.links] == [0, 0]
+
+
+@algorithm(name="shifted")
+def shifted(rank: int, world_size: int) -> Any:
+    """Exchange between two ranks that do not send and receive in the same steps."""
+    if rank == 0:
+        yield Send(1, 0)
+        yield RecvReduce(1, 1)
+        yield Send(1, 1), Recv(1, 0)
+    else:
+        yield RecvReduce(0, 0), Send(0, 1)
+        yield Send(0, 0)
+        yield (Recv(0, 1),)
+
+
+def test_programs_that_do_not_match_by_rows_are_counted_too() -> None:
+    switch = Topology.switch(num_ranks=2, bandwidth="100Gbps", latency="2us")
+
+    run = simulate(shifted, nbytes=1001, topology=switch)
+
+    assert run.links.nbytes.tolist() == [1001, 1001, 1001, 1001]
+
+
+def test_jobs_count_their_own_bytes_and_share_what_saturates() -> None:
+    switch = Topology.switch(num_ranks=4, bandwidth="100Gbps", latency="2us")
+    job = Job("ring", nbytes=10**8)
+
+    alone = simulate("ring", nbytes=10**8, topology=switch, observe=True)
+    both = simulate_jobs([job, job], topology=switch, observe=True)
+
+    for run in both:
+        assert np.array_equal(run.links.nbytes, alone.links.nbytes)
+        assert run.links[0].saturated_seconds == pytest.approx(2 * alone.links[0].saturated_seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("options", [{"model": "nccl"}, {"algorithm": "nvls"}])
+def test_a_closed_form_says_nothing_of_links(options: dict[str, Any]) -> None:
+    from sim import load_network
+
+    run = simulate(
+        **{"algorithm": "ring", "nbytes": 2**20, "topology": load_network("dgx-h100").topology(8)} | options
+    )
+
+    with pytest.raises(NotSupportedError, match="closed form, which says nothing of single links"):
+        _ = run.links
+
+
+def test_pauses_change_when_links_are_full_and_not_what_they_carry() -> None:
+    switch = Topology.switch(num_ranks=4, bandwidth="100Gbps", latency="2us")
+
+    free, slow = (
+        simulate("ring", nbytes=10**6, topology=switch, observe=True, conditions=jitter)
+        for jitter in ([], [Jitter("100us")])
+    )
+
+    assert np.array_equal(free.links.nbytes, slow.links.nbytes)
+    assert slow.links[0].utilisation < free.links[0].utilisation
+
+
+def test_a_slow_rank_is_the_bottleneck_by_links_of_its_own() -> None:
+    switch = Topology.switch(num_ranks=8, bandwidth="100Gbps", latency="2us")
+
+    run = simulate("ring", nbytes=2**26, topology=switch, conditions=[Straggler(3, factor=2)], observe=True)
+
+    bottleneck = run.links.bottleneck
+    assert bottleneck is not None
+    assert (bottleneck.name, bottleneck.bandwidth) == ("rank 3 slow up", 6_250_000_000)
+    assert [use.nbytes for use in run.links] == [14 * 2**23] * 18
+    assert run.links.bottleneck == run.links[16]
+
+
+@given(cases(), st.data())
+def test_links_carry_what_networks_carry_under_conditions_too(case: Case, data: st.DataObject) -> None:
+    topology, job = case
+    places = st.integers(0, topology.num_ranks - 1)
+    slow = data.draw(st.dictionaries(places, st.sampled_from([1, 1.5, 3]), max_size=2))
+    conditions: list[Condition] = [Straggler(rank, factor) for rank, factor in slow.items()]
+    if data.draw(st.booleans()) and topology.num_links:
+        link = data.draw(st.integers(0, topology.num_links - 1))
+        conditions.append(LinkChange(link, "1us", data.draw(st.sampled_from([0.25, 1, 2]))))
+    try:
+        run = simulate_one(job, topology, conditions)
+    except NotSupportedError:
+        reject()
+
+    seen = run._observation
+    assert seen is not None
+    assert run.links.nbytes.tolist() == seen.recorder.link_bytes.tolist()
+    assert all(use.utilisation <= 1 + 1e-9 for use in run.links)
+    assert run.links.saturated_ps is not None
+    assert (run.links.saturated_ps <= run.time_ps).all()
+
+
+def simulate_one(job: Job, topology: Topology, conditions: list[Condition], *, observe: bool = True) -> Run:
+    return simulate(
+        job.algorithm, nbytes=job.nbytes, topology=topology, placement=job.placement, itemsize=job.itemsize,
+        conditions=conditions, observe=observe,
+    )  # fmt: skip
+
+
+SPINES = Topology.leaf_spine(
+    num_ranks=8,
+    hosts_per_leaf=4,
+    bandwidth="100Gbps",
+    uplink_bandwidth="200Gbps",
+    latency="2us",
+    num_spines=2,
+)
+
+
+def test_messages_that_find_another_way_count_where_they_passed() -> None:
+    job = Job("ring", 2**26)
+    failure = LinkFailure("leaf 0 to spine 0", "1ms", reroute=True)
+
+    usual, run = simulate_one(job, SPINES, []), simulate_one(job, SPINES, [failure])
+
+    up = [link for link in range(SPINES.num_links) if SPINES.link_name(link).startswith("leaf 0 to")]
+    before, after = usual.links.nbytes[up], run.links.nbytes[up]
+    assert before.tolist() == [14 * 2**23, 0]
+    assert 0 < after[0] < before[0]
+    assert 0 <= before.sum() - after.sum() <= 1  # a message that had left a part of a byte behind
+    assert "links" not in json.loads(run.trace.to_json())["traceEvents"][-1].get("args", {})
+
+
+@pytest.mark.parametrize(
+    "conditions", [[], [Background(0, 5, bandwidth="10Gbps")]], ids=["not observed", "other traffic"]
+)
+def test_where_messages_passed_is_not_guessed(conditions: list[Condition]) -> None:
+    failure = LinkFailure("leaf 0 to spine 0", "1ms", reroute=True)
+
+    run = simulate_one(Job("ring", 2**26), SPINES, [failure, *conditions], observe=bool(conditions))
+
+    with pytest.raises(NotSupportedError, match="changed their way on leaf_spine; take"):
+        _ = run.links
+
+
+def test_other_traffic_saturates_links_but_counts_in_no_bytes() -> None:
+    job, other = Job("ring", 2**26), Background(0, 5, bandwidth="100Gbps")
+
+    alone, beside = simulate_one(job, SPINES, []), simulate_one(job, SPINES, [other])
+
+    assert np.array_equal(alone.links.nbytes, beside.links.nbytes)
+    assert beside.links.saturated_ps is not None
+    assert beside.links.saturated_ps[0] == beside.time_ps  # rank 0 up

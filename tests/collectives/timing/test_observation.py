@@ -1,0 +1,215 @@
+"""The trace of an observed run: nothing is missing, spans fit viewers, and bytes repeat everywhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given, reject
+from hypothesis import strategies as st
+
+from collectives import Job, NotSupportedError, simulate, simulate_jobs
+from collectives.algorithms import ALGORITHMS
+from collectives.timing.run import Run
+from sim.network import Network
+from sim.scenario.conditions import Jitter
+from sim.topology import Topology
+from tests.sim.networks import networks
+
+SWITCH = Topology.switch(num_ranks=4, bandwidth="100Gbps", latency="2us")
+
+
+def events_of(run: Run) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = json.loads(run.trace.to_json(), parse_float=Decimal)["traceEvents"]
+    return events
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Run:
+    topology = draw(networks(max_ranks=12))
+    jitter = draw(st.sampled_from([[], [Jitter("1us")], [Jitter("1ns", "exponential", 3)]]))
+    chosen = draw(st.sampled_from(ALGORITHMS))
+    nbytes = draw(st.integers(0, 10**5)) * topology.num_ranks
+    pace = {
+        "overhead": draw(st.sampled_from([0, "1us"])),
+        "reduction_bandwidth": draw(st.sampled_from([None, 10**9])),
+    }
+    try:
+        return simulate(chosen, nbytes=nbytes, topology=topology, observe=True, conditions=jitter, **pace)
+    except NotSupportedError:
+        reject()
+
+
+@given(runs())
+def test_every_message_is_drawn_on_both_sides_with_an_arrow_between(run: Run) -> None:
+    events = events_of(run)
+
+    for track, total in (("send", "to"), ("receive", "from")):
+        messages = [e for e in events if e["ph"] == "X" and e["cat"].startswith(track)]
+        told = [m for e in events if e["name"].startswith("step ") for m in e["args"][f"{track}s"]]
+        assert sum(e["args"]["bytes"] for e in messages) == sum(m["bytes"] for m in told)
+        assert len(messages) == len(told)
+        assert all(total in m for m in told)
+    sent = [e for e in events if e["cat" if "cat" in e else "ph"].startswith("send")]
+    over = defaultdict(int)
+    for event in sent:
+        for name in event["args"]["links"]:
+            over[name] += event["args"]["bytes"]
+    names = [use.name for use in run.links]
+    assert len(set(names)) == len(names)
+    assert over == {use.name: use.nbytes for use in run.links if use.nbytes}
+
+    begins = {(e["pid"], e["tid"], e["ts"]) for e in events if e["ph"] == "X"}
+    tails, heads = ([e for e in events if e["ph"] == kind] for kind in "sf")
+    assert [e["id"] for e in tails] == [e["id"] for e in heads] == list(range(len(sent)))
+    assert all((e["pid"], e["tid"], e["ts"]) in begins for e in (*tails, *heads))
+
+
+@given(runs())
+def test_spans_of_a_lane_follow_each_other_or_lie_in_each_other(run: Run) -> None:
+    tracks = defaultdict(list)
+    for event in events_of(run):
+        if event["ph"] == "X":
+            tracks[event["pid"], event["tid"], event["cat"] == "steps"].append(event)
+
+    for (_, _, steps), spans in tracks.items():
+        for old, new in pairwise(spans):
+            inside = new["ts"] + new["dur"] <= old["ts"] + old["dur"]
+            assert old["ts"] <= new["ts"]
+            assert new["ts"] >= old["ts"] + old["dur"] or (steps and inside)
+
+
+@given(runs())
+def test_the_phases_of_a_step_are_all_of_it_and_the_last_step_ends_the_run(run: Run) -> None:
+    steps = [e for e in events_of(run) if e.get("cat") == "steps"]
+    whole = sum(e["dur"] for e in steps if e["name"].startswith("step "))
+
+    assert sum(e["dur"] for e in steps) == 2 * whole
+    ends = [e["ts"] + e["dur"] for e in steps]
+    assert max(ends, default=Decimal(0)) * 10**6 <= run.time_ps
+
+
+def test_what_takes_too_long_to_be_observed_is_refused() -> None:
+    host = Topology.host(num_ranks=12, bandwidth=1, memory_bandwidth=1, latency=0)
+    asked: Any = {"nbytes": 419_256, "topology": host, "engine": "events"}
+
+    assert simulate("naive", **asked).time_ps > 2**63
+    with pytest.raises(NotSupportedError, match=r"53 days.*; expected a faster network"):
+        simulate("naive", **asked, observe=True)
+
+
+@given(runs())
+def test_counters_say_how_full_links_are(run: Run) -> None:
+    seconds = defaultdict(Decimal)
+    for old, new in pairwise(e for e in events_of(run) if e["ph"] == "C"):
+        if old["name"] == new["name"]:
+            assert 0 <= old["args"]["%"] <= 100
+            seconds[old["name"]] += old["args"]["%"] / 100 * (new["ts"] - old["ts"])
+
+    for use in run.links:
+        expected = use.nbytes / use.bandwidth * 1e6
+        rounding = run.seconds * 1e6 * 1e-8 + 1e-3
+        assert float(seconds[use.name]) == pytest.approx(expected, rel=1e-9, abs=rounding)
+
+
+def test_a_ring_step_says_for_whom_it_waits() -> None:
+    run = simulate(
+        "ring", nbytes=4 * 10**6, topology=SWITCH, observe=True, conditions=[Jitter("50us", seed=1)]
+    )
+
+    waits = {e["name"] for e in events_of(run) if e["name"].startswith("wait")}
+    (first,) = [e for e in events_of(run) if e["pid"] == 2 and e["name"] == "step 0"]
+
+    assert waits == {f"wait for rank {rank}" for rank in range(4)}
+    assert first["args"]["sends"] == [{"bytes": 10**6, "to": 3}]
+    assert first["args"]["receives"] == [{"bytes": 10**6, "from": 1}]
+
+
+def test_messages_at_once_have_lanes_of_their_own() -> None:
+    run = simulate("direct", nbytes=16, topology=SWITCH, collective="all_to_all", observe=True)
+
+    tracks = [e["args"]["name"] for e in events_of(run) if e["name"] == "thread_name" and e["pid"] == 0]
+
+    assert tracks == ["steps", "send", "send 2", "send 3", "receive", "receive 2", "receive 3"]
+
+
+def test_messages_one_after_another_share_a_lane() -> None:
+    run = simulate("ring", nbytes=16, topology=SWITCH, observe=True)
+
+    tracks = [e["args"]["name"] for e in events_of(run) if e["name"] == "thread_name" and e["pid"] == 0]
+
+    assert tracks == ["steps", "send", "receive"]
+
+
+SCRIPT = """
+import hashlib
+from collectives import simulate
+from sim import Jitter, Topology
+topology = Topology.leaf_spine(num_ranks=12, hosts_per_leaf=4, bandwidth="100Gbps", uplink_bandwidth="40Gbps",
+                               latency="2us", num_spines=2, routing="ecmp", seed=3)
+run = simulate("swing", nbytes=99991, topology=topology, observe=True, conditions=[Jitter("1us", seed=5)])
+print(hashlib.sha256(run.trace.to_json().encode()).hexdigest())
+"""
+
+
+@pytest.mark.costly
+def test_the_same_seed_gives_the_same_bytes_in_every_process() -> None:
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        for seed in ("1", "2", "random")
+    }
+
+    assert len(printed) == 1
+
+
+def test_jobs_have_a_trace_each_on_one_clock() -> None:
+    runs = simulate_jobs(
+        [
+            Job("ring", nbytes=4000, placement=(0, 1)),
+            Job("ring", nbytes=4000, placement=(2, 3), start="1ms"),
+        ],
+        topology=SWITCH,
+        observe=True,
+    )
+
+    starts = [min(e["ts"] for e in events_of(run) if e["ph"] == "X") for run in runs]
+    assert starts == [0, 1000]
+
+
+@pytest.mark.parametrize(
+    "options", [{"engine": "makespan"}, {"model": "nccl"}, {"algorithm": "nvls"}], ids=lambda own: str(own)
+)
+def test_what_sends_no_messages_cannot_be_observed(options: dict[str, Any]) -> None:
+    with pytest.raises(NotSupportedError, match="messages are seen by engine='events' and 'ranks' alone"):
+        simulate(**{"algorithm": "ring", "nbytes": 8, "topology": SWITCH, "observe": True} | options)
+
+
+def test_too_many_messages_are_refused_before_they_are_sent() -> None:
+    large = Topology.switch(num_ranks=256, bandwidth="100Gbps", latency="2us")
+
+    with (
+        mock.patch.object(Network, "transfer", side_effect=AssertionError),
+        pytest.raises(NotSupportedError, match="ring on 256 ranks sends 130560, and at most 50000"),
+    ):
+        simulate("ring", nbytes=2**20, topology=large, observe=True)
+
+
+def test_a_run_that_was_not_observed_has_no_trace() -> None:
+    run = simulate("ring", nbytes=8, topology=SWITCH)
+
+    with pytest.raises(NotSupportedError, match="simulate with observe=True"):
+        _ = run.trace
