@@ -55,6 +55,7 @@ class Counted(TypedDict, total=False):
     call_overhead: Quantity | None
     reduction_bandwidth: Quantity | None
     copy_bandwidth: Quantity | None
+    symmetric: bool | None
     losses: str | Sequence[str] | None
     model: Model | None
     device: str | Device | None
@@ -75,6 +76,8 @@ class Software:
         reduction_bandwidth: bytes/s at which a rank reduces; None: reducing takes no time.
         copy_bandwidth: bytes/s at which a rank copies what its communicator copies around a program (see
             `collectives.execution.staging`); None: that takes no time.
+        symmetric: buffers are registered as windows, so that NCCL takes its symmetric kernels where it has
+            some (see `collectives.timing.formulas.nccl.symmetric`).
         losses: terms of what a training step loses besides the time of its messages (see
             `ddp.simulation.losses`); a collective by itself has none.
     """
@@ -86,6 +89,7 @@ class Software:
     call_overhead: Quantity = 0
     reduction_bandwidth: Quantity | None = None
     copy_bandwidth: Quantity | None = None
+    symmetric: bool = False
     losses: tuple[str, ...] = ()
 
     @property
@@ -219,8 +223,9 @@ class Assumptions:
 
     def in_words(self, losses: Sequence[str]) -> str:
         """Return what is counted, for reports; *losses* are the terms that ``all`` has come to."""
+        registered = ["buffers registered as symmetric windows"] if self.software.symmetric else []
         lost = [f"losses: {', '.join(losses)}"] if losses else []
-        return "; ".join([IN_WORDS.get(self.model, self.software.in_words()), *lost])
+        return "; ".join([IN_WORDS.get(self.model, self.software.in_words()), *registered, *lost])
 
     def __str__(self) -> str:
         """Return what is counted, as it was asked for."""

@@ -19,6 +19,7 @@ from collectives.timing.floor import floor_ps
 from collectives.timing.formulas.in_network import in_network_ps
 from collectives.timing.formulas.measured import measured_on
 from collectives.timing.formulas.nccl.model import KNOWN, predict_on
+from collectives.timing.formulas.nccl.symmetric import symmetric_kernel
 from collectives.timing.job import Job
 from collectives.timing.run import Run
 from sim.scenario import Scenario
@@ -118,16 +119,50 @@ def as_the_library(job: Job, scenario: Scenario) -> Run:
     """Return the time of the library's own choice: as measured on such a network, else as NCCL expects.
 
     Of what NCCL would choose it is the likely time (see `collectives.timing.formulas.nccl.model`), not that
-    by which it chooses.
+    by which it chooses.  Of buffers that are registered, it is that of the symmetric kernel that NCCL takes
+    in place of all others (see `collectives.timing.formulas.nccl.symmetric`), if it has one.
 
     Raises:
         NotSupportedError: neither is known of this collective, or a condition holds.
     """
+    run = _by_symmetric_kernel(job, scenario) if job.software.symmetric else None
+    if run is not None:
+        return run
     try:
         return as_measured(job, scenario)
     except NotSupportedError:
         added_ps = _of_the_tree(job, scenario)
         return _by_nccls_model(replace(job, algorithm=NCCL), scenario, likely=True, added_ps=added_ps)
+
+
+def _by_symmetric_kernel(job: Job, scenario: Scenario) -> Run | None:
+    """Return the time of NCCL's symmetric kernel for a job, or of the links; None where NCCL has none.
+
+    Raises:
+        NotSupportedError: a condition holds.
+    """
+    topology, hosts = scenario.base, places(job.placement, scenario.base)
+    if topology.hardware is None or len({host // topology.ranks_per_node for host in hosts}) > 1:
+        return None
+    kernel = symmetric_kernel(job.collective, job.nbytes, len(hosts), topology.hardware)
+    if kernel is None:
+        return None
+    what = "NCCL's model of symmetric kernels"
+    _refuse_conditions(scenario, what)
+    _refuse_sharing(scenario, what)
+    _refuse_other_transports(job, what)
+    floor = floor_ps(job.collective, job.nbytes, topology, 0, hosts, in_network=True)
+    time_ps = max(round(kernel.seconds * SECOND), floor)
+    return Run.by_formula(
+        job,
+        topology,
+        len(hosts),
+        time_ps,
+        floor=floor,
+        algorithm=kernel.name,
+        model="nccl",
+        latency_ps=round(kernel.latency_seconds * SECOND),
+    )
 
 
 def _of_the_tree(job: Job, scenario: Scenario) -> int:

@@ -67,11 +67,12 @@ class LibraryCalls:
     Args:
         topology: the network, which names its hardware.
         transport_model: how steps of programs are completed.
+        symmetric: buffers are registered as windows.
     """
 
-    def __init__(self, topology: Topology, transport_model: TransportModel) -> None:
+    def __init__(self, topology: Topology, transport_model: TransportModel, symmetric: bool = False) -> None:
         self._scenario = Scenario.of(topology, ())
-        self._software = Software(transport_model)
+        self._software = Software(transport_model, symmetric=symmetric)
         self._groups: dict[tuple[int, ...], CallsOfGroup] = {}
 
     def of(self, hosts: tuple[int, ...]) -> CallsOfGroup:

@@ -90,6 +90,7 @@ class Setting:
         algorithm: in process groups that do not choose one.
         transport: how steps of collectives are completed.
         model_of_time: ``links``, or ``library`` for calls of the vendor's library.
+        symmetric: buffers are registered as windows.
         rank_overhead: of messages.
         conditions: under which the cluster works, as they were given.
         faults: the same, checked.
@@ -112,6 +113,7 @@ class Setting:
     algorithm: Choice
     transport: TransportModel
     model_of_time: Model
+    symmetric: bool
     rank_overhead: RankOverhead
     conditions: Sequence[VirtualCondition]
     faults: Faults
@@ -157,7 +159,11 @@ class Setting:
             transport_model=self.transport,
             rank_overhead=self.rank_overhead,
             classes=attempt.classes,
-            library=LibraryCalls(topology, self.transport) if self.model_of_time == "library" else None,
+            library=(
+                LibraryCalls(topology, self.transport, self.symmetric)
+                if self.model_of_time == "library"
+                else None
+            ),
         )
         world.group_calls = GroupCalls(
             cluster.scenario,

@@ -171,6 +171,7 @@ def run(
         algorithm=algorithm,
         transport=transport,
         model_of_time=assumed.model,
+        symmetric=software.symmetric,
         rank_overhead=rank_overhead,
         conditions=conditions,
         faults=Faults.of(conditions, topology),

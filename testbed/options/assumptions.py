@@ -26,8 +26,8 @@ NONE = "none"
 
 KEYS = (
     "network", "algorithm", "ideal", "model", "transport_model", "protocol", "overhead", "arrival_overhead",
-    "call_overhead", "reduction_bandwidth", "copy_bandwidth", "losses", "device", "jitter", "seed",
-    "straggler", "fail_link", "degrade_link", "reroute",
+    "call_overhead", "reduction_bandwidth", "copy_bandwidth", "symmetric", "losses", "device", "jitter",
+    "seed", "straggler", "fail_link", "degrade_link", "reroute",
 )  # fmt: skip
 """Names of assumptions: those of the options, with underscores."""
 
@@ -163,6 +163,13 @@ TransportModel: TypeAlias = Annotated[
         "really run, nccl where the network names its hardware, shm on one host, else gloo."
     ),
 ]
+Symmetric: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--symmetric",
+        help="Buffers are registered as windows, so that NCCL takes its symmetric kernels where it has some.",
+    ),
+]
 Losses: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -212,6 +219,7 @@ class AssumptionOptions:
     overhead: Overhead = None
     arrival_overhead: ArrivalOverhead = None
     reduction_bandwidth: ReductionBandwidth = None
+    symmetric: Symmetric = False
     ideal: Ideal = False
     assumptions: AssumptionsFile = None
 

@@ -24,12 +24,20 @@ MODELS = {
 }
 """What a time follows from, in words."""
 
+REGISTERED = "of registered buffers what NCCL expects of its symmetric kernels, or the links allow; "
+
 TOP = 20
 """Links that are shown unless all are asked for."""
 
 _NAMES = 36
 _BAR = 12
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def model_of(request: SimulationRequest) -> str:
+    """Return what the times of a request follow from, in words."""
+    registered = request.timed_by == "library" and request.assumed.software.symmetric
+    return (REGISTERED if registered else "") + MODELS[request.timed_by]
 
 
 def facts_of(own: Simulated) -> dict[str, str]:
@@ -200,7 +208,7 @@ def assumptions(request: SimulationRequest) -> str:
     """Return what the figures assume."""
     floor = "Floor: what no algorithm goes below on these links."
     if request.timed_by != "links":
-        return f"Closed form: {MODELS[request.timed_by]}. {floor}"
+        return f"Closed form: {model_of(request)}. {floor}"
     added = [request.assumed.software.in_words()]
     if request.assumed.software.reduction_bandwidth is None:
         added.append("reducing costs no time")

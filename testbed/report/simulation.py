@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from testbed.output.folder import document
 from testbed.output.table import spell_size
 from testbed.report.simulated import (
-    MODELS,
     assumptions,
     carried_on,
     comparison,
     facts_of,
     links_table,
+    model_of,
     title,
 )
 
@@ -31,7 +31,7 @@ def simulation_document(
     topology, placement = request.topology, request.placement
     return document(
         method="simulated" if request.timed_by == "links" else "closed form",
-        model=MODELS[request.timed_by],
+        model=model_of(request),
         seed=next((one.seed for one in request.conditions if hasattr(one, "seed")), None),
         topologies={topology.name: topology.digest()},
         placement=placement if isinstance(placement, str) else list(placement),
