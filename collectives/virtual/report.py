@@ -32,7 +32,6 @@ from sim.cluster import Cluster
 from sim.scenario.rank_overhead import RankOverhead
 from sim.units import to_seconds
 
-
 @dataclass(frozen=True)
 class Spent:
     """A piece of a rank's time; attributes in seconds.
@@ -106,6 +105,7 @@ class VirtualReport:
         notices: what else is to be said.
         mistakes: those of the notices that tell what the script does wrong.
         on_gpu: whether ranks computed on streams of a GPU.
+        stands_in: whether tensors of the CPU stood for the GPU's throughout, as no rank used a CUDA device.
         ranks_simulated: how many ranks had a thread to the end.
         folded: for which ranks the thread of another one spoke, in words.
         exposed: of each iteration, what the compute stream of rank 0 has waited for, on a GPU.
@@ -128,6 +128,7 @@ class VirtualReport:
     notices: tuple[str, ...]
     mistakes: tuple[str, ...] = ()
     on_gpu: bool = False
+    stands_in: bool = False
     ranks_simulated: int = 0
     folded: tuple[str, ...] = ()
     exposed: tuple[tuple[Exposed, ...], ...] = ()
@@ -174,6 +175,7 @@ class VirtualReport:
             timed_by="links" if VirtualWorld.of(cluster).library is None else "library",
             rank_overhead=VirtualWorld.of(cluster).rank_overhead,
             compute=model.name,
+            stands_in=on_gpu and not gpus.are_in_use,
             repeats=model.repeats,
             conditions=tuple(map(str, conditions)),
             notices=Notices.of(cluster).texts,

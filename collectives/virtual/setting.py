@@ -19,13 +19,11 @@ from collectives.virtual.computation.compiled import regions_of_torch
 from collectives.virtual.computation.ddp_shapes import parameters_compared
 from collectives.virtual.computation.on_streams import lists_of_tensors
 from collectives.virtual.computation.passes import passes_followed
-from collectives.virtual.computation.roofline import is_charged
 from collectives.virtual.devices.mapping import Devices
 from collectives.virtual.diagnosis.checks import mistakes_noticed
 from collectives.virtual.diagnosis.verdict import Diagnosis
 from collectives.virtual.faults import Faults, VirtualCondition
 from collectives.virtual.folding.attempts import Attempt
-from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.native import self_test
 from collectives.virtual.gpu.results import plain_results
 from collectives.virtual.gpu.virtual_cuda import VirtualCuda
@@ -42,6 +40,7 @@ from collectives.virtual.parameters.record import ParameterRecord
 from collectives.virtual.report import VirtualReport
 from collectives.virtual.script_clock import ScriptClock, clock_of_script
 from collectives.virtual.streams.cpu_streams import streams_of_torch
+from collectives.virtual.streams.gpu import current_gpu
 from collectives.virtual.streams.gpus import Gpus, gpu_of
 from collectives.virtual.task import FunctionOrScript, Task
 from collectives.virtual.world import VirtualWorld
@@ -134,7 +133,7 @@ class Setting:
             RankError, DeadlockError, LinkFailedError: see `collectives.virtual.run`.
         """
         topology, model, trace = self.topology, self.model, self.trace
-        is_gpu = gpu_of(model) is not None
+        is_gpu, is_roofline = gpu_of(model) is not None, isinstance(model, Roofline)
         devices = _devices(model, topology.num_ranks, self.fake)
         threads = tuple(attempt.classes.threads(topology.num_ranks))
         task = Task.of(
@@ -189,7 +188,7 @@ class Setting:
         with (
             isolation.entered(),
             iterations.counted(),
-            passes_followed(isinstance(model, Roofline)),
+            passes_followed(is_roofline),
             task.around,
             devices.there(),
             streams_of_torch(is_gpu),
@@ -197,7 +196,7 @@ class Setting:
             clock_of_script(self.clock, self.stands_still),
             regions_of_torch(_is_rank),
             branches_of_torch(_is_rank),
-            parameters_compared(lambda: is_charged() and CudaDevices.here() is None),
+            parameters_compared(_is_charged_on_cpu if is_roofline else bool),
             mistakes_noticed(cluster),
             memories.followed(is_gpu),
             self._recorded(iterations),
@@ -243,6 +242,12 @@ class Setting:
         for text in VirtualWorld.of(cluster).group_calls.notices():
             Notices.of(cluster).add(text)
         return VirtualReport.of(cluster, self.algorithm, self.model, self.conditions, has_ended)
+
+
+def _is_charged_on_cpu() -> bool:
+    """Return whether this thread is a rank's whose tensors of the CPU are charged, or stand for its GPU's."""
+    gpu = current_gpu()
+    return _is_rank() and (gpu is None or not gpu.in_use)
 
 
 def _is_rank() -> bool:

@@ -28,6 +28,7 @@ from collectives.virtual.computation import Charges, ComputeModel
 from collectives.virtual.faults import Faults, VirtualCondition
 from collectives.virtual.folding.attempts import in_attempts
 from collectives.virtual.folding.folding import Folding
+from collectives.virtual.folding.verification import FEW_RANKS
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.memory.memories import MemoryLimit
 from collectives.virtual.parameters.record import ParameterRecord
@@ -191,7 +192,9 @@ def run(
             "parameters are recorded as each rank holds them: run with data (fake=False) and without folding "
             "(fold=False)"
         )
-    return in_attempts(setting.carry_out, folding, streams, trace)
+    return in_attempts(
+        setting.carry_out, folding, streams, trace, unfolds=fold is None and topology.num_ranks <= FEW_RANKS
+    )
 
 
 def run_virtual(fn_or_script: FunctionOrScript, topology: Topology, **options: Any) -> VirtualRun:
@@ -237,6 +240,10 @@ def _charges(compute: Mapping[str, int] | None) -> Charges:
     return Charges(name="none but what the script charges") if compute is None else Charges(compute)
 
 
+_HARDLY_ANY = 4
+"""So many ranks cost at most twice as much with a thread each: folded, two of a class have one at first."""
+
+
 def _folding(
     fold: bool | None,
     fake: bool,
@@ -246,7 +253,8 @@ def _folding(
 ) -> Folding | None:
     """Return how ranks are folded, but for those that conditions name; None: not at all."""
     on_gpu = gpu_of(model) is not None
-    if not (fake and on_gpu if fold is None else fold):
+    default = fake and on_gpu and topology.num_ranks > _HARDLY_ANY
+    if not (default if fold is None else fold):
         return None
     if not on_gpu:
         raise NotSupportedError(

@@ -130,7 +130,8 @@ def assumptions(report: VirtualReport) -> str:
 
 
 def _assumptions(report: VirtualReport) -> Iterator[str]:
-    yield f"computation: {report.compute}"
+    stands_in = ", for which tensors of the CPU stand, as no rank uses a CUDA device"
+    yield f"computation: {report.compute}{stands_in if report.stands_in else ''}"
     if not report.repeats:
         yield "so another run gives other times"
     yield f"collectives: {report.algorithm}"

@@ -34,14 +34,14 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from collectives.errors import NotSupportedError
 from collectives.virtual.computation.kernels import axes_of, measured_ps
 from collectives.virtual.computation.launches import Launches
 from collectives.virtual.computation.on_streams import OnStreams
 from collectives.virtual.computation.operations import Operation
-from collectives.virtual.computation.passes import is_optimizing
+from collectives.virtual.computation.passes import current_pass
 from collectives.virtual.computation.totals import Totals
 from collectives.virtual.notices import Notices
 from collectives.virtual.streams.gpu import current_gpu
@@ -174,7 +174,7 @@ class _Charging(TorchDispatchMode):
         result = func(*args, **kwargs)
         if self._on_streams is not None:
             if not operation.communicates:
-                self._on_streams.charge(func, args, kwargs, result, self._pass())
+                self._on_streams.charge(func, args, kwargs, result, current_pass())
         elif not (operation.free or operation.communicates):
             self._charge(func, operation, args, kwargs, result)
         return result
@@ -208,7 +208,7 @@ class _Charging(TorchDispatchMode):
         began_ps = self.rank_thread.now_ps()
         self.rank_thread.compute(duration_ps)
         if self.rank_thread.cluster.trace is not None:
-            self._extend(self._pass(), began_ps, self.rank_thread.now_ps())
+            self._extend(current_pass(), began_ps, self.rank_thread.now_ps())
 
     def _leave_out(self, func: Any, operation: Operation) -> None:
         """Say of *func* on tensors without data, if it computes much, that it takes no time."""
@@ -236,14 +236,6 @@ class _Charging(TorchDispatchMode):
             return "tfloat32"
         return "float8" if name.startswith("float8") else name
 
-    def _pass(self) -> str:
-        """Return what the rank is at, in the words of the trace."""
-        if is_optimizing():
-            return "optimizer"
-        if torch._C._current_graph_task_id() != -1:
-            return "backward"
-        return "forward" if torch.is_grad_enabled() else "without gradients"
-
     def _extend(self, name: str, began_ps: int, ended_ps: int) -> None:
         """Add to the span of the pass, or begin another one."""
         if name != self._name or began_ps != self._ended_ps:
@@ -256,11 +248,6 @@ class _Charging(TorchDispatchMode):
         trace = self.rank_thread.cluster.trace
         if trace is not None and self._ended_ps > self._began_ps:
             trace.span(self.rank_thread.rank, "compute", self._name, self._began_ps, self._ended_ps)
-
-
-def is_charged() -> bool:
-    """Return whether operations of this thread, on tensors with data, are charged."""
-    return any(isinstance(mode, _Charging) for mode in _get_current_dispatch_mode_stack())
 
 
 def _looks_for_shapes() -> bool:

@@ -1,5 +1,9 @@
 """Attempts of a run: each with its classes of ranks, until one finds no member of a class to differ.
 
+What a member of a class does that neither its first nor its probe does, folding does not see: a failure, a
+file, a second's sleep of one rank in the middle.  So a run that is folded unasked, and turns out to be small,
+is carried out once more with a thread for each rank, and only that counts.
+
 What ranks write, and what a trace has got, counts only once their classes are verified; that of an attempt
 that is given up is gone.  What a script does to files it does again.
 """
@@ -17,11 +21,15 @@ from collectives.virtual.folding.verification import Verification
 from collectives.virtual.folding.withheld import Withheld
 from collectives.virtual.isolation.per_rank import Streams
 from collectives.virtual.iterations import Iterations
-from sim.cluster import Cluster, current_rank_thread
+from collectives.virtual.streams.gpus import Gpus
+from sim.cluster import Cluster, RankThread, current_rank_thread
 from sim.errors import DeadlockError, RankError
 from sim.trace import Trace
 
 T = TypeVar("T")
+
+SMALL_RUN = 100_000
+"""Items that all ranks together issue in a run which is small: some ten seconds of a thread for each."""
 
 
 class Attempt:
@@ -30,23 +38,31 @@ class Attempt:
     Args:
         folding: of the run; None: no rank is folded.
         streams: returns the standard output and error of a rank; None: all share the process's.
+        unfolds: the attempt does not count if it turns out to be small.
 
     Attributes:
         classes: of ranks that are taken to do the same.
         streams: what ranks are to write to.
     """
 
-    def __init__(self, folding: Folding | None, streams: Callable[[int], Streams] | None) -> None:
+    def __init__(
+        self, folding: Folding | None, streams: Callable[[int], Streams] | None, unfolds: bool = False
+    ) -> None:
         self.classes = Classes() if folding is None else folding.classes()
         self._known = {} if folding is None else folding.known
         self._withheld = Withheld(streams) if self.classes.folded else None
         self.streams = streams if self._withheld is None else self._withheld.of
         self._verification: Verification | None = None
+        self._cluster: Cluster | None = None
+        self._unfolds = unfolds and bool(self.classes.folded)
+        self._is_settled = False
 
     def watch(self, cluster: Cluster, iterations: Iterations) -> None:
         """Compare members of classes when they have finished an iteration."""
+        self._cluster = cluster
         if self.classes.folded:
-            self._verification = Verification(cluster, self.classes, self._known, self.release)
+            iterations.on_end(self._end_iteration)
+            self._verification = Verification(cluster, self.classes, self._known, self._settle)
             iterations.before_end(self._verification.end_iteration)
             self.classes.before_call.append(self._verification.before_call)
 
@@ -60,6 +76,26 @@ class Attempt:
         self._verification.begin(rank_thread.rank)
         yield
         self._verification.finish(rank_thread.rank)
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether the run is so small that each rank is better given a thread."""
+        return self._unfolds and self._issued() <= SMALL_RUN
+
+    def _issued(self) -> int:
+        """Return how many items all ranks together have issued to their devices."""
+        of_rank = {} if self._cluster is None else Gpus.of(self._cluster).of_rank
+        return sum(len(gpu.score) * len(self.classes.members(rank)) for rank, gpu in of_rank.items())
+
+    def _settle(self) -> None:
+        """Note that nothing is left to compare."""
+        self._is_settled = True
+        self._end_iteration()
+
+    def _end_iteration(self, rank_thread: RankThread | None = None, number: int = 0) -> None:
+        """Show what ranks have written if that counts."""
+        if self._is_settled and not self.is_in_vain:
+            self.release()
 
     def release(self) -> None:
         """Show what ranks have written, now and from now on."""
@@ -81,8 +117,16 @@ def in_attempts(
     folding: Folding | None,
     streams: Callable[[int], Streams] | None,
     trace: Trace | None,
+    unfolds: bool = False,
 ) -> T:
     """Return what the first attempt returns in which no member of a class differs.
+
+    Args:
+        attempt: carries out one.
+        folding: of the run; None: no rank is folded.
+        streams: returns the standard output and error of a rank; None: all share the process's.
+        trace: gets what the last attempt shows.
+        unfolds: a run that turns out to be small is carried out without folding.
 
     Raises:
         NotSupportedError: ranks differ in too many ways.
@@ -91,17 +135,25 @@ def in_attempts(
     recorded: list[list[Any]] = [] if trace is None else [trace.spans, trace.counts, trace.arrows]
     lengths = [len(entries) for entries in recorded]
     while True:
-        current = Attempt(folding, streams)
+        current = Attempt(folding, streams, unfolds)
         try:
-            return attempt(current)
+            outcome = attempt(current)
         except BaseException as error:
             differ = current.differ(error)
-            if folding is None or differ is None:
+            if folding is not None and differ is not None:
+                folding.split(differ, current.classes)
+            elif current.is_in_vain and isinstance(error, RankError | DeadlockError):
+                folding = None
+            else:
                 current.release()
                 if current.classes.folded and isinstance(error, RankError | DeadlockError):
                     error.add_note(_advice(current.classes))
                 raise
-            folding.split(differ, current.classes)
+        else:
+            if not current.is_in_vain:
+                current.release()
+                return outcome
+            folding = None
         for entries, length in zip(recorded, lengths, strict=True):
             del entries[length:]
         gc.collect()

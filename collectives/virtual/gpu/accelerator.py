@@ -104,6 +104,7 @@ class CudaDevices:
         index = device if isinstance(device, int) or device is None else torch.device(device).index
         if index is None or index < 0:
             return
+        self.gpu.in_use = True
         number = number_of(index)
         if number != index:
             self._notices.add(
@@ -129,6 +130,7 @@ class CudaDevices:
 
     def set_stream(self, stream: DeviceStream) -> None:
         """Make *stream* the current one."""
+        self.gpu.in_use = True
         self.gpu.current = stream
 
     @contextlib.contextmanager
@@ -136,7 +138,7 @@ class CudaDevices:
         """Make *stream* the current one while the body runs; None leaves it as it is."""
         before = self.gpu.current
         if stream is not None:
-            self.gpu.current = stream
+            self.set_stream(stream)
         try:
             yield
         finally:

@@ -6,7 +6,9 @@ An operation has three parts:
     its value     by the same operation on values, where they are known (`collectives.virtual.gpu.values`)
     its cost      the launches of the device's kernels, or the host's time (`collectives.virtual.computation`)
 
-Large tensors of the CPU have no data in a run without data.
+Tensors of the CPU stand for the device's, and cost what these would, until the rank uses a device by itself
+(`collectives.virtual.streams.gpu.Gpu.in_use`); then they are the host's.  Large ones have no data
+in a run without data.
 """
 
 from __future__ import annotations
@@ -14,13 +16,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from collectives.virtual.computation.compiled import Fusing
+from collectives.virtual.computation.launches import Launches
+from collectives.virtual.computation.on_streams import OnStreams
 from collectives.virtual.computation.passes import current_pass
 from collectives.virtual.computation.totals import Totals
 from collectives.virtual.gpu import data_dependent
@@ -44,19 +48,6 @@ _CPU, _META = torch.device("cpu"), torch.device("meta")
 _aten = torch.ops.aten
 
 
-class Costs(Protocol):
-    """Kernels and times of a device (`collectives.virtual.computation.launches.Launches`)."""
-
-    def of(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
-        """Return the launches of an operation on the device."""
-
-    def host_ps(self, func: Any, args: Any, kwargs: Any, result: Any) -> int:
-        """Return what an operation on tensors of the CPU takes of the host."""
-
-    def copy_ps(self, nbytes: int) -> int:
-        """Return what a transfer between host and device takes."""
-
-
 class ChargedExecution:
     """Carries out operations of a rank on virtual CUDA tensors, at the cost that a model of a GPU tells.
 
@@ -76,7 +67,7 @@ class ChargedExecution:
     def __init__(
         self,
         gpu: Gpu,
-        costs: Costs,
+        costs: Launches,
         totals: Totals,
         has_data: bool,
         notices: Notices,
@@ -85,6 +76,7 @@ class ChargedExecution:
         self.gpu = gpu
         self.costs = costs
         self._fusing = Fusing(gpu)
+        self._standing_in = OnStreams(gpu, costs, totals)
         self.totals = totals
         self.has_data = has_data
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
@@ -105,17 +97,28 @@ class ChargedExecution:
 
     # ---------------------------------------------------------------- on the host
 
+    @property
+    def stands_in(self) -> bool:
+        """Whether tensors of the CPU stand for those of the device, as the rank uses none by itself."""
+        return not self.gpu.in_use
+
     def on_host(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation on plain tensors of the CPU, or of none."""
         if not self.has_data and _makes_large(args, kwargs) and kwargs.get("device") != _META:
-            return self.fake.dispatch(func, (), args, kwargs)
+            result = self.fake.dispatch(func, (), args, kwargs)
+            if self.stands_in:
+                self._charge_host(func, args, kwargs, result)
+            return result
         result = func(*args, **kwargs)
         if not _is_on_meta(result, args):
             self._charge_host(func, args, kwargs, result)
         return result
 
     def _charge_host(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """Let the host take the time of an operation on tensors of the CPU."""
+        """Charge an operation on tensors of the CPU: to the host, or to the device for which they stand."""
+        if self.stands_in:
+            self._standing_in.charge(func, args, kwargs, result, current_pass())
+            return
         duration_ps = self.costs.host_ps(func, args, kwargs, result)
         if duration_ps:
             self.gpu.host_work(func.__name__, duration_ps)
@@ -196,6 +199,7 @@ class ChargedExecution:
 
     def bear(self, tensor: Tensor, func: Any) -> None:
         """Note a new tensor of the device, which *func* has made."""
+        self.gpu.in_use = True
         for listener in self.born:
             listener(tensor, func)
 

@@ -2,7 +2,8 @@
 
     subclasses    say themselves first of what operations on plain tensors they consist
     collectives   by their kernels in C++, whose operations come here again
-    on the host   plain tensors of the CPU are what they are, of pinned memory if they say so
+    on the host   plain tensors of the CPU are what they are, of pinned memory if they say so; while they
+                  stand for the device's, composites among them go operation by operation
     composites    operation by operation, where torch has them so
     the rest      on the device
 
@@ -36,6 +37,10 @@ _PYTHON = torch._C.DispatchKeySet(torch._C.DispatchKey.Python) | torch._C.Dispat
 
 class Execution(Protocol):
     """A way to carry out operations of one rank."""
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether tensors of the CPU stand for those of the device, as the rank uses none by itself."""
 
     def on_host(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Carry out an operation on plain tensors of the CPU, or one that makes some."""
@@ -90,22 +95,31 @@ class DispatchMode(TorchDispatchMode):
 
         kwargs = _with_index(kwargs) if kwargs else _NO_OPTIONS
         known = knowledge_of(func)
+        stands_in = not has_fake and self.execution.stands_in
         if known.communicates:
-            return self._communicate(func, args, kwargs)
+            return func(*args, **kwargs) if stands_in else self._communicate(func, args, kwargs)
         if not has_fake:
             device = kwargs.get("device")
             if device is None or device.type != "cuda":
-                return copies.on_host(func, args, kwargs, self.execution.on_host)
-        if known.decomposes:
-            with self:
-                result = func.decompose(*args, **kwargs)
-            if result is not NotImplemented:
+                result = self._decomposed(known, func, args, kwargs) if stands_in else NotImplemented
+                if result is NotImplemented:
+                    result = copies.on_host(func, args, kwargs, self.execution.on_host)
                 return result
+        result = self._decomposed(known, func, args, kwargs)
+        if result is not NotImplemented:
+            return result
         try:
             return self.execution.on_device(known, func, types, args, kwargs)
         except RuntimeError as error:
             refuse_if_sparse(func, args, kwargs, error)
             raise
+
+    def _decomposed(self, known: Knowledge, func: Any, args: Any, kwargs: Any) -> Any:
+        """Return what the operations give of which *func* is made; ``NotImplemented`` if of none."""
+        if not known.decomposes:
+            return NotImplemented
+        with self:
+            return func.decompose(*args, **kwargs)
 
     def _communicate(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Call the kernel in C++ of a collective; what it calls in turn comes here again."""

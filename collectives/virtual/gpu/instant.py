@@ -28,6 +28,7 @@ class InstantGpu:
     def __init__(self, rank_thread: RankThread) -> None:
         self.device = SAID
         self.live_events: set[int] = set()
+        self.in_use = False
         self.at_host_wait: list[Callable[[], None]] = []
         self.default = self.current = DeviceStream(self, 0)
         self._rank_thread = rank_thread

@@ -30,7 +30,10 @@ class InstantExecution:
 
     Attributes:
         fake: finds shapes, and says what torch refuses.
+        stands_in: False: tensors of the CPU are the host's.
     """
+
+    stands_in = False
 
     def __init__(self) -> None:
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)

@@ -1,9 +1,10 @@
 """Virtual CUDA devices of the ranks of one run: when they are there, and on which threads.
 
-A rank has them when its script, or a module of the script's own, has the word cuda or accelerator in its
-text or its arguments, when code outside of torch calls ``torch.cuda``, or when the run is one without data.
-Where the model of computation is a GPU, its tensors of the CPU stand for the device's until then, and the
-model charges them.  Where it is not, the devices take no time, and the model charges what the CPU computes.
+They are put in place where they may be wanted: where a script, or a module of the script's own, has the word
+cuda or accelerator in its text or its arguments, when code outside of torch calls ``torch.cuda``, or when the
+run is one without data.  Whether they are there changes no time.  Where the model of computation is a GPU,
+tensors of the CPU stand for the device's, and the model charges them so, until the rank uses a device by
+itself.  Where it is not, the devices take no time, and the model charges what the CPU computes.
 """
 
 from __future__ import annotations

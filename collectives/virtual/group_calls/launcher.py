@@ -37,7 +37,6 @@ from collectives.virtual.folding.objects import (
     may_be_objects,
     objects_given,
 )
-from collectives.virtual.gpu.accelerator import CudaDevices
 from collectives.virtual.gpu.door import ValueDoor
 from collectives.virtual.gpu.values import SMALL, SMALL_FLOATS, is_virtual
 from collectives.virtual.group_calls.calls import GroupCalls
@@ -171,8 +170,8 @@ class StreamLauncher:
         """Do nothing: what is on a stream goes on by itself."""
 
     def _is_hosts(self) -> bool:
-        """Return whether tensors are the host's: of the CPU, on a rank that has others on its device."""
-        return self.group.device_type == "cpu" and CudaDevices.here() is not None
+        """Return whether tensors are the host's: of the CPU, on a rank that uses its device by itself."""
+        return self.group.device_type == "cpu" and self._gpu.in_use
 
     def _facts(self, request: Request, call: Call, algorithm: Algorithm) -> CallFacts:
         itemsize = request.dtype.itemsize

@@ -31,6 +31,11 @@ class Gpus:
         gpus: Gpus = cluster.shared.setdefault(Gpus, Gpus())
         return gpus
 
+    @property
+    def are_in_use(self) -> bool:
+        """Whether a rank has used one by itself, so that its tensors of the CPU were the host's."""
+        return any(gpu.in_use for gpu in self.of_rank.values())
+
     def played(self) -> Iterator[tuple[int, int, Played]]:
         """Yield of each rank that was played the rank of its thread, its own number, and what is known."""
         for rank, gpu in self.of_rank.items():
