@@ -32,6 +32,7 @@ from sim.cluster import Cluster
 from sim.scenario.rank_overhead import RankOverhead
 from sim.units import to_seconds
 
+
 @dataclass(frozen=True)
 class Spent:
     """A piece of a rank's time; attributes in seconds.

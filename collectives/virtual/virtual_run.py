@@ -93,7 +93,8 @@ def run(
         memory_limit: of each GPU: a size; None: what its device has; beyond it ``torch.OutOfMemoryError`` is
             raised in the script.  ``off``: the script goes on, and the report says what does not fit.
         fold: whether one thread speaks for all ranks that do the same (see `collectives.virtual.folding`);
-            None: without data it does.  Needs a GPU as *compute*.
+            None: without data it does, but in a small run (see `collectives.virtual.folding.attempts`).
+            Needs a GPU as *compute*.
         own: packages that keep what a process has once in their globals, so that each rank gets a copy,
             besides those that are known (`collectives.virtual.isolation.ownership`).
         clock: that ``time.time``, ``time.sleep`` and their kin go by in the script: ``virtual``, the rank's,

@@ -30,7 +30,7 @@ class GpuOptions:
     ] = False
     fold: Annotated[
         FoldName,
-        typer.Option(help="Ranks that are found to do the same run as one; auto: with --fake."),
+        typer.Option(help="Ranks that are found to do the same run as one; auto: with --fake, in all but small runs."),
     ] = FoldName.AUTO
     memory_limit: Annotated[
         str | None,

@@ -28,7 +28,7 @@ from sim.trace import Trace
 
 T = TypeVar("T")
 
-SMALL_RUN = 100_000
+SMALL_RUN = 30_000
 """Items that all ranks together issue in a run which is small: some ten seconds of a thread for each."""
 
 
