@@ -30,7 +30,9 @@ class GpuOptions:
     ] = False
     fold: Annotated[
         FoldName,
-        typer.Option(help="Ranks that are found to do the same run as one; auto: with --fake, in all but small runs."),
+        typer.Option(
+            help="Ranks that are found to do the same run as one; auto: with --fake, in all but small runs."
+        ),
     ] = FoldName.AUTO
     memory_limit: Annotated[
         str | None,

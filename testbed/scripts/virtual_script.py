@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -117,6 +118,8 @@ def _failure(error: RankError, script: str, output: RankOutput) -> BaseException
         return ScriptError(f"{where}: ended with: {cause.code}", 1)
     assert cause is not None
     print_traceback(cause, script)
+    for note in getattr(error, "__notes__", ()):  # what the other ranks did, and what to try
+        print(textwrap.indent(note, "  "), file=sys.stderr)
     report = getattr(error, "report", None)
     if report is not None and report.memory is not None:
         return DeviceMemoryError(

@@ -63,7 +63,7 @@ def test_objects_that_are_not_compared_are_told_of() -> None:
             end_iteration()
         gathered(rank)
 
-    outcome = without_data(work, 16)
+    outcome = without_data(work, 80)
 
     assert outcome.report.ranks_simulated == 1
     assert any("objects that they gave" in notice and "test_objects.py:" in notice
