@@ -233,14 +233,14 @@ FAST_PATHS = [
     FastPath(
         "rows of one kind are gone through once",
         "makespan: sw, N = 4096",
-        {f"{_ENGINES}.sibling_rows.repeated_rows": _nothing},
+        {f"{_ENGINES}.repeated_rows.repeated_rows": _nothing},
         f"{_ROWS}.Pattern.nbytes",
         _ring("makespan", 32, MIB),
     ),
     FastPath(
         "rows in a steady state are one sum",
         "makespan: sw, N = 4096",
-        {f"{_ENGINES}.makespan.advance_repeatedly": _one_by_one},
+        {f"{_ENGINES}.coflow_times.CoflowTimes.advance_repeatedly": _one_by_one},
         f"{_ENGINES}.coflow_times.CoflowTimes.advance",
         _ring("makespan", 32, MIB),
     ),
@@ -263,7 +263,7 @@ FAST_PATHS = [
         "most sizes are one number (MostlyEqual)",
         _NOT_EVEN,
         {f"{_ROWS}.Pattern._few_sizes": _nothing},
-        f"{_ENGINES}.coflow_times.CoflowTimes.advance_masked",
+        f"{_ENGINES}.coflow_times.CoflowTimes._ends_of_all",
         _ring("makespan", 32, _UNEVEN),
     ),
     FastPath(
@@ -299,7 +299,7 @@ FAST_PATHS = [
         _ring("makespan", 64, _TINY),
     ),
     FastPath(
-        "empty messages are masked (MaskedTimes)",
+        "empty messages are masked",
         _FEW_BYTES,
         {f"{_ENGINES}.coflow_times.CoflowTimes.is_permutation": False},
         f"{_ENGINES}.coflow_times.CoflowTimes.select",

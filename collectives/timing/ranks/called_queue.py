@@ -58,8 +58,7 @@ class CalledQueue:
         number, env = self._num_calls, self.env
         self._num_calls += 1
         chunking = Chunking.of(algorithm, self.num_ranks, nbytes // self._itemsize, self._itemsize)
-        counted = not self._rank_overhead.is_free
-        overheads = StepOverheads(self._rank_overhead, self.num_ranks, number) if counted else None
+        overheads = StepOverheads.of(self._rank_overhead, self.num_ranks, number)
         own = [_OnRank(self, number, rank) for rank in range(self.num_ranks)]
         for on_rank in own:
             self._in_flight[on_rank.rank].append(on_rank)

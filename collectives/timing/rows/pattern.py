@@ -92,18 +92,19 @@ def of_each(sizes: Sizes, num_messages: int) -> Int64Array:
     return sizes if isinstance(sizes, np.ndarray) else sizes.over(num_messages)
 
 
+def has_empty(sizes: MostlyEqual | Int64Array) -> bool:
+    """Return whether some of *sizes* are 0."""
+    if isinstance(sizes, MostlyEqual):
+        return not (sizes.common and all(sizes.others.values()))
+    return not sizes.all()
+
+
 def without_empty(sizes: Sizes, num_messages: int) -> tuple[Int64Array | None, MostlyEqual | Int64Array]:
     """Return which of *num_messages* are not empty, and their sizes; None: all, whose *sizes* these are."""
-    if isinstance(sizes, MostlyEqual):
-        if sizes.common and all(sizes.others.values()):
-            return None, sizes
-        if not sizes.common:
-            some = sorted(message for message, nbytes in sizes.others.items() if nbytes)
-            return np.array(some, dtype=np.int64), np.array(
-                [sizes.others[message] for message in some], np.int64
-            )
+    if isinstance(sizes, MostlyEqual) and not has_empty(sizes):
+        return None, sizes
     each = of_each(sizes, num_messages)
-    if each.all():
+    if not has_empty(each):
         return None, each
     numbers = np.flatnonzero(each)
     return numbers, each[numbers]
