@@ -179,7 +179,7 @@ FAST_PATHS = [
         "coflows that dissolve are given up",
         "events: double_binary_tree, 16 segments, N = 1024",
         {"sim.network.coflow.accelerator.MAX_DISSOLVED": 2**62},
-        "sim.network.coflow.active.ActiveCoflow.remainder",
+        "sim.network.network.Network.resume",
         lambda: (
             simulate(
                 "double_binary_tree:segments=16", nbytes=MIB, topology=switch(128), engine="events"

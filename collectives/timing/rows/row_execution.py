@@ -130,8 +130,7 @@ class RowExecution:
     def _describe(self, row: ActiveRow, message: int) -> tuple[str, str]:
         """Return what this execution does, and which *message* of *row* is under way."""
         nbytes = row.nbytes if isinstance(row.nbytes, int) else int(row.nbytes[message])
-        source, destination = (int(row.messages.ranks[member]) for member in row.messages.ends[message])
-        what = spell_message(row.number, source, destination, nbytes)
+        what = spell_message(row.number, *row.messages.ends[message], nbytes)
         return f"{self._algorithm.collective} by {self._algorithm}", what
 
     def _leave(self, row: ActiveRow, ranks: Int64Array) -> None:
