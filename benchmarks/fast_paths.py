@@ -32,7 +32,7 @@ from collectives.program.rank_array import Deferred
 from collectives.timing.rows import repeated_rows, row_execution
 from collectives.timing.rows.coflow_times import CoflowTimes
 from collectives.timing.rows.row_messages import ActiveRow
-from sim import Jitter
+from sim import Jitter, Topology
 from sim.network.coflow.coflow import Coflow
 from testbed.output.table import seconds
 
@@ -177,12 +177,15 @@ FAST_PATHS = [
     ),
     FastPath(
         "coflows that dissolve are given up",
-        "events: double_binary_tree, 16 segments, N = 1024",
+        "events: fat tree, ring, N = 128",
         {"sim.network.coflow.accelerator.MAX_DISSOLVED": 2**62},
         "sim.network.network.Network.resume",
         lambda: (
             simulate(
-                "double_binary_tree:segments=16", nbytes=MIB, topology=switch(128), engine="events"
+                "ring",
+                nbytes=MIB,
+                topology=Topology.fat_tree(k=6, num_ranks=54, bandwidth="100Gbps", latency="1us"),
+                engine="events",
             ).time_ps
         ),
     ),
@@ -247,7 +250,7 @@ FAST_PATHS = [
     FastPath(
         "sizes of a slice are kept",
         "makespan: all-gather in 8 channels, N = 256, does not divide",
-        {f"{_ROWS}._place": _nothing, "collectives.timing.rows.repeated_rows._place": _nothing},
+        {f"{_ROWS}.place_of": _nothing, f"{_ENGINES}.repeated_rows.place_of": _nothing},
         f"{_ROWS}.Pattern._sizes",
         lambda: (
             simulate(

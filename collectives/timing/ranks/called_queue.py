@@ -19,11 +19,11 @@ from collectives.execution.transport import Execution
 from collectives.execution.transport_model import TransportModel
 from collectives.program import Algorithm
 from collectives.program.chunking import Buffer, Chunking
-from collectives.timing.ranks.called_program import CalledProgram
 from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.timing.ranks.simulated_port import SimulatedPort
+from collectives.timing.ranks.step_in_flight import CalledProgram
 from sim.network import Network
-from sim.network.instant import end_of_instant
+from sim.network.schedule import end_of_instant
 from sim.scenario.rank_overhead import RankOverhead
 from sim.scenario.step_overheads import StepOverheads
 

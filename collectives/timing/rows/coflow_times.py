@@ -130,10 +130,11 @@ class CoflowTimes:
         while count:
             before, ready = ready, self.advance(ready, nbytes, busy_until)
             count -= 1
-            later = np.unique(np.asarray(ready) - before)
-            taken_before, taken = taken, int(later[0]) if later.size == 1 else None
-            if taken is not None and taken == taken_before and count > 1:
-                ready, count = ready + taken * (count - 1), 1
+            if count > 1:
+                taken_before, later = taken, together(ready - before)
+                taken = later if isinstance(later, int) else None
+                if taken is not None and taken == taken_before:
+                    ready, count = ready + taken * (count - 1), 1
         return ready
 
     def ends(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> tuple[Int64Array, Int64Array]:

@@ -24,7 +24,7 @@ import numpy as np
 
 from collectives.errors import NotExactError
 from collectives.execution.transport_model import IDEAL, TransportModel
-from collectives.program import Algorithm, Step
+from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.timing.ranks.attention import Attention
 from collectives.timing.rows.coflow_times import CoflowTimes, over_ranks, together
@@ -140,7 +140,7 @@ class Makespan:
                         latest += completion.longest_arrival_ps
                     latest += times.longest_ps * count
 
-                reduced = partial(_reduced_nbytes, step, group_size, num_groups, chunking)
+                reduced = partial(reduced_nbytes, step, group_size, chunking, num_groups)
                 reducing = None if overheads is None else overheads.reduction_row(reduced)
                 if reducing is not None:
                     ready = together(ready + reducing)
@@ -230,9 +230,3 @@ def _check_latencies(topology: Topology) -> None:
 def _check_fits(latest_ps: int) -> None:
     if latest_ps > MAX_PS:
         raise NotExactError("a time beyond 2^62 ps does not fit; use engine='events'")
-
-
-def _reduced_nbytes(row: Step, group_size: int, num_groups: int, chunking: Chunking) -> Int64Array:
-    """Return how many bytes each rank of each group reduces at the end of *row*."""
-    reduced = reduced_nbytes(row, group_size, chunking)
-    return reduced if num_groups == 1 else np.tile(reduced, num_groups)

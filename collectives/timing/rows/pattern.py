@@ -189,8 +189,8 @@ class Pattern:
 
     def _placed_sizes(self, row: Step, chunking: Chunking) -> Int64Array | None:
         """Return the sizes where each operation moves one chunk of one slice; the same array each time."""
-        places = tuple([_place(operation, chunking) for operation in row if not isinstance(operation, Local)])
-        if None in places:
+        places = tuple([place_of(operation) for operation in row if not isinstance(operation, Local)])
+        if any(place is None or place[1] != chunking.chunks_per_part for place in places):
             return None
         if self._placed is None or self._placed[:2] != (places, chunking):
             sent = self._sizes(row, self._sends, self._sent_as, chunking)
@@ -206,8 +206,8 @@ class Pattern:
         sent, received = row[self._sends[0]], row[self._receives[0]]
         ends: Any = sent.chunk, received.chunk
         turns = [end.turn if isinstance(end, RankArray) else None for end in ends]
-        length = _length(sent)
-        if length is None or length != _length(received) or turns[0] is None or turns[1] is None:
+        length = length_of(sent)
+        if length is None or length != length_of(received) or turns[0] is None or turns[1] is None:
             return None
         apart = (turns[0] - turns[1]) % self._num_ranks
         if apart not in self._agreed:
@@ -239,7 +239,7 @@ class Pattern:
         self, row: Step, positions: list[int], messages: Int64Array, chunking: Chunking
     ) -> MostlyEqual | None:
         """Return what `_sizes` would, without arrays: where chunks are rotations and most of one size."""
-        lengths = {_length(row[position]) for position in positions}
+        lengths = {length_of(row[position]) for position in positions}
         length = lengths.pop() if len(lengths) == 1 else None
         if length is None:
             return None
@@ -268,7 +268,7 @@ class Pattern:
         sizes = np.zeros(len(self.source) + 1, dtype=np.int64)
         for position, message in zip(positions, messages, strict=True):
             chunk, length = np.asarray(row[position].chunk), row[position].num_chunks
-            if _length(row[position]) is None or not chunk.shape:
+            if length_of(row[position]) is None or not chunk.shape:
                 start = chunking.starts_in_bytes(chunk)
                 sizes[message] = chunking.starts_in_bytes(chunk + length) - start
                 continue
@@ -312,14 +312,14 @@ def _num_sends(row: Step, num_ranks: int) -> int:
     return sum(int(np.count_nonzero(over_ranks(operation.when, num_ranks))) for operation in sends)
 
 
-def reduced_nbytes(row: Step, num_ranks: int, chunking: Chunking) -> Int64Array:
-    """Return how many bytes each rank reduces at the end of *row*, shape (num_ranks,)."""
+def reduced_nbytes(row: Step, num_ranks: int, chunking: Chunking, num_groups: int = 1) -> Int64Array:
+    """Return how many bytes each rank of each group of *num_ranks* reduces at the end of *row*."""
     reduced = np.zeros(num_ranks, dtype=np.int64)
     for operation in row:
         if operation.reduces:
             stop = chunking.starts_in_bytes(operation.chunk + operation.num_chunks)
             reduced += np.where(operation.when, stop - chunking.starts_in_bytes(operation.chunk), 0)
-    return reduced
+    return reduced if num_groups == 1 else np.tile(reduced, num_groups)
 
 
 def over_ranks(value: Any, num_ranks: int) -> Any:
@@ -331,19 +331,16 @@ def _peer(operation: Operation) -> Any:
     return operation.source if isinstance(operation, Local) else operation.peer
 
 
-def _length(operation: Operation) -> int | None:
+def length_of(operation: Operation) -> int | None:
     """Return how many chunks *operation* moves, if that is one number for all ranks."""
     length: Any = operation.num_chunks
     return length if isinstance(length, int) else None
 
 
-def _place(operation: Operation, chunking: Chunking) -> int | None:
-    """Return which chunk of a part *operation* moves, if it is one for all ranks, and the same."""
+def place_of(operation: Operation) -> tuple[int, int] | None:
+    """Return which chunk of a part *operation* moves, and of how many, if all ranks move that one."""
     chunk: Any = operation.chunk
-    place = chunk.place if isinstance(chunk, Deferred) else None
-    if place is None or operation.num_chunks != 1 or place[1] != chunking.chunks_per_part:
-        return None
-    return place[0]
+    return chunk.place if isinstance(chunk, Deferred) and operation.num_chunks == 1 else None
 
 
 def _same(new: Any, old: Any) -> bool:

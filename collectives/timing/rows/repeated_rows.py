@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -19,8 +19,15 @@ from collectives.errors import NotExactError
 from collectives.program.chunking import Chunking
 from collectives.program.program import Algorithm, Local, Operation, Step
 from collectives.program.program_key import ProgramKey
-from collectives.program.rank_array import Deferred
-from collectives.timing.rows.pattern import MostlyEqual, Pattern, Sizes, of_each, patterned_rows
+from collectives.timing.rows.pattern import (
+    MostlyEqual,
+    Pattern,
+    Sizes,
+    length_of,
+    of_each,
+    patterned_rows,
+    place_of,
+)
 
 MAX_KINDS = 64
 """Kinds of rows up to which a program is kept."""
@@ -54,8 +61,8 @@ class RepeatedRow:
         if chunking.is_even:
             return all(length is not None for _, length, _ in self.form)
         return all(
-            kind is Local or (length == 1 and place is not None and place[1] == chunking.chunks_per_part)
-            for kind, length, place in self.form
+            kind is Local or (place is not None and place[1] == chunking.chunks_per_part)
+            for kind, _, place in self.form
         )
 
 
@@ -180,14 +187,4 @@ def _kept(program: ProgramKey, num_ranks: int) -> tuple[tuple[Step, Pattern], ..
 
 
 def _form(row: Step) -> _Form:
-    return tuple([(type(operation), _length(operation), _place(operation)) for operation in row])
-
-
-def _length(operation: Operation) -> int | None:
-    length: Any = operation.num_chunks
-    return length if isinstance(length, int) else None
-
-
-def _place(operation: Operation) -> tuple[int, int] | None:
-    chunk: Any = operation.chunk
-    return chunk.place if isinstance(chunk, Deferred) else None
+    return tuple([(type(operation), length_of(operation), place_of(operation)) for operation in row])

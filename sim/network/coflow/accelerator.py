@@ -20,9 +20,9 @@ import numpy as np
 from sim.network.coflow.active import ActiveCoflow, LaunchSlice, Remainder
 from sim.network.coflow.coflow import Coflow
 from sim.network.coflow.launch import CoflowLaunch
-from sim.network.instant import COFLOWS, Settling
 from sim.network.launch import Launch
 from sim.network.network import Network
+from sim.network.schedule import COFLOWS, Settling
 from sim.units import Int64Array
 
 MIN_MESSAGES = 12
