@@ -22,8 +22,9 @@ from collectives.errors import NotExactError
 from collectives.program import Send
 from collectives.program.chunking import Chunking
 from collectives.timing.job import PlannedJob
-from collectives.timing.rows.pattern import MostlyEqual, Pattern, of_each
+from collectives.timing.rows.pattern import Pattern
 from collectives.timing.rows.repeated_rows import SiblingPattern, SizedRow, sized_rows
+from collectives.timing.rows.sizes import MostlyEqual, of_each
 from sim.topology import Topology
 from sim.units import SECOND, Int64Array, to_seconds
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from collectives.errors import NotExactError
-from collectives.timing.rows.pattern import MostlyEqual, Rotating, Sizes, has_empty, of_each
+from collectives.timing.rows.sizes import MostlyEqual, Rotating, Sizes, has_empty, of_each
 from sim.network.coflow import Coflow
 from sim.topology import Topology
 from sim.units import Int64Array

@@ -28,8 +28,9 @@ from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.timing.ranks.attention import Attention
 from collectives.timing.rows.coflow_times import CoflowTimes, over_ranks, together
-from collectives.timing.rows.pattern import Pattern, Sizes, reduced_nbytes, without_empty
+from collectives.timing.rows.pattern import Pattern, reduced_nbytes
 from collectives.timing.rows.repeated_rows import SiblingPattern, SizedRow, sized_rows
+from collectives.timing.rows.sizes import Sizes, without_empty
 from collectives.timing.rows.step_completion import StepCompletion
 from sim.errors import UnitError
 from sim.scenario.rank_overhead import RankOverhead

@@ -2,27 +2,22 @@
 
 Who sends to whom in a row, its *pattern*, is worked out once and kept for as long as the next
 rows have the same; from row to row only the chunks move on.
-
-Sizes are arrays, but for two cases that spare a row all arithmetic over ranks: one size for all but a few
-messages (`MostlyEqual`), and sizes that turn (`Rotating`).  What they save: ``benchmarks/fast_paths.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from collectives.errors import NotExactError
 from collectives.program.chunking import Chunking
 from collectives.program.program import Algorithm, Local, Operation, Send, Step
 from collectives.program.rank_array import Deferred, RankArray
-
-Int64Array: TypeAlias = npt.NDArray[np.int64]
+from collectives.timing.rows.sizes import MostlyEqual, Rotating, Sizes
+from sim.units import Int64Array
 
 MAX_STACKED_OPERATIONS = 300_000
 """Operations up to which a program without an array form is built rank by rank and stacked."""
@@ -44,70 +39,6 @@ def rows_of(algorithm: Algorithm, num_ranks: int) -> Iterator[Step]:
             limit = f"more than {MAX_STACKED_OPERATIONS} operations"
             raise NotExactError(f"{algorithm} has no array form and {limit}; use engine='events'")
         yield tuple(_stack(steps))
-
-
-@dataclass
-class MostlyEqual:
-    """Sizes of messages that are one number of bytes but for a few.
-
-    Attributes:
-        common: what most are.
-        others: those of the other messages, by number.
-    """
-
-    common: int
-    others: dict[int, int] = field(default_factory=dict)
-
-    def over(self, num_messages: int) -> Int64Array:
-        """Return the size of each of *num_messages*."""
-        sizes = np.full(num_messages, self.common, dtype=np.int64)
-        for message, nbytes in self.others.items():
-            sizes[message] = nbytes
-        return sizes
-
-
-@dataclass(frozen=True, eq=False)
-class Rotating:
-    """Sizes that turn from row to row: message r, which rank r sends, is of ``table[r + turn]`` bytes.
-
-    Attributes:
-        table: the sizes of one turn, two times over.
-        turn: of this row.
-    """
-
-    table: Int64Array
-    turn: int
-
-    def over(self, num_messages: int) -> Int64Array:
-        """Return the size of each of *num_messages*, which is one turn."""
-        return self.table[self.turn : self.turn + num_messages]
-
-
-Sizes: TypeAlias = MostlyEqual | Rotating | Int64Array
-"""Of the messages of a row, in bytes."""
-
-
-def of_each(sizes: Sizes, num_messages: int) -> Int64Array:
-    """Return the size of each of *num_messages*."""
-    return sizes if isinstance(sizes, np.ndarray) else sizes.over(num_messages)
-
-
-def has_empty(sizes: MostlyEqual | Int64Array) -> bool:
-    """Return whether some of *sizes* are 0."""
-    if isinstance(sizes, MostlyEqual):
-        return not (sizes.common and all(sizes.others.values()))
-    return not sizes.all()
-
-
-def without_empty(sizes: Sizes, num_messages: int) -> tuple[Int64Array | None, MostlyEqual | Int64Array]:
-    """Return which of *num_messages* are not empty, and their sizes; None: all, whose *sizes* these are."""
-    if isinstance(sizes, MostlyEqual) and not has_empty(sizes):
-        return None, sizes
-    each = of_each(sizes, num_messages)
-    if not has_empty(each):
-        return None, each
-    numbers = np.flatnonzero(each)
-    return numbers, each[numbers]
 
 
 class Pattern:
@@ -166,10 +97,8 @@ class Pattern:
         rotating = self._rotating(row, chunking)
         if rotating is not None:
             return rotating
-        sent = self._sizes(row, self._sends, self._sent_as, chunking)
-        if not np.array_equal(sent, self._sizes(row, self._receives, self._received_as, chunking)):
-            raise NotExactError("the two sides of a message differ in size")
-        return MostlyEqual(int(sent[0])) if sent.size and (sent == sent[0]).all() else sent
+        each = self._each_size(row, chunking)
+        return MostlyEqual(int(each[0])) if each.size and (each == each[0]).all() else each
 
     def sent(self, row: Step) -> Iterator[tuple[Operation, Int64Array, Int64Array]]:
         """Yield each send of *row*, which has this pattern: the ranks that have it, and its messages."""
@@ -193,10 +122,7 @@ class Pattern:
         if any(place is None or place[1] != chunking.chunks_per_part for place in places):
             return None
         if self._placed is None or self._placed[:2] != (places, chunking):
-            sent = self._sizes(row, self._sends, self._sent_as, chunking)
-            if not np.array_equal(sent, self._sizes(row, self._receives, self._received_as, chunking)):
-                return None
-            self._placed = places, chunking, sent
+            self._placed = places, chunking, self._each_size(row, chunking)
         return self._placed[2]
 
     def _rotating(self, row: Step, chunking: Chunking) -> Rotating | None:
@@ -262,6 +188,13 @@ class Pattern:
                     sizes.others[number] = chunking.nbytes(chunks.at(rank), length)
 
         return sizes
+
+    def _each_size(self, row: Step, chunking: Chunking) -> Int64Array:
+        """Return the bytes of each message, of which its two sides must agree."""
+        sent = self._sizes(row, self._sends, self._sent_as, chunking)
+        if not np.array_equal(sent, self._sizes(row, self._receives, self._received_as, chunking)):
+            raise NotExactError("the two sides of a message differ in size")
+        return sent
 
     def _sizes(self, row: Step, positions: list[int], messages: Int64Array, chunking: Chunking) -> Int64Array:
         """Return the bytes of each message, as the operations at *positions* have them."""

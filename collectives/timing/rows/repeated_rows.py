@@ -19,15 +19,8 @@ from collectives.errors import NotExactError
 from collectives.program.chunking import Chunking
 from collectives.program.program import Algorithm, Local, Operation, Step
 from collectives.program.program_key import ProgramKey
-from collectives.timing.rows.pattern import (
-    MostlyEqual,
-    Pattern,
-    Sizes,
-    length_of,
-    of_each,
-    patterned_rows,
-    place_of,
-)
+from collectives.timing.rows.pattern import Pattern, length_of, patterned_rows, place_of
+from collectives.timing.rows.sizes import MostlyEqual, Sizes, of_each
 
 MAX_KINDS = 64
 """Kinds of rows up to which a program is kept."""

@@ -24,9 +24,10 @@ from collectives.execution.transport_model import TransportModel
 from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.program.render import spell_message
-from collectives.timing.rows.pattern import MostlyEqual, Pattern, reduced_nbytes, without_empty
+from collectives.timing.rows.pattern import Pattern, reduced_nbytes
 from collectives.timing.rows.repeated_rows import SiblingPattern, sized_rows
 from collectives.timing.rows.row_messages import MANY, ActiveRow, RowMessages
+from collectives.timing.rows.sizes import MostlyEqual, without_empty
 from sim.network import Network
 from sim.network.coflow import Attempts, Coflow, CoflowLaunch
 from sim.scenario.rank_overhead import RankOverhead

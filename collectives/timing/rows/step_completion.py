@@ -20,8 +20,9 @@ from collectives.program import Send, Step
 from collectives.program.chunking import Chunking
 from collectives.program.program import Operation
 from collectives.timing.rows.coflow_times import CoflowTimes, Times, over_ranks, together
-from collectives.timing.rows.pattern import Pattern, Sizes
+from collectives.timing.rows.pattern import Pattern
 from collectives.timing.rows.pattern import over_ranks as each_rank
+from collectives.timing.rows.sizes import Sizes
 from sim.units import Int64Array
 
 
