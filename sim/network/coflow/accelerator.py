@@ -170,7 +170,7 @@ class CoflowAccelerator:
         for number in sorted(begun):
             active = self._active[number]
             if active.work_out():
-                for end in np.unique(active.ends_ps).tolist():
+                for end in active.end_times():
                     self._ends.setdefault(end, []).append(number)
                     self._settling.at(end)
             else:

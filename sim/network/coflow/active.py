@@ -88,6 +88,14 @@ class ActiveCoflow:
         self.ends_ps = durations + self.start_ps
         return True
 
+    def end_times(self) -> list[int]:
+        """Return the times at which messages end, in order."""
+        first = int(self.ends_ps[0])
+        if (self.ends_ps == first).all():  # mostly, and quicker to see than to sort
+            return [first]
+        times: list[int] = np.unique(self.ends_ps).tolist()
+        return times
+
     def ended_at(self, now_ps: int) -> Iterator[tuple[CoflowLaunch, Int64Array | None]]:
         """Yield the launches of messages that end at *now_ps*, each with the numbers of these."""
         there = self.ends_ps == now_ps

@@ -78,16 +78,6 @@ def test_a_run_repeats_and_does_not_depend_on_the_order_of_calls(case):
     assert arrivals(topology, messages[::-1])[::-1] == arrivals(topology, messages)
 
 
-@given(traffic())
-def test_no_message_arrives_before_its_latency_and_bandwidth_allow(case):
-    topology, messages = case
-
-    for (sent, source, destination, nbytes), end in zip(messages, arrivals(topology, messages), strict=True):
-        route = list(topology.route(source, destination))
-        alone = transfer_ps(nbytes, int(topology.link_bandwidth[route].min()))
-        assert end >= sent + int(topology.link_latency[route].sum()) + alone
-
-
 @given(nbytes=st.integers(0, 2**45), bandwidth=st.integers(1, 10**13), latency_ps=st.integers(0, 10**10))
 def test_a_flow_alone_takes_its_latency_and_its_transfer_time(nbytes, bandwidth, latency_ps):
     topology = Topology.switch(num_ranks=2, bandwidth=bandwidth, latency=f"{latency_ps}ps")
