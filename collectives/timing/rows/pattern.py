@@ -273,7 +273,7 @@ def length_of(operation: Operation) -> int | None:
 def place_of(operation: Operation) -> tuple[int, int] | None:
     """Return which chunk of a part *operation* moves, and of how many, if all ranks move that one."""
     chunk: Any = operation.chunk
-    return chunk.place if isinstance(chunk, Deferred) and operation.num_chunks == 1 else None
+    return chunk.place if isinstance(chunk, Deferred) and length_of(operation) == 1 else None
 
 
 def _same(new: Any, old: Any) -> bool:
