@@ -32,7 +32,7 @@ from collectives.program.rank_array import Deferred
 from collectives.timing.rows import repeated_rows, row_execution
 from collectives.timing.rows.coflow_times import CoflowTimes
 from collectives.timing.rows.row_messages import ActiveRow
-from sim import Jitter
+from sim import Jitter, Topology
 from sim.network.coflow.coflow import Coflow
 from testbed.output.table import seconds
 
@@ -177,12 +177,15 @@ FAST_PATHS = [
     ),
     FastPath(
         "coflows that dissolve are given up",
-        "events: double_binary_tree, 16 segments, N = 1024",
+        "events: fat tree, ring, N = 128",
         {"sim.network.coflow.accelerator.MAX_DISSOLVED": 2**62},
-        "sim.network.coflow.active.ActiveCoflow.remainder",
+        "sim.network.network.Network.resume",
         lambda: (
             simulate(
-                "double_binary_tree:segments=16", nbytes=MIB, topology=switch(128), engine="events"
+                "ring",
+                nbytes=MIB,
+                topology=Topology.fat_tree(k=6, num_ranks=54, bandwidth="100Gbps", latency="1us"),
+                engine="events",
             ).time_ps
         ),
     ),
@@ -233,21 +236,21 @@ FAST_PATHS = [
     FastPath(
         "rows of one kind are gone through once",
         "makespan: sw, N = 4096",
-        {f"{_ENGINES}.sibling_rows.repeated_rows": _nothing},
+        {f"{_ENGINES}.repeated_rows.repeated_rows": _nothing},
         f"{_ROWS}.Pattern.nbytes",
         _ring("makespan", 32, MIB),
     ),
     FastPath(
         "rows in a steady state are one sum",
         "makespan: sw, N = 4096",
-        {f"{_ENGINES}.makespan.advance_repeatedly": _one_by_one},
+        {f"{_ENGINES}.coflow_times.CoflowTimes.advance_repeatedly": _one_by_one},
         f"{_ENGINES}.coflow_times.CoflowTimes.advance",
         _ring("makespan", 32, MIB),
     ),
     FastPath(
         "sizes of a slice are kept",
         "makespan: all-gather in 8 channels, N = 256, does not divide",
-        {f"{_ROWS}._place": _nothing, "collectives.timing.rows.repeated_rows._place": _nothing},
+        {f"{_ROWS}.place_of": _nothing, f"{_ENGINES}.repeated_rows.place_of": _nothing},
         f"{_ROWS}.Pattern._sizes",
         lambda: (
             simulate(
@@ -263,7 +266,7 @@ FAST_PATHS = [
         "most sizes are one number (MostlyEqual)",
         _NOT_EVEN,
         {f"{_ROWS}.Pattern._few_sizes": _nothing},
-        f"{_ENGINES}.coflow_times.CoflowTimes.advance_masked",
+        f"{_ENGINES}.coflow_times.CoflowTimes._ends_of_all",
         _ring("makespan", 32, _UNEVEN),
     ),
     FastPath(
@@ -299,7 +302,7 @@ FAST_PATHS = [
         _ring("makespan", 64, _TINY),
     ),
     FastPath(
-        "empty messages are masked (MaskedTimes)",
+        "empty messages are masked",
         _FEW_BYTES,
         {f"{_ENGINES}.coflow_times.CoflowTimes.is_permutation": False},
         f"{_ENGINES}.coflow_times.CoflowTimes.select",

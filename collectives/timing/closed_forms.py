@@ -102,14 +102,13 @@ def _by_nccls_model(job: Job, scenario: Scenario, *, likely: bool, added_ps: int
             f"NCCL's model expects {seconds:.3g} s of {best.algorithm}, less than the links of "
             f"{topology.name} allow: its [hardware] and its links do not describe one system"
         )
-    what = f"{best.algorithm}/{best.protocol}"
     return Run.by_formula(
         job,
         topology,
         len(hosts),
-        time_ps,
-        floor=floor,
-        algorithm=what,
+        time_ps=time_ps,
+        floor_ps=floor,
+        algorithm=f"{best.algorithm}/{best.protocol}",
         model="nccl",
         latency_ps=round((best.likely_latency_seconds if likely else best.latency_seconds) * SECOND),
     )
@@ -228,11 +227,11 @@ def as_measured(job: Job, scenario: Scenario) -> Run:
         job,
         topology,
         len(hosts),
-        time_ps,
-        floor=floor,
+        time_ps=time_ps,
+        floor_ps=floor,
         algorithm=f"native/{expected.protocol}",
         model="measured",
-        interval=(expected.low, expected.high),
+        interval_seconds=(expected.low, expected.high),
         beyond=expected.carried,
         latency_ps=round(expected.seconds * expected.latency_part * SECOND),
     )
@@ -253,7 +252,9 @@ def in_the_switches(job: Job, scenario: Scenario) -> Run:
     time_ps = in_network_ps(job.collective, job.nbytes, topology, hosts)
     _refuse_other_transports(job, NVLS)
     floor = floor_ps(job.collective, job.nbytes, topology, 0, hosts, in_network=True)
-    return Run.by_formula(job, topology, len(hosts), time_ps, floor=floor, algorithm=NVLS, model="links")
+    return Run.by_formula(
+        job, topology, len(hosts), time_ps=time_ps, floor_ps=floor, algorithm=NVLS, model="links"
+    )
 
 
 def _refuse_other_transports(job: Job, what: str) -> None:

@@ -36,8 +36,9 @@ from collectives.program.channels import in_channels, num_orders
 from collectives.program.chunking import Chunking
 from collectives.program.placement import on_nodes
 from collectives.timing.formulas.nccl.choice import ChosenByNccl
-from collectives.timing.rows.pattern import MostlyEqual, Pattern, Sizes, of_each, reduced_nbytes
+from collectives.timing.rows.pattern import Pattern, reduced_nbytes
 from collectives.timing.rows.repeated_rows import kept_rows
+from collectives.timing.rows.sizes import MostlyEqual, Sizes, of_each
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
 from sim.units import SECOND, Int64Array, parse_bandwidth

@@ -11,21 +11,20 @@ end.  It is below 1 even on a link that is never idle while data moves, as laten
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import groupby
-from operator import itemgetter
 from typing import Any, overload
 
 import numpy as np
 
 from collectives.errors import NotExactError
-from collectives.program import Send, Step
+from collectives.program import Send
 from collectives.program.chunking import Chunking
 from collectives.timing.job import PlannedJob
-from collectives.timing.rows.pattern import MostlyEqual, Pattern, of_each
-from collectives.timing.rows.repeated_rows import kept_rows, repeated_rows
+from collectives.timing.rows.pattern import Pattern
+from collectives.timing.rows.repeated_rows import SiblingPattern, SizedRow, sized_rows
+from collectives.timing.rows.sizes import MostlyEqual, of_each
 from sim.topology import Topology
 from sim.units import SECOND, Int64Array, to_seconds
 
@@ -141,66 +140,77 @@ class Traffic:
     @classmethod
     def of(cls, planned: PlannedJob) -> Traffic:
         """Return what *planned* sends, over the routes of its topology, with the links of slow ranks."""
-        count = planned.nbytes // planned.itemsize
-        chunking = Chunking.of(planned.algorithm, len(planned.hosts), count, planned.itemsize)
+        algorithm, num_ranks = planned.algorithm, len(planned.hosts)
+        chunking = Chunking.of(algorithm, num_ranks, planned.nbytes // planned.itemsize, planned.itemsize)
+        counter = MessageCounter(planned.scenario.topology, np.array(planned.hosts, dtype=np.int64))
         try:
-            return _by_rows(planned, chunking)
+            for row in sized_rows(algorithm, num_ranks, chunking):
+                counter.add(row)
         except NotExactError:
-            return _rank_by_rank(planned, chunking)
+            counter = _rank_by_rank(planned, chunking)
+        return cls(counter.link_bytes, counter.num_messages)
 
 
-class _Counter:
-    """Adds up messages on the links that they cross."""
+class MessageCounter:
+    """Adds up messages, and their bytes on the links that they cross.
 
-    def __init__(self, planned: PlannedJob) -> None:
-        self._topology = planned.scenario.topology
-        self._hosts = np.array(planned.hosts, dtype=np.int64)
-        self._nbytes = np.zeros(self._topology.num_links + 1, dtype=np.int64)  # the last is for no link
+    Args:
+        topology: says which links.
+        hosts: the place of each rank in it.
+
+    Attributes:
+        num_messages: that are not empty.
+    """
+
+    def __init__(self, topology: Topology, hosts: Int64Array) -> None:
         self.num_messages = 0
+        self._topology = topology
+        self._hosts = hosts
+        self._nbytes = np.zeros(topology.num_links + 1, dtype=np.int64)  # the last is for no link
+        self._pattern: Pattern | SiblingPattern | None = None
+        self._total = np.zeros(0, dtype=np.int64)  # of each message of rows of that pattern
 
-    def add(self, source: Int64Array, destination: Int64Array, nbytes: Int64Array) -> None:
+    def add(self, row: SizedRow) -> None:
+        """Count *row*; links of a pattern that repeats are looked up when another one comes."""
+        _, pattern, sizes, count = row
+        num_messages = len(pattern.source)
+        if pattern is not self._pattern:
+            self._count()
+            self._pattern, self._total = pattern, np.zeros(num_messages, dtype=np.int64)
+        if isinstance(sizes, MostlyEqual):
+            others = sizes.others.values()
+            usual = (num_messages - len(others)) * (sizes.common > 0)
+            self.num_messages += count * (usual + sum(size > 0 for size in others))
+            self._total += count * sizes.common
+            for message, size in sizes.others.items():
+                self._total[message] += count * (size - sizes.common)
+        else:
+            each = of_each(sizes, num_messages)
+            self.num_messages += count * int(np.count_nonzero(each))
+            self._total += count * each
+
+    def add_messages(self, source: Int64Array, destination: Int64Array, nbytes: Int64Array) -> None:
+        """Count bytes from *source* to *destination* ranks."""
         some = np.flatnonzero(nbytes)
         routes = self._topology.routes(self._hosts[source[some]], self._hosts[destination[some]])
         for links in routes.T:
             np.add.at(self._nbytes, links, nbytes[some])
 
-    def traffic(self) -> Traffic:
-        return Traffic(self._nbytes[:-1], self.num_messages)
+    @property
+    def link_bytes(self) -> Int64Array:
+        """What crosses each link, shape (num_links,)."""
+        self._count()
+        return self._nbytes[:-1]
+
+    def _count(self) -> None:
+        if self._pattern is not None:
+            self.add_messages(self._pattern.source, self._pattern.destination, self._total)
+            self._pattern = None
 
 
-def _by_rows(planned: PlannedJob, chunking: Chunking) -> Traffic:
-    counter = _Counter(planned)
-    for pattern, alike in groupby(_counted_rows(planned, chunking), key=itemgetter(1)):
-        nbytes = np.zeros(len(pattern.source), dtype=np.int64)
-        for row, _, count in alike:
-            sizes = pattern.nbytes(row, chunking)
-            if isinstance(sizes, MostlyEqual):
-                nbytes += count * sizes.common
-                others = sizes.others.values()
-                counter.num_messages += count * (len(nbytes) - len(others)) * (sizes.common > 0)
-                counter.num_messages += count * sum(size > 0 for size in others)
-                for message, size in sizes.others.items():
-                    nbytes[message] += count * (size - sizes.common)
-            else:
-                each = of_each(sizes, len(nbytes))
-                nbytes += count * each
-                counter.num_messages += count * int(np.count_nonzero(each))
-        counter.add(pattern.source, pattern.destination, nbytes)
-    return counter.traffic()
-
-
-def _counted_rows(planned: PlannedJob, chunking: Chunking) -> Iterator[tuple[Step, Pattern, int]]:
-    """Yield rows with their patterns, and how many rows on end each stands for."""
-    algorithm, num_ranks = planned.algorithm, len(planned.hosts)
-    alike = repeated_rows(algorithm, num_ranks)
-    if alike is not None and all(own.has_same_sizes(chunking) for own in alike):
-        yield from ((own.row, own.pattern, own.count) for own in alike)
-    else:
-        yield from ((row, pattern, 1) for row, pattern in kept_rows(algorithm, num_ranks))
-
-
-def _rank_by_rank(planned: PlannedJob, chunking: Chunking) -> Traffic:
-    counter, num_ranks = _Counter(planned), len(planned.hosts)
+def _rank_by_rank(planned: PlannedJob, chunking: Chunking) -> MessageCounter:
+    counter = MessageCounter(planned.scenario.topology, np.array(planned.hosts, dtype=np.int64))
+    num_ranks = len(planned.hosts)
     for rank in range(num_ranks):
         to: defaultdict[int, int] = defaultdict(int)
         for step in planned.algorithm.steps(rank, num_ranks):
@@ -210,5 +220,5 @@ def _rank_by_rank(planned: PlannedJob, chunking: Chunking) -> Traffic:
                     to[operation.peer] += nbytes
                     counter.num_messages += nbytes > 0
         peers, sizes = (np.array(list(values), dtype=np.int64) for values in (to.keys(), to.values()))
-        counter.add(np.full_like(peers, rank), peers, sizes)
-    return counter.traffic()
+        counter.add_messages(np.full_like(peers, rank), peers, sizes)
+    return counter

@@ -9,7 +9,7 @@ arrays (`collectives.timing.rows.row_execution`) where sends and receives match 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -20,14 +20,13 @@ import simpy
 
 from collectives.errors import NotExactError, ProgramError
 from collectives.execution.transport_model import IDEAL, TransportModel
-from collectives.program import Algorithm, Step
+from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.timing.ranks.attention import Attention
 from collectives.timing.ranks.meeting_point import MeetingPoint, Observer
 from collectives.timing.ranks.rank_by_rank import RankByRank
 from collectives.timing.rows.makespan import Makespan
-from collectives.timing.rows.pattern import Pattern
-from collectives.timing.rows.repeated_rows import kept_rows, repeated_rows
+from collectives.timing.rows.repeated_rows import sized_rows
 from collectives.timing.rows.row_execution import RowExecution, call_after, rows_follow
 from sim.network import Network
 from sim.scenario import Scenario
@@ -174,9 +173,7 @@ class EventQueue:
         """Let every rank start a collective now, after those before it."""
         number, num_ranks = len(self._calls), len(self._hosts)
         chunking = Chunking.of(algorithm, num_ranks, nbytes // self._itemsize, self._itemsize)
-        overheads = (
-            None if self._rank_overhead.is_free else StepOverheads(self._rank_overhead, num_ranks, number)
-        )
+        overheads = StepOverheads.of(self._rank_overhead, num_ranks, number)
         finished = partial(self._note_finished, number)
 
         execution: Execution
@@ -228,15 +225,9 @@ class _Call:
 
 def matches_by_rows(algorithm: Algorithm, num_ranks: int, chunking: Chunking) -> bool:
     """Return whether what is sent in a row is received in that row, and rows are cheap to come by."""
-    rows: Iterable[tuple[Step, Pattern]]
     try:
-        known = repeated_rows(algorithm, num_ranks)
-        if known is not None and all(kind.has_same_sizes(chunking) for kind in known):
-            rows = ((kind.row, kind.pattern) for kind in known)
-        else:
-            rows = kept_rows(algorithm, num_ranks)
-        for row, pattern in rows:
-            pattern.nbytes(row, chunking)
+        for _ in sized_rows(algorithm, num_ranks, chunking):
+            pass
     except NotExactError:
         return False
     return True

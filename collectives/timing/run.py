@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from collectives.errors import NotSupportedError
 from collectives.timing.floor import TOO_LONG, check_floor, floor_ps
@@ -21,37 +22,35 @@ class Run:
     """A simulated collective.
 
     Attributes:
-        seconds: from the start of its first rank until its last rank is done.
-        floor_seconds: below which no algorithm can be on this network (see `collectives.timing.floor`).
+        time_ps: from the start of its first rank until its last rank is done, exactly.
+        floor_ps: below which no algorithm can be on this network (see `collectives.timing.floor`).
         engine: ``makespan``, ``events`` or ``ranks``, or ``closed form`` where a formula was evaluated.
         model: of the time: ``links``, ``nccl`` or ``measured``.
-        transport_model: how steps were completed (see `collectives.execution.transport_model`).
         algorithm: name and parameters; what ``auto`` has chosen.
         collective: what was computed.
         nbytes: size of the buffer, as nccl-tests counts it.
         num_ranks: number of ranks.
-        start_ps: when its first rank began.
-        time_ps: the exact result, of which *seconds* is the nearest float.
         topology: name of the network.
+        transport_model: how steps were completed (see `collectives.execution.transport_model`).
+        start_ps: when its first rank began.
         conditions: that held, in words.
         interval_seconds: within which nine of ten measurements are expected; None where the model has none.
         beyond: how the time goes beyond what was measured, in words; only where a model of measurements does.
         latency_ps: the part of a closed form's time that is latency, whatever the size; None: not told apart.
     """
 
-    seconds: float
-    floor_seconds: float
+    time_ps: int
+    floor_ps: int
     engine: str
     model: str
     algorithm: str
     collective: str
     nbytes: int
     num_ranks: int
-    start_ps: int
-    time_ps: int
     topology: str
-    conditions: tuple[str, ...]
     transport_model: str = "ideal"
+    start_ps: int = 0
+    conditions: tuple[str, ...] = ()
     interval_seconds: tuple[float, float] | None = None
     beyond: str = ""
     latency_ps: int | None = None
@@ -85,57 +84,44 @@ class Run:
             raise NotSupportedError(f"{what}: {TOO_LONG}")
 
         return cls(
-            seconds=to_seconds(time_ps),
-            floor_seconds=to_seconds(floor),
-            engine=engine,
-            model="links",
-            algorithm=str(algorithm),
-            collective=algorithm.collective,
-            nbytes=nbytes,
-            num_ranks=len(planned.hosts),
-            start_ps=start_ps,
-            time_ps=time_ps,
-            topology=topology.name,
-            conditions=tuple(map(str, scenario.conditions)),
-            transport_model=planned.transport_model.name,
+            time_ps,
+            floor,
+            engine,
+            "links",
+            str(algorithm),
+            algorithm.collective,
+            nbytes,
+            len(planned.hosts),
+            topology.name,
+            planned.transport_model.name,
+            start_ps,
+            tuple(map(str, scenario.conditions)),
             _planned=planned,
             _observation=observation,
         )
 
     @classmethod
-    def by_formula(
-        cls,
-        job: Job,
-        topology: Topology,
-        num_ranks: int,
-        time_ps: int,
-        *,
-        floor: int,
-        algorithm: str,
-        model: str,
-        interval: tuple[float, float] | None = None,
-        beyond: str = "",
-        latency_ps: int | None = None,
-    ) -> Run:
-        """Return the result of *job*, all of whose ranks start together, by a closed form."""
+    def by_formula(cls, job: Job, topology: Topology, num_ranks: int, **found: Any) -> Run:
+        """Return the result of *job*, all of whose ranks start together, as a closed form has *found* it."""
         return cls(
-            seconds=to_seconds(time_ps),
-            floor_seconds=to_seconds(floor),
             engine="closed form",
-            model=model,
-            algorithm=algorithm,
             collective=job.collective,
             nbytes=job.nbytes,
             num_ranks=num_ranks,
-            start_ps=0,
-            time_ps=time_ps,
             topology=topology.name,
-            conditions=(),
             transport_model=job.software.transport.name,
-            interval_seconds=interval,
-            beyond=beyond,
-            latency_ps=latency_ps,
+            **found,
         )
+
+    @property
+    def seconds(self) -> float:
+        """From the start of its first rank until its last rank is done: the float nearest to it."""
+        return to_seconds(self.time_ps)
+
+    @property
+    def floor_seconds(self) -> float:
+        """Below which no algorithm can be, in seconds."""
+        return to_seconds(self.floor_ps)
 
     @property
     def algbw(self) -> float:

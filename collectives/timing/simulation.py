@@ -43,7 +43,6 @@ from sim.scenario import Scenario
 from sim.scenario.conditions import Condition
 from sim.topology import Topology
 from sim.topology.placement import Placement
-from sim.units import to_seconds
 
 if TYPE_CHECKING:
     from sim.topology.description import NetworkDescription
@@ -160,7 +159,6 @@ def _under_conditions(formula: ClosedForm, job: Job, scenario: Scenario, engine:
     return replace(
         alone,
         time_ps=time_ps,
-        seconds=to_seconds(time_ps),
         conditions=tuple(map(str, scenario.conditions)),
         interval_seconds=None,
         latency_ps=None,

@@ -20,9 +20,9 @@ import simpy
 
 from collectives.execution.call import Call
 from collectives.execution.transport import Execution
-from collectives.timing.ranks.called_program import CalledProgram
 from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.timing.ranks.simulated_port import SimulatedPort
+from collectives.timing.ranks.step_in_flight import CalledProgram
 from sim.cluster import RankThread
 from sim.scenario.step_overheads import StepOverheads
 

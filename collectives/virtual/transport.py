@@ -124,9 +124,7 @@ class SimulatedTransport:
         rank_overhead = self.meeting_point.rank_overhead
         if call.lane is not None:
             rank_overhead = replace(rank_overhead, jitter=None)
-        if rank_overhead.is_free:
-            return None
-        return StepOverheads(rank_overhead, self.world_size, call.sequence)
+        return StepOverheads.of(rank_overhead, self.world_size, call.sequence)
 
     def _observe(self, execution: Execution, call: Call, port: SimulatedPort) -> Execution:
         env = self.meeting_point.network.env

@@ -1,18 +1,23 @@
 """Capacities: what links carry, by how many flows are on them and whether flows come the other way.
 
-The sharing tables of a topology (`sim.topology.sharing_table`) are read here alone.  Without tables a link
-carries its bandwidth, whoever is on it.
+The sharing tables of a topology (`sim.topology.sharing_table`) are read here alone, link by link for flows
+and as arrays for coflows.  Without tables a link carries its bandwidth, whoever is on it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
 
 from sim.network.flow import rate_of
 from sim.topology import Topology
+from sim.topology.link_sharing import LinkSharing
 from sim.topology.sharing_table import WHOLE, Sharing
+from sim.units import Int64Array
 
 
 class Capacities:
@@ -75,3 +80,67 @@ def shared_rate(table: Sharing, bandwidth: int, flows: int, both_ways: bool) -> 
     Without flows it is what one would get.
     """
     return rate_of(table.bandwidth(bandwidth, max(1, flows), both_ways))
+
+
+@dataclass(frozen=True, eq=False)
+class LinkCapacities:
+    """What links carry, as arrays with one entry more than links, which stands for no link; `of` makes it.
+
+    Attributes:
+        bandwidth: bytes/s of each link; no link is unlimited.
+        tables: the sharing tables that there are.
+        table: which of them each link has, if there is one other than `WHOLE`.
+        opposite: the link back over the same cable, or no link, if there is such a table.
+    """
+
+    bandwidth: Int64Array
+    tables: tuple[Sharing, ...] = (WHOLE,)
+    table: Int64Array | None = None
+    opposite: Int64Array | None = None
+
+    @classmethod
+    def of(cls, topology: Topology) -> LinkCapacities:
+        """Return what the links of *topology* carry."""
+        bandwidth = np.append(topology.link_bandwidth, np.iinfo(np.int64).max)
+        sharing = topology.sharing
+        if sharing is None:
+            return cls(bandwidth)
+        tables = (*sharing.tables, WHOLE)
+        table = np.append(sharing.table, len(sharing.tables))
+        if (sharing.opposite < 0).all():
+            return cls(bandwidth, tables, table)
+        opposite = np.where(sharing.opposite < 0, topology.num_links, sharing.opposite)
+        return cls(bandwidth, tables, table, np.append(opposite, topology.num_links))
+
+    @property
+    def num_links(self) -> int:
+        """How many links there are; the number that stands for no link."""
+        return len(self.bandwidth) - 1
+
+    @cached_property
+    def alone(self) -> Int64Array:
+        """What one message gets of each link while none goes the other way, in bytes/s."""
+        if self.table is None:
+            return self.bandwidth
+        alone = LinkSharing(self.tables, self.table, np.full_like(self.table, -1))
+        return alone.bandwidths(self.bandwidth, np.ones_like(self.table))
+
+    @cached_property
+    def cables(self) -> Int64Array | None:
+        """One number for the two links of each cable; None where directions do not mind each other."""
+        return None if self.opposite is None else np.minimum(np.arange(len(self.opposite)), self.opposite)
+
+    def are_shared(self, links: Int64Array) -> bool:
+        """Return whether messages over *links*, shape (m, h), meet on a link or a cable."""
+        on = self.cables[links] if self.cables is not None else links
+        return bool((np.bincount(on[on < self.num_links]) > 1).any())
+
+    def with_opposites(self, links: Int64Array) -> Int64Array:
+        """Return *links*, shape (m, h), and beside them their opposites, where these matter."""
+        return links if self.opposite is None else np.concatenate([links, self.opposite[links]], axis=1)
+
+    def tables_of(self, links: Int64Array) -> list[Sharing]:
+        """Return the sharing tables of *links*."""
+        if self.table is None:
+            return [WHOLE] * len(links)
+        return [self.tables[number] for number in self.table[links].tolist()]

@@ -9,9 +9,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from sim.errors import TopologyError
-from sim.network.flow import Flow, amount
+from sim.network.flow import Flow, Path, amount
 from sim.network.network import Network
-from sim.network.path import Path
 from sim.topology.routing import Routing
 
 

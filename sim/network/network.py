@@ -27,14 +27,12 @@ from operator import index
 import simpy
 
 from sim.errors import UnitError
-from sim.network.flow import Flow, amount, num_bytes
-from sim.network.instant import FLOWS, Settling
+from sim.network.flow import Flow, Path, Paths, amount, num_bytes
 from sim.network.launch import About, Accelerator, Arrival, Launch, Sender
 from sim.network.links import Links
 from sim.network.lost import lost_messages
-from sim.network.path import Path, Paths
 from sim.network.recorder import Recorder
-from sim.network.schedule import Schedule, in_order
+from sim.network.schedule import FLOWS, Schedule, Settling, in_order
 from sim.topology import Topology
 from sim.topology.routing import Routing
 from sim.units import Int64Array

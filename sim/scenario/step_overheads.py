@@ -44,6 +44,11 @@ class StepOverheads:
         self._num_forgotten = 0
         self._num_taken = np.zeros(num_ranks, dtype=np.int64)
 
+    @classmethod
+    def of(cls, rank_overhead: RankOverhead, num_ranks: int, call: int) -> StepOverheads | None:
+        """Return what ranks add to a call; None where that is nothing."""
+        return None if rank_overhead.is_free else cls(rank_overhead, num_ranks, call)
+
     def next_row(self, num_messages: Int64Array) -> Int64Array | None:
         """Return what each rank waits before its next step, in which it has *num_messages*.
 

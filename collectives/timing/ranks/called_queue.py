@@ -19,11 +19,11 @@ from collectives.execution.transport import Execution
 from collectives.execution.transport_model import TransportModel
 from collectives.program import Algorithm
 from collectives.program.chunking import Buffer, Chunking
-from collectives.timing.ranks.called_program import CalledProgram
 from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.timing.ranks.simulated_port import SimulatedPort
+from collectives.timing.ranks.step_in_flight import CalledProgram
 from sim.network import Network
-from sim.network.instant import end_of_instant
+from sim.network.schedule import end_of_instant
 from sim.scenario.rank_overhead import RankOverhead
 from sim.scenario.step_overheads import StepOverheads
 
@@ -58,8 +58,7 @@ class CalledQueue:
         number, env = self._num_calls, self.env
         self._num_calls += 1
         chunking = Chunking.of(algorithm, self.num_ranks, nbytes // self._itemsize, self._itemsize)
-        counted = not self._rank_overhead.is_free
-        overheads = StepOverheads(self._rank_overhead, self.num_ranks, number) if counted else None
+        overheads = StepOverheads.of(self._rank_overhead, self.num_ranks, number)
         own = [_OnRank(self, number, rank) for rank in range(self.num_ranks)]
         for on_rank in own:
             self._in_flight[on_rank.rank].append(on_rank)

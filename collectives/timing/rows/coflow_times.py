@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from collectives.errors import NotExactError
-from collectives.timing.rows.pattern import MostlyEqual, Rotating, Sizes, of_each
+from collectives.timing.rows.sizes import MostlyEqual, Rotating, Sizes, has_empty, of_each
 from sim.network.coflow import Coflow
 from sim.topology import Topology
 from sim.units import Int64Array
@@ -82,104 +82,113 @@ class CoflowTimes:
         return np.argsort(self.destination)
 
     @cached_property
-    def num_messages(self) -> Int64Array:
+    def _num_messages(self) -> Int64Array:
         """How many each rank sends and receives, shape (num_ranks,)."""
         counts: Int64Array = np.bincount(self.source, minlength=self.num_ranks)
         return counts + np.bincount(self.destination, minlength=self.num_ranks)
+
+    def num_messages(self, nbytes: Sizes) -> Int64Array:
+        """Return how many messages of *nbytes* that are not empty each rank sends and receives."""
+        if not self._some_empty(nbytes):
+            return self._num_messages
+        sends = (of_each(nbytes, len(self)) > 0).astype(np.int64)
+        return sends + sends[self.came_from]
 
     def advance(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> Times:
         """Return when each rank is through with its messages.
 
         Args:
             ready: when each rank posts them.
-            nbytes: of each message; none is empty.
+            nbytes: of each message; only of a permutation may some be empty.
             busy_until: when the last message of earlier rows leaves each link; up to date but for
                 messages of this very coflow, and where all ranks are equally far.
 
         Raises:
             NotExactError: messages meet on a link, and not from one instant on.
         """
-        if not isinstance(ready, int):
-            return self._advance_each(ready, self._taken(nbytes), busy_until)
-        if not self._together:
-            raise NotExactError(_ONE_AFTER_ANOTHER)
-        completion = self._completion(nbytes)
+        masked = self._some_empty(nbytes)
+        if masked or not isinstance(ready, int):
+            end = self._ends_of_all(ready, nbytes, busy_until, masked)
+            if not self._is_bijection:
+                return self._later(over_ranks(ready, self.num_ranks).copy(), end)
+            after = np.maximum(end, end[self.came_from])
+            return together(np.maximum(ready, after)) if masked else after
 
         # Where all are through at once, whatever comes next finds the links free.
-        self._checked = True
-        self._ends = None if isinstance(completion, int) else ready + self._taken(nbytes)
-        if self.coflow.shares:
-            self.leave(busy_until)
+        completion = self._completion(nbytes)
+        self._note(None if isinstance(completion, int) else ready + self._taken(nbytes), busy_until)
         return ready + completion
 
-    def _advance_each(self, ready: Int64Array, taken: Int64Array, busy_until: Int64Array) -> Times:
-        """Return when each rank is through, where ranks are not equally far."""
-        end = self._ends_each(ready, taken, busy_until)
-        if self._is_bijection:
-            return np.maximum(end, end[self.came_from])
-        return self._later(ready.copy(), end)
+    def advance_repeatedly(self, ready: Times, nbytes: Sizes, busy_until: Int64Array, count: int) -> Times:
+        """Return when each rank is through with *count* equal rows; see `advance`.
 
-    def _ends_each(self, ready: Int64Array, taken: Int64Array, busy_until: Int64Array) -> Int64Array:
-        """Return when each message ends, where ranks are not equally far."""
-        if self._is_bijection:
-            begin = np.maximum(ready, ready[self.destination])
-        else:
-            begin = np.maximum(ready[self.source], ready[self.destination])
+        What a row makes of the times at which ranks are ready moves with these.  So once two rows have each
+        taken the same time from every rank, every further one does, and finds links as free as the last one
+        did.  A ring, for instance, is as slow everywhere as at its slowest link once that has held up all.
+        """
+        taken: int | None = None
+        while count:
+            before, ready = ready, self.advance(ready, nbytes, busy_until)
+            count -= 1
+            if count > 1:
+                taken_before, later = taken, together(ready - before)
+                taken = later if isinstance(later, int) else None
+                if taken is not None and taken == taken_before:
+                    ready, count = ready + taken * (count - 1), 1
+        return ready
 
-        if self.coflow.shares or not self._checked:
-            self._check_links(begin + self.coflow.latency_ps, busy_until)
-            self._checked = True
-        end: Int64Array = begin + taken
-        self._ends = end
-        if self.coflow.shares:
-            self.leave(busy_until)
-        return end
+    def ends(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Return the number and the end of each message that is not empty; see `advance`."""
+        masked = self._some_empty(nbytes)
+        end = self._ends_of_all(ready, nbytes, busy_until, masked)
+        if not masked:
+            return self.numbers, end
+        moves = np.flatnonzero(end)
+        return moves, end[moves]
 
     def end_together(self, ready: Times, nbytes: Sizes) -> bool:
         """Return whether every rank sends one message and receives one, and all end at one time."""
-        if not isinstance(ready, int) or not self._is_bijection:
+        if not isinstance(ready, int) or not self._is_bijection or not isinstance(nbytes, MostlyEqual):
             return False
-        if not isinstance(nbytes, MostlyEqual) or nbytes.others:
-            return False
-        return self._of_one_size(nbytes.common).alike
+        return bool(nbytes.common) and not nbytes.others and self._of_one_size(nbytes.common).alike
 
-    def ends(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> tuple[Int64Array, Int64Array]:
-        """Return the number and the end of each message; see `advance` for the arguments and errors."""
-        taken = self._taken(nbytes)
-        if isinstance(ready, int):
-            if not self._together:
-                raise NotExactError(_ONE_AFTER_ANOTHER)
-            self._checked = True
-            self._ends = ready + taken
-            if self.coflow.shares:
-                self.leave(busy_until)
-            return self.numbers, ready + taken
-        return self.numbers, self._ends_each(ready, taken, busy_until)
-
-    @property
+    @cached_property
     def is_permutation(self) -> bool:
         """Whether every rank sends one message and receives one, and no two share a link."""
         return self._is_bijection and not self.coflow.shares
 
-    def advance_masked(self, ready: Times, nbytes: Sizes, busy_until: Int64Array) -> Times:
-        """Return when each rank is through with those messages of a permutation that are not empty.
+    def _some_empty(self, nbytes: Sizes) -> bool:
+        """Return whether messages of a permutation may be empty; of sizes that turn it is not found out."""
+        return self.is_permutation and (isinstance(nbytes, Rotating) or has_empty(nbytes))
 
-        See `advance` for the arguments and errors.
-        """
-        before = over_ranks(ready, self.num_ranks)
-        end = self.masked_ends(before, nbytes, busy_until)
-        return together(np.maximum(before, np.maximum(end, end[self.came_from])))
-
-    def masked_ends(self, before: Int64Array, nbytes: Sizes, busy_until: Int64Array) -> Int64Array:
-        """Return when each message of a permutation ends, 0 for those that are empty; see `advance`."""
-        moves = of_each(nbytes, len(self)) > 0
-        begin = np.maximum(before, before[self.destination])
-
-        if not self._checked:
-            self._check_links(np.where(moves, begin + self.coflow.latency_ps, _LAST), busy_until)
-        end: Int64Array = np.where(moves, begin + self._taken(nbytes), 0)
-        self._ends = end if self._ends is None else np.maximum(self._ends, end)
+    def _ends_of_all(self, ready: Times, nbytes: Sizes, busy_until: Int64Array, masked: bool) -> Int64Array:
+        """Return when each message ends; where sizes are *masked*, 0 for those that are empty."""
+        taken = self._taken(nbytes)
+        if isinstance(ready, int) and not masked:
+            end: Int64Array = ready + taken
+            if not self._together:
+                raise NotExactError(_ONE_AFTER_ANOTHER)
+        else:
+            each = over_ranks(ready, self.num_ranks)
+            begin = np.maximum(each if self._is_bijection else each[self.source], each[self.destination])
+            moves = of_each(nbytes, len(self)) > 0 if masked else np.True_
+            if self.coflow.shares or not self._checked:
+                starts = begin + self.coflow.latency_ps
+                self._check_links(np.where(moves, starts, _LAST) if masked else starts, busy_until)
+            end = begin + taken
+            if masked:
+                end = np.where(moves, end, 0)
+                self._ends = end if self._ends is None else np.maximum(self._ends, end)
+                return end
+        self._note(end, busy_until)
         return end
+
+    def _note(self, ends: Int64Array | None, busy_until: Int64Array) -> None:
+        """Note when the messages of a row leave the links, which were free when they took to them."""
+        self._checked = True
+        self._ends = ends
+        if self.coflow.shares:
+            self.leave(busy_until)
 
     def _later(self, after: Int64Array, end: Int64Array) -> Int64Array:
         """Let the ends of messages be no earlier than *end* in *after*."""
@@ -212,6 +221,8 @@ class CoflowTimes:
 
     def _completion(self, nbytes: Sizes) -> Times:
         """Return after what time each rank is through, where all post at once."""
+        if not self._together:
+            raise NotExactError(_ONE_AFTER_ANOTHER)
         if isinstance(nbytes, MostlyEqual):
             usual = self._of_one_size(nbytes.common)
             if not nbytes.others or (usual.alike and self._all_wait_for_usual(nbytes)):
@@ -259,7 +270,7 @@ class CoflowTimes:
             return False
         numbers = list(nbytes.others)
         ends = [*self.source[numbers].tolist(), *self.destination[numbers].tolist()]
-        return all(self.num_messages[rank] > ends.count(rank) for rank in ends)
+        return all(self._num_messages[rank] > ends.count(rank) for rank in ends)
 
     def _solve(self, nbytes: int | Int64Array) -> Int64Array:
         if self._solved is not None and self._solved[0] is nbytes:

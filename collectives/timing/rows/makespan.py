@@ -24,26 +24,21 @@ import numpy as np
 
 from collectives.errors import NotExactError
 from collectives.execution.transport_model import IDEAL, TransportModel
-from collectives.program import Algorithm, Step
+from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.timing.ranks.attention import Attention
-from collectives.timing.ranks.step_completion import StepCompletion
 from collectives.timing.rows.coflow_times import CoflowTimes, over_ranks, together
-from collectives.timing.rows.masked_times import MaskedTimes
-from collectives.timing.rows.pattern import Pattern, Rotating, Sizes, reduced_nbytes, without_empty
-from collectives.timing.rows.sibling_rows import (
-    SiblingPattern,
-    repeated_sibling_rows,
-    sibling_rows,
-)
-from collectives.timing.rows.steady_rows import advance_repeatedly
+from collectives.timing.rows.pattern import Pattern, reduced_nbytes
+from collectives.timing.rows.repeated_rows import SiblingPattern, SizedRow, sized_rows
+from collectives.timing.rows.sizes import Sizes, without_empty
+from collectives.timing.rows.step_completion import StepCompletion
 from sim.errors import UnitError
 from sim.scenario.rank_overhead import RankOverhead
 from sim.scenario.step_overheads import StepOverheads
 from sim.topology import Topology
 from sim.units import MAX_PS, Int64Array
 
-Watch: TypeAlias = Callable[["Pattern | SiblingPattern", Sizes, int], None]
+Watch: TypeAlias = Callable[[SizedRow], None]
 
 _SEVERAL = 64
 """Latencies of the longest way, and some more, that must fit into a time together."""
@@ -108,50 +103,45 @@ class Makespan:
             chunking: how it divides the buffer.
             start_ps: when each rank starts, shape (num_ranks,), those of the first group first.
             num_groups: into which the ranks fall.
-            watch: is told of rows which messages they have and of which sizes, and how many are alike.
+            watch: is told of all rows.
 
         Raises:
             NotExactError: as `run`.
         """
         num_ranks, group_size = len(self.hosts), len(self.hosts) // num_groups
-        overheads = (
-            None
-            if self.rank_overhead.is_free
-            else StepOverheads(self.rank_overhead, num_ranks, self._num_run)
-        )
+        overheads = StepOverheads.of(self.rank_overhead, num_ranks, self._num_run)
         self._num_run += 1
 
         completion = self._completion(overheads, chunking)
-        if overheads is None and completion is None and self.attention is None:
-            return self._run_repeated(algorithm, chunking, start_ps, num_groups, watch)
         if num_groups > 1 and (completion is not None or self.rank_overhead.jitter is not None):
             raise NotExactError("several groups at once complete steps by another rule; use engine='events'")
         ready, latest = together(start_ps), int(start_ps.max(initial=0))
         row_times = _RowTimes(self.topology, self.hosts, self._busy_until)
+        each = overheads is not None or completion is not None or self.attention is not None
         try:
-            for row, pattern in sibling_rows(algorithm, group_size, num_groups):
-                nbytes = pattern.nbytes(row, chunking)
+            for row in sized_rows(algorithm, group_size, chunking, num_groups=num_groups, each=each):
+                step, pattern, nbytes, count = row
                 times, sizes = row_times.of(pattern, nbytes)
                 if watch is not None:
-                    watch(pattern, nbytes, 1)
+                    watch(row)
 
                 if completion is not None:
-                    completion.sends.check(row, ready)
+                    completion.check(step, ready)
 
-                pause = None if overheads is None else overheads.next_row(times.num_messages)
+                pause = None if overheads is None else overheads.next_row(times.num_messages(sizes))
                 if pause is not None:
                     ready = together(ready + pause)
                     latest += int(pause.max(initial=0))
 
                 if len(times):
                     if completion is None or not isinstance(pattern, Pattern):
-                        ready = times.advance(ready, sizes, self._busy_until)
+                        ready = times.advance_repeatedly(ready, sizes, self._busy_until, count)
                     else:
-                        ready = completion.advance(row, pattern, times, ready, sizes, self._busy_until)
+                        ready = completion.advance(step, pattern, times, ready, sizes, self._busy_until)
                         latest += completion.longest_arrival_ps
-                    latest += times.longest_ps
+                    latest += times.longest_ps * count
 
-                reduced = partial(_reduced_nbytes, row, group_size, num_groups, chunking)
+                reduced = partial(reduced_nbytes, step, group_size, chunking, num_groups)
                 reducing = None if overheads is None else overheads.reduction_row(reduced)
                 if reducing is not None:
                     ready = together(ready + reducing)
@@ -165,36 +155,9 @@ class Makespan:
 
         row_times.leave()
         if completion is not None:
-            ready = completion.sends.drained(ready)
+            ready = completion.drained(ready)
         if self.attention is not None:
             ready = self.attention.noticed(ready)
-        return over_ranks(ready, num_ranks)
-
-    def _run_repeated(
-        self,
-        algorithm: Algorithm,
-        chunking: Chunking,
-        start_ps: Int64Array,
-        num_groups: int,
-        watch: Watch | None,
-    ) -> Int64Array:
-        """Return what `run_chunked` does, where ranks add nothing to the time of the network."""
-        num_ranks = len(self.hosts)
-        ready, latest = together(start_ps), int(start_ps.max(initial=0))
-        row_times = _RowTimes(self.topology, self.hosts, self._busy_until)
-        rows = repeated_sibling_rows(algorithm, num_ranks // num_groups, num_groups, chunking)
-        try:
-            for pattern, nbytes, count in rows:
-                times, sizes = row_times.of(pattern, nbytes)
-                if watch is not None:
-                    watch(pattern, nbytes, count)
-                if len(times):
-                    ready = advance_repeatedly(times, ready, sizes, self._busy_until, count)
-                    latest += times.longest_ps * count
-                _check_fits(latest)
-        except UnitError as error:
-            raise NotExactError(f"{error}; use engine='events'") from error
-        row_times.leave()
         return over_ranks(ready, num_ranks)
 
     def _completion(self, overheads: StepOverheads | None, chunking: Chunking) -> StepCompletion | None:
@@ -224,22 +187,23 @@ class _RowTimes:
         self._moving = b""
         self._some: CoflowTimes | None = None
 
-    def of(self, pattern: Pattern | SiblingPattern, nbytes: Sizes) -> tuple[CoflowTimes | MaskedTimes, Sizes]:
-        """Return the times of the messages of *pattern* that are not empty, and their sizes."""
+    def of(self, pattern: Pattern | SiblingPattern, nbytes: Sizes) -> tuple[CoflowTimes, Sizes]:
+        """Return the times of the messages of *pattern* that are not empty, and their sizes.
+
+        In a permutation all are kept, so that those of each row need no coflow of their own.
+        """
         if self._whole is None or self._pattern is not pattern:
             self.leave()
             ends = pattern.source, pattern.destination
             self._pattern, self._whole = pattern, CoflowTimes.between(self._topology, self._hosts, *ends)
         whole = self._whole
 
-        if whole.is_permutation and isinstance(nbytes, Rotating):  # that some are empty need not be found out
-            return MaskedTimes(whole, nbytes), nbytes
+        if whole.is_permutation:
+            return whole, nbytes
         some, sizes = without_empty(nbytes, len(pattern.source))
         if some is None:
             self._leave_some()
             return whole, sizes
-        if whole.is_permutation:
-            return MaskedTimes(whole, nbytes), nbytes
 
         whole.leave(self._busy_until)
         if self._some is None or self._moving != some.tobytes():
@@ -267,9 +231,3 @@ def _check_latencies(topology: Topology) -> None:
 def _check_fits(latest_ps: int) -> None:
     if latest_ps > MAX_PS:
         raise NotExactError("a time beyond 2^62 ps does not fit; use engine='events'")
-
-
-def _reduced_nbytes(row: Step, group_size: int, num_groups: int, chunking: Chunking) -> Int64Array:
-    """Return how many bytes each rank of each group reduces at the end of *row*."""
-    reduced = reduced_nbytes(row, group_size, chunking)
-    return reduced if num_groups == 1 else np.tile(reduced, num_groups)

@@ -2,27 +2,22 @@
 
 Who sends to whom in a row, its *pattern*, is worked out once and kept for as long as the next
 rows have the same; from row to row only the chunks move on.
-
-Sizes are arrays, but for two cases that spare a row all arithmetic over ranks: one size for all but a few
-messages (`MostlyEqual`), and sizes that turn (`Rotating`).  What they save: ``benchmarks/fast_paths.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import zip_longest
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from collectives.errors import NotExactError
 from collectives.program.chunking import Chunking
 from collectives.program.program import Algorithm, Local, Operation, Send, Step
 from collectives.program.rank_array import Deferred, RankArray
-
-Int64Array: TypeAlias = npt.NDArray[np.int64]
+from collectives.timing.rows.sizes import MostlyEqual, Rotating, Sizes
+from sim.units import Int64Array
 
 MAX_STACKED_OPERATIONS = 300_000
 """Operations up to which a program without an array form is built rank by rank and stacked."""
@@ -44,69 +39,6 @@ def rows_of(algorithm: Algorithm, num_ranks: int) -> Iterator[Step]:
             limit = f"more than {MAX_STACKED_OPERATIONS} operations"
             raise NotExactError(f"{algorithm} has no array form and {limit}; use engine='events'")
         yield tuple(_stack(steps))
-
-
-@dataclass
-class MostlyEqual:
-    """Sizes of messages that are one number of bytes but for a few.
-
-    Attributes:
-        common: what most are.
-        others: those of the other messages, by number.
-    """
-
-    common: int
-    others: dict[int, int] = field(default_factory=dict)
-
-    def over(self, num_messages: int) -> Int64Array:
-        """Return the size of each of *num_messages*."""
-        sizes = np.full(num_messages, self.common, dtype=np.int64)
-        for message, nbytes in self.others.items():
-            sizes[message] = nbytes
-        return sizes
-
-
-@dataclass(frozen=True, eq=False)
-class Rotating:
-    """Sizes that turn from row to row: message r, which rank r sends, is of ``table[r + turn]`` bytes.
-
-    Attributes:
-        table: the sizes of one turn, two times over.
-        turn: of this row.
-    """
-
-    table: Int64Array
-    turn: int
-
-    def over(self, num_messages: int) -> Int64Array:
-        """Return the size of each of *num_messages*, which is one turn."""
-        return self.table[self.turn : self.turn + num_messages]
-
-
-Sizes: TypeAlias = MostlyEqual | Rotating | Int64Array
-"""Of the messages of a row, in bytes."""
-
-
-def of_each(sizes: Sizes, num_messages: int) -> Int64Array:
-    """Return the size of each of *num_messages*."""
-    return sizes if isinstance(sizes, np.ndarray) else sizes.over(num_messages)
-
-
-def without_empty(sizes: Sizes, num_messages: int) -> tuple[Int64Array | None, MostlyEqual | Int64Array]:
-    """Return which of *num_messages* are not empty, and their sizes; None: all, whose *sizes* these are."""
-    if isinstance(sizes, MostlyEqual):
-        if sizes.common and all(sizes.others.values()):
-            return None, sizes
-        if not sizes.common:
-            some = sorted(message for message, nbytes in sizes.others.items() if nbytes)
-            return np.array(some, dtype=np.int64), np.array(
-                [sizes.others[message] for message in some], np.int64
-            )
-    each = of_each(sizes, num_messages)
-    if each.all():
-        return None, each
-    numbers = np.flatnonzero(each)
-    return numbers, each[numbers]
 
 
 class Pattern:
@@ -165,10 +97,8 @@ class Pattern:
         rotating = self._rotating(row, chunking)
         if rotating is not None:
             return rotating
-        sent = self._sizes(row, self._sends, self._sent_as, chunking)
-        if not np.array_equal(sent, self._sizes(row, self._receives, self._received_as, chunking)):
-            raise NotExactError("the two sides of a message differ in size")
-        return MostlyEqual(int(sent[0])) if sent.size and (sent == sent[0]).all() else sent
+        each = self._each_size(row, chunking)
+        return MostlyEqual(int(each[0])) if each.size and (each == each[0]).all() else each
 
     def sent(self, row: Step) -> Iterator[tuple[Operation, Int64Array, Int64Array]]:
         """Yield each send of *row*, which has this pattern: the ranks that have it, and its messages."""
@@ -188,14 +118,11 @@ class Pattern:
 
     def _placed_sizes(self, row: Step, chunking: Chunking) -> Int64Array | None:
         """Return the sizes where each operation moves one chunk of one slice; the same array each time."""
-        places = tuple([_place(operation, chunking) for operation in row if not isinstance(operation, Local)])
-        if None in places:
+        places = tuple([place_of(operation) for operation in row if not isinstance(operation, Local)])
+        if any(place is None or place[1] != chunking.chunks_per_part for place in places):
             return None
         if self._placed is None or self._placed[:2] != (places, chunking):
-            sent = self._sizes(row, self._sends, self._sent_as, chunking)
-            if not np.array_equal(sent, self._sizes(row, self._receives, self._received_as, chunking)):
-                return None
-            self._placed = places, chunking, sent
+            self._placed = places, chunking, self._each_size(row, chunking)
         return self._placed[2]
 
     def _rotating(self, row: Step, chunking: Chunking) -> Rotating | None:
@@ -205,8 +132,8 @@ class Pattern:
         sent, received = row[self._sends[0]], row[self._receives[0]]
         ends: Any = sent.chunk, received.chunk
         turns = [end.turn if isinstance(end, RankArray) else None for end in ends]
-        length = _length(sent)
-        if length is None or length != _length(received) or turns[0] is None or turns[1] is None:
+        length = length_of(sent)
+        if length is None or length != length_of(received) or turns[0] is None or turns[1] is None:
             return None
         apart = (turns[0] - turns[1]) % self._num_ranks
         if apart not in self._agreed:
@@ -238,7 +165,7 @@ class Pattern:
         self, row: Step, positions: list[int], messages: Int64Array, chunking: Chunking
     ) -> MostlyEqual | None:
         """Return what `_sizes` would, without arrays: where chunks are rotations and most of one size."""
-        lengths = {_length(row[position]) for position in positions}
+        lengths = {length_of(row[position]) for position in positions}
         length = lengths.pop() if len(lengths) == 1 else None
         if length is None:
             return None
@@ -262,12 +189,19 @@ class Pattern:
 
         return sizes
 
+    def _each_size(self, row: Step, chunking: Chunking) -> Int64Array:
+        """Return the bytes of each message, of which its two sides must agree."""
+        sent = self._sizes(row, self._sends, self._sent_as, chunking)
+        if not np.array_equal(sent, self._sizes(row, self._receives, self._received_as, chunking)):
+            raise NotExactError("the two sides of a message differ in size")
+        return sent
+
     def _sizes(self, row: Step, positions: list[int], messages: Int64Array, chunking: Chunking) -> Int64Array:
         """Return the bytes of each message, as the operations at *positions* have them."""
         sizes = np.zeros(len(self.source) + 1, dtype=np.int64)
         for position, message in zip(positions, messages, strict=True):
             chunk, length = np.asarray(row[position].chunk), row[position].num_chunks
-            if _length(row[position]) is None or not chunk.shape:
+            if length_of(row[position]) is None or not chunk.shape:
                 start = chunking.starts_in_bytes(chunk)
                 sizes[message] = chunking.starts_in_bytes(chunk + length) - start
                 continue
@@ -311,14 +245,14 @@ def _num_sends(row: Step, num_ranks: int) -> int:
     return sum(int(np.count_nonzero(over_ranks(operation.when, num_ranks))) for operation in sends)
 
 
-def reduced_nbytes(row: Step, num_ranks: int, chunking: Chunking) -> Int64Array:
-    """Return how many bytes each rank reduces at the end of *row*, shape (num_ranks,)."""
+def reduced_nbytes(row: Step, num_ranks: int, chunking: Chunking, num_groups: int = 1) -> Int64Array:
+    """Return how many bytes each rank of each group of *num_ranks* reduces at the end of *row*."""
     reduced = np.zeros(num_ranks, dtype=np.int64)
     for operation in row:
         if operation.reduces:
             stop = chunking.starts_in_bytes(operation.chunk + operation.num_chunks)
             reduced += np.where(operation.when, stop - chunking.starts_in_bytes(operation.chunk), 0)
-    return reduced
+    return reduced if num_groups == 1 else np.tile(reduced, num_groups)
 
 
 def over_ranks(value: Any, num_ranks: int) -> Any:
@@ -330,19 +264,16 @@ def _peer(operation: Operation) -> Any:
     return operation.source if isinstance(operation, Local) else operation.peer
 
 
-def _length(operation: Operation) -> int | None:
+def length_of(operation: Operation) -> int | None:
     """Return how many chunks *operation* moves, if that is one number for all ranks."""
     length: Any = operation.num_chunks
     return length if isinstance(length, int) else None
 
 
-def _place(operation: Operation, chunking: Chunking) -> int | None:
-    """Return which chunk of a part *operation* moves, if it is one for all ranks, and the same."""
+def place_of(operation: Operation) -> tuple[int, int] | None:
+    """Return which chunk of a part *operation* moves, and of how many, if all ranks move that one."""
     chunk: Any = operation.chunk
-    place = chunk.place if isinstance(chunk, Deferred) else None
-    if place is None or operation.num_chunks != 1 or place[1] != chunking.chunks_per_part:
-        return None
-    return place[0]
+    return chunk.place if isinstance(chunk, Deferred) and length_of(operation) == 1 else None
 
 
 def _same(new: Any, old: Any) -> bool:

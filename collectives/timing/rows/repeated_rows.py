@@ -1,4 +1,4 @@
-"""Rows that repeat: a program of thousands of rows, of which there are a few kinds, gone through once.
+"""Rows of a program with their sizes: thousands, of which there are a few kinds, each gone through once.
 
 Rows on end are of one kind if they have the same pattern, and sizes that depend on the division of the buffer
 alone: where all chunks are of one size, or where every operation moves the chunk of one slice of a part, as
@@ -8,17 +8,19 @@ again, all rows are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
 
 from collectives.errors import NotExactError
 from collectives.program.chunking import Chunking
 from collectives.program.program import Algorithm, Local, Operation, Step
 from collectives.program.program_key import ProgramKey
-from collectives.program.rank_array import Deferred
-from collectives.timing.rows.pattern import Pattern, patterned_rows
+from collectives.timing.rows.pattern import Pattern, length_of, patterned_rows, place_of
+from collectives.timing.rows.sizes import MostlyEqual, Sizes, of_each
 
 MAX_KINDS = 64
 """Kinds of rows up to which a program is kept."""
@@ -52,9 +54,77 @@ class RepeatedRow:
         if chunking.is_even:
             return all(length is not None for _, length, _ in self.form)
         return all(
-            kind is Local or (length == 1 and place is not None and place[1] == chunking.chunks_per_part)
-            for kind, length, place in self.form
+            kind is Local or (place is not None and place[1] == chunking.chunks_per_part)
+            for kind, _, place in self.form
         )
+
+
+class SiblingPattern:
+    """A pattern repeated over groups; rank r of group g is number ``g * group_size + r``.
+
+    Args:
+        pattern: of the messages of one group.
+        group_size: ranks of each group.
+        num_groups: how many there are.
+
+    Attributes:
+        source: rank that sends each message, those of the first group first.
+        destination: rank that receives it.
+    """
+
+    def __init__(self, pattern: Pattern, group_size: int, num_groups: int) -> None:
+        self.pattern = pattern
+        self._num_groups = num_groups
+        first = np.repeat(np.arange(num_groups) * group_size, len(pattern.source))
+        self.source = np.tile(pattern.source, num_groups) + first
+        self.destination = np.tile(pattern.destination, num_groups) + first
+
+    def nbytes(self, row: Step, chunking: Chunking) -> Sizes:
+        """Return the size of each message of *row* of one group, for all; see `Pattern.nbytes`."""
+        sizes, num_messages = self.pattern.nbytes(row, chunking), len(self.pattern.source)
+        if not isinstance(sizes, MostlyEqual):
+            return np.tile(of_each(sizes, num_messages), self._num_groups)
+        firsts = range(0, num_messages * self._num_groups, max(1, num_messages))
+        others = {first + message: size for first in firsts for message, size in sizes.others.items()}
+        return MostlyEqual(sizes.common, others)
+
+
+class SizedRow(NamedTuple):
+    """Rows on end with messages of the same sizes.
+
+    Attributes:
+        step: one of them, of one group.
+        pattern: of all.
+        nbytes: of each message.
+        num_rows: how many rows there are.
+    """
+
+    step: Step
+    pattern: Pattern | SiblingPattern
+    nbytes: Sizes
+    num_rows: int
+
+
+def sized_rows(
+    algorithm: Algorithm, num_ranks: int, chunking: Chunking, *, num_groups: int = 1, each: bool = False
+) -> Iterator[SizedRow]:
+    """Yield the rows of *algorithm* in groups of *num_ranks*; *each* by itself, or those alike at once.
+
+    Raises:
+        NotExactError: see `Pattern`.
+    """
+    kinds = None if each else repeated_rows(algorithm, num_ranks)
+    rows: Iterable[tuple[Step, Pattern, int]]
+    if kinds is not None and all(kind.has_same_sizes(chunking) for kind in kinds):
+        rows = ((kind.row, kind.pattern, kind.count) for kind in kinds)
+    else:
+        rows = ((step, pattern, 1) for step, pattern in kept_rows(algorithm, num_ranks))
+    siblings: SiblingPattern | None = None
+    for step, pattern, count in rows:
+        if num_groups > 1 and (siblings is None or siblings.pattern is not pattern):
+            siblings = SiblingPattern(pattern, num_ranks, num_groups)
+        messages = siblings or pattern
+        yield SizedRow(step, messages, messages.nbytes(step, chunking), count)
 
 
 def repeated_rows(algorithm: Algorithm, num_ranks: int) -> tuple[RepeatedRow, ...] | None:
@@ -110,14 +180,4 @@ def _kept(program: ProgramKey, num_ranks: int) -> tuple[tuple[Step, Pattern], ..
 
 
 def _form(row: Step) -> _Form:
-    return tuple([(type(operation), _length(operation), _place(operation)) for operation in row])
-
-
-def _length(operation: Operation) -> int | None:
-    length: Any = operation.num_chunks
-    return length if isinstance(length, int) else None
-
-
-def _place(operation: Operation) -> tuple[int, int] | None:
-    chunk: Any = operation.chunk
-    return chunk.place if isinstance(chunk, Deferred) else None
+    return tuple([(type(operation), length_of(operation), place_of(operation)) for operation in row])

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,12 +21,13 @@ import numpy as np
 import simpy
 
 from collectives.execution.transport_model import TransportModel
-from collectives.program import Algorithm, Step
+from collectives.program import Algorithm
 from collectives.program.chunking import Chunking
 from collectives.program.render import spell_message
-from collectives.timing.rows.pattern import MostlyEqual, Pattern, reduced_nbytes, without_empty
-from collectives.timing.rows.repeated_rows import kept_rows
+from collectives.timing.rows.pattern import Pattern, reduced_nbytes
+from collectives.timing.rows.repeated_rows import SiblingPattern, sized_rows
 from collectives.timing.rows.row_messages import MANY, ActiveRow, RowMessages
+from collectives.timing.rows.sizes import MostlyEqual, without_empty
 from sim.network import Network
 from sim.network.coflow import Attempts, Coflow, CoflowLaunch
 from sim.scenario.rank_overhead import RankOverhead
@@ -61,8 +62,8 @@ class RowExecution:
         self._chunking = chunking
         self._overheads = overheads
         self._finished = finished
-        self._steps: Iterator[tuple[Step, Pattern]] = iter(kept_rows(algorithm, len(hosts)))
-        self._pattern: Pattern | None = None
+        self._sized = sized_rows(algorithm, len(hosts), chunking, each=True)
+        self._pattern: Pattern | SiblingPattern | None = None
         self._whole: RowMessages
         self._rows: dict[int, ActiveRow] = {}
         self._num_pulled = 0
@@ -130,8 +131,7 @@ class RowExecution:
     def _describe(self, row: ActiveRow, message: int) -> tuple[str, str]:
         """Return what this execution does, and which *message* of *row* is under way."""
         nbytes = row.nbytes if isinstance(row.nbytes, int) else int(row.nbytes[message])
-        source, destination = (int(row.messages.ranks[member]) for member in row.messages.ends[message])
-        what = spell_message(row.number, source, destination, nbytes)
+        what = spell_message(row.number, *row.messages.ends[message], nbytes)
         return f"{self._algorithm.collective} by {self._algorithm}", what
 
     def _leave(self, row: ActiveRow, ranks: Int64Array) -> None:
@@ -158,16 +158,16 @@ class RowExecution:
 
     def _pull(self) -> bool:
         """Make the next row; return whether there was one."""
-        pulled = next(self._steps, None)
+        pulled = next(self._sized, None)
         if pulled is None:
             return False
-        step, pattern = pulled
+        step, pattern, sized, _ = pulled
         if pattern is not self._pattern:
             self._pattern = pattern
             self._whole = self._messages(pattern.source, pattern.destination)
 
         messages, num_messages = self._whole, len(pattern.source)
-        some, sizes = without_empty(pattern.nbytes(step, self._chunking), num_messages)
+        some, sizes = without_empty(sized, num_messages)
         if some is not None:
             ends = pattern.source[some], pattern.destination[some]
             coflow = self._whole.coflow.select(some)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cached_property
 from typing import Any
 
@@ -20,14 +21,11 @@ MANY = 64
 class RowMessages:
     """Messages between the same ranks, row after row.
 
-    Ranks are numbered among those that take part, in order; these numbers are called *members*.
-
     Attributes:
         coflow: they themselves, on their way.
+        source: rank that sends each.
+        destination: rank that receives it.
         ranks: those that send or receive one, in order.
-        source: member that sends each.
-        destination: member that receives it.
-        per_member: how many each member sends and receives.
         per_rank: how many each rank does.
         everybody: whether all ranks take part.
         lists_pay: whether lists of them are worth making: they are few, or *lasting* for many rows.
@@ -43,17 +41,11 @@ class RowMessages:
         lasting: bool,
     ) -> None:
         self.coflow = coflow
-        counts: Int64Array = np.bincount(np.concatenate([source, destination]), minlength=num_ranks)
-        self.ranks = np.flatnonzero(counts)
+        self.source, self.destination = source, destination
+        self.per_rank: Int64Array = np.bincount(np.concatenate([source, destination]), minlength=num_ranks)
+        self.ranks = np.flatnonzero(self.per_rank)
         self.everybody = len(self.ranks) == num_ranks
-        self.per_rank = counts
-        self.per_member = counts if self.everybody else counts[self.ranks]
-        self.source, self.destination = self.members(source), self.members(destination)
         self.lists_pay = lasting or len(source) <= MANY
-
-    def members(self, ranks: Int64Array) -> Int64Array:
-        """Return the members that *ranks* are."""
-        return ranks if self.everybody else np.searchsorted(self.ranks, ranks)
 
     @cached_property
     def ends(self) -> list[tuple[int, int]]:
@@ -61,9 +53,9 @@ class RowMessages:
         return list(zip(self.source.tolist(), self.destination.tolist(), strict=True))
 
     @cached_property
-    def of_member(self) -> list[list[int]]:
-        """The numbers of those that each member sends or receives."""
-        numbers: list[list[int]] = [[] for _ in self.per_member]
+    def of_rank(self) -> dict[int, list[int]]:
+        """The numbers of those that each rank sends or receives."""
+        numbers: defaultdict[int, list[int]] = defaultdict(list)
         for number, (source, destination) in enumerate(self.ends):
             numbers[source].append(number)
             numbers[destination].append(number)
@@ -113,22 +105,21 @@ class ActiveRow:
 
     @cached_property
     def left(self) -> Int64Array:
-        """How many messages each member still waits for."""
-        return self.messages.per_member.copy()
+        """How many messages each rank still waits for."""
+        return self.messages.per_rank.copy()
 
     def come(self, ranks: Int64Array) -> Int64Array:
         """Note that *ranks* are there; return the messages whose second end has come with them."""
-        members = self.messages.members(ranks)
-        if len(members) <= FEW and self.messages.lists_pay:
+        if len(ranks) <= FEW and self.messages.lists_pay:
             waits, ready = self.waits_for.data, []
-            for member in members.tolist():
-                for number in self.messages.of_member[member]:
+            for rank in ranks.tolist():
+                for number in self.messages.of_rank[rank]:
                     waits[number] -= 1
                     if not waits[number]:
                         ready.append(number)
             return np.array(sorted(ready), dtype=np.int64)
         here = np.zeros(len(self.left), dtype=np.int64)
-        here[members] = 1
+        here[ranks] = 1
         before = self.waits_for.copy()
         np.subtract(before, here[self.messages.source] + here[self.messages.destination], out=self.waits_for)
         return np.flatnonzero((before > 0) & (self.waits_for == 0))
@@ -138,12 +129,12 @@ class ActiveRow:
         if len(numbers) <= FEW and self.messages.lists_pay:
             left, through = self.left.data, []
             for number in numbers.tolist():
-                for member in self.messages.ends[number]:
-                    left[member] -= 1
-                    if not left[member]:
-                        through.append(member)
-            return self.messages.ranks[sorted(through)]
+                for rank in self.messages.ends[number]:
+                    left[rank] -= 1
+                    if not left[rank]:
+                        through.append(rank)
+            return np.array(sorted(through), dtype=np.int64)
         ends = np.concatenate([self.messages.source[numbers], self.messages.destination[numbers]])
         before = self.left.copy()
         np.subtract.at(self.left, ends, 1)
-        return self.messages.ranks[np.flatnonzero((before > 0) & (self.left == 0))]
+        return np.flatnonzero((before > 0) & (self.left == 0))

@@ -19,12 +19,11 @@ import simpy
 
 from collectives.errors import NotExactError, ProgramError
 from collectives.execution.transport_model import TransportModel
+from collectives.timing.links import MessageCounter
 from collectives.timing.queues import Execution
 from collectives.timing.ranks.meeting_point import MeetingPoint
 from collectives.timing.rows.makespan import Makespan
-from collectives.timing.rows.pattern import MostlyEqual, Pattern, Sizes, of_each
 from collectives.timing.rows.row_execution import call_after, rows_follow
-from collectives.timing.rows.sibling_rows import SiblingPattern
 from collectives.virtual.group_calls.facts import CallFacts
 from collectives.virtual.group_calls.family import Family
 from collectives.virtual.group_calls.footprint import Footprint
@@ -33,7 +32,6 @@ from sim.network import Network
 from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
 from sim.scenario.step_overheads import StepOverheads
-from sim.topology import Topology
 from sim.units import Int64Array
 
 _REMEMBERED = 256
@@ -123,9 +121,9 @@ class CallsAlone:
         if facts.splits is not None or not rows_follow(self.transport_model, overhead):
             raise NotExactError("not row by row")
         topology = self.scenario.topology
-        makespan, counter = Makespan(topology, hosts, overhead), _Counter(topology, hosts)
+        makespan, counter = Makespan(topology, hosts, overhead), MessageCounter(topology, hosts)
         ends = makespan.run_chunked(facts.algorithm, facts.chunking, offsets_ps, num_groups, counter.add)
-        return ends, counter.link_bytes()
+        return ends, counter.link_bytes
 
     def _by_events(
         self,
@@ -173,38 +171,5 @@ class CallsAlone:
         overhead = self.scenario.rank_overhead(self.rank_overhead, hosts)
         meeting_point = MeetingPoint(network, hosts.tolist(), overhead, transport_model=self.transport_model)
         meeting_point.is_calm = True
-        overheads = None if overhead.is_free else StepOverheads(overhead, len(hosts), facts.call.sequence)
+        overheads = StepOverheads.of(overhead, len(hosts), facts.call.sequence)
         return execution_on(meeting_point, facts, overheads, finished, splits)
-
-
-class _Counter:
-    """Adds up what crosses each link, row by row; a pattern that repeats is counted when another comes."""
-
-    def __init__(self, topology: Topology, hosts: Int64Array) -> None:
-        self._topology = topology
-        self._hosts = hosts
-        self._nbytes = np.zeros(topology.num_links + 1, dtype=np.int64)  # the last is for no link
-        self._pattern: Pattern | SiblingPattern | None = None
-        self._total: int | Int64Array = 0
-
-    def add(self, pattern: Pattern | SiblingPattern, sizes: Sizes, num_rows: int) -> None:
-        if pattern is not self._pattern:
-            self._count()
-            self._pattern, self._total = pattern, 0
-        if isinstance(sizes, MostlyEqual) and not sizes.others:
-            self._total = self._total + sizes.common * num_rows
-        else:
-            self._total = self._total + of_each(sizes, len(pattern.source)) * num_rows
-
-    def link_bytes(self) -> Int64Array:
-        self._count()
-        return self._nbytes[:-1]
-
-    def _count(self) -> None:
-        if self._pattern is None or not len(self._pattern.source):
-            return
-        pattern = self._pattern
-        routes = self._topology.routes(self._hosts[pattern.source], self._hosts[pattern.destination])
-        sent = np.broadcast_to(np.asarray(self._total), (len(pattern.source),))
-        for links in routes.T:
-            np.add.at(self._nbytes, links, sent)

@@ -18,7 +18,7 @@ import simpy
 from collectives.timing.queues import Execution
 from collectives.virtual.group_calls.alone import CallsAlone
 from collectives.virtual.group_calls.family_call import FamilyCall
-from sim.network.instant import LAST, Settling
+from sim.network.schedule import LAST, Settling
 from sim.units import Int64Array
 
 Finished: TypeAlias = Callable[[FamilyCall, Int64Array], None]

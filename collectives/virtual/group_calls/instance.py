@@ -46,9 +46,7 @@ class Instance:
         overhead, call = self._meeting_point.rank_overhead, self.facts.call
         if call.lane is not None:
             overhead = replace(overhead, jitter=None)
-        if overhead.is_free:
-            return None
-        return StepOverheads(overhead, len(self._meeting_point.hosts), call.sequence)
+        return StepOverheads.of(overhead, len(self._meeting_point.hosts), call.sequence)
 
     def begin(self, hosts: Sequence[int], facts: CallFacts, through: Callable[[Sequence[int]], None]) -> None:
         """Let the ranks at *hosts* come now; *through* is told of each when it is through."""

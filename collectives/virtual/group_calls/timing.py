@@ -31,7 +31,7 @@ from collectives.virtual.group_calls.family_call import FamilyCall, Through
 from collectives.virtual.group_calls.footprint import Footprint
 from collectives.virtual.group_calls.links_in_use import LinksInUse
 from collectives.virtual.progress import TOGETHER
-from sim.network.instant import LAST, Settling
+from sim.network.schedule import LAST, Settling
 from sim.units import Int64Array
 
 MAX_MESSAGES = 60_000

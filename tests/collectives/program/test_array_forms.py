@@ -22,8 +22,9 @@ from collectives.program.channels import in_channels
 from collectives.program.chunking import Chunking
 from collectives.program.rank_array import Deferred, RankArray
 from collectives.proof import estimate_work
-from collectives.timing.rows.pattern import of_each, patterned_rows
+from collectives.timing.rows.pattern import patterned_rows
 from collectives.timing.rows.repeated_rows import kept_rows, repeated_rows
+from collectives.timing.rows.sizes import of_each
 
 SHIPPED = [pytest.param(shipped, id=f"{shipped.collective}-{shipped.name}") for shipped in ALGORITHMS]
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 from unittest import mock
 
-import numpy as np
 import pytest
 import simpy
 from hypothesis import given, reject
@@ -27,7 +26,7 @@ from sim.network.coflow.accelerator import MIN_MESSAGES
 from sim.scenario import Scenario
 from sim.scenario.rank_overhead import RankOverhead
 from sim.topology import Topology
-from sim.units import parse_time, transfer_ps
+from sim.units import transfer_ps
 from tests.collectives.timing.test_links import shifted
 from tests.given import switch
 from tests.sim.networks import sharing_networks
@@ -204,21 +203,6 @@ def test_overhead_and_reduction_add_to_a_ring_what_they_say(engine: str) -> None
     assert span.end_ps == 30 * step + 15 * transfer_ps(10**6, 10**10)
 
 
-@pytest.mark.parametrize("engine", ["makespan", "events", "ranks"])
-def test_a_late_rank_delays_everybody_by_as_much(engine: str) -> None:
-    (on_time,) = spans(engine, switch(16), resolve_algorithm("ring"), [10**6])
-    (late,) = spans(
-        engine,
-        switch(16),
-        resolve_algorithm("ring"),
-        [10**6],
-        rank_overhead=RankOverhead().with_late({3: parse_time("1ms")}),
-    )
-
-    assert late.end_ps == on_time.end_ps + parse_time("1ms")
-    assert late.start_ps == 0
-
-
 def test_programs_that_do_not_match_by_rows_run_rank_by_rank() -> None:
     assert not matches_by_rows(shifted, 2, Chunking(10, 2))
     assert matches_by_rows(resolve_algorithm("ring"), 5, Chunking(12, 5))
@@ -264,18 +248,6 @@ def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
         ].end_ps
 
     assert end(1) == end(1) != end(2)
-
-
-def test_ranks_may_be_anywhere() -> None:
-    nodes = Topology.nodes(
-        num_nodes=4, ranks_per_node=8, intra_bandwidth="300GB/s", intra_latency="500ns",
-        nics_per_node=1, nic_bandwidth="200Gbps", nic_latency="2us",
-    )  # fmt: skip
-    dealt = [node * 8 + place for place in range(8) for node in range(4)]
-
-    (span,) = spans("makespan", nodes, resolve_algorithm("ring"), [2**25], hosts=np.array(dealt))
-
-    assert span.end_ps == 62 * (4_000_000 + 8 * transfer_ps(2**20, 25_000_000_000))
 
 
 def test_messages_that_set_out_together_and_end_apart_still_hold_up_later_ones() -> None:

@@ -173,52 +173,31 @@ def test_one_rank_or_no_bytes_take_no_time() -> None:
 AMPERE = Hardware("ampere", CHANNELS)
 
 
+RING = replace(Topology.ring(num_ranks=8, bandwidth=1, latency=0), in_network_reduction=True)
+
+
 @pytest.mark.parametrize(
-    ("collective", "topology", "hosts", "message"),
+    ("collective", "topology", "num_ranks", "message"),
     [
+        ("all_reduce", switch(8, in_network_reduction=False), 8, "its switches do not reduce; use an alg"),
+        ("all_to_all", switch(8), 8, "on one switch, only all_reduce, reduce_scatter, all_gather, broad"),
+        ("broadcast", nodes(2, 4), 8, "on 2 switches, only all_reduce, reduce_scatter, all_gather are"),
+        ("all_reduce", nodes(2, 4), 6, "4 ranks on one switch and 2 on another"),
+        ("all_reduce", switch(8, hardware=AMPERE), 8, "ampere GPUs have no switches that reduce"),
+        ("all_reduce", RING, 8, "its ranks hang on no switch"),
         (
             "all_reduce",
-            switch(8, in_network_reduction=False),
-            range(8),
-            "its switches do not reduce; use an alg",
-        ),
-        (
-            "all_to_all",
-            switch(8),
-            range(8),
-            "on one switch, only all_reduce, reduce_scatter, all_gather, broad",
-        ),
-        (
-            "broadcast",
-            nodes(2, 4),
-            range(8),
-            "on 2 switches, only all_reduce, reduce_scatter, all_gather are",
-        ),
-        ("all_reduce", nodes(2, 4), range(6), "4 ranks on one switch and 2 on another"),
-        ("all_reduce", switch(8, hardware=AMPERE), range(8), "ampere GPUs have no switches that reduce"),
-        (
-            "all_reduce",
-            replace(Topology.ring(num_ranks=8, bandwidth=1, latency=0), in_network_reduction=True),
-            range(8),
-            "its ranks hang on no switch",
-        ),
-        (
-            "all_reduce",
-            replace(
-                Topology.ring(num_ranks=8, bandwidth=1, latency=0),
-                ranks_per_node=4,
-                in_network_reduction=True,
-            ),
-            range(8),
-            "the ranks at places 0, 1, 2, 3 hang on no common switch",
+            replace(RING, ranks_per_node=4),
+            8,
+            "the ranks at places 0, 1, 2, 3 hang on no comm",
         ),
     ],
 )
 def test_what_it_is_not_for_is_refused_by_name(
-    collective: str, topology: Topology, hosts: range, message: str
+    collective: str, topology: Topology, num_ranks: int, message: str
 ) -> None:
     with pytest.raises(NotSupportedError, match=f"in-network {collective} on {topology.name}: {message}"):
-        in_network_ps(collective, 1, topology, hosts)
+        in_network_ps(collective, 1, topology, range(num_ranks))
 
 
 def test_a_negative_size_is_refused() -> None:

@@ -48,26 +48,9 @@ def test_jobs_of_other_ranks_on_a_switch_do_not_disturb_each_other(half: int, nb
         assert run.time_ps == simulate(name, nbytes=job.nbytes, topology=switch(half)).time_ps
 
 
-def test_two_rings_of_the_same_ranks_halve_the_bandwidth_of_each_other() -> None:
-    runs = simulate_jobs([Job("ring", 64 * MIB), Job("ring", 64 * MIB)], topology=switch(64))
-
-    assert [run.time_ps for run in runs] == [126 * (4_000_000 + 2 * MIB * 10**12 // 12_500_000_000)] * 2
-    assert {run.engine for run in runs} == {"events"}
-
-
 def test_a_job_without_company_is_refused() -> None:
     with pytest.raises(ValueError, match="expected at least one Job"):
         simulate_jobs([], topology=switch(2))
-
-
-def test_dealing_ranks_out_to_nodes_that_share_a_card_makes_eight_flows_share_it() -> None:
-    topology = nodes(4, 8)
-
-    packed = simulate("ring", nbytes=32 * MIB, topology=topology)
-    dealt = simulate("ring", nbytes=32 * MIB, topology=topology, placement="round_robin")
-
-    assert packed.time_ps == 62 * (4_000_000 + -(-MIB * 10**12 // 25_000_000_000))
-    assert dealt.time_ps == 62 * (4_000_000 + -(-8 * MIB * 10**12 // 25_000_000_000))
 
 
 @given(topology=networks(max_ranks=10), data=st.data())

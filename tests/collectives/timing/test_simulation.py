@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import simpy
 from hypothesis import given, reject
@@ -14,7 +13,6 @@ from collectives import (
     NotSupportedError,
     ProgramError,
     RecvReduce,
-    Send,
     resolve_algorithm,
     simulate,
 )
@@ -22,37 +20,13 @@ from collectives.algorithms import ALGORITHMS
 from collectives.program.contracts import CONTRACTS
 from collectives.timing.floor import BelowFloorError, check_floor
 from collectives.timing.queues import collective_queue, run_until
-from collectives.timing.rows.makespan import Makespan
 from sim import Topology
-from tests.given import nodes, switch
-
-GIB = 2**30
-
-
-@st.composite
-def topologies(draw: st.DrawFn) -> Topology:
-    bandwidth, latency = draw(st.integers(1, 10**12)), draw(st.sampled_from(["0s", "1ps", "2us"]))
-    kind = draw(st.sampled_from(["switch", "ring", "nodes"]))
-    if kind == "nodes":
-        ranks_per_node = draw(st.sampled_from([1, 2, 4]))
-        num_nodes = draw(st.integers(1, 4))
-        return Topology.nodes(
-            num_nodes=num_nodes,
-            ranks_per_node=ranks_per_node,
-            intra_bandwidth=draw(st.integers(1, 10**12)),
-            intra_latency=latency,
-            nics_per_node=draw(st.sampled_from([n for n in (1, 2, 4) if ranks_per_node % n == 0])),
-            nic_bandwidth=bandwidth,
-            nic_latency=draw(st.sampled_from(["0s", "5us"])),
-            num_ranks=draw(st.integers(1, num_nodes * ranks_per_node)),
-        )
-    make: Any = Topology.switch if kind == "switch" else Topology.ring
-    topology: Topology = make(num_ranks=draw(st.integers(1, 9)), bandwidth=bandwidth, latency=latency)
-    return topology
+from tests.given import switch
+from tests.sim.networks import networks
 
 
 @given(
-    topology=topologies(),
+    topology=networks(max_ranks=9),
     algorithm=st.sampled_from(ALGORITHMS),
     count=st.integers(0, 10**6),
     itemsize=st.sampled_from([1, 4]),
@@ -92,24 +66,6 @@ def test_a_ring_on_a_switch_takes_exactly_its_closed_form(
     assert run.engine == engine
 
 
-@pytest.mark.parametrize(
-    ("num_ranks", "nanoseconds"),
-    [(8, 150379855.4), (64, 169618337.3), (256, 173167603.2), (1024, 179814919.7)],
-)
-def test_rings_on_a_switch_take_what_other_simulators_say(num_ranks: int, nanoseconds: float) -> None:
-    run = simulate("ring", nbytes=GIB, topology=switch(num_ranks))
-
-    assert run.seconds * 1e9 == pytest.approx(nanoseconds, abs=0.06)
-    assert run.engine == "makespan"
-
-
-def test_a_ring_over_nodes_that_share_one_nic_is_bound_by_the_slower_part() -> None:
-    run = simulate("ring", nbytes=64 * 2**20, topology=nodes(4, 8))
-
-    share = 64 * 2**20 / 32
-    assert run.seconds * 1e9 == pytest.approx(62 * max(4000 + share / 25, 1000 + share / 300), rel=1e-9)
-
-
 @pytest.mark.parametrize("rails", [1, 4])
 def test_a_cluster_that_is_not_oversubscribed_is_as_fast_as_one_ideal_switch(rails: int) -> None:
     shape: Any = {"ranks_per_node": 4, "nics_per_node": 4, "num_ranks": 32}
@@ -123,19 +79,6 @@ def test_a_cluster_that_is_not_oversubscribed_is_as_fast_as_one_ideal_switch(rai
             simulate(algorithm, nbytes=2**20, topology=own).time_ps for own in (ideal, cluster)
         )
         assert on_cluster == on_ideal, algorithm
-
-
-def test_messages_that_share_links_in_a_symmetric_way_are_solved_at_once() -> None:
-    swap = resolve_algorithm(everyone_crosses)
-
-    ends = Makespan(nodes(2, 8)).run(swap, 16 * 10**6, np.zeros(16, dtype=np.int64))
-
-    assert (ends == 4_000_000 + 8 * 10**6 * 10**12 // 25_000_000_000).all()
-
-
-def everyone_crosses(rank: int, world_size: int) -> Any:
-    peer = (rank + world_size // 2) % world_size
-    yield Send(peer, 0), RecvReduce(peer, 0)
 
 
 def test_messages_that_meet_one_after_another_are_refused_by_makespan_and_left_to_events() -> None:
@@ -189,16 +132,6 @@ def test_a_queue_runs_one_collective_after_another_alike_in_all_engines(
     assert [span.end_ps for span in makespan] == sorted(span.end_ps for span in makespan)
 
 
-def test_equal_collectives_in_a_row_take_as_long_as_one_each() -> None:
-    env = simpy.Environment(initial_time=0)
-    queue = collective_queue(env, switch(8), engine="makespan")
-    first, second = (queue.submit(resolve_algorithm("ring"), 4096) for _ in range(2))
-    run_until(env, second)
-
-    assert second.value.start_ps == first.value.end_ps
-    assert second.value.end_ps == 2 * first.value.end_ps
-
-
 def both_receive(rank: int, world_size: int) -> Any:
     yield RecvReduce(1 - rank, 0)
 
@@ -214,14 +147,6 @@ def test_times_that_do_not_fit_into_an_array_are_left_to_events() -> None:
 
     assert run.engine == "events"
     assert run.time_ps == 16 * (4_000_000 + 576_461 * 10**12)
-
-
-def test_makespan_starts_each_rank_at_its_own_time() -> None:
-    starts = np.array([0, 5_000_000, 0, 0], dtype=np.int64)
-    late = Makespan(switch(4)).run(resolve_algorithm("naive"), 1000, starts)
-    on_time = Makespan(switch(4)).run(resolve_algorithm("naive"), 1000, np.zeros(4, dtype=np.int64))
-
-    assert (late - on_time == 5_000_000).all()
 
 
 def test_a_prediction_below_the_floor_is_an_internal_error() -> None:

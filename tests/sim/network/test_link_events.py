@@ -153,31 +153,6 @@ def line(**latency: Any) -> Topology:
     return Topology.switch(num_ranks=3, bandwidth=10**9, **(latency or {"latency": "1us"}))
 
 
-def test_a_flow_on_a_link_that_slows_down_takes_the_rest_of_its_time_at_the_new_rate() -> None:
-    network = network_of(line(), [(2 * 10**6 + 10**9, 0, 10**8)])
-
-    (end,) = send(network, [(0, 0, 1, 2 * 10**6)])
-
-    assert end == 2 * 10**6 + 10**9 + transfer_ps(10**6, 10**8)
-
-
-def test_background_at_a_rate_leaves_a_message_what_is_left() -> None:
-    network = network_of(line(), backgrounds=[Background(0, 2, bandwidth=4 * 10**8)])
-
-    (end,) = send(network, [(0, 0, 1, 6 * 10**6)])
-
-    assert end == 2 * 10**6 + 10**10
-    assert network.link_bytes.sum() == 2 * 6 * 10**6
-
-
-def test_background_gives_way_where_its_rate_is_more_than_its_share() -> None:
-    network = network_of(line(), backgrounds=[Background(0, 2, bandwidth=9 * 10**8)])
-
-    (end,) = send(network, [(0, 0, 1, 5 * 10**6)])
-
-    assert end == 2 * 10**6 + 10**10
-
-
 def test_messages_lost_with_a_link_are_named_and_so_is_the_link() -> None:
     ring = Topology.ring(num_ranks=4, bandwidth=10**9, latency="1us")
     network = Network(simpy.Environment(initial_time=0), ring)

@@ -57,21 +57,6 @@ def test_rates_do_not_depend_on_the_order_of_flows(case, random):
     assert shuffled == [rates[flow] for flow in order]
 
 
-@pytest.mark.parametrize(
-    ("routes", "capacity", "expected"),
-    [
-        ([(0,)], [12], [12]),
-        ([(0,), (0,), (0,)], [12], [4, 4, 4]),
-        ([(0,), (0,), (0,)], [10], [3, 3, 3]),
-        ([(0, 1), (0,), (1,)], [10, 100], [5, 5, 95]),
-        ([(0, 1, 2), (0,), (1,), (2,)], [10, 20, 30], [5, 5, 15, 25]),
-        ([], [10], []),
-    ],
-)
-def test_textbook_cases(routes, capacity, expected):
-    assert max_min_rates(routes, capacity) == expected
-
-
 SWITCH = Topology.switch(num_ranks=4, bandwidth="100Gbps", latency="2us")
 
 
@@ -126,17 +111,6 @@ def test_each_operation_begins_at_its_time_or_after_the_one_before(operations):
         expected.append((begin, free))
     assert ran == expected
     assert [event.value for event in events] == list(range(1, len(operations) + 1))
-
-
-def test_an_operation_submitted_to_an_idle_stream_begins_at_once():
-    env = simpy.Environment()
-    stream = Stream(env)
-    env.run(stream.submit(lambda: iter([env.timeout(5)])))
-    env.run(env.timeout(10))
-
-    env.run(stream.submit(lambda: iter([env.timeout(1)]), not_before_ps=3))
-
-    assert env.now == 16
 
 
 def test_a_failure_belongs_to_its_operation_and_the_next_runs_on():

@@ -33,7 +33,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import Literal
+from typing import Any, Literal
 
 from collectives.errors import NotSupportedError
 from collectives.timing.formulas.bandwidth import algbw, busbw
@@ -110,7 +110,15 @@ class Prediction:
         return busbw(self.collective, self.nbytes, self.seconds, self.num_ranks)
 
 
-def predict(
+def predict(collective: str, nbytes: int, **call: Any) -> Prediction:
+    """Return what NCCL would choose; of equals, that which it considers first.
+
+    See `table` for the arguments and errors.
+    """
+    return min(table(collective, nbytes, **call), key=attrgetter("rank"))
+
+
+def table(
     collective: str,
     nbytes: int,
     *,
@@ -120,8 +128,8 @@ def predict(
     constants: Constants = NCCL_2_30,
     dtype: str = "float16",
     operation: str = "sum",
-) -> Prediction:
-    """Return what NCCL would choose; of equals, that which it considers first.
+) -> tuple[Prediction, ...]:
+    """Return all algorithms and protocols that NCCL considers, in its order.
 
     Args:
         collective: one of `COLLECTIVES`, or ``all_to_all``.
@@ -139,33 +147,6 @@ def predict(
             channels there are over several nodes.
         ValueError: a size or a count that cannot be.
     """
-    return min(
-        table(
-            collective,
-            nbytes,
-            num_nodes=num_nodes,
-            ranks_per_node=ranks_per_node,
-            hardware=hardware,
-            constants=constants,
-            dtype=dtype,
-            operation=operation,
-        ),
-        key=attrgetter("rank"),
-    )
-
-
-def table(
-    collective: str,
-    nbytes: int,
-    *,
-    num_nodes: int,
-    ranks_per_node: int,
-    hardware: Hardware,
-    constants: Constants = NCCL_2_30,
-    dtype: str = "float16",
-    operation: str = "sum",
-) -> tuple[Prediction, ...]:
-    """Return all algorithms and protocols that NCCL considers, in its order; see `predict`."""
     if collective not in KNOWN:
         raise NotSupportedError(
             f"NCCL's model does not know {collective}; it knows {', '.join(KNOWN)}; use simulate()"
@@ -188,38 +169,25 @@ def table(
     if num_ranks == 1:
         return (Prediction(collective, nbytes, 1, "Ring", "Simple", 0.0, math.inf, 0.0, math.inf),)
     slower = slower_than_hopper(hardware.generation)
+    about = collective, nbytes, num_ranks
     if collective == "all_to_all":
         messages = Messages(nbytes, num_nodes, ranks_per_node, hardware, constants)
-        bandwidth = messages.bandwidth() * _GBPS
-        return (
-            Prediction(
-                collective,
-                nbytes,
-                num_ranks,
-                "P2P",
-                messages.protocol,
-                messages.latency() * _US,
-                bandwidth,
-                messages.latency(slower) * _US,
-                bandwidth,
-            ),
-        )
+        latencies = (messages.latency(by) * _US for by in (1.0, slower))
+        first, likely = ((latency, messages.bandwidth() * _GBPS) for latency in latencies)
+        return (Prediction(*about, "P2P", messages.protocol, *first, *likely),)
 
     call = NcclCall(collective, nbytes, num_nodes, ranks_per_node, hardware, constants, dtype, operation)
     return tuple(
         Prediction(
-            collective,
-            nbytes,
-            num_ranks,
-            algorithm,
-            protocol,
-            call.latency(algorithm, protocol) * _US,
-            call.bandwidth(algorithm, protocol) * _GBPS,
-            call.latency(algorithm, protocol, slower) * _US,
-            call.bandwidth(algorithm, protocol, call.part_of_channels(algorithm, protocol)) * _GBPS,
-            call.is_last_resort(algorithm),
+            *about,
+            *pair,
+            call.latency(*pair) * _US,
+            call.bandwidth(*pair) * _GBPS,
+            call.latency(*pair, slower) * _US,
+            call.bandwidth(*pair, call.part_of_channels(*pair)) * _GBPS,
+            call.is_last_resort(pair[0]),
         )
-        for algorithm, protocol in call.candidates()
+        for pair in call.candidates()
     )
 
 
@@ -229,11 +197,8 @@ def predict_on(
     collective: str,
     nbytes: int,
     algorithm: NcclAlgorithm | Literal["P2P"] | None = None,
-    constants: Constants = NCCL_2_30,
-    dtype: str = "float16",
-    operation: str = "sum",
 ) -> Prediction:
-    """Return what NCCL would choose for ranks at places of *topology*; see `predict`.
+    """Return what NCCL would choose for ranks at places of *topology*; see `table`.
 
     Args:
         topology: says how many ranks share a node, and the hardware.  Its links are not looked at.
@@ -241,14 +206,11 @@ def predict_on(
         collective: one of `KNOWN`.
         nbytes: size of the buffer, as nccl-tests counts it.
         algorithm: the only one that it may choose, if any.
-        constants: the model's numbers.
-        dtype: of the elements, see `predict`.
-        operation: that reduces, see `predict`.
 
     Raises:
         NotSupportedError: the topology does not say what its hardware is; the nodes have different
             numbers of ranks, or their ranks do not follow each other; NCCL would not consider
-            *algorithm*; or as for `predict`.
+            *algorithm*; or as for `table`.
     """
     what = f"NCCL's model on {topology.name}"
     if topology.hardware is None:
@@ -275,9 +237,6 @@ def predict_on(
         num_nodes=len(sizes),
         ranks_per_node=len(nodes) // len(sizes),
         hardware=topology.hardware,
-        constants=constants,
-        dtype=dtype,
-        operation=operation,
     )
 
     allowed = [one for one in candidates if algorithm in (None, one.algorithm)]
