@@ -1,37 +1,41 @@
-"""Mutated inputs are read rightly, or refused in the project's own words."""
+"""Mutated inputs of every loader and parser are read rightly, or refused in the project's own words.
+
+``make mutate`` draws as many as one likes, from the seed that one names. They come from generators of Python
+and not of Hypothesis, which draws three times fewer in the same time, and more of them alike.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
-from tools.mutation import __main__ as command
-from tools.mutation.outcome import SEEDS, Failure, drawn, outcome_of
-from tools.mutation.target import Target
+from tests.inputs import files, target, words
+from tests.inputs.target import OutOfTimeError, Target
 
-INPUTS = 25
-"""Of each target, times its weight by which `make mutate` goes on from there."""
+TARGETS = {own.name: own for own in (*files.TARGETS, *words.TARGETS)}
+INPUTS = int(os.environ.get("MUTATED_INPUTS", 25 * sum(own.weight for own in TARGETS.values())))
+"""Of all targets together, each by its weight."""
+SEED = int(os.environ.get("MUTATED_SEED", 0))
+ONCE_FAILED = json.loads(Path(__file__).with_name("once_failed.json").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("name", command.TARGETS)
+@pytest.mark.parametrize("name", TARGETS)
 def test_what_is_mutated_is_read_rightly_or_refused(name: str) -> None:
-    target = command.TARGETS[name]
+    own = TARGETS[name]
+    count = -(-INPUTS * own.weight // sum(other.weight for other in TARGETS.values()))
 
-    outcomes = [outcome_of(target, drawn(target, 0, number)) for number in range(INPUTS * target.weight)]
+    outcomes = {own.outcome_of(own.drawn(SEED, number)) for number in range(count)}
 
-    assert [outcome for outcome in outcomes if isinstance(outcome, Failure)] == []
     assert "refused" in outcomes
 
 
-@pytest.mark.parametrize("seed", sorted(SEEDS.glob("*.json")), ids=lambda path: path.stem)
-def test_what_once_failed_is_read_rightly_or_refused(seed: Path) -> None:
-    found = json.loads(seed.read_text(encoding="utf-8"))
-
-    outcome = outcome_of(command.TARGETS[found["target"]], found["content"].encode("latin-1"))
-
-    assert not isinstance(outcome, Failure), outcome
+@pytest.mark.parametrize("name", ONCE_FAILED)
+def test_what_once_failed_is_read_rightly_or_refused(name: str) -> None:
+    for content in ONCE_FAILED[name]:
+        assert TARGETS[name].outcome_of(content.encode("latin-1")) in {"read", "refused"}
 
 
 def failing(content: bytes) -> None:
@@ -42,48 +46,34 @@ def failing(content: bytes) -> None:
             pass
     if content == b"exit":
         raise SystemExit(0)
+    if content == b"memory":
+        bytes(2 * target.MEMORY)
     assert content != b"wrong answer"
 
 
-@pytest.mark.parametrize("kind", ["traceback", "hang", "wrong answer"])
-def test_a_failure_is_found_and_kept(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.mutation.outcome.SEEDS", tmp_path)
-    monkeypatch.setattr("tools.mutation.outcome.SECONDS", 0.05)
-    target = Target("failing", lambda random: kind.encode(), failing)
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("traceback", KeyError),
+        ("hang", OutOfTimeError),
+        ("exit", SystemExit),
+        ("memory", MemoryError),
+        ("wrong answer", AssertionError),
+    ],
+)
+def test_a_failure_is_found_and_shown(
+    kind: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target, "SECONDS", 0.05)
 
-    failure = outcome_of(target, drawn(target, 0, 0))
+    with pytest.raises(error) as caught:
+        Target("failing", lambda random: b"", failing).outcome_of(kind.encode())
 
-    assert isinstance(failure, Failure)
-    assert failure.kind == kind
-    assert json.loads(failure.keep().read_text())["content"] == kind
-
-
-def test_an_exit_of_what_is_read_is_a_failure() -> None:
-    outcome = outcome_of(Target("failing", lambda random: b"exit", failing), b"exit")
-
-    assert isinstance(outcome, Failure)
+    assert f"failing was given {kind.encode()!r}" in caught.value.__notes__
 
 
 def test_inputs_are_drawn_again_alike() -> None:
-    target = command.TARGETS["profile"]
+    own = TARGETS["profile"]
 
-    assert drawn(target, 3, 7) == drawn(target, 3, 7)
-    assert len({drawn(target, 3, number) for number in range(20)}) > 10
-
-
-def test_feeding_nothing_ends_with_1() -> None:
-    assert command.main(["--only", "size", "--time-limit", "-1", "--inputs", "1", "--jobs", "1"]) == 1
-
-
-def test_the_work_is_divided_by_weight() -> None:
-    targets = [command.TARGETS["size"], command.TARGETS["rate"]]
-
-    batches = list(command.batches_of(targets, 2000))
-
-    assert batches == [
-        ("size", 0, 500),
-        ("rate", 0, 500),
-        ("size", 500, 1000),
-        ("rate", 500, 800),
-        ("size", 1000, 1200),
-    ]
+    assert own.drawn(3, 7) == own.drawn(3, 7)
+    assert len({own.drawn(3, number) for number in range(20)}) > 10
