@@ -27,11 +27,22 @@ def network(bandwidth: str, kind: str = "switch") -> str:
     return f'schema = 1\nkind = "{kind}"\nnum_ranks = 4\n{bandwidth}\nlatency = "1us"\n'
 
 
+OWN = """
+from collectives import NotSupportedError, algorithm
+
+def picky(rank, world_size):
+    if world_size != 2:
+        raise NotSupportedError(f"needs 2 ranks, got {world_size}; use ring")
+    yield ()
+
+@algorithm(collective="all_gather")
+def gathers(rank, world_size):
+    yield ()
+"""
+NETWORK_ASKED = "[[network]]\nname = 'dgx-h100'\n"
 FILES = {
     "script.py": "",
-    "own.py": "from collectives import NotSupportedError\n\n\ndef picky(rank, world_size):\n"
-    "    if world_size != 2:\n        raise NotSupportedError(f'needs 2 ranks, got {world_size}; use ring')\n"
-    "    yield ()\n",
+    "own.py": OWN,
     "cluster.toml": (ROOT / "examples" / "cluster.toml").read_text(encoding="utf-8"),
     "ring.toml": network('bandwidth = "80Mbps"', "ring"),
     "bandwith.toml": network('bandwith = "1Gbps"'),
@@ -47,6 +58,17 @@ FILES = {
     "nameless.json": times(rows=[{"size_bytes": 1, "time_us": 1}]),
     "true.json": times(rows=[{"algorithm": "ring", "size_bytes": True}]),
     "nan.json": times(rows=[{"algorithm": "ring", "size_bytes": 1, "time_us": float("nan")}]),
+    "open.json": "{",
+    "bandwith.json": '{"bandwith": 1}',
+    "object.json": '{"model": {}}',
+    "guess.json": '{"model": "guess"}',
+    "jitter.json": '{"jitter": "1us"}',
+    "two.json": '{"network": ["dgx-h100", "dgx-a100"]}',
+    "nothing.toml": NETWORK_ASKED,
+    "rnaks.toml": f"rnaks = [4]\n{NETWORK_ASKED}",
+    "no_network.toml": "[[profile]]\nname = 'resnet50'\n",
+    "three.toml": f"[[profile]]\nname = 3\n{NETWORK_ASKED}",
+    "no_toml.toml": "schema = ",
     "swing.json": times(rows=[{"algorithm": "swing", "size_bytes": 1, "time_us": 1}]),
 }
 """What lies in the folder where commands are called."""
@@ -55,6 +77,12 @@ TABLE = """
 bench --algorithm rong | did you mean 'ring'
 bench --network switch-100gg | switch-100g
 bench --collective all_gather --algorithm tree | unknown algorithm 'tree' for all_gather
+bench --algorithm ring,,tree | with a comma between them
+bench --transport threads --algorithm auto | --algorithm auto chooses for --transport sim, or by a table
+bench --ranks 3 --algorithm swing:shape=2x2,swing:shape=4x4 | nothing to measure: swing … ; swing
+bench --algorithm own.py:gathers | gathers is an algorithm for all_gather: add --collective all_gather
+bench --sizes 3 | 3 B holds no element of float32
+bench --collective scatter --ranks 8 --sizes 31 | for each of 8 ranks; begin at 32 B
 bench --sizes many | --sizes
 bench --ranks 0 | --ranks 0
 bench --compare | choose --transport threads, shm, gloo or nccl
@@ -132,6 +160,15 @@ network --ranks 9 | --ranks and --plot need a network
 network dgx-h100 --plot a.xyz | --plot a.xyz: expected a name that ends in .png
 network switch-100g --ranks 9999 --plot large.png | too many for a picture
 
+plan nothing.toml | nothing is asked
+plan rnaks.toml | rnaks: unknown field (did you mean 'ranks'
+plan no_network.toml | network: this field is missing
+plan three.toml | line 2: profile 1, name
+plan no_toml.toml | not a TOML file
+plan --profile resnet50 --network dgx-h100 --set nic=1 | no field of this network that can be set
+plan --profile resnet50 --network dgx-h100 --set nic_bandwidth=fast | expected a bandwidth
+plan --profile resnet50 --network dgx-h100 --set nics_per_node=3 | does not divide
+
 profile missing.py | there is no such script
 profile --out /no/such/folder/p.json script.py | there is no folder
 
@@ -173,6 +210,13 @@ scale --profile empty.json | empty.json … name: this field is missing
 scale --ranks 16 --model nccl --network switch-100g | the network says nothing of its hardware
 scale --ranks 16 --network dgx-h100 --losses lateness | expected all or one of
 scale --ranks 4 --network ethernet-25g --algorithm native --transport-model ideal | transport_model='gloo'
+scale --assumptions list.json | expected a report
+scale --assumptions open.json | not a JSON file
+scale --assumptions bandwith.json | no assumption 'bandwith'
+scale --assumptions object.json | model: expected a value
+scale --assumptions guess.json | guess
+scale --assumptions jitter.json | jitter = '1us' is nothing that scale assumes
+simulate ring --assumptions two.json | expects one, got 2
 scale --ranks NINES | --ranks 999 … expected a number, a list or a range
 scale --ranks 2 --bucket-cap-mb 1e308 | bucket_cap_mb must be a positive number of MiB
 

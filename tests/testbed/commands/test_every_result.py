@@ -1,9 +1,8 @@
-"""Every result: a page that asks nothing of a network, narrow and wide terminals, JSON, a table of pandas."""
+"""Contract of every command: one JSON document, a page that asks nothing of a network, lines that fit."""
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import pty
 import re
@@ -12,15 +11,18 @@ import subprocess
 import sys
 import termios
 from collections import Counter
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from testbed.cli import app
-from testbed.planning import plan
+from testbed.output.folder import SCHEMA
+from tests.commands import called, reported
 
 STEP = "--profile resnet50 --network ethernet-25g --strategy wait_free"
 SYNTHESIZE = "synthesize --network aws-p4d --ranks 4 --collective all_gather --nbytes 1M"
@@ -37,7 +39,24 @@ PAGES = {  # a command line, and what its page has of tables and of plots
     "validate": ("validate --table rows.csv --network dgx-h100 --collective all_reduce --ranks 8", 2, 0),
     "verify": ("verify ring --ranks 2-4", 1, 0),
 }
-COSTLY = {"claims", "plan", "run", "tune"}
+DOCUMENTS = {name: line for name, (line, _, _) in PAGES.items()} | {
+    "env": "env",
+    "export": "export ring --ranks 2 --format msccl --output ring.xml",
+    "fuzz": "fuzz ring --seeds 2 --workers 1",
+    "network": "network dgx-h100",
+    "profile": "profile train.py",
+    "same": "same script.py --ranks 1,2",
+    "show": "show ring --ranks 4",
+    "verify": "verify ring --collective all_reduce --ranks 2-4",
+}
+"""A command line of every command; what takes long, `calibrate` and `demo`, tests of their own call."""
+COSTLY = {"claims", "plan", "run", "same", "tune"}
+TRAIN = """
+import torch
+layer = torch.nn.Linear(2, 1)
+for _ in range(9):
+    layer(torch.ones(1, 2)).sum().backward()
+"""
 VOID = {"meta", "link", "br", "hr", "img", "input", "col"}
 
 
@@ -72,25 +91,45 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "script.py").write_text(
         "import torch.distributed as dist\ndist.init_process_group('gloo')\ndist.barrier()\n"
     )
+    (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "rows.csv").write_text("size_bytes,seconds\n1048576,0.0001\n67108864,0.0009\n")
-    done = CliRunner().invoke(app, ["simulate", "ring", "--ranks", "4", "--nbytes", "1M", "--json"])
-    (tmp_path / "result.json").write_text(done.stdout)
+    result = called("simulate ring --ranks 4 --nbytes 1M --json").stdout
+    (tmp_path / "result.json").write_text(result)
     return tmp_path
 
 
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
 def commands_with(option: str) -> set[str]:
-    group = typer.main.get_command(app)
-    commands = group.commands  # type: ignore[attr-defined]
-    return {name for name, command in commands.items() for own in command.params if option in own.opts}
+    return {name for name, command in COMMANDS.items() for own in command.params if option in own.opts}
 
 
-def test_every_command_that_makes_a_page_is_here() -> None:
+def test_every_command_that_makes_a_page_or_a_document_is_here() -> None:
     assert commands_with("--html") == PAGES.keys()
+    assert commands_with("--json") == COMMANDS.keys() == DOCUMENTS.keys() | {"calibrate", "demo"}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.costly] if name in COSTLY else []) for name in PAGES]
-)
+def test_the_environment_is_told() -> None:
+    assert {"python", "platform"} <= reported("env")["environment"].keys()
+
+
+def each(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=[pytest.mark.costly] if name in COSTLY else []) for name in names]
+
+
+@pytest.mark.usefixtures("inputs")
+@pytest.mark.parametrize("name", each(DOCUMENTS))
+def test_with_json_all_of_stdout_is_one_document_that_says_how_it_was_got(name: str) -> None:
+    document = reported(DOCUMENTS[name])
+
+    assert document["schema"] == SCHEMA
+    assert {"command", "versions", "method", "model", "topologies"} <= document.keys()
+    assert {"collective-testbed", "python", "numpy"} <= document["versions"].keys()
+    assert document["method"]
+
+
+@pytest.mark.parametrize("name", each(PAGES))
 def test_a_page_has_its_parts_and_asks_no_address_outside(
     name: str, inputs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,39 +150,6 @@ def test_a_page_has_its_parts_and_asks_no_address_outside(
     assert page.elements["table"] == tables
     assert (page.elements["script"] > 0) == (plots > 0)
     assert f"<pre>testbed {line}</pre>" in text
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        (SYNTHESIZE, {"collective", "topologies"}),
-        (f"plan {STEP} --ranks 8 --workers 1", {"rows", "versions"}),
-        ("env", {"environment", "versions"}),
-    ],
-)
-def test_commands_that_no_other_test_calls_print_one_document(
-    line: str, words: set[str], inputs: Path
-) -> None:
-    done = CliRunner().invoke(app, [*line.split(), "--json"])
-
-    assert done.exit_code == 0, done.output
-    document = json.loads(done.stdout)
-    assert words <= document.keys()
-
-
-def test_a_plan_is_a_table_of_pandas_with_a_column_for_each_input_and_figure() -> None:
-    question = {
-        "ranks": [8, 16],
-        "profile": [{"name": "resnet50"}],
-        "network": [{"name": "ethernet-25g"}],
-    }
-
-    found = plan(question)
-    frame = found.to_dataframe()
-
-    assert list(frame["ranks"]) == [8, 16]
-    assert list(frame.columns) == list(found.rows[0].as_json())
-    assert [row.as_json()["seconds"] for row in found.rows] == list(frame["seconds"])
 
 
 def on_terminal(columns: int, line: str, folder: Path) -> tuple[int, list[str]]:

@@ -155,7 +155,7 @@ def test_the_sentence_names_the_best_design_its_lead_and_what_would_help():
     ]
 
 
-def test_a_plan_explains_its_rows_and_writes_them_as_csv():
+def test_a_plan_explains_its_rows_which_are_a_table_of_pandas_and_of_csv():
     question = {
         "profile": [{"name": "resnet50"}],
         "network": [{"name": "ethernet-100g"}, {"name": "ethernet-25g"}],
@@ -174,6 +174,9 @@ def test_a_plan_explains_its_rows_and_writes_them_as_csv():
     page = plan_page(found, plan_document(found), ())
     assert [part.title for part in page.parts if isinstance(part, Plot)] == ["What resnet50 loses to what"]
     assert page.answer in found.sentences[0]
+    frame = found.to_dataframe()
+    assert list(frame.columns) == list(found.rows[0].as_json())
+    assert list(frame["seconds"]) == [row.seconds for row in found.rows]
     lines = list(csv.DictReader(io.StringIO(csv_text(found.rows))))
     assert [float(line["seconds"]) for line in lines] == [row.seconds for row in found.rows]
 
