@@ -62,7 +62,7 @@ def test_algorithms_are_compared_size_by_size_however_they_are_listed() -> None:
     ("options", "arguments"),
     [
         ("--placement round_robin", {"placement": "round_robin"}),
-        ("--placement '10,0-3, 8'", {"placement": (10, 0, 1, 2, 3, 8)}),
+        ("--placement '0,8,1-2, 9'", {"placement": (0, 8, 1, 2, 9)}),
         ("--overhead 1us", {"overhead": "1us"}),
         ("--reduction-bandwidth 10GB/s", {"reduction_bandwidth": 10**10}),
         ("--transport-model gloo --arrival-overhead 5us",
