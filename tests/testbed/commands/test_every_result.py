@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -39,23 +40,25 @@ PAGES = {  # a command line, and what its page has of tables and of plots
     "validate": ("validate --table rows.csv --network dgx-h100 --collective all_reduce --ranks 8", 2, 0),
     "verify": ("verify ring --ranks 2-4", 1, 0),
 }
-DOCUMENTS = {name: line for name, (line, _, _) in PAGES.items()} | {
+DOCUMENTS = {
     "env": "env",
     "export": "export ring --ranks 2 --format msccl --output ring.xml",
     "fuzz": "fuzz ring --seeds 2 --workers 1",
     "network": "network dgx-h100",
     "profile": "profile train.py",
-    "same": "same script.py --ranks 1,2",
+    "same": "same train.py --ranks 1,2",
     "show": "show ring --ranks 4",
-    "verify": "verify ring --collective all_reduce --ranks 2-4",
 }
-"""A command line of every command; what takes long, `calibrate` and `demo`, tests of their own call."""
-COSTLY = {"claims", "plan", "run", "same", "tune"}
+"""A command line of every other command, but for `calibrate` and `demo`, whose own tests have them."""
+COSTLY = {"claims", "fuzz", "plan", "run", "same", "tune"}
 TRAIN = """
 import torch
+torch.manual_seed(0)
 layer = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
 for _ in range(9):
     layer(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
 """
 VOID = {"meta", "link", "br", "hr", "img", "input", "col"}
 
@@ -107,7 +110,9 @@ def commands_with(option: str) -> set[str]:
 
 def test_every_command_that_makes_a_page_or_a_document_is_here() -> None:
     assert commands_with("--html") == PAGES.keys()
-    assert commands_with("--json") == COMMANDS.keys() == DOCUMENTS.keys() | {"calibrate", "demo"}
+    assert (
+        commands_with("--json") == COMMANDS.keys() == PAGES.keys() | DOCUMENTS.keys() | {"calibrate", "demo"}
+    )
 
 
 def test_the_environment_is_told() -> None:
@@ -118,28 +123,31 @@ def each(names: Iterable[str]) -> list[Any]:
     return [pytest.param(name, marks=[pytest.mark.costly] if name in COSTLY else []) for name in names]
 
 
-@pytest.mark.usefixtures("inputs")
-@pytest.mark.parametrize("name", each(DOCUMENTS))
-def test_with_json_all_of_stdout_is_one_document_that_says_how_it_was_got(name: str) -> None:
-    document = reported(DOCUMENTS[name])
-
+def check_that_it_says_how_it_was_got(document: dict[str, Any]) -> None:
     assert document["schema"] == SCHEMA
     assert {"command", "versions", "method", "model", "topologies"} <= document.keys()
     assert {"collective-testbed", "python", "numpy"} <= document["versions"].keys()
     assert document["method"]
 
 
+@pytest.mark.usefixtures("inputs")
+@pytest.mark.parametrize("name", each(DOCUMENTS))
+def test_with_json_all_of_stdout_is_one_document(name: str) -> None:
+    check_that_it_says_how_it_was_got(reported(DOCUMENTS[name]))
+
+
 @pytest.mark.parametrize("name", each(PAGES))
-def test_a_page_has_its_parts_and_asks_no_address_outside(
+def test_a_page_has_its_parts_and_asks_no_address_outside_and_stdout_is_one_document(
     name: str, inputs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line, tables, plots = PAGES[name]
     monkeypatch.setattr(sys, "argv", ["testbed", *line.split()])
 
     command, *words = line.split()
-    done = CliRunner().invoke(app, [command, "--html", "page.html", *words])
+    done = CliRunner().invoke(app, [command, "--json", "--html", "page.html", *words])
 
     assert done.exit_code in {0, 1}, done.output
+    check_that_it_says_how_it_was_got(json.loads(done.stdout))
     text = (inputs / "page.html").read_text(encoding="utf-8")
     page = Parsed(text)
     assert page.open == []
