@@ -79,7 +79,7 @@ test-torch: $(STAMP)
 INPUTS ?= 100000
 SEED ?= 0
 mutate: $(STAMP)
-	$(BIN)/python -m tools.mutation --inputs $(INPUTS) --seed $(SEED)
+	MUTATED_INPUTS=$(INPUTS) MUTATED_SEED=$(SEED) $(PYTEST) --timeout 0 tests/inputs
 
 test-faults: $(STAMP)
 	$(BIN)/python -m tools.process_faults

@@ -5,7 +5,7 @@ A test that goes over algorithms, collectives and world sizes makes one promise 
 
 - of a parameter's numbers the least, the middle and the greatest;
 - every other value of a parameter at least once;
-- of a test marked ``costly`` no more points than `MOST_COSTLY`, spread over them;
+- of points of a test that are marked ``costly`` no more than `MOST_COSTLY`, spread over them;
 - of a property, fewer examples.
 
 ``make test`` leaves costly tests out, and draws fewer examples still; ``make test-nightly`` takes all points,
@@ -50,8 +50,9 @@ def _covering_one_test(items: Sequence[pytest.Item]) -> list[pytest.Item]:
         best = max(items, key=lambda item: len(values[item] & wanted))
         chosen.append(best)
         wanted -= values[best]
-    most = MOST_COSTLY if any(item.get_closest_marker("costly") for item in items) else len(chosen)
-    return chosen[:: -(-len(chosen) // most)]
+    costly = [item for item in chosen if item.get_closest_marker("costly")]
+    left_out = set(costly) - set(costly[:: -(-len(costly) // MOST_COSTLY) or 1])
+    return [item for item in chosen if item not in left_out]
 
 
 def _values(item: pytest.Item) -> set[Value]:

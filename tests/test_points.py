@@ -76,6 +76,16 @@ def test_of_a_costly_test_few_points_are_taken_from_the_first_on(number: int) ->
     assert points[0] in chosen
 
 
+def test_points_that_make_test_takes_are_not_left_out_where_others_of_their_test_are_costly() -> None:
+    points = [
+        Point(f"test_x[{x}]", {"x": x}, {"costly"} if x > "m" else set()) for x in "abcdefghijklmnopqrs"
+    ]
+
+    few, more = (covering(points, costly=asked) for asked in (False, True))
+
+    assert few == {point for point in points if not point.marks} < more
+
+
 def test_processor_time_of_processes_that_have_ended_counts() -> None:
     before = processor_seconds()
 

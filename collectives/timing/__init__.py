@@ -14,38 +14,27 @@ The engines evaluate the programs that are proved and run for real; where severa
 picosecond (``tests/collectives/timing/test_engines.py``).
 """
 
-from collectives.timing.assumptions import (
-    Assumptions,
-    Software,
-    default_algorithm,
-    default_model,
-    default_transport_model,
-)
-from collectives.timing.closed_forms import NVLS
-from collectives.timing.job import Job, PlannedJob, plan
-from collectives.timing.simulation import (
-    Engine,
-    evaluate,
-    network_for,
-    simulate,
-    simulate_jobs,
-    with_engine,
-)
+from __future__ import annotations
 
-__all__ = [
-    "NVLS",
-    "Assumptions",
-    "Engine",
-    "Job",
-    "PlannedJob",
-    "Software",
-    "default_algorithm",
-    "default_model",
-    "default_transport_model",
-    "evaluate",
-    "network_for",
-    "plan",
-    "simulate",
-    "simulate_jobs",
-    "with_engine",
-]
+from typing import TYPE_CHECKING
+
+from collectives.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from collectives.timing.assumptions import Assumptions as Assumptions
+    from collectives.timing.assumptions import Software as Software
+    from collectives.timing.assumptions import default_algorithm as default_algorithm
+    from collectives.timing.assumptions import default_model as default_model
+    from collectives.timing.assumptions import default_transport_model as default_transport_model
+    from collectives.timing.closed_forms import NVLS as NVLS
+    from collectives.timing.job import Job as Job
+    from collectives.timing.job import PlannedJob as PlannedJob
+    from collectives.timing.job import plan as plan
+    from collectives.timing.simulation import Engine as Engine
+    from collectives.timing.simulation import evaluate as evaluate
+    from collectives.timing.simulation import network_for as network_for
+    from collectives.timing.simulation import simulate as simulate
+    from collectives.timing.simulation import simulate_jobs as simulate_jobs
+    from collectives.timing.simulation import with_engine as with_engine
+
+__getattr__, __dir__, __all__ = lazy_names(__name__)

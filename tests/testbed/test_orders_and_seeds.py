@@ -73,12 +73,6 @@ def test_a_hang_in_one_order_is_found(virtual_cluster: type[VirtualCluster]) -> 
         virtual_cluster(ranks=2, orders="all").run(work)
 
 
-@pytest.mark.parametrize("given", [{"orders": "some"}, {"orders": "all", "compute": "h100"}])
-def test_orders_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="orders"):
-        on_ranks(2, **given)
-
-
 @on_ranks(3, seeds=6)
 def test_a_sum_is_the_same_under_every_seed(rank: int) -> None:
     dist.init_process_group("gloo")
@@ -114,7 +108,17 @@ def test_an_assertion_that_fails_under_a_seed_names_it() -> None:
     assert any("under seed " in note for note in caught.value.__notes__)
 
 
-@pytest.mark.parametrize("wrong", [{"seeds": -1}, {"seeds": [-3]}, {"seeds": 3, "orders": "all"}])
-def test_seeds_that_cannot_be_are_refused(wrong: Any) -> None:
-    with pytest.raises(ValueError, match="seeds"):
-        VirtualCluster(3, **wrong)
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"orders": "some"}, "orders"),
+        ({"orders": "all", "compute": "h100"}, "orders"),
+        ({"seeds": -1}, "seeds"),
+        ({"seeds": [-3]}, "seeds"),
+        ({"seeds": 3, "orders": "all"}, "seeds"),
+    ],
+)
+def test_orders_and_seeds_that_cannot_be_are_refused(wrong: dict[str, Any], named: str) -> None:
+    for refusing in (on_ranks, VirtualCluster):
+        with pytest.raises(ValueError, match=named):
+            refusing(3, **wrong)

@@ -92,6 +92,7 @@ def check_all(folder: Path, names: Sequence[str], **environment: str) -> None:
     assert helped.stdout.startswith("Usage: testbed")
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(("names", "form"), CASES)
 def test_torch_pytest_and_the_command_work_beside_modules_of_our_names(
     tmp_path: Path, names: Sequence[str], form: str
@@ -171,37 +172,30 @@ def test_the_command_says_in_one_line_what_stands_in_its_way(tmp_path: Path) -> 
     assert refused.stderr.count("\n") == 1
 
 
+ON_RANKS = "from testbed.testing import on_ranks\n"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "options", "said"),
     [
-        (
-            "testbed",
-            "from testbed.testing import on_ranks\n",
-            (),
-            "if ours is meant: */testbed.py stands*",
-        ),
+        ("testbed", ON_RANKS, "", "if ours is meant: */testbed.py stands*"),
         (
             "sim",
-            "from testbed.testing import on_ranks\n@on_ranks(2)\ndef test_it(): pass\n",
-            (),
-            "*InTheWayError: */sim.py stands in the way*",
+            f"{ON_RANKS}@on_ranks(2)\ndef test_it(): pass\n",
+            "",
+            "*InTheWayError: */sim.py stands*",
         ),
-        ("sim", "def test_it(virtual_cluster): pass\n", (), "*/sim.py stands in the way*"),
-        (
-            "testbed",
-            "def test_it(): pass\n",
-            ("--testbed-html", "page.html"),
-            "*--testbed-html: */testbed.py stands in the way*",
-        ),
+        ("sim", "def test_it(virtual_cluster): pass\n", "", "*/sim.py stands in the way*"),
+        ("testbed", "", "--testbed-html page.html", "*--testbed-html: */testbed.py stands in the way*"),
     ],
 )
 def test_pytest_says_what_stands_in_the_way_where_a_test_asks_for_us(
-    tmp_path: Path, name: str, text: str, options: tuple[str, ...], said: str
+    tmp_path: Path, name: str, text: str, options: str, said: str
 ) -> None:
     a_user_has(tmp_path, [name], "file")
     (tmp_path / "test_own.py").write_text(text)
 
-    tested = ran(tmp_path, sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options)
+    tested = ran(tmp_path, sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options.split())
 
     assert tested.returncode != 0
     assert fnmatch.filter((tested.stdout + tested.stderr).splitlines(), said), tested.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from collectives import NotSupportedError, algorithm_names
 from collectives.catalogue.selectors import DEFAULTS
 from collectives.program.contracts import CONTRACTS
 from testbed.bench.candidates import choose_candidates, split_names
-from testbed.errors import UsageError
 
 words = st.text("abc_", min_size=1, max_size=5)
 parameters = st.lists(st.tuples(words, words), max_size=3)
@@ -78,35 +76,3 @@ def test_those_of_several_that_refuse_the_world_size_are_named_with_their_reason
 def test_the_only_one_that_is_named_refuses_by_its_own_error() -> None:
     with pytest.raises(NotSupportedError, match="powers of two"):
         choose("halving_doubling:order=near", "all_gather", num_ranks=6)
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (lambda: choose("auto"), UsageError, "--algorithm auto chooses for --transport sim, or by a table"),
-        (lambda: choose("ring,,tree"), UsageError, "with a comma between them"),
-        (
-            lambda: choose("halving_doubling:order=near,swing:shape=2x2", "all_gather", num_ranks=3),
-            UsageError,
-            "nothing to measure: halving_doubling:order=near .*; swing",
-        ),
-    ],
-)
-def test_what_cannot_be_measured_is_refused(
-    call: Callable[[], Any], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        call()
-
-
-def test_a_function_for_another_collective_says_which(tmp_path: Any) -> None:
-    path = tmp_path / "own.py"
-    path.write_text(
-        "from collectives import algorithm\n"
-        "@algorithm(collective='all_gather')\n"
-        "def own(rank, world_size):\n    yield ()\n",
-        encoding="utf-8",
-    )
-
-    with pytest.raises(UsageError, match="own is an algorithm for all_gather: add --collective all_gather"):
-        choose(f"{path}:own")

@@ -10,7 +10,6 @@ import torch
 from collectives import NotSupportedError
 from testbed.bench.candidates import Refusal
 from testbed.bench.measure import Sample, combine, count_of, row, sample
-from testbed.errors import UsageError
 
 
 class Alone:
@@ -113,10 +112,3 @@ def test_a_size_is_that_of_the_whole_buffer_and_its_parts_are_equal() -> None:
     assert count_of(100, "float32") == 25
     assert count_of(100, "float32", "all_gather", world_size=3) == 8
     assert count_of(100, "float32", "broadcast", world_size=3) == 25
-
-
-def test_a_size_below_one_element_is_refused() -> None:
-    with pytest.raises(UsageError, match="3 B holds no element of float32"):
-        count_of(3, "float32")
-    with pytest.raises(UsageError, match="for each of 8 ranks; begin at 32 B"):
-        count_of(31, "float32", "scatter", world_size=8)

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from collectives import NotSupportedError
-from collectives.algorithms import ALGORITHMS
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.programs import ProgramLauncher
 from collectives.program.contracts import CONTRACTS
@@ -21,33 +19,21 @@ from testbed.bench.payload import Payload
 COUNT = 7
 
 
-def wrong_on(transport: Any, collective: str, *, algorithm: str | None = None, **options: Any) -> int:
-    chosen = {collective: algorithm} if algorithm else {}
+def wrong_on(transport: Any, collective: str, **options: Any) -> int:
     kind, dtype = options.pop("kind", Payload), options.pop("dtype", torch.float32)
     place = {"rank": transport.rank, "world_size": transport.world_size}
     payload = kind(collective, COUNT, dtype, **place, **options)
-    return payload.count_wrong(Communicator(ProgramLauncher(transport, chosen)))
+    return payload.count_wrong(Communicator(ProgramLauncher(transport, {})))
 
 
 @pytest.mark.parametrize("world_size", [1, 3, 4])
-@pytest.mark.parametrize("shipped", ALGORITHMS, ids=lambda own: f"{own.name}-{own.collective}")
-def test_after_every_shipped_algorithm_the_payload_is_right(shipped: Any, world_size: int) -> None:
-    call = partial(wrong_on, collective=shipped.collective, algorithm=shipped.name)
-
-    try:
-        wrong = run_threads(call, world_size)
-    except NotSupportedError:
-        pytest.skip("refuses this world size")
-
-    assert wrong == [0] * world_size
-
-
 @pytest.mark.parametrize("dtype", ITEM_SIZES)
 @pytest.mark.parametrize("collective", CONTRACTS)
-def test_every_type_holds_the_payload(collective: str, dtype: str) -> None:
-    wrong = run_threads(partial(wrong_on, collective=collective, dtype=getattr(torch, dtype)), 3)
+def test_every_type_holds_the_payload(collective: str, dtype: str, world_size: int) -> None:
+    """With each shipped algorithm, `testbed bench --algorithm all` checks it."""
+    wrong = run_threads(partial(wrong_on, collective=collective, dtype=getattr(torch, dtype)), world_size)
 
-    assert wrong == [0, 0, 0]
+    assert wrong == [0] * world_size
 
 
 def _swap_halves(output: torch.Tensor) -> None:

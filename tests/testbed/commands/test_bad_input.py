@@ -27,11 +27,22 @@ def network(bandwidth: str, kind: str = "switch") -> str:
     return f'schema = 1\nkind = "{kind}"\nnum_ranks = 4\n{bandwidth}\nlatency = "1us"\n'
 
 
+OWN = """
+from collectives import NotSupportedError, algorithm
+
+def picky(rank, world_size):
+    if world_size != 2:
+        raise NotSupportedError(f"needs 2 ranks, got {world_size}; use ring")
+    yield ()
+
+@algorithm(collective="all_gather")
+def gathers(rank, world_size):
+    yield ()
+"""
+NETWORK_ASKED = "[[network]]\nname = 'dgx-h100'\n"
 FILES = {
     "script.py": "",
-    "own.py": "from collectives import NotSupportedError\n\n\ndef picky(rank, world_size):\n"
-    "    if world_size != 2:\n        raise NotSupportedError(f'needs 2 ranks, got {world_size}; use ring')\n"
-    "    yield ()\n",
+    "own.py": OWN,
     "cluster.toml": (ROOT / "examples" / "cluster.toml").read_text(encoding="utf-8"),
     "ring.toml": network('bandwidth = "80Mbps"', "ring"),
     "bandwith.toml": network('bandwith = "1Gbps"'),
@@ -47,16 +58,50 @@ FILES = {
     "nameless.json": times(rows=[{"size_bytes": 1, "time_us": 1}]),
     "true.json": times(rows=[{"algorithm": "ring", "size_bytes": True}]),
     "nan.json": times(rows=[{"algorithm": "ring", "size_bytes": 1, "time_us": float("nan")}]),
+    "open.json": "{",
+    "bandwith.json": '{"bandwith": 1}',
+    "object.json": '{"model": {}}',
+    "guess.json": '{"model": "guess"}',
+    "jitter.json": '{"jitter": "1us"}',
+    "two.json": '{"network": ["dgx-h100", "dgx-a100"]}',
+    "nothing.toml": NETWORK_ASKED,
+    "rnaks.toml": f"rnaks = [4]\n{NETWORK_ASKED}",
+    "no_network.toml": "[[profile]]\nname = 'resnet50'\n",
+    "three.toml": f"[[profile]]\nname = 3\n{NETWORK_ASKED}",
+    "no_toml.toml": "schema = ",
     "swing.json": times(rows=[{"algorithm": "swing", "size_bytes": 1, "time_us": 1}]),
 }
 """What lies in the folder where commands are called."""
 
 TABLE = """
-bench --algorithm rong | did you mean 'ring'
-bench --network switch-100gg | switch-100g
+{bench;scale;tune;simulate ring;synthesize;plan --profile resnet50} --network switch-100gg | 'switch-100g'
+{bench;scale;tune;plan --profile resnet50 --network dgx-h100 --ranks 8} --algorithm rong | did you mean 'ring'
+{show;verify;simulate;export --ranks 4 --format msccl;fuzz} rong | rong … 'ring'
+{scale;tune} --strategy wait_fre | wait_free
+{scale;tune;plan --network dgx-h100 --ranks 8} --profile resnet5 | resnet50
+{bench;calibrate;network dgx-h100;scale;tune;simulate ring} --plot a.doc | --plot a.doc: expected a name that
+{bench --save;simulate ring --trace} no/a.json | there is no folder no
+{claims;validate} --document no/a.md | there is no folder no
+{bench;scale;tune;simulate ring;verify;compare list.json list.json} --html no/a.html | there is no folder no
+{scale --plot;tune --plot;show ring --svg;bench --plot} no/a.svg | there is no folder no
+export ring --ranks 4 --format msccl --output no/a.xml | there is no folder no
+calibrate --output no/a.toml | no folder no
+{run;tune;simulate ring;network switch-100g} --ranks NINES | '--ranks': Unable to parse
+{scale;verify ring;fuzz ring;same script.py} --ranks NINES | --ranks 999 … expected a number, a list
+{verify ring;scale;tune;simulate auto} --ranks 1048576 | --ranks … 131072
+{bench;verify ring;run;show ring;fuzz ring;same script.py} --ranks 0 | --ranks
+{verify;verify ring} --collective all_to_some | unknown collective 'all_to_some'; known: all_reduce
+export {no_ranks;no_rows}.json --format nccl-tuner | expected what testbed bench --save writes, with "ranks"
+compare {empty.json;list.json;twice.json;words.json} list.json | .json
+
 bench --collective all_gather --algorithm tree | unknown algorithm 'tree' for all_gather
+bench --algorithm ring,,tree | with a comma between them
+bench --transport threads --algorithm auto | --algorithm auto chooses for --transport sim, or by a table
+bench --ranks 3 --algorithm swing:shape=2x2,swing:shape=4x4 | nothing to measure: swing … ; swing
+bench --algorithm own.py:gathers | gathers is an algorithm for all_gather: add --collective all_gather
+bench --sizes 3 | 3 B holds no element of float32
+bench --collective scatter --ranks 8 --sizes 31 | for each of 8 ranks; begin at 32 B
 bench --sizes many | --sizes
-bench --ranks 0 | --ranks 0
 bench --compare | choose --transport threads, shm, gloo or nccl
 bench --transport gloo --network switch-100g | add --compare
 bench --transport threads --algorithm native | the vendor's own
@@ -69,8 +114,6 @@ bench --transport threads --algorithm ring,tree --compare | one algorithm; 2 are
 bench --collective gossip | --collective gossip: expected one of all_reduce, reduce_scatter,
 bench --collective gather --ranks 2000 | for each of 2000 ranks; begin at 8000 B
 bench --transport gloo --ranks 2 --algorithm auto | bench --transport gloo --algorithm all --save FILE
-bench --save absent/result.json | there is no folder absent
-bench --plot times.doc | --plot times.doc: expected a name that ends in .png, .svg
 bench --ranks 2 --iterations NINES | '--iterations': Unable to parse input string as an integer
 bench --ranks 2 --iterations 99999999999 | '--iterations': Input should be less than or equal to 1000000000
 bench --ranks 3 --payload --sizes 1e18 | --sizes: expected at most 1024 TiB
@@ -81,20 +124,13 @@ calibrate --ranks 1 | one rank sends nothing
 calibrate --seconds 1 | --seconds 1: expected 5 at least
 calibrate --seconds 1e400 --output o.toml | --seconds inf: expected a finite number
 calibrate --select a* | --select is of a table
-calibrate --plot fit.doc | fit.doc
-calibrate --output /nowhere/mine.toml | no folder /nowhere
 calibrate --from rows.csv --plot fit.png | --plot is of a network that is measured
 calibrate --device --seconds 30 | --seconds is of a network that is measured
 calibrate --device --types int8 | --types: expected some of float64
 calibrate --device --from x.csv | name one
 
 claims C15 | no claim 'C15': expected one of C1, C2
-claims --document none/claims.md | there is no folder
 
-compare empty.json empty.json | empty.json
-compare list.json list.json | list.json
-compare twice.json twice.json | twice.json
-compare words.json words.json | words.json
 
 demo --output script.py | cannot write results
 
@@ -102,12 +138,8 @@ export ring --format msccl | --format msccl is for one world size: add --ranks N
 export tree --collective broadcast --ranks 4 --format msccl | no place for the root of a
 export ring --ranks 4 --format mscclpp --protocol ll | plans are written for simple only
 export ring --ranks 4 --format msccl --json | --json describes a file that is written
-export ring --ranks 4 --format msccl --output /nowhere/x | there is no folder /nowhere
-export rong --ranks 4 --format msccl | did you mean 'ring'?
 export none.json --format nccl-tuner | none.json: no such file; expected what testbed bench
 export none.json --format nccl-tuner --ranks 4 | --ranks is for algorithms
-export no_ranks.json --format nccl-tuner | expected what testbed bench --save writes, with "ranks" and "rows"
-export no_rows.json --format nccl-tuner | expected what testbed bench --save writes, with "ranks" and "rows"
 export number.json --format nccl-tuner | row 0: expected an object, got 1
 export collective.json --format nccl-tuner | row 0: collective is one of all_reduce,
 export nameless.json --format nccl-tuner | row 0: expected algorithm, a name; got None
@@ -129,17 +161,24 @@ network dgx-h10 | did you mean 'dgx-h100'?
 network missing.toml | cannot read this network file
 network cluster.toml --ranks 9 | has 8 ranks, not 9
 network --ranks 9 | --ranks and --plot need a network
-network dgx-h100 --plot a.xyz | --plot a.xyz: expected a name that ends in .png
 network switch-100g --ranks 9999 --plot large.png | too many for a picture
 
-profile missing.py | there is no such script
-profile --out /no/such/folder/p.json script.py | there is no folder
+plan nothing.toml | nothing is asked
+plan rnaks.toml | rnaks: unknown field (did you mean 'ranks'
+plan no_network.toml | network: this field is missing
+plan three.toml | line 2: profile 1, name
+plan no_toml.toml | not a TOML file
+plan --profile resnet50 --network dgx-h100 --set nic=1 | no field of this network that can be set
+plan --profile resnet50 --network dgx-h100 --set nic_bandwidth=fast | expected a bandwidth
+plan --profile resnet50 --network dgx-h100 --set nics_per_node=3 | does not divide
 
-run --ranks 0 script.py | Invalid value for '--ranks'
-run --network switch-100gg script.py | did you mean 'switch-100g'
+profile missing.py | there is no such script
+
 run missing.py | missing.py: there is no such script
 run -m missing_module | there is no module 'missing_module'
+run --network switch-100gg script.py | did you mean 'switch-100g'
 run --algorithm rign script.py | did you mean 'ring'
+{run --trace;profile --out} no/a.json script.py | there is no folder no
 run --algorithm all_reduce=native script.py | give it by itself
 run --algorithm native --network dgx-h100 --model links script.py | take transport_model='gloo'
 run --straggler 9:2 script.py | 9
@@ -152,38 +191,32 @@ run --algorithm all_redcue=ring script.py | no collective 'all_redcue'; expected
 run / | /: is a folder
 run --processes 2 --overhead 1us script.py | --overhead means nothing
 run --transport-model mpi script.py | 'mpi' is not one of
-run --trace /no/such/folder/x.json script.py | /no/such/folder
 run | SCRIPT
 run --ranks 4 --output 4 script.py | --output 4: expected all, none, or a rank from 0 to 3
 run --orders all --compute h100 script.py | --compute means nothing
 run --orders all --straggler 1:2 script.py | a straggler or jitter means nothing
-run --ranks NINES train.py | '--ranks': Unable to parse
 run --processes 99999 train.py | '--processes': Input should be less than or equal to 1024
 
-scale --profile resnet5 | resnet50
-scale --network switch-10g | switch-100g
-scale --strategy wait_fre | wait_free
-scale --algorithm rong | did you mean 'ring'
 scale --bucket-cap-mb 0 | --bucket-cap-mb 0
 scale --ranks 0-4 | --ranks 0-4
-scale --plot /no/such/folder/a.png | there is no folder
 scale --network bandwith.toml | bandwith.toml … bandwith
 scale --network negative.toml | negative.toml … bandwidth
 scale --profile empty.json | empty.json … name: this field is missing
 scale --ranks 16 --model nccl --network switch-100g | the network says nothing of its hardware
 scale --ranks 16 --network dgx-h100 --losses lateness | expected all or one of
 scale --ranks 4 --network ethernet-25g --algorithm native --transport-model ideal | transport_model='gloo'
-scale --ranks NINES | --ranks 999 … expected a number, a list or a range
+scale --assumptions list.json | expected a report
+scale --assumptions open.json | not a JSON file
+scale --assumptions bandwith.json | no assumption 'bandwith'
+scale --assumptions object.json | model: expected a value
+scale --assumptions guess.json | guess
+scale --assumptions jitter.json | jitter = '1us' is nothing that scale assumes
+simulate ring --assumptions two.json | expects one, got 2
 scale --ranks 2 --bucket-cap-mb 1e308 | bucket_cap_mb must be a positive number of MiB
 
-show rong | did you mean 'ring'
 show tree --collective all_gather | unknown algorithm 'tree' for all_gather
 show tree:root=8 --collective broadcast | tree:root=8, 8 ranks: the root is a rank from 0 to 7
-show ring --ranks 0 | --ranks
-show ring --svg /nowhere/ring.svg | there is no folder /nowhere
 show own.py:picky --ranks 3 | needs 2 ranks, got 3; use ring
-simulate ring --html none/page.html | there is no folder none
-simulate rin | did you mean 'ring'?
 simulate ring, | expected names with a comma between them
 simulate native --ideal | native is the vendor's own
 simulate bruck | unknown algorithm 'bruck' for all_reduce
@@ -220,13 +253,10 @@ simulate swing --network cluster.toml --engine makespan | --engine makespan:
 simulate ring --network cluster.toml --engine makespan --trace x.json | engine='events' and 'ranks' alone
 simulate ring --ranks 256 --trace x.json | too many messages to record: ring on 256 ranks
 simulate ring tree --trace x.json | --trace is of one run, but 2 are asked for
-simulate ring --trace nowhere/x.json | there is no folder nowhere
 simulate ring tree --plot x.png | draws the load of one algorithm
-simulate ring --plot x.xyz | --plot x.xyz: expected a name that ends in .png
 simulate nvls --plot x.png --network dgx-h100 | a closed form says nothing
 simulate ring --plot x.png --ranks 9999 | too many for a picture
 simulate native --network ethernet-25g --ranks 8 --ideal | --transport-model gloo … --model nccl … measured
-simulate ring --ranks NINES | '--ranks': Unable to parse
 simulate ring --ranks 4 --seed NINES | '--seed': Unable to parse
 simulate ring --ranks 4 --placement 0-NINES | --placement 0-999
 simulate ring --ranks 4 --nbytes 1,NINES | --nbytes 1,999 … expected at most 4000 characters
@@ -237,13 +267,8 @@ simulate bucket:shape=NINES --ranks 4 | a value has at most 200 characters, got 
 simulate ring:channels=DASHES1 --ranks 4 | a value has at most 200 characters, got 20001
 
 tune --profile bert_large | did you mean 'bert-large'
-tune --network switch-10g | switch-100g
-tune --strategy wait_fre | wait_free
-tune --algorithm rong | did you mean 'ring'
 tune --ranks 1 | at least 2
-tune --plot /no/such/folder/a.png | there is no folder
 tune --algorithm native --ideal | take transport_model='gloo'; or, for what NCCL takes, model='nccl'
-tune --ranks NINES | '--ranks': Unable to parse
 
 validate --device h10 | unknown device
 validate --device h100 --table x.csv --network dgx-h100 | name one
@@ -256,27 +281,30 @@ validate --shaped --incast ring.toml | --incast goes with --shaped alone
 validate ring.toml | go with --shaped
 validate --network dgx-h100 | go together
 
-verify rong | did you mean 'ring'
 verify missing.py:ring | missing.py: no such file
-verify ring --collective all_to_some | unknown collective 'all_to_some'; known: all_reduce
-verify --collective all_to_some | unknown collective 'all_to_some'; known: all_reduce
 verify tree:root=2 --ranks 2 | tree:root=2, 2 ranks: the root is a rank from 0 to 1
-verify ring --ranks 0 | --ranks 0
 verify ring --ranks 8-2 | the smaller first
 verify direct --ranks 4096 | direct, 4096 ranks: a proof goes through about … give --budget
 verify ring --ranks 2-131072 --budget 10 | 131071 world sizes; at most 2048 are proved at once
-verify ring --ranks 1048576 | expected 1 to 131072
-scale --ranks 1048576 | expected 1 to 131072
-tune --ranks 1048576 | --ranks … 131072
-simulate auto --ranks 1048576 | --ranks … 131072
 verify ring --ranks many | expected a number, a list or a range
 verify ring --ranks 2 --budget 1 | nothing was proved: every proof is over --budget 1
 verify own.py:picky --ranks 3 | nothing was proved: needs 2 ranks, got 3; use ring
-verify ring --ranks NINES | --ranks 999 … expected a number, a list or a range
 """
-"""A command, and the phrases that its error has, with … between them."""
+"""A command, or in braces several that take the same, and the phrases of the error, with … between them."""
 
-ROWS = [tuple(row.split(" | ")) for row in TABLE.splitlines() if row]
+
+def each(command: str) -> list[str]:
+    """Return the commands that a row stands for."""
+    before, _, rest = command.partition("{")
+    inside, _, after = rest.partition("}")
+    return [f"{before}{one}{after}" for one in inside.split(";")]
+
+
+ROWS = [
+    (command, said)
+    for row, _, said in (line.partition(" | ") for line in TABLE.splitlines() if line)
+    for command in each(row)
+]
 
 
 @pytest.mark.parametrize(("command", "said"), ROWS, ids=[command for command, _ in ROWS])

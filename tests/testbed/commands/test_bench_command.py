@@ -1,4 +1,4 @@
-"""`testbed bench`: its rows, its usage, and how it ends."""
+"""`testbed bench`: its rows over every collective, several algorithms beside each other, and how it ends."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,18 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from collectives import algorithm_names
+from collectives.program.contracts import CONTRACTS
+from testbed.bench import benchmark
+from testbed.bench.measure import Row, row
 from testbed.cli import app
+from testbed.commands import bench
+from tests.commands import called, reported, rows_of
 
-COLUMNS = ["collective", "algorithm", "size_bytes", "count", "type", "redop", "root"]
-COLUMNS += ["time_us", "algbw_gbs", "busbw_gbs", "wrong"]
-
+COLUMNS = """
+    collective algorithm size_bytes count type redop root
+    time_us algbw_gbs busbw_gbs wrong seconds engine floor_us
+"""
 NOTHING = """
 from collectives import Recv, Send
 
@@ -26,101 +35,182 @@ def overwrites(rank, world_size):
     peer = 1 - rank
     yield Send(peer, chunk=rank), Recv(peer, chunk=peer)
 """
+BOTH_SIZES = "bench --sizes 1K,64K"
 
 
-def run_bench(*arguments: str, code: int = 0, **variables: str) -> dict[str, Any]:
+def run_bench(line: str, **variables: str) -> dict[str, Any]:
     """Run the real command in a process of its own and return its JSON."""
     finished = subprocess.run(
-        [sys.executable, "-m", "testbed", "bench", *arguments, "--json"],
+        [sys.executable, "-m", "testbed", "bench", *line.split(), "--json"],
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
         env={**os.environ, **variables},
     )
-    assert finished.returncode == code, finished.stderr
-    return json.loads(finished.stdout)
+    assert finished.returncode == 0, finished.stderr
+    document: dict[str, Any] = json.loads(finished.stdout)
+    return document
 
 
-def test_the_simulated_ring_on_a_switch_is_the_closed_form(tmp_path: Path) -> None:
-    network = tmp_path / "own.toml"
-    network.write_text(
-        'schema = 1\nkind = "switch"\nbandwidth = "100Gbps"\nlatency = "2us"\n', encoding="utf-8"
-    )
+def test_the_simulated_ring_on_a_switch_is_the_closed_form() -> None:
+    (row,) = rows_of("bench --ranks 64 --sizes 64M --network switch-100g")
 
-    result = CliRunner().invoke(
-        app, ["bench", "--ranks", "64", "--sizes", "64M", "--network", str(network), "--json"]
-    )
-
-    assert result.exit_code == 0, result.stderr
-    document = json.loads(result.stdout)
-    (row,) = document["rows"]
-    assert list(row) == [*COLUMNS, "seconds", "engine", "floor_us"]
+    assert list(row) == COLUMNS.split()
     assert (row["collective"], row["algorithm"], row["engine"]) == ("all_reduce", "ring", "makespan")
-    assert row["time_us"] == pytest.approx(11073.64608, rel=1e-12)
+    assert row["time_us"] == pytest.approx(2 * 63 * (2**20 / 12.5e9 + 4e-6) * 1e6, rel=1e-9)
     assert row["wrong"] is None
     assert row["floor_us"] <= row["time_us"]
-    assert document["method"] == ["simulated"]
-    assert document["topologies"]
+
+
+@pytest.mark.parametrize("transport", ["sim", "threads"])
+@pytest.mark.parametrize("collective", CONTRACTS)
+def test_every_collective_is_timed_and_its_payload_checked(collective: str, transport: str) -> None:
+    how = "--payload" if transport == "sim" else "--transport threads --iterations 2"
+
+    document = reported(f"{BOTH_SIZES} --collective {collective} --ranks 3 --algorithm all {how}")
+
+    refused = {own["algorithm"] for own in document["refused"]}
+    ran = [name for name in algorithm_names(collective) if name not in refused]
+    assert sorted(own["algorithm"] for own in document["rows"]) == sorted([*ran, *ran])
+    assert {own["collective"] for own in document["rows"]} == {document["collective"]} == {collective}
+    assert {own["wrong"] for own in document["rows"]} == {0}
+    assert {own["root"] for own in document["rows"]} <= {0, None}
+
+
+def test_a_collective_may_be_written_as_prose_has_it() -> None:
+    assert reported(f"{BOTH_SIZES} --collective all-to-all")["collective"] == "all_to_all"
 
 
 def test_nodes_are_those_of_the_network() -> None:
-    arguments = ["--algorithm", "hierarchical", "--network", "nvlink-400g", "--ranks", "32", "--json"]
+    document = reported("bench --sizes 1M --algorithm hierarchical --network nvlink-400g --ranks 32")
 
-    result = CliRunner().invoke(app, ["bench", "--sizes", "1M", *arguments])
-
-    assert result.exit_code == 0, result.stderr
-    assert "hierarchical:ranks_per_node=8 on nvlink-400g" in json.loads(result.stdout)["model"]
+    assert "hierarchical:ranks_per_node=8 on nvlink-400g" in document["model"]
 
 
 def test_what_gloo_runs_is_simulated_and_carries_a_payload() -> None:
-    arguments = ["bench", "--transport", "sim", "--algorithm", "native", "--sizes", "4K,3M", "--payload"]
-    arguments += ["--collective", "reduce_scatter", "--transport-model", "gloo", "--json"]
+    native = "bench --transport sim --algorithm native --transport-model gloo"
 
-    result = CliRunner().invoke(app, arguments)
+    rows = rows_of(f"{native} --sizes 4K,3M --payload --collective reduce_scatter")
 
-    assert result.exit_code == 0, result.stderr
-    rows = json.loads(result.stdout)["rows"]
     assert [(row["algorithm"], row["wrong"]) for row in rows] == [("native", 0)] * 2
     assert all(row["chosen"].startswith("gloo_") for row in rows)
 
 
 def test_the_transport_that_is_simulated_is_named() -> None:
-    arguments = ("--ranks", "4", "--sizes", "1M", "--algorithm", "tree")
+    ideal, gloo = (reported(f"bench --ranks 4 --sizes 1M --algorithm tree {how}") for how in ("--ideal", ""))
 
-    ideal, gloo = (
-        json.loads(CliRunner().invoke(app, ["bench", *arguments, *counted, "--json"]).stdout)
-        for counted in (["--ideal"], [])
-    )
     assert (ideal["transport_model"], gloo["transport_model"]) == ("ideal", "gloo")
     assert gloo["rows"][0]["time_us"] > ideal["rows"][0]["time_us"]
 
 
 def test_threads_are_measured_checked_and_compared_with_a_fitted_model() -> None:
-    arguments = ["bench", "--transport", "threads", "--ranks", "3", "--sizes", "1K-64K", "--factor", "8"]
+    document = reported(
+        "bench --transport threads --ranks 3 --sizes 1K-64K --factor 8 --iterations 3 --compare"
+    )
 
-    result = CliRunner().invoke(app, [*arguments, "--iterations", "3", "--compare", "--json"])
-
-    assert result.exit_code == 0, result.stderr
-    document = json.loads(result.stdout)
     assert [row["size_bytes"] for row in document["rows"]] == [1024, 8192, 65536]
     assert all(row["wrong"] == 0 and row["simulated_us"] > 0 for row in document["rows"])
     assert "fitted to this very run" in document["model"]
 
 
-def test_a_wrong_payload_is_counted_and_ends_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "collectives.catalogue.admission.evidence_of", lambda *_: None
-    )  # as if it were proved
+def test_every_row_says_which_engine_gave_it() -> None:
+    document = reported(f"{BOTH_SIZES} --ranks 16 --algorithm ring,double_binary_tree")
+
+    engines = {own["algorithm"]: own["engine"] for own in document["rows"]}
+    assert engines == {"ring": "makespan", "double_binary_tree": "events"}
+    assert "engines makespan and events" in document["model"]
+
+
+def test_the_fastest_are_marked_and_who_refuses_is_named() -> None:
+    chosen = "--collective all_gather --algorithm ring,bruck,halving_doubling:order=near"
+
+    shown = called(f"{BOTH_SIZES} --ranks 6 --network ethernet-25g {chosen}").stdout
+
+    lines = shown.splitlines()
+    assert lines[0] == "All-gather on ethernet-25g, 6 ranks, simulated"
+    assert [line.split()[0] for line in lines[5:8]] == ["bruck", "ring", "floor"]
+    assert "1008 B – 64 KiB  bruck" in shown
+    assert "Left out: halving_doubling:order=near of all_gather is for powers of two" in shown
+
+
+def test_what_would_take_long_to_simulate_is_left_out_unless_it_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(benchmark, "MAX_MESSAGES", 100)
+
+    refusals = reported(f"{BOTH_SIZES} --ranks 16 --algorithm all")["refused"]
+    named = rows_of(f"{BOTH_SIZES} --ranks 16 --algorithm double_binary_tree")
+
+    refused = {own["algorithm"]: own["reason"] for own in refusals}
+    assert "--algorithm all,double_binary_tree" in refused["double_binary_tree"]
+    assert "ring" not in refused
+    assert len(named) == 2
+
+
+def test_the_result_is_saved_and_drawn_as_well_as_printed(tmp_path: Path) -> None:
+    saved, drawn = tmp_path / "times.json", tmp_path / "times.png"
+
+    document = reported(f"{BOTH_SIZES} --algorithm ring,tree --save {saved} --plot {drawn}")
+
+    assert json.loads(saved.read_text()) == document
+    assert (document["transport"], document["ranks"], len(document["rows"])) == ("sim", 4, 4)
+    assert drawn.stat().st_size > 5000
+    assert {path.name for path in tmp_path.iterdir()} == {"times.json", "times.png"}
+
+
+@pytest.fixture
+def wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a program that comes out wrong, as if it were proved."""
+    monkeypatch.setattr("collectives.catalogue.admission.evidence_of", lambda *_: None)
     path = tmp_path / "own.py"
     path.write_text(NOTHING, encoding="utf-8")
-    arguments = ["bench", "--transport", "threads", "--iterations", "1", "--ranks", "2", "--sizes", "1K"]
+    return f"{path}:overwrites"
 
-    result = CliRunner().invoke(app, [*arguments, "--algorithm", f"{path}:overwrites", "--json"])
 
-    assert result.exit_code == 1
+def test_a_wrong_payload_is_counted_and_ends_with_1(wrong: str) -> None:
+    few = "bench --json --transport threads --iterations 1 --ranks 2 --sizes 1K"
+
+    result = called(f"{few} --algorithm {wrong}", code=1)
+
     assert json.loads(result.stdout)["rows"][0]["wrong"] > 0
     assert "came out wrong; " in result.stderr
+
+
+def test_whoever_comes_out_wrong_is_named_and_never_wins(wrong: str) -> None:
+    result = called(f"{BOTH_SIZES} --ranks 2 --payload --algorithm {wrong},ring", code=1)
+
+    assert f"all-reduce over sim came out wrong; {wrong}: " in result.stderr
+    assert result.stdout.count("*") == 3
+    assert "1 KiB – 64 KiB  ring" in result.stdout
+
+
+@pytest.mark.parametrize("how", ["", "--json"])
+def test_what_was_simulated_when_it_is_interrupted_is_printed(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    def interrupted(*_: Any) -> Iterator[Row]:
+        for name in ("ring", "tree"):
+            yield replace(row("all_reduce", name, 256, "float32", 4, 1e-6, None), engine="makespan")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "simulate_rows", interrupted)
+
+    result = called(f"{BOTH_SIZES} --algorithm all {how}", code=130)
+
+    assert result.stderr == "testbed: interrupted\n"
+    assert ("*1.00" in result.stdout) is not bool(how)
+    assert "Traceback" not in result.stdout
+
+
+def test_a_simulated_choice_says_what_it_has_chosen_and_is_no_slower_than_that() -> None:
+    rows = rows_of(f"{BOTH_SIZES} --ranks 8 --algorithm auto,ring,tree,direct --payload")
+
+    times = {(own["algorithm"], own["size_bytes"]): own["time_us"] for own in rows}
+    for own in rows:
+        if own["algorithm"] == "auto":
+            assert own["wrong"] == 0
+            assert times.get((own["chosen"], own["size_bytes"]), own["time_us"]) == own["time_us"]
 
 
 @pytest.mark.distributed
@@ -128,12 +218,44 @@ def test_a_port_in_use_ends_with_2() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        port = str(taken.getsockname()[1])
+        port = taken.getsockname()[1]
 
-        result = CliRunner().invoke(app, ["bench", "--transport", "gloo", "--port", port])
+        result = called(f"bench --transport gloo --port {port}", code=2)
 
-    assert result.exit_code == 2
     assert f"port {port} is in use" in result.stderr
+
+
+@pytest.mark.costly
+@pytest.mark.distributed
+def test_over_gloo_all_are_compared_with_gloos_own_and_rank_0_alone_prints(tmp_path: Path) -> None:
+    saved = tmp_path / "gloo.json"
+    gloo = f"--transport gloo --ranks 3 --sizes 4K --iterations 2 --save {saved}"
+
+    document = run_bench(f"{gloo} --collective broadcast --algorithm all")
+
+    assert [own["algorithm"] for own in document["rows"]] == [*algorithm_names("broadcast"), "native"]
+    assert (document["ranks"], {own["count"] for own in document["rows"]}) == (3, {1024})
+    assert {own["wrong"] for own in document["rows"]} == {0}
+    assert json.loads(saved.read_text())["rows"] == document["rows"]
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+@pytest.mark.parametrize("fastest", ["ring", "native"])
+def test_over_gloo_auto_follows_the_table_that_bench_has_saved_and_says_what_it_took(
+    fastest: str, tmp_path: Path
+) -> None:
+    saved = tmp_path / "gloo.json"
+    gloo = "--transport gloo --ranks 2 --sizes 4K --iterations 2"
+    run_bench(f"{gloo} --algorithm ring,native --save {saved}")
+    table = json.loads(saved.read_text())
+    for own in table["rows"]:
+        own["time_us"] = 1.0 if own["algorithm"] == fastest else 2.0
+    saved.write_text(json.dumps(table))
+
+    document = run_bench(f"{gloo} --algorithm auto:table={saved}")
+
+    assert [(own["wrong"], own["chosen"]) for own in document["rows"]] == [(0, fastest)]
 
 
 @pytest.mark.costly
@@ -144,7 +266,7 @@ def test_under_torchrun_the_ranks_that_run_are_joined() -> None:
         probe.bind(("127.0.0.1", 0))
         variables["MASTER_PORT"] = str(probe.getsockname()[1])
 
-    document = run_bench("--transport", "gloo", "--sizes", "4K", "--iterations", "1", **variables)
+    document = run_bench("--transport gloo --sizes 4K --iterations 1", **variables)
 
     assert document["ranks"] == 1
 
@@ -167,10 +289,8 @@ def test_more_nccl_ranks_than_gpus_are_refused_with_2(
 @pytest.mark.distributed
 @pytest.mark.parametrize("algorithm", ["ring", "native"])
 def test_nccl_is_measured_and_its_payload_right(algorithm: str) -> None:
-    ranks = str(torch.cuda.device_count())
+    ranks = torch.cuda.device_count()
 
-    document = run_bench(
-        "--transport", "nccl", "--ranks", ranks, "--sizes", "4K,1M", "--algorithm", algorithm
-    )
+    document = run_bench(f"--transport nccl --ranks {ranks} --sizes 4K,1M --algorithm {algorithm}")
 
     assert [row["wrong"] for row in document["rows"]] == [0, 0]

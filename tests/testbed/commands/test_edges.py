@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 import typer
 from typer.core import TyperGroup
-from typer.testing import CliRunner
 
 from collectives.formats.whole_file import write_whole
 from testbed.cli import app
 from testbed.errors import UsageError
 from testbed.options.values import check_values
 from testbed.scripts import launch
+from tests.commands import called
 
 GROUP = typer.main.get_command(app)
 assert isinstance(GROUP, TyperGroup)
@@ -31,24 +31,19 @@ NUMBERS = [
 
 
 def test_a_command_whose_stderr_is_closed_prints_what_it_prints_otherwise(tmp_path: Path) -> None:
-    command = ["simulate", "ring", "--ranks", "4"]
-    closed = [sys.executable, "-m", "testbed", *command]
+    line = "simulate ring --ranks 4"
+    closed = [sys.executable, "-m", "testbed", *line.split()]
 
     done = subprocess.run(
         ["sh", "-c", '"$@" 2>&-', "sh", *closed], stdout=subprocess.PIPE, text=True, check=True, cwd=tmp_path
     )
 
-    assert done.stdout == CliRunner().invoke(app, command).stdout
-
-
-def test_numbers_are_options_of_several_commands() -> None:
-    assert ("bench", "timeout") in NUMBERS
-    assert ("calibrate", "seconds") in NUMBERS
-    assert len({command for command, _ in NUMBERS}) > 4
+    assert done.stdout == called(line).stdout
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf", "1e400"])
 def test_no_option_of_any_command_takes_a_number_that_is_not_finite(number: str) -> None:
+    assert {("bench", "timeout"), ("calibrate", "seconds")} <= set(NUMBERS)
     for command, name in NUMBERS:
         for given in (float(number), [1.0, float(number)]):
             with pytest.raises(UsageError, match="expected a finite number"):
@@ -61,18 +56,19 @@ def test_a_name_with_control_characters_is_refused_and_spelled(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).write_text(NETWORK, encoding="utf-8")
-    commands = (
-        ["network", name], ["simulate", "ring", "--network", name], ["run", name], ["compare", name, "b"],
-        ["plan", name], ["simulate", "ring", "--trace", f"{name}.json"], ["verify", f"{name}:f"],
-    )  # fmt: skip
+    lines = ("network", "simulate ring --network", "run", "compare b", "plan")
+    calls = [
+        *((line, name) for line in lines),
+        ("simulate ring --trace", f"{name}.json"),
+        ("verify", f"{name}:f"),
+    ]
 
-    for command in commands:
-        result = CliRunner().invoke(app, command)
+    for line, word in calls:
+        said = called(line, word, code=2).stderr
 
-        assert result.exit_code == 2
-        assert "expected no control characters, got 'es\\x1b[31mc" in result.stderr or name[0] != "e"
-        assert result.stderr.count("\n") == 1
-        assert all(sign.isprintable() for sign in result.stderr[:-1])
+        assert "expected no control characters, got 'es\\x1b[31mc" in said or name[0] != "e"
+        assert said.count("\n") == 1
+        assert all(sign.isprintable() for sign in said[:-1])
 
 
 def test_errors_and_tables_spell_control_characters_that_are_of_no_argument(
@@ -81,10 +77,9 @@ def test_errors_and_tables_spell_control_characters_that_are_of_no_argument(
     (tmp_path / "own.py").write_text("def f(rank, world_size):\n    raise ValueError('a\\x1b[31mred')\n")
     monkeypatch.chdir(tmp_path)
 
-    for command in ("verify own.py:f --ranks 2", "simulate own.py:f --ranks 2"):
-        result = CliRunner().invoke(app, command.split())
+    for line in ("verify own.py:f --ranks 2", "simulate own.py:f --ranks 2"):
+        result = called(line, code=1)
 
-        assert result.exit_code == 1
         assert "\x1b" not in result.output
     assert "a\\x1b[31mred" in result.stderr
 
@@ -100,9 +95,8 @@ def test_a_name_that_is_not_utf_8_is_shown_and_drawn_with_a_question_mark(
     name = os.fsdecode(b"caf\xe9.toml")
     Path(name).write_text(NETWORK, encoding="utf-8")
 
-    result = CliRunner().invoke(app, ["simulate", "ring", "--network", name, "--html", "page.html"])
+    result = called("simulate ring --html page.html --network", name)
 
-    assert result.exit_code == 0, result.output
     assert "caf?" in result.stdout
     assert "caf?" in Path("page.html").read_text(encoding="utf-8")
     write_whole("note.md", name)
@@ -127,9 +121,8 @@ def test_processes_that_cannot_meet_are_not_started(
     )
     monkeypatch.setattr(launch, "ADDRESS", "192.0.2.1")  # that no machine has
 
-    result = CliRunner().invoke(app, command.split())
+    result = called(command, code=2)
 
-    assert result.exit_code == 2
     assert "processes of this machine cannot meet at 192.0.2.1: " in result.stderr
     assert result.stderr.count("\n") == 1
 
@@ -144,6 +137,7 @@ def test_processes_that_cannot_meet_are_not_started(
         "compare pipe pipe",
         "run pipe",
         "scale --profile pipe",
+        "scale --assumptions pipe",
         "validate --table pipe",
     ],
 )
@@ -151,9 +145,8 @@ def test_a_named_pipe_is_no_input(command: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
 
-    result = CliRunner().invoke(app, command.split())
+    result = called(command, code=2)
 
-    assert result.exit_code == 2
     assert "pipe: this is a named pipe; give a file, or <(command)" in result.stderr
 
 
@@ -178,8 +171,6 @@ def test_a_program_that_fuzz_cannot_carry_out_is_a_wrong_one(
         "    yield Send((rank + 1) % world_size, 10**12), Recv((rank - 1) % world_size, 10**12)\n"
     )
 
-    result = CliRunner().invoke(app, ["fuzz", "own.py:f", "--seeds", "1", "--workers", "1"])
+    result = called("fuzz own.py:f --seeds 1 --workers 1", code=1)
 
-    assert result.exit_code == 1
-    assert isinstance(result.exception, SystemExit)
     assert "runs_without_faults: f, all_reduce, world size 2: rank 0, step 0: out of range" in result.stdout

@@ -1,4 +1,4 @@
-"""Every result: a page that asks nothing of a network, narrow and wide terminals, JSON, a table of pandas."""
+"""Contract of every command: one JSON document, a page that asks nothing of a network, lines that fit."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ import subprocess
 import sys
 import termios
 from collections import Counter
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from testbed.cli import app
-from testbed.planning import plan
+from testbed.output.folder import SCHEMA
+from tests.commands import called, reported
 
 STEP = "--profile resnet50 --network ethernet-25g --strategy wait_free"
 SYNTHESIZE = "synthesize --network aws-p4d --ranks 4 --collective all_gather --nbytes 1M"
@@ -37,7 +40,26 @@ PAGES = {  # a command line, and what its page has of tables and of plots
     "validate": ("validate --table rows.csv --network dgx-h100 --collective all_reduce --ranks 8", 2, 0),
     "verify": ("verify ring --ranks 2-4", 1, 0),
 }
-COSTLY = {"claims", "plan", "run", "tune"}
+DOCUMENTS = {
+    "env": "env",
+    "export": "export ring --ranks 2 --format msccl --output ring.xml",
+    "fuzz": "fuzz ring --seeds 2 --workers 1",
+    "network": "network dgx-h100",
+    "profile": "profile train.py",
+    "same": "same train.py --ranks 1,2",
+    "show": "show ring --ranks 4",
+}
+"""A command line of every other command, but for `calibrate` and `demo`, whose own tests have them."""
+COSTLY = {"claims", "fuzz", "plan", "run", "same", "tune"}
+TRAIN = """
+import torch
+torch.manual_seed(0)
+layer = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+for _ in range(9):
+    layer(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+"""
 VOID = {"meta", "link", "br", "hr", "img", "input", "col"}
 
 
@@ -72,35 +94,60 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "script.py").write_text(
         "import torch.distributed as dist\ndist.init_process_group('gloo')\ndist.barrier()\n"
     )
+    (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "rows.csv").write_text("size_bytes,seconds\n1048576,0.0001\n67108864,0.0009\n")
-    done = CliRunner().invoke(app, ["simulate", "ring", "--ranks", "4", "--nbytes", "1M", "--json"])
-    (tmp_path / "result.json").write_text(done.stdout)
+    result = called("simulate ring --ranks 4 --nbytes 1M --json").stdout
+    (tmp_path / "result.json").write_text(result)
     return tmp_path
 
 
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
 def commands_with(option: str) -> set[str]:
-    group = typer.main.get_command(app)
-    commands = group.commands  # type: ignore[attr-defined]
-    return {name for name, command in commands.items() for own in command.params if option in own.opts}
+    return {name for name, command in COMMANDS.items() for own in command.params if option in own.opts}
 
 
-def test_every_command_that_makes_a_page_is_here() -> None:
+def test_every_command_that_makes_a_page_or_a_document_is_here() -> None:
     assert commands_with("--html") == PAGES.keys()
+    assert (
+        commands_with("--json") == COMMANDS.keys() == PAGES.keys() | DOCUMENTS.keys() | {"calibrate", "demo"}
+    )
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.costly] if name in COSTLY else []) for name in PAGES]
-)
-def test_a_page_has_its_parts_and_asks_no_address_outside(
+def test_the_environment_is_told() -> None:
+    assert {"python", "platform"} <= reported("env")["environment"].keys()
+
+
+def each(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=[pytest.mark.costly] if name in COSTLY else []) for name in names]
+
+
+def check_that_it_says_how_it_was_got(document: dict[str, Any]) -> None:
+    assert document["schema"] == SCHEMA
+    assert {"command", "versions", "method", "model", "topologies"} <= document.keys()
+    assert {"collective-testbed", "python", "numpy"} <= document["versions"].keys()
+    assert document["method"]
+
+
+@pytest.mark.usefixtures("inputs")
+@pytest.mark.parametrize("name", each(DOCUMENTS))
+def test_with_json_all_of_stdout_is_one_document(name: str) -> None:
+    check_that_it_says_how_it_was_got(reported(DOCUMENTS[name]))
+
+
+@pytest.mark.parametrize("name", each(PAGES))
+def test_a_page_has_its_parts_and_asks_no_address_outside_and_stdout_is_one_document(
     name: str, inputs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line, tables, plots = PAGES[name]
     monkeypatch.setattr(sys, "argv", ["testbed", *line.split()])
 
     command, *words = line.split()
-    done = CliRunner().invoke(app, [command, "--html", "page.html", *words])
+    done = CliRunner().invoke(app, [command, "--json", "--html", "page.html", *words])
 
     assert done.exit_code in {0, 1}, done.output
+    check_that_it_says_how_it_was_got(json.loads(done.stdout))
     text = (inputs / "page.html").read_text(encoding="utf-8")
     page = Parsed(text)
     assert page.open == []
@@ -111,39 +158,6 @@ def test_a_page_has_its_parts_and_asks_no_address_outside(
     assert page.elements["table"] == tables
     assert (page.elements["script"] > 0) == (plots > 0)
     assert f"<pre>testbed {line}</pre>" in text
-
-
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        (SYNTHESIZE, {"collective", "topologies"}),
-        (f"plan {STEP} --ranks 8 --workers 1", {"rows", "versions"}),
-        ("env", {"environment", "versions"}),
-    ],
-)
-def test_commands_that_no_other_test_calls_print_one_document(
-    line: str, words: set[str], inputs: Path
-) -> None:
-    done = CliRunner().invoke(app, [*line.split(), "--json"])
-
-    assert done.exit_code == 0, done.output
-    document = json.loads(done.stdout)
-    assert words <= document.keys()
-
-
-def test_a_plan_is_a_table_of_pandas_with_a_column_for_each_input_and_figure() -> None:
-    question = {
-        "ranks": [8, 16],
-        "profile": [{"name": "resnet50"}],
-        "network": [{"name": "ethernet-25g"}],
-    }
-
-    found = plan(question)
-    frame = found.to_dataframe()
-
-    assert list(frame["ranks"]) == [8, 16]
-    assert list(frame.columns) == list(found.rows[0].as_json())
-    assert [row.as_json()["seconds"] for row in found.rows] == list(frame["seconds"])
 
 
 def on_terminal(columns: int, line: str, folder: Path) -> tuple[int, list[str]]:

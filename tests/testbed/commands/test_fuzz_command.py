@@ -1,4 +1,4 @@
-"""Tests of ``testbed fuzz``, as users call it."""
+"""`testbed fuzz`, as users call it."""
 
 from __future__ import annotations
 
@@ -8,70 +8,59 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from collectives.catalogue.resolve import resolve_for_every_collective
-from testbed.cli import app
 from testbed.commands.fuzz import _programs
 from testbed.errors import Terminated
 from testbed.fuzz.draw import Draw, Space
 from testbed.fuzz.scripts import judge
+from tests.commands import called, reported
 from tests.testbed.fuzz.first_come import FIRST_COME
 
 
-def fuzz(*arguments: str) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, ["fuzz", *arguments])
-    return done.exit_code, done.stdout, done.stderr
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text(FIRST_COME)
+    return path
 
 
 @pytest.mark.costly
-def test_a_violation_ends_with_1_and_its_seed_repeats_it(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(FIRST_COME)
+def test_a_violation_ends_with_1_and_its_seed_repeats_it(script: Path) -> None:
+    found = reported(f"fuzz {script} --ranks 3 --workers 1 --faults none --seed 8", code=1)
 
-    code, printed, _ = fuzz(
-        str(script), "--ranks", "3", "--workers", "1", "--faults", "none", "--json", "--seed", "8"
-    )
-    found = json.loads(printed)
     (violation,) = found["violations"]
     again = judge(Draw.from_json(violation["draw"]), Space(str(script), ranks=(3,), faults=()))
-
-    assert (code, found["runs"]) == (1, 1)
+    assert found["runs"] == 1
     assert json.loads(json.dumps(again.to_json())) == violation
     assert f"def test_seed_{violation['draw']['seed']}" in found["smallest"]["test"]
 
 
 def test_programs_are_counted_by_how_they_end() -> None:
-    code, printed, _ = fuzz("ring,tree", "--seeds", "30", "--workers", "1")
+    printed = called("fuzz ring,tree --seeds 30 --workers 1").stdout
 
-    assert code == 0
     assert "30 runs of ring,tree" in printed
     assert printed.endswith("0 violations\n")
 
 
 @pytest.mark.parametrize("what", ["ring", "all", "train.py"])
 def test_a_campaign_that_ran_nothing_ends_with_1(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    what: str, script: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "train.py").write_text(FIRST_COME)
-    monkeypatch.chdir(tmp_path)
-    nothing = (what, "--time-limit", "0s", "--workers", "1")
+    monkeypatch.chdir(script.parent)
+    nothing = f"fuzz {what} --time-limit 0s --workers 1"
 
-    code, printed, _ = fuzz(*nothing)
-    code_of_json, document, _ = fuzz(*nothing, "--json")
+    printed = called(nothing, code=1).stdout
 
-    assert (code, code_of_json) == (1, 1)
     assert printed.endswith("Stopped: the time limit of 0 s was reached.\nNothing was checked.\n")
-    assert json.loads(document)["checked"] == 0
+    assert reported(nothing, code=1)["checked"] == 0
 
 
-def test_a_campaign_whose_runs_were_all_declined_ends_with_1(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
+def test_a_campaign_whose_runs_were_all_declined_ends_with_1(script: Path) -> None:
     script.write_text("raise SystemExit('an even number of ranks')")
 
-    code, printed, _ = fuzz(str(script), "--seeds", "2", "--workers", "1")
+    printed = called(f"fuzz {script} --seeds 2 --workers 1", code=1).stdout
 
-    assert code == 1
     assert "2 declined by the script" in printed
     assert printed.endswith("Nothing was checked.\n")
 
@@ -90,9 +79,8 @@ def test_a_campaign_that_was_interrupted_reports_what_there_is_and_ends_with_the
 
     monkeypatch.setattr("testbed.fuzz.campaign.results", interrupted)
 
-    code, printed, _ = fuzz("ring", "--seeds", "16")
+    printed = called("fuzz ring --seeds 16", code=expected).stdout
 
-    assert code == expected
     assert printed.startswith(f"{2 * num_batches} runs of ring")
     assert "Stopped: interrupted." in printed
 
@@ -101,8 +89,7 @@ def test_a_program_in_a_file_is_found_again_by_its_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("def own(rank, world_size):\n    yield ()\n")
 
-    found = _programs(f"{path}:own,chain:segments=2", resolve_for_every_collective)
+    first, *others = _programs(f"{path}:own,chain:segments=2", resolve_for_every_collective)
 
-    assert found[0] == (f"{path}:own", "all_reduce")
-    assert {collective for _, collective in found[1:]} == {"all_reduce", "broadcast", "reduce"}
-    assert {name for name, _ in found[1:]} == {"chain:segments=2"}
+    assert first == (f"{path}:own", "all_reduce")
+    assert set(others) == {("chain:segments=2", own) for own in ("all_reduce", "broadcast", "reduce")}

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 import torch.distributed as dist
-from typer.testing import CliRunner
 
 from ddp import Profile
-from testbed.cli import app
 from testbed.scripts.launch import launch
+from tests.commands import called
 
 HEAD = """
 import os, sys
@@ -33,35 +32,7 @@ STOCK_DDP = """
 dist.init_process_group("gloo")
 train(nn.parallel.DistributedDataParallel(net), 100)
 """
-
-
-@pytest.fixture
-def script(tmp_path: Path) -> Path:
-    return tmp_path / "train.py"
-
-
-def run(script: Path, body: str, *options: str, arguments: tuple[str, ...] = ("5",)) -> Any:
-    script.write_text(HEAD + body)
-    out = script.with_name("p.json")
-    return CliRunner().invoke(app, ["profile", "--out", str(out), *options, str(script), *arguments])
-
-
-def test_a_script_is_recorded_with_its_own_arguments_and_runs_to_its_end(script: Path) -> None:
-    before = dict(os.environ), sys.argv, sys.path[:]
-
-    result = run(script, PLAIN)
-
-    assert result.exit_code == 0, result.output
-    profile = Profile.load(script.with_name("p.json"))
-    assert [g.name for g in profile.gradients] == ["0.weight", "0.bias", "1.weight", "1.bias"]
-    assert "median of 3 iterations" in profile.source
-    assert "the end" in result.stdout
-    assert "next: testbed tune --profile" in result.stdout
-    assert (dict(os.environ), sys.argv, sys.path) == before
-
-
-def test_a_script_ends_when_enough_was_recorded_whatever_it_catches(script: Path) -> None:
-    body = """
+CATCHES = """
 try:
     train(net, 1000)
 except Exception:
@@ -70,106 +41,113 @@ finally:
     print("cleaned up")
 print("the end")
 """
-    result = run(script, body, "--iterations", "4", "--warmup", "1")
-
-    assert result.exit_code == 0, result.output
-    assert "median of 4 iterations" in Profile.load(script.with_name("p.json")).source
-    assert "step 4" in result.stdout
-    assert "step 5" not in result.stdout
-    assert "cleaned up" in result.stdout
-    assert "swallowed" not in result.stdout
-    assert "the end" not in result.stdout
+TWO = "train(net, 3); train(nn.Linear(4, 1), 3)"
+PARAMETERS = ["0.weight", "0.bias", "1.weight", "1.bias"]
 
 
-def test_a_torchrun_script_with_stock_ddp_is_recorded_as_one_rank(script: Path) -> None:
-    result = run(script, STOCK_DDP, "--each-rank")
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
-    assert result.exit_code == 0, result.output
-    profile = Profile.load(script.with_name("p-rank0.json"))
-    assert [g.name for g in profile.gradients] == ["0.weight", "0.bias", "1.weight", "1.bias"]
-    assert "rank 0 of 1" in profile.source
+
+def run(body: str, options: str = "", code: int = 0) -> Any:
+    Path("train.py").write_text(HEAD + body)
+    return called(f"profile --out p.json {options} train.py 5", code=code)
+
+
+def recorded(name: str = "p.json") -> tuple[list[str], str]:
+    """Return the names of the parameters of a profile that was written, and where it is from."""
+    profile = Profile.load(Path(name))
+    return [own.name for own in profile.gradients], profile.source
+
+
+def test_a_script_is_recorded_with_its_own_arguments_and_runs_to_its_end() -> None:
+    before = dict(os.environ), sys.argv, sys.path[:]
+
+    result = run(PLAIN)
+
+    names, source = recorded()
+    assert names == PARAMETERS
+    assert "median of 3 iterations" in source
+    assert "the end" in result.stdout
+    assert "next: testbed tune --profile" in result.stdout
+    assert (dict(os.environ), sys.argv, sys.path) == before
+
+
+def test_a_script_ends_when_enough_was_recorded_whatever_it_catches() -> None:
+    printed = run(CATCHES, "--iterations 4 --warmup 1").stdout
+
+    assert "median of 4 iterations" in recorded()[1]
+    assert all(text in printed for text in ("step 4", "cleaned up"))
+    assert not any(text in printed for text in ("step 5", "swallowed", "the end"))
+
+
+def test_a_torchrun_script_with_stock_ddp_is_recorded_as_one_rank() -> None:
+    run(STOCK_DDP, "--each-rank")
+
+    names, source = recorded("p-rank0.json")
+    assert names == PARAMETERS
+    assert "rank 0 of 1" in source
     assert not dist.is_initialized()
 
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_under_several_ranks_each_writes_its_own_where_asked(script: Path) -> None:
+def test_under_several_ranks_each_writes_its_own_where_asked(tmp_path: Path) -> None:
+    script, out = tmp_path / "train.py", tmp_path / "p.json"
     script.write_text(HEAD + STOCK_DDP)
-    out = script.with_name("p.json")
     options = ["--each-rank", "--iterations", "3", "--out", str(out), str(script)]
 
     launch([sys.executable, "-m", "testbed", "profile", *options], 2, timeout=60, on_line=lambda _: None)
 
     for rank in range(2):
-        assert f"rank {rank} of 2" in Profile.load(out.with_name(f"p-rank{rank}.json")).source
+        assert f"rank {rank} of 2" in recorded(f"p-rank{rank}.json")[1]
 
 
-def test_the_json_document_holds_the_profile_and_nothing_of_the_script(script: Path) -> None:
-    result = run(script, PLAIN, "--json")
+def test_the_json_document_holds_the_profile_and_nothing_of_the_script() -> None:
+    result = run(PLAIN, "--json")
 
-    assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
     assert document["method"] == "measured"
-    assert Profile.model_validate(document["profile"]) == Profile.load(script.with_name("p.json"))
+    assert Profile.model_validate(document["profile"]) == Profile.load(Path("p.json"))
     assert "step 4" in result.stderr
 
 
-def test_a_script_that_raises_shows_its_traceback_and_keeps_what_was_recorded(script: Path) -> None:
-    result = run(script, "train(net, 4)\nraise KeyError('lost')")
+def test_a_script_that_raises_shows_its_traceback_and_keeps_what_was_recorded() -> None:
+    said = run("train(net, 4)\nraise KeyError('lost')", code=1).stderr
 
-    assert result.exit_code == 1
-    assert "raise KeyError('lost')" in result.stderr
-    assert "runpy" not in result.stderr
-    assert "testbed: error:" in result.stderr
-    assert "train.py failed: KeyError: 'lost'" in result.stderr
-    assert script.with_name("p.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("end", "code", "message"),
-    [("sys.exit(3)", 3, "ended with exit code 3"), ("sys.exit('no data')", 1, "no data")],
-)
-def test_a_script_that_exits_with_a_code_ends_with_that_code(
-    script: Path, end: str, code: int, message: str
-) -> None:
-    result = run(script, end)
-
-    assert result.exit_code == code
-    assert message in result.stderr
-    assert not script.with_name("p.json").exists()
+    assert "raise KeyError('lost')" in said
+    assert "runpy" not in said
+    assert "testbed: error:" in said
+    assert "train.py failed: KeyError: 'lost'" in said
+    assert Path("p.json").exists()
 
 
-def test_a_script_that_is_interrupted_leaves_what_was_recorded(script: Path) -> None:
-    result = run(script, "train(net, 4)\nraise KeyboardInterrupt")
+def test_a_script_that_is_interrupted_leaves_what_was_recorded() -> None:
+    result = run("train(net, 4)\nraise KeyboardInterrupt", code=130)
 
-    assert result.exit_code == 130
     assert "interrupted; what was recorded is kept" in result.stderr
-    assert "median of 2 iterations" in Profile.load(script.with_name("p.json")).source
+    assert "median of 2 iterations" in recorded()[1]
 
 
 @pytest.mark.parametrize(
-    ("body", "options", "message"),
+    ("body", "options", "code", "message"),
     [
-        ("net(torch.ones(3, 4))", [], "trained no module"),
-        (
-            "train(net, 3); train(nn.Linear(4, 1), 3)",
-            [],
-            "Sequential (3 passes), Linear (3 passes); say which",
-        ),
-        ("train(net, 3)", ["--module", "Net"], "the module Net was not trained; trained were: Sequential"),
+        ("sys.exit(3)", "", 3, "ended with exit code 3"),
+        ("sys.exit('no data')", "", 1, "no data"),
+        ("net(torch.ones(3, 4))", "", 2, "trained no module"),
+        (TWO, "", 2, "Sequential (3 passes), Linear (3 passes); say which"),
+        ("train(net, 3)", "--module Net", 2, "the module Net was not trained; trained were: Sequential"),
     ],
 )
-def test_a_script_that_leaves_no_one_module_to_record_is_refused_by_name(
-    script: Path, body: str, options: list[str], message: str
+def test_a_script_that_exits_or_leaves_no_one_module_to_record_writes_nothing_and_says_why(
+    body: str, options: str, code: int, message: str
 ) -> None:
-    result = run(script, body, *options)
-
-    assert result.exit_code == 2
-    assert message in result.stderr
+    assert message in run(body, options, code=code).stderr
+    assert not Path("p.json").exists()
 
 
-def test_one_of_several_modules_can_be_named(script: Path) -> None:
-    result = run(script, "train(net, 3); train(nn.Linear(4, 1), 3)", "--module", "Linear")
+def test_one_of_several_modules_can_be_named() -> None:
+    run(TWO, "--module Linear")
 
-    assert result.exit_code == 0, result.output
-    assert len(Profile.load(script.with_name("p.json")).gradients) == 2
+    assert len(recorded()[0]) == 2

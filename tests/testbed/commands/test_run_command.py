@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import signal
 import subprocess
 import sys
@@ -12,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from sim.topology.description import load_network
-from testbed.cli import app
-from testbed.options.arguments import parse_algorithm
 from testbed.scripts import virtual_status
 from testbed.scripts.rank_output import PrefixedLines
 from testbed.scripts.virtual_script import run_script
+from tests.commands import called, in_one_line, reported
 from tests.processes import not_outliving
 from tests.waiting import LAST_RESORT
 
@@ -47,18 +44,19 @@ SUM = "import torch, torch.distributed as dist\ndist.init_process_group()\ndist.
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
-    return tmp_path / "train.py"
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(TRAIN))
+    return path
 
 
-def run(script: Path, body: str, *options: str, arguments: tuple[str, ...] = ()) -> Any:
+def run(script: Path, body: str, *options: str, code: int = 0) -> Any:
     script.write_text(textwrap.dedent(body))
-    return CliRunner().invoke(app, ["run", "--ranks", "4", *options, str(script), *arguments])
+    return called("run --ranks 4", *options, script, code=code)
 
 
 def test_a_script_gets_its_own_flags_and_rank_0_is_heard(script: Path) -> None:
-    result = run(script, TRAIN, arguments=("--steps", "2", "--ranks", "mine"))
+    result = called(f"run --ranks 4 {script} --steps 2 --ranks mine")
 
-    assert result.exit_code == 0, result.stderr
     assert result.stdout.splitlines() == [f"rank 0 of 4, step {step}, mine" for step in range(2)]
     assert "4 ranks on switch-100g, in virtual time" in result.stderr
     assert "iteration   " in result.stderr
@@ -69,19 +67,18 @@ def test_a_script_gets_its_own_flags_and_rank_0_is_heard(script: Path) -> None:
 
 
 def test_the_transport_is_what_would_run_unless_another_is_named(script: Path) -> None:
-    def report(*options: str) -> dict[str, Any]:
-        result = run(script, SUM, "--json", *options)
-        assert result.exit_code == 0, result.stderr
-        said: dict[str, Any] = json.loads(result.stdout)
-        return said
+    script.write_text(SUM)
+    counted = "--arrival-overhead 20us --reduction-bandwidth 2GB/s"
+    over_gloo, plain, ideal, nccl = (
+        reported(f"run --ranks 4 {options} {script}")
+        for options in (counted, "", "--transport-model ideal", "--network dgx-h100")
+    )
 
-    over_gloo = report("--arrival-overhead", "20us", "--reduction-bandwidth", "2GB/s")
     assert over_gloo["transport_model"] == "gloo"
     assert over_gloo["arrival_overhead_seconds"] == 20e-6
     assert "transport model gloo; what arrives is known after 20 us; ranks reduce at" in over_gloo["model"]
-    assert over_gloo["seconds"] > report()["seconds"]
-    assert report("--transport-model", "ideal")["transport_model"] == "ideal"
-    assert report("--network", "dgx-h100")["transport_model"] == "nccl"
+    assert over_gloo["seconds"] > plain["seconds"]
+    assert (ideal["transport_model"], nccl["transport_model"]) == ("ideal", "nccl")
 
 
 @pytest.mark.parametrize(
@@ -119,26 +116,31 @@ def test_a_line_without_end_does_not_grow_for_ever() -> None:
 
 
 def test_the_json_report_is_all_of_stdout(script: Path) -> None:
-    result = run(script, TRAIN, "--json", "--algorithm", "all_reduce=tree,broadcast=chain")
+    report = reported(f"run --ranks 4 --algorithm all_reduce=tree,broadcast=chain {script}")
 
-    assert result.exit_code == 0, result.stderr
-    report = json.loads(result.stdout)
     assert report["num_ranks"] == 4
     assert report["algorithm"] == "all_reduce by tree, broadcast by chain"
     assert len(report["iterations"]) == 3
     assert report["steady_iteration"]["seconds"] == report["iterations"][2]["seconds"]
     assert {link["name"] for link in report["links"]} >= {"rank 0 up", "rank 3 down"}
     assert report["compute"] == "none but what the script charges"
-    assert "rank 0 of 4, step 2" in result.stderr
 
 
 @pytest.mark.costly
 def test_a_script_that_prints_nothing_and_makes_no_group_is_fine(script: Path) -> None:
     result = run(script, "pass")
 
-    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stdout == ""
     assert "time        0 until the last rank had finished" in result.stderr
     assert "up" not in result.stderr.split("Simulated")[0].split("until")[1]
+
+
+def test_computation_is_charged_by_the_model_that_is_named(script: Path) -> None:
+    report = reported(f"run --ranks 4 --compute h100 {script}")
+
+    assert report["compute"] == "roofline of h100"
+    assert report["transport_model"] == "nccl"
+    assert report["steady_iteration"]["compute_seconds"] > 0
 
 
 def test_an_error_shows_the_traceback_of_its_rank_from_the_script_on(script: Path) -> None:
@@ -154,9 +156,8 @@ def test_an_error_shows_the_traceback_of_its_rank_from_the_script_on(script: Pat
         dist.barrier()
     """
 
-    result = run(script, body)
+    result = run(script, body, code=1)
 
-    assert result.exit_code == 1
     lines = result.stderr.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert f'File "{script}", line 9' in lines[1]
@@ -164,28 +165,6 @@ def test_an_error_shows_the_traceback_of_its_rank_from_the_script_on(script: Pat
     assert [line.split(":")[0] for line in lines[others : others + 3]] == ["  rank 0", "  rank 1", "  rank 2"]
     assert lines[-1] == f"testbed: error: {script}, rank 3: ValueError: bad label"
     assert result.stderr.count("Traceback") == 1
-
-
-def test_computation_is_charged_by_the_model_that_is_named(script: Path) -> None:
-    result = run(script, TRAIN, "--compute", "h100", "--json")
-
-    assert result.exit_code == 0, result.stderr
-    report = json.loads(result.stdout)
-    assert report["compute"] == "roofline of h100"
-    assert report["transport_model"] == "nccl"
-    assert report["steady_iteration"]["compute_seconds"] > 0
-
-
-def test_ranks_that_wait_in_vain_are_a_deadlock_in_words(script: Path) -> None:
-    result = run(
-        script,
-        "import torch.distributed as dist\ndist.init_process_group()\nif dist.get_rank(): dist.barrier()",
-    )
-
-    assert result.exit_code == 1
-    assert result.stderr.startswith("testbed: error: deadlock at ")
-    assert "rank 0: has finished" in result.stderr
-    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -200,22 +179,15 @@ def test_ranks_that_wait_in_vain_are_a_deadlock_in_words(script: Path) -> None:
             "rank 1: ended with exit code 3; what it printed: --output 1\n",
         ),
         ("sys.exit('no data')", 1, "rank 0: ended with: no data"),
+        ("x = (", 1, "SyntaxError: '(' was never closed"),
+        ("x = (", 1, "cannot be read as Python"),
     ],
 )
 def test_how_a_script_exits_is_respected(script: Path, ending: str, code: int, said: str) -> None:
-    result = run(script, f"import sys\n{ending}")
+    result = run(script, f"import sys\n{ending}", code=code)
 
-    assert result.exit_code == code
     assert said in result.stderr
     assert "Traceback" not in result.stderr
-
-
-def test_what_is_no_python_is_shown_as_python_shows_it(script: Path) -> None:
-    result = run(script, "x = (\n")
-
-    assert result.exit_code == 1
-    assert "SyntaxError: '(' was never closed" in result.stderr
-    assert result.stderr.splitlines()[-1] == f"testbed: error: {script} cannot be read as Python"
 
 
 def test_an_algorithm_of_ones_own_was_proved_for_the_groups_of_the_script_too(script: Path) -> None:
@@ -228,17 +200,11 @@ def test_an_algorithm_of_ones_own_was_proved_for_the_groups_of_the_script_too(sc
         dist.all_reduce(torch.ones(8), group=pair)
     """
 
-    result = run(script, body, "--json", "--algorithm", "examples/my_ring.py:my_ring")
+    script.write_text(textwrap.dedent(body))
 
-    assert [own["proved_for"] for own in json.loads(result.stdout)["proved"]] == [[4], [2]]
+    report = reported(f"run --ranks 4 --algorithm examples/my_ring.py:my_ring {script}")
 
-
-def test_algorithms_are_named_for_all_reduce_or_for_each_collective() -> None:
-    assert parse_algorithm("ring:channels=8") == "ring:channels=8"
-    assert parse_algorithm("all-reduce=hierarchical:a=1,b=2,all_gather=bruck") == {
-        "all_reduce": "hierarchical:a=1,b=2",
-        "all_gather": "bruck",
-    }
+    assert [own["proved_for"] for own in report["proved"]] == [[4], [2]]
 
 
 class Terminal(io.StringIO):
@@ -253,7 +219,6 @@ def test_on_a_terminal_a_line_says_how_far_the_run_is_and_gives_way_to_the_scrip
     monkeypatch.setattr(virtual_status, "_SHOWN_EVERY", 0.0)
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setattr(sys, "stderr", terminal)
-    script.write_text(textwrap.dedent(TRAIN))
     topology = load_network("switch-100g").topology(2)
 
     run_script(
@@ -265,16 +230,8 @@ def test_on_a_terminal_a_line_says_how_far_the_run_is_and_gives_way_to_the_scrip
     assert "2 ranks on switch-100g: 0 of virtual time" in text
     assert "of virtual time, iteration 2" in text
     shown = [line.rpartition("\x1b[2K")[2] for line in text.split("\n")]
-    assert sorted(shown) == sorted(
-        [
-            "",
-            *(
-                f"[rank {r}] rank {r} of 2, step {step}, the script's own"
-                for r in (0, 1)
-                for step in range(3)
-            ),
-        ]
-    )
+    steps = (f"rank {rank} of 2, step {step}" for rank in (0, 1) for step in range(3))
+    assert sorted(shown) == ["", *(f"[{step[:6]}] {step}, the script's own" for step in steps)]
 
 
 def start(script: Path, body: str, *options: str) -> subprocess.Popen[str]:
@@ -342,25 +299,22 @@ def test_processes_run_a_module_with_the_algorithm_that_is_named(
     script.with_name("train_module.py").write_text(textwrap.dedent(TRAIN))
     monkeypatch.chdir(script.parent)
 
-    result = CliRunner().invoke(
-        app, ["run", "--processes", "2", "--algorithm", "tree", "-m", "train_module", "--steps", "1"]
-    )
+    result = called("run --processes 2 --algorithm tree -m train_module --steps 1")
 
-    assert result.exit_code == 0, result.stderr
     assert "backend testbed, tree." in result.stderr
     assert "rank 0 of 2, step 0" in capfd.readouterr().out
 
 
 @pytest.mark.costly
 def test_faults_are_injected_by_flags_and_told_in_the_report(script: Path) -> None:
-    slow = run(script, TRAIN, "--delay-messages", "5us", "--seed", "3", "--degrade-link", "rank 0 up@0:0.5")
-    dead = run(script, TRAIN, "--kill-rank", "2@iteration=1")
+    changed = ("--degrade-link", "rank 0 up@0:0.5")
 
-    assert slow.exit_code == 0, slow.stderr
-    told = " ".join(slow.stderr.split())
+    slow = called("run --ranks 4 --delay-messages 5us --seed 3", *changed, script)
+    dead = called("run --ranks 4 --kill-rank 2@iteration=1", script, code=1)
+
+    told = in_one_line(slow.stderr)
     assert "LinkChange(link='rank 0 up', at='0', factor=0.5)" in told
     assert "MessageDelay(mean='5us', seed=3)" in told
-    assert dead.exit_code == 1
     assert "rank 2: was killed, at " in dead.stderr
     assert f"ranks 0, 1, 3 at {script.name}:15: model(torch.ones(1, 100)).sum().backward()" in dead.stderr
     assert "Traceback" not in dead.stderr

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from ddp import Profile, simulate_step
 from ddp.profiles import load_profile
 from ddp.reduction.overlap import STRATEGIES
 from sim import load_network
-from testbed.cli import app
+from tests.commands import called, in_one_line, reported, rows_of
 
 
 @pytest.fixture
@@ -25,51 +22,33 @@ def uniform(tmp_path: Path) -> Path:
 
 
 def test_equal_buckets_on_a_switch_take_what_the_closed_form_says(uniform: Path) -> None:
-    arguments = ["scale", "--profile", str(uniform), "--network", "switch-100g", "--ranks", "1,64", "--json"]
-    arguments += ["--algorithm", "ring", "--ideal"]
+    asked = f"scale --profile {uniform} --network switch-100g --ranks 1,64"
 
-    result = CliRunner().invoke(app, arguments)
+    document = reported(f"{asked} --algorithm ring --ideal")
 
-    assert result.exit_code == 0, result.stderr
-    document = json.loads(result.stdout)
     rows = {(row["strategy"], row["ranks"]): row for row in document["rows"]}
     assert rows["wait_free", 64]["seconds"] == pytest.approx(44.632768e-3, rel=1e-6)
     assert rows["wait_free", 64]["num_buckets"] == 8
     assert rows["wait_free", 1]["exposed_seconds"] == 0
     assert rows["after_backward", 64]["seconds"] > rows["wait_free", 64]["seconds"]
     assert document["topologies"].keys() == {"switch-100g x 1", "switch-100g x 64"}
-    assert document["method"] == "simulated"
 
 
 def test_the_table_and_the_plot_say_what_was_assumed(uniform: Path, tmp_path: Path) -> None:
     plot = tmp_path / "scaling.svg"
-    arguments = ["scale", "--profile", str(uniform), "--ranks", "1-4", "--plot", str(plot)]
+    shown = called(f"scale --profile {uniform} --ranks 1-4 --plot {plot}").stdout
 
-    result = CliRunner().invoke(app, arguments)
-
-    assert result.exit_code == 0, result.stderr
-    assert "8 equal buckets" in result.stdout
-    assert "Simulated: weak scaling; auto all-reduce of 25 MiB buckets" in result.stdout
+    assert "8 equal buckets" in shown
+    assert "Simulated: weak scaling; auto all-reduce of 25 MiB buckets" in shown
     assert plot.read_text(encoding="utf-8").startswith("<?xml")
 
 
 def test_every_strategy_is_compared_and_headed_by_the_name_that_the_option_takes(uniform: Path) -> None:
-    arguments = ["scale", "--profile", str(uniform), "--network", "switch-100g", "--ranks", "4"]
-    arguments += ["--strategy", "priority:credits=2,partition_mb=8"]
+    asked = f"scale --profile {uniform} --network switch-100g --ranks 4"
+    asked += " --strategy priority:credits=2,partition_mb=8"
 
-    every = CliRunner().invoke(app, [*arguments, "--strategy", "all", "--json"])
-    one = CliRunner().invoke(app, arguments)
-
-    assert every.exit_code == one.exit_code == 0, every.stderr + one.stderr
-    assert [row["strategy"] for row in json.loads(every.stdout)["rows"]] == list(STRATEGIES)
-    assert "priority:partition_mb=8,credits=2" in " ".join(one.stdout.split())
-
-
-def rows_of(*arguments: str) -> list[dict[str, Any]]:
-    run = CliRunner().invoke(app, ["scale", *arguments, "--json"])
-    assert run.exit_code == 0, run.stderr
-    rows: list[dict[str, Any]] = json.loads(run.stdout)["rows"]
-    return rows
+    assert [row["strategy"] for row in rows_of(f"{asked} --strategy all")] == list(STRATEGIES)
+    assert "priority:partition_mb=8,credits=2" in in_one_line(called(asked).stdout)
 
 
 @pytest.mark.parametrize(
@@ -112,27 +91,18 @@ def test_what_is_assumed_is_that_of_a_real_run_or_what_was_asked_for(
 ) -> None:
     arguments = ["--profile", str(uniform), "--network", network, "--ranks", "16", *counted]
 
-    rows = rows_of(*arguments)
-    told = CliRunner().invoke(app, ["scale", *arguments]).stdout
+    rows = rows_of("scale", *arguments)
+    told = called("scale", *arguments).stdout
 
     assert {row["assumed"] for row in rows} == {assumed}
-    assert f"Assumed on {network}, 16 ranks: {assumed}." in " ".join(told.split())
+    assert f"Assumed on {network}, 16 ranks: {assumed}." in in_one_line(told)
 
 
 def test_whatever_is_counted_makes_a_step_longer(uniform: Path) -> None:
-    arguments = [
-        "--profile",
-        str(uniform),
-        "--network",
-        "switch-100g",
-        "--ranks",
-        "64",
-        "--algorithm",
-        "ring",
-    ]
+    arguments = f"--profile {uniform} --network switch-100g --ranks 64 --algorithm ring".split()
 
     ideal, real, slow = (
-        rows_of(*arguments, *counted)
+        rows_of("scale", *arguments, *counted)
         for counted in (["--ideal"], [], ["--overhead", "20us", "--losses", "none"])
     )
 
@@ -141,9 +111,9 @@ def test_whatever_is_counted_makes_a_step_longer(uniform: Path) -> None:
 
 
 def test_of_very_many_messages_less_is_counted_and_the_result_says_so(uniform: Path) -> None:
-    arguments = ["--profile", str(uniform), "--network", "ethernet-25g", "--algorithm", "ring"]
+    ring = f"scale --profile {uniform} --network ethernet-25g --algorithm ring"
 
-    (few, many) = rows_of(*arguments, "--strategy", "wait_free", "--ranks", "4,64")
+    (few, many) = rows_of(f"{ring} --strategy wait_free --ranks 4,64")
 
     assert few["transport_model"] == "gloo"
     assert "each step's sends awaited" in many["transport_model"]
@@ -151,11 +121,9 @@ def test_of_very_many_messages_less_is_counted_and_the_result_says_so(uniform: P
 
 
 def test_strong_scaling_keeps_the_batch_of_the_fewest_ranks(uniform: Path) -> None:
-    arguments = ["scale", "--profile", str(uniform), "--network", "switch-100g", "--ranks", "4,16", "--json"]
-    arguments += ["--ideal", "--strategy", "after_backward"]
+    asked = f"scale --profile {uniform} --network switch-100g --ranks 4,16 --ideal --strategy after_backward"
 
-    weak = json.loads(CliRunner().invoke(app, arguments).stdout)["rows"]
-    document = json.loads(CliRunner().invoke(app, [*arguments, "--strong"]).stdout)
+    weak, document = rows_of(asked), reported(f"{asked} --strong")
 
     few, many = document["rows"]
     assert few["seconds"] == weak[0]["seconds"]
@@ -180,7 +148,7 @@ def test_in_strong_scaling_an_optimizer_is_not_divided(uniform: Path) -> None:
     ]
 
     with_it, without = (
-        rows_of(*arguments, "--strong", "--losses", losses) for losses in ("optimizer", "none")
+        rows_of("scale", *arguments, "--strong", "--losses", losses) for losses in ("optimizer", "none")
     )
 
     assert with_it[0]["efficiency"] == pytest.approx(1)
@@ -191,9 +159,9 @@ def test_in_strong_scaling_an_optimizer_is_not_divided(uniform: Path) -> None:
 
 @pytest.mark.parametrize("network", ["ethernet-25g", "dgx-h100"])
 def test_what_the_vendor_runs_is_what_the_library_takes(uniform: Path, network: str) -> None:
-    arguments = ["--profile", str(uniform), "--network", network, "--ranks", "1,4", "--strategy", "wait_free"]
+    asked = f"scale --profile {uniform} --network {network} --ranks 1,4 --strategy wait_free"
 
-    alone, together = rows_of(*arguments, "--algorithm", "native")
+    alone, together = rows_of(f"{asked} --algorithm native")
 
     expected = simulate_step(
         Profile.load(uniform), network=network, num_ranks=4, algorithm="native", bucket_cap_mb=25
@@ -203,11 +171,10 @@ def test_what_the_vendor_runs_is_what_the_library_takes(uniform: Path, network: 
 
 
 def test_what_goes_by_default_uses_every_card_and_what_is_slower_is_said(uniform: Path) -> None:
-    arguments = ["scale", "--profile", str(uniform), "--network", "dgx-h100", "--ranks", "16", "--json"]
+    asked = f"scale --profile {uniform} --network dgx-h100 --ranks 16"
 
-    by_default = json.loads(CliRunner().invoke(app, arguments).stdout)
-    flat = json.loads(CliRunner().invoke(app, [*arguments, "--algorithm", "ring"]).stdout)
-    told = CliRunner().invoke(app, [*arguments[:-1], "--algorithm", "ring"]).stdout
+    by_default, flat = reported(asked), reported(f"{asked} --algorithm ring")
+    told = called(f"{asked} --algorithm ring").stdout
 
     assert {row["algorithm"] for row in by_default["rows"]} == {"nccl"}
     (carrier,) = by_default["carriers"]
@@ -215,20 +182,16 @@ def test_what_goes_by_default_uses_every_card_and_what_is_slower_is_said(uniform
     (carrier,) = flat["carriers"]
     assert (carrier["channels"], carrier["cards"], carrier["cards_of"]) == (1, 1, 8)
     assert carrier["faster"]["seconds_now"] > 1.1 * carrier["faster"]["seconds"]
-    assert "times as fast as ring for all_reduce of 25 MiB (--algorithm auto takes it)" in " ".join(
-        told.split()
-    )
+    assert "times as fast as ring for all_reduce of 25 MiB (--algorithm auto takes it)" in in_one_line(told)
 
 
 def test_more_parts_than_a_step_can_have_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "huge.json"
     Profile.uniform(num_buckets=1, bucket_bytes=4 * 2**40, seconds_per_bucket=1.0).save(path)
-    arguments = ["scale", "--profile", str(path), "--network", "switch-100g", "--ranks", "8"]
 
-    refused = CliRunner().invoke(app, [*arguments, "--strategy", "priority"])
+    refused = called(f"scale --profile {path} --network switch-100g --ranks 8 --strategy priority", code=2)
 
-    assert refused.exit_code == 2
-    assert "priority: 1048576 parts of 4 MiB; expected at most 100000" in " ".join(refused.stderr.split())
+    assert "priority: 1048576 parts of 4 MiB; expected at most 100000" in refused.stderr
 
 
 def test_400_gbit_cards_are_worth_little_over_100_where_all_of_a_node_are_used() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
@@ -10,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from collectives import Copy, Recv, Send, algorithm, resolve_algorithm, verify
 from collectives.program.render import draw
-from testbed.cli import app
 from testbed.commands.show import cut
 from testbed.errors import UsageError
 from testbed.reference.schedule import schedule_of
 from testbed.reference.schedule_svg import schedule_svg
+from tests.commands import called, reported
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -42,35 +40,31 @@ def own_file(tmp_path: Path) -> Path:
     return path
 
 
-def show(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["show", *arguments])
-
-
 def test_the_grid_stands_between_cost_and_source_and_the_notation() -> None:
-    result = show("ring", "--ranks", "4")
+    shown = called("show ring --ranks 4").stdout
 
-    assert result.exit_code == 0
-    above, below = result.stdout.split(draw(resolve_algorithm("ring"), 4))
+    above, below = shown.split(draw(resolve_algorithm("ring"), 4))
     assert "6 steps, 24 messages; the busiest rank sends 1.500 of the buffer, 1.00 times" in above
     assert "source  Patarasuk and Yuan" in above
     assert "also    for reduce_scatter, all_gather" in above
     assert "c>r sends chunk c to rank r" in below
 
 
-def test_the_collective_is_all_reduce_unless_named_or_not_shipped() -> None:
-    assert show("ring").stdout.startswith("ring all_reduce, 8 ranks\n")
-    assert show("ring", "--collective", "all_gather").stdout.startswith("ring all_gather, 8 ranks\n")
+@pytest.mark.parametrize(
+    ("options", "collective"), [("", "all_reduce"), ("--collective all_gather", "all_gather")]
+)
+def test_the_collective_is_all_reduce_unless_named(options: str, collective: str) -> None:
+    assert called(f"show ring {options}").stdout.startswith(f"ring {collective}, 8 ranks\n")
 
 
 def test_a_root_is_bound_as_a_parameter() -> None:
-    result = show("tree:root=2", "--collective", "broadcast", "--ranks", "3", "--json")
+    found = reported("show tree:root=2 --collective broadcast --ranks 3")
 
-    first = json.loads(result.stdout)["schedule"]["messages"][0]
-    assert first["source"] == 2
+    assert found["schedule"]["messages"][0]["source"] == 2
 
 
 def test_json_holds_the_schedule_and_how_it_was_proved() -> None:
-    found = json.loads(show("ring", "--ranks", "3", "--json").stdout)
+    found = reported("show ring --ranks 3")
 
     assert (found["method"], found["cost"]["num_messages"]) == ("proved", 12)
     assert found["schedule"]["messages"][0] == {
@@ -86,19 +80,19 @@ def test_json_holds_the_schedule_and_how_it_was_proved() -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "message"), [("deaf", "deadlock"), ("fails", "the program raised IndexError")]
+    ("program", "message", "drawn"),
+    [
+        ("deaf", "deadlock", "        rank 0  rank 1\nstep 0  0+1     0+0\n"),
+        ("fails", "the program raised IndexError", "  rank 0  rank 1\n"),
+    ],
 )
-def test_what_cannot_be_shown_is_said(program: str, message: str, own_file: Path) -> None:
-    result = show(f"{own_file}:{program}", "--ranks", "2")
+def test_the_schedule_of_a_wrong_program_is_drawn_as_far_as_it_goes_before_the_fault_is_told(
+    program: str, message: str, drawn: str, own_file: Path
+) -> None:
+    result = called(f"show {own_file}:{program} --ranks 2", code=1)
 
-    assert result.exit_code == 1
     assert message in result.stderr
-
-
-def test_the_schedule_of_a_wrong_program_is_drawn_before_the_fault_is_told(own_file: Path) -> None:
-    result = show(f"{own_file}:deaf", "--ranks", "2")
-
-    assert result.stdout == "        rank 0  rank 1\nstep 0  0+1     0+0\n"
+    assert result.stdout == drawn
 
 
 GRID = draw(resolve_algorithm("ring"), 16)
@@ -121,7 +115,7 @@ def test_on_a_terminal_nothing_is_wider_than_it(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "60")
 
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", show("ring", "--ranks", "16").stdout)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", called("show ring --ranks 16").stdout)
 
     assert max(map(len, shown.split("\n"))) <= 60
     assert "12 of 16 ranks not shown" in shown
@@ -167,6 +161,10 @@ def test_the_two_sides_of_a_message_may_lie_in_different_steps() -> None:
     schedule_svg(schedule_of(late, 2))
 
 
+def labels_of(svg: str) -> list[str]:
+    return [text.text or "" for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+
+
 def classes(svg: str) -> dict[str, Counter[str]]:
     """Count what the drawing holds of each kind, without the legend."""
     found: dict[str, Counter[str]] = {}
@@ -179,18 +177,11 @@ def classes(svg: str) -> dict[str, Counter[str]]:
 
 
 def test_the_drawing_has_an_arrow_for_each_message_and_a_label_for_what_is_sent() -> None:
-    drawn = classes(schedule_svg(schedule_of(resolve_algorithm("ring"), 4)))
+    ring = classes(schedule_svg(schedule_of(resolve_algorithm("ring"), 4)))
+    direct = classes(schedule_svg(schedule_of(resolve_algorithm("direct", "all_gather"), 4)))
 
-    assert drawn == {
-        "reduce": Counter(path=12, rect=12, text=12),
-        "overwrite": Counter(path=12, rect=12, text=12),
-    }
-
-
-def test_the_same_chunk_to_several_ranks_has_one_label() -> None:
-    drawn = classes(schedule_svg(schedule_of(resolve_algorithm("direct", "all_gather"), 4)))
-
-    assert drawn == {"overwrite": Counter(path=12, rect=4, text=4)}
+    assert ring == {kind: Counter(path=12, rect=12, text=12) for kind in ("reduce", "overwrite")}
+    assert direct == {"overwrite": Counter(path=12, rect=4, text=4)}  # the same chunk to several ranks
 
 
 def test_ranges_moves_and_copies_are_labelled() -> None:
@@ -199,25 +190,27 @@ def test_ranges_moves_and_copies_are_labelled() -> None:
         yield Send(1 - rank, 2 * rank, 2), Recv(1 - rank, 2 * (1 - rank), 2)
         yield Send(1 - rank, 0), Recv(1 - rank, 3), Copy(0, 1, 2)
 
-    svg = schedule_svg(schedule_of(moving, 2))
+    labels = labels_of(schedule_svg(schedule_of(moving, 2)))
 
-    labels = {text.text for text in ElementTree.fromstring(svg).iter(f"{SVG}text")}
-    assert {"0–1", "2–3", "0→3", "0–1→1–2", "copied (→) or reduced (→+) within a rank"} <= labels
+    assert {"0–1", "2–3", "0→3", "0–1→1–2", "copied (→) or reduced (→+) within a rank"} <= set(labels)
 
 
-def test_nothing_of_the_drawing_lies_outside_it() -> None:
-    for name, collective, world_size in (
-        ("ring", "all_reduce", 16),
-        ("direct", "all_to_all", 16),
-        ("naive", "all_reduce", 1),
-    ):
-        root = ElementTree.fromstring(
-            schedule_svg(schedule_of(resolve_algorithm(name, collective), world_size))
-        )
-        width, height = float(root.attrib["width"]), float(root.attrib["height"])
-        for box in root.iter(f"{SVG}rect"):
-            assert 0 <= float(box.get("x", 0)) <= width - float(box.attrib["width"])
-            assert 0 <= float(box.get("y", 0)) <= height - float(box.attrib["height"])
+@pytest.mark.parametrize(
+    ("name", "collective", "world_size"),
+    [("ring", "all_reduce", 16), ("direct", "all_to_all", 16), ("naive", "all_reduce", 1)]
+    + [("one_shot", "all_reduce", world_size) for world_size in (2, 4, 8)],
+)
+def test_nothing_of_the_drawing_and_of_its_legend_lies_outside_it(
+    name: str, collective: str, world_size: int
+) -> None:
+    root = ElementTree.fromstring(schedule_svg(schedule_of(resolve_algorithm(name, collective), world_size)))
+
+    width, height = float(root.attrib["width"]), float(root.attrib["height"])
+    for box in root.iter(f"{SVG}rect"):
+        assert 0 <= float(box.get("x", 0)) <= width - float(box.attrib["width"])
+        assert 0 <= float(box.get("y", 0)) <= height - float(box.attrib["height"])
+    legend = [own for own in root.iter(f"{SVG}text") if own.attrib["y"] == "54.5" and own.text != "n"]
+    assert all(float(own.attrib["x"]) + 6.4 * len(own.text or "") <= width for own in legend)
 
 
 def test_a_drawing_that_nobody_could_read_is_refused() -> None:
@@ -228,7 +221,7 @@ def test_a_drawing_that_nobody_could_read_is_refused() -> None:
 def test_the_svg_is_written_and_said(tmp_path: Path) -> None:
     path = tmp_path / "ring.svg"
 
-    result = show("ring", "--ranks", "4", "--svg", str(path))
+    result = called(f"show ring --ranks 4 --svg {path}")
 
     root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
     assert root.findtext(f"{SVG}title") == "ring all-reduce: 4 ranks, 6 steps"
@@ -237,19 +230,7 @@ def test_the_svg_is_written_and_said(tmp_path: Path) -> None:
 
 
 def test_neighbouring_chunks_that_are_added_up_in_one_are_one_label() -> None:
-    svg = schedule_svg(schedule_of(resolve_algorithm("one_shot"), 4))
-
-    labels = [text.text for text in ElementTree.fromstring(svg).iter(f"{SVG}text")]
+    labels = labels_of(schedule_svg(schedule_of(resolve_algorithm("one_shot"), 4)))
 
     assert labels.count("s1–3→+0") == 4
     assert "copied (→) or reduced (→+) within a rank; s: scratch" in labels
-
-
-@pytest.mark.parametrize("world_size", [2, 4, 8])
-def test_the_legend_lies_within_the_drawing(world_size: int) -> None:
-    svg = ElementTree.fromstring(schedule_svg(schedule_of(resolve_algorithm("one_shot"), world_size)))
-
-    legend = [text for text in svg.iter(f"{SVG}text") if text.attrib["y"] == "54.5"]
-
-    ends = [float(text.attrib["x"]) + 6.4 * len(text.text or "") for text in legend if text.text != "n"]
-    assert max(ends) <= float(svg.attrib["width"])

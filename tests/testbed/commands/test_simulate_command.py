@@ -1,4 +1,4 @@
-"""`testbed simulate`: what it prints is what the library returns, and wrong input is one line."""
+"""`testbed simulate`: what it prints is what the library returns."""
 
 from __future__ import annotations
 
@@ -11,33 +11,21 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from typer.testing import CliRunner
 
-from collectives import Job, simulate
-from collectives.timing import Assumptions, plan
+from collectives import simulate
+from collectives.timing import Assumptions
 from sim import Jitter, LinkChange, LinkFailure, Straggler, load_network
-from sim.scenario import Scenario
 from sim.topology import Topology
-from testbed.cli import app
 from testbed.report.plots.load_plot import plot_load
+from testbed.studies.simulation import SimulationRequest, entries_of, simulated
+from tests.commands import called, in_one_line, reported, rows_of
 
 CLUSTER = str(Path(__file__).parents[3] / "examples" / "cluster.toml")
 SWITCH = load_network("switch-100g").topology(64)
 
 
-def run(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["simulate", *arguments])
-
-
-def rows_of(*arguments: str) -> list[dict[str, Any]]:
-    result = run(*arguments, "--json")
-    assert result.exit_code == 0, result.stderr
-    rows: list[dict[str, Any]] = json.loads(result.stdout)["rows"]
-    return rows
-
-
 def test_the_json_is_what_the_library_returns() -> None:
-    (row,) = rows_of("ring", "--nbytes", "64M")
+    (row,) = rows_of("simulate ring --nbytes 64M")
 
     expected = simulate("ring", nbytes=2**26, topology=SWITCH)
     assert row == {
@@ -50,23 +38,9 @@ def test_the_json_is_what_the_library_returns() -> None:
     }  # fmt: skip
 
 
-def test_a_transport_is_modelled_and_named() -> None:
-    arguments = ("tree", "--ranks", "8", "--nbytes", "1M", "--transport-model", "gloo")
-
-    (row,) = rows_of(*arguments, "--arrival-overhead", "5us")
-    expected = simulate(
-        "tree", nbytes=2**20, topology=load_network("switch-100g").topology(8), transport_model="gloo",
-        arrival_overhead="5us",
-    )  # fmt: skip
-    assert (row["time_ps"], row["transport_model"]) == (expected.time_ps, "gloo")
-    assert "transport model gloo" in " ".join(run(*arguments).stdout.split())
-
-
 def test_one_run_is_told_in_full() -> None:
-    result = run("ring")
+    lines = called("simulate ring").stdout.splitlines()
 
-    assert result.exit_code == 0
-    lines = result.stdout.splitlines()
     assert lines[0] == "All-reduce of 64 MiB by ring on switch-100g, 64 ranks"
     assert "time        11.1 ms" in lines
     assert "floor       10.6 ms; the time is 1.05 times that" in lines
@@ -74,90 +48,87 @@ def test_one_run_is_told_in_full() -> None:
 
 
 def test_algorithms_are_compared_size_by_size_however_they_are_listed() -> None:
-    rows = rows_of("ring,tree", "swing", "--nbytes", "4K,1M", "--ranks", "8")
+    several = "simulate ring,tree swing --nbytes 4K,1M --ranks 8"
+
+    rows = rows_of(several)
 
     assert [(row["nbytes"], row["algorithm"]) for row in rows] == [
         (nbytes, name) for nbytes in (4096, 2**20) for name in ("ring", "tree", "swing")
     ]
-    table = run("ring,tree", "swing", "--nbytes", "4K,1M", "--ranks", "8").stdout
-    assert table.count("rank 0 up") == 6
+    assert called(several).stdout.count("rank 0 up") == 6
 
 
 @pytest.mark.parametrize(
     ("options", "arguments"),
     [
-        (["--placement", "round_robin"], {"placement": "round_robin"}),
-        (["--placement", "0-3,8,10"], {"placement": (0, 1, 2, 3, 8, 10)}),
-        (["--overhead", "1us"], {"overhead": "1us"}),
-        (["--reduction-bandwidth", "10GB/s"], {"reduction_bandwidth": 10**10}),
-        (["--protocol", "LL128"], {"protocol": "LL128"}),
-        (["--engine", "events"], {"engine": "events"}),
-        (["--model", "nccl"], {"model": "nccl"}),
-        (["--straggler", "3:2"], {"conditions": [Straggler(3, 2)]}),
-        (["--straggler", "3:+1ms", "--straggler", "5:1.5+2us"],
+        ("--placement round_robin", {"placement": "round_robin"}),
+        ("--placement '0,8,1-2, 9'", {"placement": (0, 8, 1, 2, 9)}),
+        ("--overhead 1us", {"overhead": "1us"}),
+        ("--reduction-bandwidth 10GB/s", {"reduction_bandwidth": 10**10}),
+        ("--transport-model gloo --arrival-overhead 5us",
+         {"transport_model": "gloo", "arrival_overhead": "5us"}),
+        ("--protocol LL128", {"protocol": "LL128"}),
+        ("--engine events", {"engine": "events"}),
+        ("--model nccl", {"model": "nccl"}),
+        ("--straggler 3:2", {"conditions": [Straggler(3, 2)]}),
+        ("--straggler 3:+1ms --straggler 5:1.5+2us",
          {"conditions": [Straggler(3, delay="1ms"), Straggler(5, 1.5, "2us")]}),
-        (["--fail-link", "rank 0 up@1ms", "--fail-link", "1@2s"],
+        ("--fail-link 'rank 0 up@1ms' --fail-link 1@2s",
          {"conditions": [LinkFailure("rank 0 up", "1ms"), LinkFailure(1, "2s")]}),
-        (["--degrade-link", "rank 0 up@10us:0.5", "--degrade-link", "3@2s:2"],
+        ("--degrade-link 'rank 0 up@10us:0.5' --degrade-link 3@2s:2",
          {"conditions": [LinkChange("rank 0 up", "10us", 0.5), LinkChange(3, "2s", 2)]}),
-        (["--jitter", "1us", "--seed", "3"], {"conditions": [Jitter("1us", seed=3)]}),
-        (["--collective", "all-gather"], {"collective": "all_gather"}),
+        ("--jitter 1us --seed 3", {"conditions": [Jitter("1us", seed=3)]}),
+        ("--collective all-gather", {"collective": "all_gather"}),
     ],
 )  # fmt: skip
-def test_options_are_those_of_the_library(options: list[str], arguments: dict[str, Any]) -> None:
-    topology = load_network("dgx-a100").topology(16)
+def test_options_are_those_of_the_library(options: str, arguments: dict[str, Any]) -> None:
+    (row,) = rows_of(f"simulate ring --network dgx-a100 --ranks 16 --nbytes 1M {options}")
 
-    (row,) = rows_of("ring", "--network", "dgx-a100", "--ranks", "16", "--nbytes", "1M", *options)
-
-    expected = simulate("ring", nbytes=2**20, topology=topology, **arguments)
-    assert (row["time_ps"], row["engine"], row["model"]) == (
-        expected.time_ps,
-        expected.engine,
-        expected.model,
-    )
+    expected = simulate("ring", nbytes=2**20, network="dgx-a100", num_ranks=16, **arguments)
+    for name in ("time_ps", "engine", "model", "transport_model"):
+        assert row[name] == getattr(expected, name)
 
 
 def test_jitter_repeats_with_its_seed() -> None:
-    times = [rows_of("ring", "--jitter", "5us", "--seed", seed)[0]["time_ps"] for seed in ("1", "1", "2")]
+    documents = [reported(f"simulate ring --jitter 5us --seed {seed}") for seed in (1, 1, 2)]
 
+    times = [own["rows"][0]["time_ps"] for own in documents]
     assert times[0] == times[1] != times[2]
-    assert json.loads(run("ring", "--jitter", "5us", "--seed", "7", "--json").stdout)["seed"] == 7
+    assert [own["seed"] for own in documents] == [1, 1, 2]
 
 
 def test_links_are_listed_with_those_alike_in_one_line_or_each() -> None:
-    short, full = (run("ring", "--ranks", "8", option).stdout for option in ("--links", "--all-links"))
+    few = "simulate ring --ranks 8"
+    short, full = (called(f"{few} {option}").stdout for option in ("--links", "--all-links"))
 
     assert "rank 0-7 up, rank 0-7 down  ×16" in short
     assert "saturated for" in short
     assert all(f"rank {rank} down" in full for rank in range(8))
-    (row,) = rows_of("ring", "--ranks", "8", "--links")
+    (row,) = rows_of(f"{few} --links")
     assert len(row["links"]) == 16
     assert sum(use["nbytes"] for use in row["links"]) == 2 * 14 * 2**26
     assert row["links"][0]["saturated_seconds"] > 0
 
 
-def test_links_of_very_many_messages_and_of_makespan_are_listed_without_times() -> None:
-    for arguments in (["--engine", "makespan", "--ranks", "8"], ["--ranks", "256"]):
-        result = run("ring", "--links", *arguments)
+@pytest.mark.parametrize("options", ["--engine makespan --ranks 8", "--ranks 256"])
+def test_links_of_very_many_messages_and_of_makespan_are_listed_without_times(options: str) -> None:
+    shown = called(f"simulate ring --links {options}").stdout
 
-        assert result.exit_code == 0
-        assert "How long links were full is not recorded" in result.stdout
+    assert "How long links were full is not recorded" in shown
 
 
 def test_a_closed_form_has_no_links() -> None:
-    result = run("nvls", "ring", "--network", "dgx-h100", "--ranks", "8", "--links")
+    shown = called("simulate nvls ring --network dgx-h100 --ranks 8 --links").stdout
 
-    assert "is a closed form, which says nothing of single links." in result.stdout
-    assert "nvls is a closed form" in result.stdout
+    assert "nvls is a closed form" in shown
 
 
 def test_a_trace_holds_every_message(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
 
-    result = run("ring", "--ranks", "4", "--nbytes", "4000", "--trace", str(path))
+    shown = called(f"simulate ring --ranks 4 --nbytes 4000 --trace {path}").stdout
 
-    assert result.exit_code == 0
-    assert f"Trace, for https://ui.perfetto.dev: {path}" in result.stdout
+    assert f"Trace, for https://ui.perfetto.dev: {path}" in shown
     content = json.loads(path.read_text())
     sent = [e["args"]["bytes"] for e in content["traceEvents"] if e.get("cat") == "send"]
     assert sum(sent) == 6 * 4 * 1000
@@ -165,20 +136,12 @@ def test_a_trace_holds_every_message(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ["ring", "tree", "--nbytes", "4K-1M"],
-        ["halving_doubling", "--network", CLUSTER],
-        ["ring", "--ranks", "8"],
-    ],
+    "asked", ["ring tree --nbytes 4K-1M", f"halving_doubling --network {CLUSTER}", "ring --ranks 8"]
 )
-def test_plots_are_drawn_over_sizes_or_of_the_load(tmp_path: Path, arguments: list[str]) -> None:
+def test_plots_are_drawn_over_sizes_or_of_the_load(tmp_path: Path, asked: str) -> None:
     path = tmp_path / "plot.svg"
 
-    result = run(*arguments, "--plot", str(path))
-
-    assert result.exit_code == 0, result.stderr
-    assert f"Plot: {path}" in result.stdout
+    assert f"Plot: {path}" in called(f"simulate {asked} --plot {path}").stdout
     assert "<svg" in path.read_text()
 
 
@@ -191,55 +154,49 @@ def test_the_load_of_a_torus_is_drawn_where_it_closes(tmp_path: Path) -> None:
     assert (tmp_path / "load.png").stat().st_size > 10_000
 
 
+FAILING = f"simulate halving_doubling --network {CLUSTER} --fail-link 'b2 to leaf1@1ms'"
+
+
 def test_a_link_that_fails_ends_the_run_and_a_way_round_saves_it() -> None:
-    failing = ["halving_doubling", "--network", CLUSTER, "--fail-link", "b2 to leaf1@1ms"]
+    failed, saved = called(FAILING, code=1), called(f"{FAILING} --reroute")
 
-    failed, saved = run(*failing), run(*failing, "--reroute")
-
-    assert failed.exit_code == 1
     assert "link b2 to leaf1 has failed; lost at 1 ms" in failed.stderr
     assert failed.stderr.count("\n") == 1
-    assert saved.exit_code == 0
-    assert "LinkFailure(link='b2 to leaf1', at='1ms', reroute=True)" in " ".join(saved.stdout.split())
+    assert "LinkFailure(link='b2 to leaf1', at='1ms', reroute=True)" in in_one_line(saved.stdout)
     assert "bottleneck" in saved.stdout
 
 
 def test_where_too_many_messages_change_their_way_no_links_are_named() -> None:
     with mock.patch("collectives.timing.observation.MAX_MESSAGES", 10):
-        result = run("ring", "--network", CLUSTER, "--fail-link", "b2 to leaf1@1ms", "--reroute", "--links")
+        shown = called(f"{FAILING.replace('halving_doubling', 'ring')} --reroute --links").stdout
 
-    assert result.exit_code == 0
-    assert "bottleneck" not in result.stdout
-    assert "Links: messages changed their way" in result.stdout
+    assert "bottleneck" not in shown
+    assert "Links: messages changed their way" in shown
 
 
-@pytest.mark.parametrize("as_json", [False, True])
-def test_an_interrupt_leaves_what_was_simulated(as_json: bool) -> None:
+@pytest.mark.parametrize("how", ["", "--json"])
+def test_an_interrupt_leaves_what_was_simulated(how: str) -> None:
     def interrupted(algorithm: Any, *, nbytes: int, **options: Any) -> Any:
         if nbytes > 2**20:
             raise KeyboardInterrupt
         return simulate(algorithm, nbytes=nbytes, **options)
 
     with mock.patch("collectives.simulate", interrupted):
-        result = run("ring", "tree", "--nbytes", "1M,2M", *(["--json"] if as_json else []))
+        result = called(f"simulate ring tree --nbytes 1M,2M {how}", code=130)
 
-    assert result.exit_code == 130
     assert "interrupted" in result.stderr
-    if as_json:
+    if how:
         content = json.loads(result.stdout)
         assert content["interrupted"] is True
         assert [row["algorithm"] for row in content["rows"]] == ["ring", "tree"]
     else:
-        assert "ring" in result.stdout
-        assert "tree" in result.stdout
+        assert {"ring", "tree"} <= set(result.stdout.split())
 
 
 @pytest.mark.parametrize(
     ("engine", "expected_steps"), [("makespan", 126), ("events", 252), ("ranks", 64 * 126)]
 )
 def test_steps_and_time_are_told_who_watches_and_change_nothing(engine: Any, expected_steps: int) -> None:
-    from testbed.studies.simulation import SimulationRequest, entries_of, simulated
-
     said: list[str] = []
     request = SimulationRequest(
         entries_of(["ring"], "all_reduce", 64, 1, Assumptions()), (2**20,), "all_reduce", SWITCH, "packed",
@@ -250,8 +207,7 @@ def test_steps_and_time_are_told_who_watches_and_change_nothing(engine: Any, exp
     (alone,) = simulated(request, lambda text, completed=None: None, watched=False)
 
     assert watched.run == alone.run
-    assert said[0] == "ring, 1 MiB"
-    assert said[1] == "ring, 1 MiB: 1 step"
+    assert said[:2] == ["ring, 1 MiB", "ring, 1 MiB: 1 step"]
     assert said[-1] == f"ring, 1 MiB: {expected_steps} steps, at 669 µs"
 
 
@@ -260,30 +216,25 @@ def test_traces_are_the_same_bytes_under_every_hash_seed(tmp_path: Path) -> None
     written = set()
     for seed in ("1", "2"):
         path = tmp_path / f"{seed}.json"
+        words = ["swing", "--network", CLUSTER, "--jitter", "1us", "--trace", str(path)]
         subprocess.run(
-            [sys.executable, "-m", "testbed", "simulate", "swing", "--network", CLUSTER,
-             "--jitter", "1us", "--trace", str(path)],
-            env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True, timeout=60,
-        )  # fmt: skip
+            [sys.executable, "-m", "testbed", "simulate", *words],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
         written.add(path.read_bytes())
 
     assert len(written) == 1
 
 
-def test_places_are_read_in_their_order() -> None:
-    from testbed.options.arguments import parse_placement
-
-    assert parse_placement("packed") == "packed"
-    assert parse_placement("3,0-2, 9") == (3, 0, 1, 2, 9)
-    job = Job("ring", 8, placement=parse_placement("3,1"))
-    assert plan(job, Scenario(SWITCH)).hosts == (3, 1)
-
-
 def test_what_gloo_runs_is_simulated_over_gloo_alone_and_beside_ours() -> None:
-    arguments = ["native,ring", "--network", "ethernet-25g", "--ranks", "8", "--nbytes", "1M"]
     topology = load_network("ethernet-25g").topology(8)
 
-    native, ring = rows_of(*arguments, "--transport-model", "gloo", "--links")
+    native, ring = rows_of(
+        "simulate native,ring --network ethernet-25g --ranks 8 --nbytes 1M --transport-model gloo --links"
+    )
 
     expected = simulate("native", nbytes=2**20, topology=topology, transport_model="gloo")
     assert (native["algorithm"], native["chosen"]) == ("native", "gloo_ring:segments=2")

@@ -20,6 +20,7 @@ from testbed.truth.calibration.device import calibration, measuring
 from testbed.truth.calibration.device.cases import cases
 from testbed.truth.computation import validation
 from testbed.truth.shaped import built
+from tests.commands import called, reported
 
 
 def test_another_number_of_ranks_than_torchrun_has_started_is_refused() -> None:
@@ -55,18 +56,11 @@ def test_two_processes_are_measured_and_their_network_is_written(tmp_path: Any) 
 STAR = "examples/networks/shaped/four_equal.toml"
 
 
-def run(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["validate", *arguments])
-
-
 def test_without_root_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(built.os, "geteuid", lambda: 1000)
     monkeypatch.setattr(built.shutil, "which", lambda name: name)
 
-    result = run("--shaped", STAR)
-
-    assert result.exit_code == 2
-    assert "need root" in " ".join(result.stderr.split())
+    assert "need root" in called(f"validate --shaped {STAR}", code=2).stderr
 
 
 def test_without_matplotlib_it_goes_on_and_says_that_nothing_was_drawn(
@@ -79,9 +73,8 @@ def test_without_matplotlib_it_goes_on_and_says_that_nothing_was_drawn(
     monkeypatch.setattr("testbed.truth.shaped.validation.validate", lambda *_: nothing)
     monkeypatch.setattr("testbed.report.shaped.as_document", lambda *_: {})
 
-    finished = run("--shaped", STAR, "--output", str(tmp_path), "--json")
+    finished = called(f"validate --shaped {STAR} --output {tmp_path} --json")
 
-    assert finished.exit_code == 0, finished.stderr
     assert "No picture was drawn: plots need matplotlib" in finished.stderr
 
 
@@ -99,12 +92,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_calibration_writes_a_device_file_and_says_what_it_found(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
 
-    result = CliRunner().invoke(
-        app, ["calibrate", "--device", "--types", "float32", "--output", str(path), "--json"]
-    )
+    found = reported(f"calibrate --device --types float32 --output {path}")
 
-    assert result.exit_code == 0, result.stderr
-    found = json.loads(result.stdout)
     assert found["written"] == [str(path)]
     assert {row["operation"] for row in found["rows"]} == {"product", "add"}
     assert load_device(path).kernels.keys() == {("product", "float32"), ("add", "float32")}
@@ -112,8 +101,7 @@ def test_a_calibration_writes_a_device_file_and_says_what_it_found(tmp_path: Pat
 
 @pytest.mark.usefixtures("small")
 def test_a_calibration_prints_a_row_for_each_kind() -> None:
-    result = CliRunner().invoke(app, ["calibrate", "--device", "--types", "float32"])
+    shown = called("calibrate --device --types float32").stdout
 
-    assert result.exit_code == 0, result.stderr
-    assert "1 thread" in result.stdout
-    assert all(kind in result.stdout for kind in ("product", "add"))
+    assert "1 thread" in shown
+    assert all(kind in shown for kind in ("product", "add"))

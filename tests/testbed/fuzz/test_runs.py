@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,28 +57,36 @@ print(total)
 """
 
 
-def space_of(text: str, folder: Path) -> Space:
-    script = folder / "script.py"
-    script.write_text(text)
-    return Space(str(script))
+@pytest.fixture
+def space(tmp_path: Path) -> Callable[..., Space]:
+    """Return the runs of a script with such a text."""
+
+    def space_of(text: str, *arguments: str, **fields: Any) -> Space:
+        script = tmp_path / "script.py"
+        script.write_text(text)
+        return Space(str(script), arguments, **fields)
+
+    return space_of
 
 
-def test_a_result_that_depends_on_which_message_comes_first_is_a_violation(tmp_path: Path) -> None:
-    space = space_of(FIRST_COME, tmp_path)
+Spaces = Callable[..., Space]
+
+
+def test_a_result_that_depends_on_which_message_comes_first_is_a_violation(space: Spaces) -> None:
+    own = space(FIRST_COME)
     late = Draw(1, 3, "switch-100g", "ring", faults=(Fault("slow", 1, 0.9, 0.5, 1),))
 
-    judged = judge(late, space)
+    judged = judge(late, own)
 
     assert "rank 0 printed '[2, 1]', without faults '[1, 2]'" in judged.violations["time_changes_no_results"]
-    assert not judge(late.without_faults, space).violations
+    assert not judge(late.without_faults, own).violations
 
 
 @pytest.mark.parametrize("kind", FAULTS)
-def test_no_fault_makes_a_right_script_a_violation(kind: str, tmp_path: Path) -> None:
-    space = space_of(SUM, tmp_path)
+def test_no_fault_makes_a_right_script_a_violation(kind: str, space: Spaces) -> None:
     drawn = Draw(1, 3, "switch-100g", "ring", order=1, faults=(Fault(kind, 1, 0.4, 0.3, 1),))
 
-    assert not judge(drawn, space).violations
+    assert not judge(drawn, space(SUM)).violations
 
 
 SHIPPED = ProgramSpace(tuple((algorithm.name, algorithm.collective) for algorithm in ALGORITHMS))
@@ -98,21 +106,15 @@ def test_a_seed_means_the_same_programs_for_ever_and_survives_json() -> None:
         assert drawn == draw_program(seed, SHIPPED) == ProgramDraw.from_json(drawn.to_json())
 
 
+def explored(num_seeds: int, watch: Callable[[Tally], None] = lambda tally: None, **how: Any) -> Tally:
+    usual = {"batch_size": 5, "time_limit": None, "workers": 1, "scheduler": None}
+    return explore(Programs(SHIPPED).judge_batch, range(num_seeds), watch=watch, **{**usual, **how})
+
+
 def test_a_campaign_ends_when_time_is_up_and_says_so() -> None:
     seen: list[int] = []
 
-    def watch(tally: Tally) -> None:
-        seen.append(tally.runs)
-
-    tally = explore(
-        Programs(SHIPPED).judge_batch,
-        range(10**6),
-        batch_size=5,
-        time_limit=0.05,
-        workers=1,
-        scheduler=None,
-        watch=watch,
-    )
+    tally = explored(10**6, lambda tally: seen.append(tally.runs), time_limit=0.05)
 
     assert seen[0] == 5
     assert tally.runs == seen[-1] < 10**6
@@ -130,15 +132,7 @@ def test_a_campaign_goes_on_without_seeds_at_which_processes_die_and_ends_with_i
 
     monkeypatch.setattr("testbed.fuzz.campaign.results", deadly)
 
-    tally = explore(
-        Programs(SHIPPED).judge_batch,
-        range(100),
-        batch_size=5,
-        time_limit=None,
-        workers=2,
-        scheduler=None,
-        watch=lambda tally: None,
-    )
+    tally = explored(100, workers=2)
 
     assert tally.runs == 10
     assert tally.lost == ["seeds 5 to 9: 4 workers died at it", "seeds that were not tried"]
@@ -170,14 +164,12 @@ def fails_when_run(shrunk: Shrunk) -> bool:
     return True
 
 
-def test_a_run_that_is_a_violation_is_shrunk_to_a_test_that_fails(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(FIRST_COME)
-    space = Space(str(script), ranks=(3, 4))
+def test_a_run_that_is_a_violation_is_shrunk_to_a_test_that_fails(space: Spaces) -> None:
+    own = space(FIRST_COME, ranks=(3, 4))
     faults = Fault("jitter", 2, 0.0, 0.0, 0), Fault("slow", 1, 0.9, 0.0, 1)
     drawn = Draw(7, 4, "switch-100g", "tree", faults=faults)
 
-    shrunk = Scripts(space).shrunk(judge(drawn, space))
+    shrunk = Scripts(own).shrunk(judge(drawn, own))
 
     assert (shrunk.judged.draw.ranks, shrunk.judged.draw.algorithm) == (3, "ring")
     assert [fault.kind for fault in shrunk.judged.draw.faults] == ["slow"]
@@ -200,12 +192,10 @@ def test_numbers_among_the_arguments_of_a_script_are_made_smaller() -> None:
     assert Draw.from_json(smallest.draw.to_json()) == smallest.draw
 
 
-def test_arguments_with_which_a_script_fails_by_itself_are_no_smaller_violation(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text("import sys; assert int(sys.argv[1]) > 1")
-    space = Space(str(script), ("8",), ranks=(1,))
+def test_arguments_with_which_a_script_fails_by_itself_are_no_smaller_violation(space: Spaces) -> None:
+    own = space("import sys; assert int(sys.argv[1]) > 1", "8", ranks=(1,))
 
-    judged = judge_smaller(Draw(3, 1, "switch-100g", "ring", argv=("1",)), space)
+    judged = judge_smaller(Draw(3, 1, "switch-100g", "ring", argv=("1",)), own)
 
     assert (judged.ended, judged.violations) == ("refused", {})
 
@@ -223,13 +213,11 @@ def test_a_wrong_program_is_shrunk_to_a_test_that_fails(tmp_path: Path) -> None:
     assert fails_when_run(shrunk)
 
 
-def test_a_violation_that_cannot_be_made_smaller_stays(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text("raise ValueError('no')")
-    space = Space(str(script), ranks=(1,))
+def test_a_violation_that_cannot_be_made_smaller_stays(space: Spaces) -> None:
+    own = space("raise ValueError('no')", ranks=(1,))
     drawn = Draw(3, 1, "switch-100g", "ring")
 
-    shrunk = Scripts(space).shrunk(judge(drawn, space))
+    shrunk = Scripts(own).shrunk(judge(drawn, own))
 
     assert isinstance(shrunk.judged, Judged)
     assert shrunk.judged.draw == drawn

@@ -18,12 +18,7 @@ from testbed.planning.points import Point, points_of
 from testbed.planning.question import question_of
 from testbed.planning.sweep import Task, as_they_are, batched, evaluate_task, sweep
 
-CLUSTER = """
-schema = 1
-kind = "switch"
-bandwidth = "100Gbps"
-latency = "2us"
-"""
+CLUSTER = 'schema = 1\nkind = "switch"\nbandwidth = "100Gbps"\nlatency = "2us"\n'
 
 
 def silent(description: str, completed: int | None = None) -> None:

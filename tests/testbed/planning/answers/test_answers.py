@@ -116,14 +116,10 @@ def test_gains_are_ordered_by_what_they_save_and_of_buckets_the_better_way_count
     assert [gain.part for gain in best] == [pytest.approx(one) for one in (0.1, 0.05, 0.03, 0.01)]
 
 
-def test_the_same_work_takes_as_long_whatever_a_step_is():
-    assert pace(row(2.0, ranks=8)) == 2.0 / 8
-    assert pace(row(2.0, ranks=16, fewest=8)) == 2.0 / 8
+def test_the_same_work_takes_as_long_whatever_a_step_is_and_a_target_costs_its_gpu_hours():
+    assert pace(row(2.0, ranks=8)) == pace(row(2.0, ranks=16, fewest=8)) == 2.0 / 8
     assert pace(row(2.0, ranks=8, tokens=25)) == 0.01
     assert gpu_seconds(row(2.0, ranks=8)) == 2.0
-
-
-def test_a_target_costs_its_gpu_hours():
     own = to_target(row(1.0, ranks=16, tokens=1000, price=2.0), 16e3 * 3600)
 
     assert (own.seconds, own.gpu_hours, own.cost) == (3600.0, 16.0, 32.0)
@@ -155,7 +151,7 @@ def test_the_sentence_names_the_best_design_its_lead_and_what_would_help():
     ]
 
 
-def test_a_plan_explains_its_rows_and_writes_them_as_csv():
+def test_a_plan_explains_its_rows_which_are_a_table_of_pandas_and_of_csv():
     question = {
         "profile": [{"name": "resnet50"}],
         "network": [{"name": "ethernet-100g"}, {"name": "ethernet-25g"}],
@@ -174,6 +170,9 @@ def test_a_plan_explains_its_rows_and_writes_them_as_csv():
     page = plan_page(found, plan_document(found), ())
     assert [part.title for part in page.parts if isinstance(part, Plot)] == ["What resnet50 loses to what"]
     assert page.answer in found.sentences[0]
+    frame = found.to_dataframe()
+    assert list(frame.columns) == list(found.rows[0].as_json())
+    assert list(frame["seconds"]) == [row.seconds for row in found.rows]
     lines = list(csv.DictReader(io.StringIO(csv_text(found.rows))))
     assert [float(line["seconds"]) for line in lines] == [row.seconds for row in found.rows]
 

@@ -51,12 +51,13 @@ NETWORKS = {
 
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
-def test_every_kind_can_be_drawn(tmp_path: Path, name: str, suffix: str) -> None:
+def test_every_kind_can_be_drawn_and_sketched(tmp_path: Path, name: str, suffix: str) -> None:
     path = tmp_path / f"network{suffix}"
 
     plot_network(NETWORKS[name], path, note="a note")
 
     assert path.stat().st_size > 2000
+    assert 0 < len(sketch(NETWORKS[name]).splitlines()) < 60
 
 
 def test_a_picture_that_nobody_could_read_is_refused(tmp_path: Path) -> None:
@@ -110,11 +111,6 @@ def test_the_sketch_of_a_torus_is_its_grid() -> None:
 
 def test_the_sketch_of_a_network_without_switches_says_who_is_linked_to_whom() -> None:
     assert sketch(NETWORKS["no switch"]) == "a ─ b\nb ─ a"
-
-
-@pytest.mark.parametrize("name", NETWORKS)
-def test_every_kind_can_be_sketched_on_a_screen(name: str) -> None:
-    assert 0 < len(sketch(NETWORKS[name]).splitlines()) < 60
 
 
 @given(st.lists(st.integers(0, 30), unique=True, min_size=1))

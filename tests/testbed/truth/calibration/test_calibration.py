@@ -6,13 +6,11 @@ import json
 from dataclasses import replace
 
 import pytest
-from typer.testing import CliRunner
 
 from collectives import NotSupportedError, simulate
 from ddp import Profile
 from sim import Topology
 from sim.topology.description import parse_network
-from testbed.cli import app
 from testbed.errors import UsageError
 from testbed.truth.calibration.calibration import (
     CachedBuffers,
@@ -25,6 +23,8 @@ from testbed.truth.calibration.calibration import (
     SoftwareCosts,
 )
 from testbed.truth.calibration.network_text import network_toml
+from tests.commands import called, in_one_line, rows_of
+from tests.given import nodes, switch
 
 
 def test_a_result_document_with_a_calibration_is_read_too(tmp_path):
@@ -89,53 +89,42 @@ def seconds(topology, source, destination):
 
 
 def test_a_network_keeps_its_rates_and_takes_shares_and_latency():
-    switch = Topology.switch(num_ranks=4, bandwidth="80Mbps", latency="1ms")
+    plain = switch(4, "80Mbps", "1ms")
 
-    applied = calibration(between_nodes=100e-6).applied_to(switch)
+    applied = calibration(between_nodes=100e-6).applied_to(plain)
 
-    assert (applied.link_bandwidth == switch.link_bandwidth).all()
+    assert (applied.link_bandwidth == plain.link_bandwidth).all()
     took = simulate("tree", nbytes=9_500_000, topology=applied, collective="broadcast", placement=[0, 3])
     assert took.seconds == pytest.approx(1 + 100e-6)
 
 
-def test_a_trunk_that_was_not_measured_shares_as_other_links_and_adds_no_latency():
-    racks = Topology.leaf_spine(
-        num_ranks=4, hosts_per_leaf=2, bandwidth="80Mbps", uplink_bandwidth="80Mbps", latency="1ms"
-    )
+RACKS = Topology.leaf_spine(
+    num_ranks=4, hosts_per_leaf=2, bandwidth="80Mbps", uplink_bandwidth="80Mbps", latency="1ms"
+)
 
-    applied = calibration(between_nodes=100e-6).applied_to(racks)
+
+def test_a_trunk_that_was_not_measured_shares_as_other_links_and_adds_no_latency():
+    applied = calibration(between_nodes=100e-6).applied_to(RACKS)
 
     assert seconds(applied, 0, 1) == pytest.approx(seconds(applied, 0, 2), rel=1e-3)
     assert {applied.sharing.of_link(link).both_ways for link in range(applied.num_links)} == {(0.9, 0.8)}
 
 
 def test_a_trunk_that_was_measured_adds_what_its_path_takes_more():
-    racks = Topology.leaf_spine(
-        num_ranks=4, hosts_per_leaf=2, bandwidth="80Mbps", uplink_bandwidth="80Mbps", latency="1ms"
-    )
-
-    applied = calibration(between_nodes=100e-6, trunk=300e-6).applied_to(racks)
+    applied = calibration(between_nodes=100e-6, trunk=300e-6).applied_to(RACKS)
 
     assert seconds(applied, 0, 2) - seconds(applied, 0, 1) == pytest.approx(200e-6, rel=1e-3)
 
 
 def test_paths_inside_a_node_and_between_nodes_have_their_own_latency():
-    nodes = Topology.nodes(
-        num_nodes=2,
-        ranks_per_node=2,
-        intra_bandwidth="10GB/s",
-        intra_latency="1us",
-        nics_per_node=1,
-        nic_bandwidth="80Mbps",
-        nic_latency="1ms",
-    )
+    slow = nodes(2, 2, intra_bandwidth="10GB/s", nic_bandwidth="80Mbps")
 
-    applied = calibration(inside_node=20e-6, between_nodes=100e-6).applied_to(nodes)
+    applied = calibration(inside_node=20e-6, between_nodes=100e-6).applied_to(slow)
 
     assert seconds(applied, 0, 1) == pytest.approx(20e-6, rel=1e-2)
     assert seconds(applied, 1, 2) == pytest.approx(100e-6, rel=1e-2)
     with pytest.raises(NotSupportedError, match="mine: nothing was measured of links inside node"):
-        calibration(between_nodes=100e-6).applied_to(nodes)
+        calibration(between_nodes=100e-6).applied_to(slow)
 
 
 def estimate(value):
@@ -215,24 +204,17 @@ def calibrated(tmp_path):
     return str(file)
 
 
-def run(*arguments):
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 0, result.stderr
-    return " ".join(result.stdout.split())
-
-
 def test_sizes_beyond_the_calibration_are_said_by_simulate(calibrated):
-    arguments = ["simulate", "ring", "--network", calibrated, "--ranks", "4"]
+    line = f"simulate ring --network {calibrated} --ranks 4 --nbytes"
     above = "above 2097152 bytes, the most calibrated"
 
-    alone = run(*arguments, "--nbytes", "4M")
-    several = run(*arguments, "--nbytes", "1M-8M")
-    rows = json.loads(run(*arguments, "--nbytes", "2,2M,4M", "--json"))["rows"]
+    alone, several, within = (in_one_line(called(line, sizes).stdout) for sizes in ("4M", "1M-8M", "2M"))
+    rows = rows_of(line, "2,2M,4M")
 
     assert f"beyond {above}" in alone
     assert f"Beyond what was measured: 4 MiB, 8 MiB, {above}." in several
     assert [row.get("beyond") for row in rows] == ["below 4 bytes, the least calibrated", None, above]
-    assert "eyond" not in run(*arguments, "--nbytes", "2M")
+    assert "eyond" not in within
 
 
 @pytest.mark.parametrize("beyond", [False, True])
@@ -240,9 +222,9 @@ def test_buckets_beyond_the_calibration_are_said_by_scale(calibrated, tmp_path, 
     profile = tmp_path / "profile.json"
     nbytes = 2**22 if beyond else 2**20
     Profile.uniform(num_buckets=2, bucket_bytes=nbytes, seconds_per_bucket=1e-3).save(profile)
-    arguments = ["scale", "--profile", str(profile), "--network", calibrated, "--ranks", "1,2"]
+    asked = f"scale --profile {profile} --network {calibrated} --ranks 1,2"
 
-    alone, together, *_ = json.loads(run(*arguments, "--strategy", "per_parameter", "--json"))["rows"]
+    alone, together, *_ = rows_of(f"{asked} --strategy per_parameter")
 
     said = "; buckets are beyond what was measured: above 2097152 bytes, the most calibrated"
     assert together["assumed"].endswith(said) == beyond

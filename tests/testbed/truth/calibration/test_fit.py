@@ -58,9 +58,8 @@ def fitted():
 def test_constants_that_rows_follow_are_found_again(fitted):
     found = dict(zip(fitted.names, fitted.values.tolist(), strict=True))
 
-    for way, seconds in (("one_way", TRUE.links["between_nodes"].one_way),):
-        for k, true in enumerate(seconds, 1):
-            assert found[f"between_nodes {way} {k}"] == pytest.approx(true, rel=0.01)
+    for k, true in enumerate(TRUE.links["between_nodes"].one_way, 1):
+        assert found[f"between_nodes one_way {k}"] == pytest.approx(true, rel=0.01)
     assert found["between_nodes both_ways 1"] == pytest.approx(1 / 0.92 / RATE, rel=0.02)
     one_way = found["between_nodes latency"] + found["programs overhead"] + found["programs arrival"]
     assert one_way == pytest.approx(170e-6, abs=15e-6)
@@ -97,9 +96,8 @@ def test_a_trunk_is_found_and_what_nothing_tells_of_it_is_as_its_neighbours():
     fitted = fit(rows, racks, {"between_nodes": RATE})
 
     found = dict(zip(fitted.names, fitted.values.tolist(), strict=True))
-    for way in ("one_way", "both_ways"):
-        for flows in (1, 2, 3):
-            assert found[f"trunk {way} {flows}"] == pytest.approx(trunk[0], rel=0.05)
+    constants = [f"trunk {way} {flows}" for way in ("one_way", "both_ways") for flows in (1, 2, 3)]
+    assert [found[name] for name in constants] == pytest.approx([trunk[0]] * 6, rel=0.05)
 
 
 def test_too_few_rows_are_refused():
@@ -223,15 +221,12 @@ def seconds_of_exchanges(num_ranks, rack, trunk):
     return found
 
 
-def test_racks_are_found_by_pairs_that_slow_each_other_down():
-    assert rack_of(8, seconds_of_exchanges(8, rack=4, trunk=2)) == 4
-    assert rack_of(8, seconds_of_exchanges(8, rack=2, trunk=0.5)) == 2
-    assert rack_of(6, seconds_of_exchanges(6, rack=3, trunk=1)) == 3
-
-
-def test_nothing_speaks_for_racks_where_nobody_is_slowed_down():
-    assert rack_of(8, seconds_of_exchanges(8, rack=4, trunk=4)) is None
-    assert rack_of(2, seconds_of_exchanges(2, rack=2, trunk=1)) is None
+@pytest.mark.parametrize(
+    ("num_ranks", "rack", "trunk", "found"),
+    [(8, 4, 2, 4), (8, 2, 0.5, 2), (6, 3, 1, 3), (8, 4, 4, None), (2, 2, 1, None)],
+)
+def test_racks_are_found_by_pairs_that_slow_each_other_down_if_any_do(num_ranks, rack, trunk, found):
+    assert rack_of(num_ranks, seconds_of_exchanges(num_ranks, rack, trunk)) == found
 
 
 @given(

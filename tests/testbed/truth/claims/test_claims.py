@@ -2,66 +2,60 @@
 
 from __future__ import annotations
 
-import json
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from ddp import simulate_step
 from ddp.profiles import load_profile
 from sim import Topology
-from testbed.cli import app
 from testbed.truth.claims import memory, overlap, pipeline, scaling
 from testbed.truth.claims.catalogue import TRIALS
 from testbed.truth.claims.claim import Case, Claim, Finding, conditions
 from testbed.truth.claims.memory import fsdp_bytes, zero_bytes
 from testbed.truth.claims.page import page
 from testbed.truth.claims.setups import ETHERNET_10, NVLINK, PLACES, RESNET, Training, step
+from tests.commands import called, rows_of
 
 WHERE = ("on NVLink", "on InfiniBand", "on Ethernet")
 MODELS = ("with a small model", "with a large model")
 
 
-def case(place: str, model: str, holds: bool) -> Case:
-    return Case({"network": place, "model": model}, "50 %", holds, {"efficiency": 0.5})
+ALL = {(place, model) for place in WHERE for model in MODELS}
+NVLINK_OR_SMALL = {*((WHERE[0], model) for model in MODELS), ("on Ethernet", "with a small model")}
 
 
-def finding(cases: list[Case]) -> Finding:
+def finding(holding: set[tuple[str, str]]) -> Finding:
+    """Return what was found of a claim that holds at some of all places and models."""
+    cases = [
+        Case({"network": place, "model": model}, "50 %", (place, model) in holding, {"efficiency": 0.5})
+        for place in WHERE
+        for model in MODELS
+    ]
     return Finding(Claim("C0", "It scales."), "two models", "simulated", "at least 50 %", tuple(cases))
 
 
-def grid(holding: set[tuple[str, str]]) -> list[Case]:
-    return [case(place, model, (place, model) in holding) for place in WHERE for model in MODELS]
-
-
-def test_a_claim_holds_where_it_holds_in_every_case() -> None:
-    assert finding([case("on NVLink", "with a small model", True)]).verdict == "holds"
-
-
-def test_a_claim_that_holds_in_no_case_does_not_hold() -> None:
-    assert finding(grid(set())).verdict == "does not hold"
-
-
-def test_a_property_that_tells_the_cases_apart_is_the_condition() -> None:
-    everywhere = {(place, "with a small model") for place in WHERE}
-
-    assert finding(grid(everywhere)).verdict == "holds only if run with a small model"
-
-
-def test_values_of_one_property_are_joined() -> None:
-    holding = {(place, model) for place in WHERE[:2] for model in MODELS}
-
-    assert conditions(grid(holding)) == "on NVLink or InfiniBand"
-
-
-def test_where_one_property_is_not_enough_the_others_follow() -> None:
-    holding = {("on NVLink", model) for model in MODELS} | {("on Ethernet", "with a small model")}
-
-    assert conditions(grid(holding)) == "on NVLink, or on Ethernet with a small model"
+@pytest.mark.parametrize(
+    ("holding", "verdict"),
+    [
+        (ALL, "holds"),
+        (set(), "does not hold"),
+        ({(place, MODELS[0]) for place in WHERE}, "holds only if run with a small model"),
+        (
+            {(place, model) for place in WHERE[:2] for model in MODELS},
+            "holds only if run on NVLink or InfiniBand",
+        ),
+        (NVLINK_OR_SMALL, "holds only if run on NVLink, or on Ethernet with a small model"),
+    ],
+)
+def test_a_claim_holds_under_the_shortest_condition_that_tells_its_cases_apart(
+    holding: set[tuple[str, str]], verdict: str
+) -> None:
+    assert finding(holding).verdict == verdict
 
 
 def test_conditions_of_conditions_stand_in_parentheses() -> None:
@@ -73,24 +67,22 @@ def test_conditions_of_conditions_stand_in_parentheses() -> None:
             (network, model, ranks) in holding,
             {},
         )
-        for network in ("NVLink", "Ethernet")
-        for model in "ab"
-        for ranks in (8, 64)
+        for network, model, ranks in product(("NVLink", "Ethernet"), "ab", (8, 64))
     ]
 
     assert conditions(cases) == "on NVLink (with a, or with b on 8 ranks), or on Ethernet with b on 64 ranks"
 
 
-@given(st.sets(st.tuples(st.sampled_from(WHERE), st.sampled_from(MODELS)), min_size=1, max_size=5))
+@given(st.sets(st.sampled_from(sorted(ALL)), min_size=1, max_size=5))
 def test_what_is_named_covers_every_case_that_holds(holding: set[tuple[str, str]]) -> None:
-    text = conditions(grid(holding))
+    text = finding(holding).verdict
 
     for place, model in holding:
         assert place.removeprefix("on ") in text or model.removeprefix("with a ") in text
 
 
 def test_a_row_has_the_figures_of_every_case() -> None:
-    row = finding(grid({("on NVLink", "with a small model")})).row()
+    row = finding({("on NVLink", "with a small model")}).row()
 
     assert row["id"] == "C0"
     assert row["verdict"].startswith("holds only if")
@@ -205,10 +197,8 @@ def test_a_stage_that_does_not_exist_is_refused() -> None:
 
 
 def test_the_document_has_a_row_for_each_claim_that_was_asked_for() -> None:
-    result = CliRunner().invoke(app, ["claims", "c13", "C8", "--json"])
+    rows = rows_of("claims c13 C8")
 
-    assert result.exit_code == 0, result.stderr
-    rows = json.loads(result.stdout)["rows"]
     assert [row["id"] for row in rows] == ["C8", "C13"]
     assert rows[0]["verdict"] == "holds"
     assert all(row["figure"] and row["rule"] and row["setup"] for row in rows)
@@ -217,31 +207,25 @@ def test_the_document_has_a_row_for_each_claim_that_was_asked_for() -> None:
 def test_the_page_and_the_table_say_the_same(tmp_path: Path) -> None:
     page = tmp_path / "claims.md"
 
-    result = CliRunner().invoke(app, ["claims", "C13", "--document", str(page)])
+    shown = called(f"claims C13 --document {page}").stdout
 
-    assert result.exit_code == 0, result.stderr
     text = page.read_text()
     assert "## C13" in text
     for line in ("with stage 3, on 64 GPUs", "1/64.0 of"):
         assert line in text
-        assert line in result.stdout
+        assert line in shown
 
 
 def test_what_is_not_installed_is_named_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
-    result = CliRunner().invoke(app, ["claims", "C1", "C9"])
-
-    assert result.exit_code == 2
-    assert "claim C9 needs scikit-learn" in result.stderr
+    assert "claim C9 needs scikit-learn" in called("claims C1 C9", code=2).stderr
 
 
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_replicas_of_a_whole_batch_agree_in_processes() -> None:
-    result = CliRunner().invoke(app, ["claims", "C14", "--json"])
+    (row,) = rows_of("claims C14")
 
-    assert result.exit_code == 0, result.stderr
-    (row,) = json.loads(result.stdout)["rows"]
     assert row["verdict"] == "holds only if run with equal parts and no batch norm"
     assert all(case["differing"] == 0 for case in row["cases"])

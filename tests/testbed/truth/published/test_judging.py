@@ -6,10 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from sim import load_network
-from testbed.cli import app
 from testbed.report.published import presets_document, presets_section
 from testbed.truth.published.judging import by_class, judge
 from testbed.truth.published.measured_row import MeasuredRow
@@ -21,6 +19,7 @@ from testbed.truth.published.split import (
     judged_presets,
     published_split,
 )
+from tests.commands import called, reported
 
 PRESETS = Path(__file__).parents[4] / "sim" / "presets"
 
@@ -135,41 +134,30 @@ def test_a_calibration_of_a_table_predicts_the_rest_of_it(tmp_path):
     rest = [row for row in published_split().other_sizes if row.system == "ar_t4_efa100_2n_g4dn"]
     for name, own in (("fit", rows), ("rest", rest)):
         lines = [f"{row.system},all_reduce,2,2,{row.nbytes},{row.seconds * 1e6}" for row in own]
-        (tmp_path / f"{name}.csv").write_text(
-            "\n".join(["set,collective,ranks,nodes,nbytes,time_us", *lines])
-        )
+        head = "set,collective,ranks,nodes,nbytes,time_us"
+        (tmp_path / f"{name}.csv").write_text("\n".join([head, *lines]))
     mine = tmp_path / "mine.toml"
 
-    fitted = CliRunner().invoke(
-        app, ["calibrate", "--from", str(tmp_path / "fit.csv"), "--output", str(mine), "--json"]
-    )
-    result = CliRunner().invoke(
-        app, ["validate", "--table", str(tmp_path / "rest.csv"), "--network", str(mine), "--json"]
-    )
+    fit, rest_of_it = tmp_path / "fit.csv", tmp_path / "rest.csv"
 
-    assert fitted.exit_code == 0, fitted.output
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
+    called(f"calibrate --from {fit} --output {mine}")
+    found = reported(f"validate --table {rest_of_it} --network {mine}")
+
     assert len(found["rows"]) == len(rest)
     assert found["seen"]["num_rows"] == 0
     assert found["median_error"] < 0.05
     assert found["small_median_error"] < 0.05
-    seen = CliRunner().invoke(app, ["validate", "--table", str(tmp_path / "fit.csv"), "--network", str(mine)])
-    assert "(seen)" in seen.output
+    assert "(seen)" in called(f"validate --table {fit} --network {mine}").output
 
 
 def test_a_table_of_several_machines_needs_a_folder(tmp_path):
     table = tmp_path / "rows.csv"
     table.write_text("set,size_bytes,time_us\nar_t4_efa100_2n_g4dn,8,60\nar_b200_1n_stas,8,60\n")
 
-    result = CliRunner().invoke(
-        app, ["calibrate", "--from", str(table), "--output", str(tmp_path / "mine.toml")]
-    )
-    several = CliRunner().invoke(app, ["calibrate", "--from", str(table), "--output", str(tmp_path)])
+    refused = called(f"calibrate --from {table} --output {tmp_path / 'mine.toml'}", code=2)
+    called(f"calibrate --from {table} --output {tmp_path}")
 
-    assert result.exit_code == 2
-    assert "the table is of 2 machines" in result.stderr
-    assert several.exit_code == 0
+    assert "the table is of 2 machines" in refused.stderr
     assert len(list(tmp_path.glob("*.toml"))) == 2
 
 

@@ -31,14 +31,6 @@ PRESETS = [name for name in preset_names() if load_network(name).fields.hardware
 def test_the_default_inside_a_node_is_what_was_measured_there(preset):
     judged = judge_node(load_network(preset), calibrating_presets().get(preset, []))
 
-    for own in judged:
-        for row in own.rows:
-            measured = row.row
-            print(
-                f"{preset:12} {own.collective:14} {measured.num_ranks} ranks {measured.nbytes:>12} bytes "
-                f"{row.predicted * 1e6:10.2f} us by default, {measured.seconds * 1e6:10.2f} measured "
-                f"{100 * row.error:+6.1f} % {'holds' if row.held else 'MISSED'}"
-            )
     assert [row for own in judged for row in own.rows if not row.held] == []
     if preset in MEASURED:
         assert {own.collective for own in judged} >= set(COLLECTIVES)

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from testbed.truth.shaped.cases import Case
 from testbed.truth.shaped.plan import Plan, plan, wire
 from testbed.truth.shaped.rows import Errors, Prediction, Row, by_family, digest, written
 from testbed.truth.shaped.shaping import COMMON, LEAST_BURST, Shaping
+from tests.given import nodes, switch
 
 
 def walk(made: Plan, source: int, destination: int) -> list[int]:
@@ -36,34 +38,22 @@ def walk(made: Plan, source: int, destination: int) -> list[int]:
     return links
 
 
+def racks(num_ranks: int, hosts_per_leaf: int, num_spines: int = 1, **fields: Any) -> Topology:
+    rates = {"bandwidth": 1e7, "uplink_bandwidth": 2e7, "latency": 0, **fields}
+    return Topology.leaf_spine(
+        num_ranks=num_ranks, hosts_per_leaf=hosts_per_leaf, num_spines=num_spines, **rates
+    )
+
+
+def pairs_of_ranks(num_nodes: int, cards: int) -> Topology:
+    rates = {"intra_bandwidth": 4e7, "intra_latency": 0, "nic_bandwidth": 1e7, "nic_latency": 0}
+    return nodes(num_nodes, 2, cards, **rates)
+
+
 NETWORKS = st.one_of(
-    st.builds(lambda ranks: Topology.switch(num_ranks=ranks, bandwidth=1e7, latency=0), st.integers(2, 9)),
-    st.builds(
-        lambda ranks, leaf, spines: Topology.leaf_spine(
-            num_ranks=ranks,
-            hosts_per_leaf=leaf,
-            num_spines=spines,
-            bandwidth=1e7,
-            uplink_bandwidth=2e7,
-            latency=0,
-        ),
-        st.integers(2, 9),
-        st.integers(1, 4),
-        st.integers(1, 3),
-    ),
-    st.builds(
-        lambda nodes, cards: Topology.nodes(
-            num_nodes=nodes,
-            ranks_per_node=2,
-            intra_bandwidth=4e7,
-            intra_latency=0,
-            nics_per_node=cards,
-            nic_bandwidth=1e7,
-            nic_latency=0,
-        ),
-        st.integers(1, 4),
-        st.integers(1, 2),
-    ),
+    st.builds(lambda ranks: switch(ranks, 1e7, 0), st.integers(2, 9)),
+    st.builds(racks, st.integers(2, 9), st.integers(1, 4), st.integers(1, 3)),
+    st.builds(pairs_of_ranks, st.integers(1, 4), st.integers(1, 2)),
 )
 
 
@@ -91,20 +81,12 @@ def test_what_switches_cannot_forward_is_refused_by_name() -> None:
     ):
         plan(ring)
 
-    hashed = Topology.leaf_spine(
-        num_ranks=8,
-        hosts_per_leaf=2,
-        num_spines=4,
-        bandwidth=1e7,
-        uplink_bandwidth=1e7,
-        latency=0,
-        routing="ecmp",
-    )
+    hashed = racks(8, 2, 4, uplink_bandwidth=1e7, routing="ecmp")
     with pytest.raises(NotSupportedError, match=r"depends on the source; .* not ecmp"):
         plan(hashed)
 
     with pytest.raises(NotSupportedError, match=r"1000 ranks; a shaped network has 2 to 16 hosts"):
-        plan(Topology.switch(num_ranks=1000, bandwidth=1e7, latency=0))
+        plan(switch(1000, 1e7, 0))
 
 
 def test_wires_have_the_rates_of_the_file_without_its_efficiencies(tmp_path: Path) -> None:
@@ -131,7 +113,7 @@ def at_a_rate(case: Case) -> float:
 
 @pytest.mark.parametrize("num_hosts", range(2, 9))
 def test_every_network_has_24_rows_at_least(num_hosts: int) -> None:
-    topology = Topology.switch(num_ranks=num_hosts, bandwidth=1e7, latency=0)
+    topology = switch(num_hosts, 1e7, 0)
     large = cases.LARGE[0]
     chosen = [
         *cases.collectives(num_hosts, large),
@@ -160,14 +142,15 @@ def test_the_largest_size_is_the_largest_that_there_is_time_for() -> None:
 
 
 def test_the_link_that_changes_is_the_one_with_most_routes_for_its_rate() -> None:
-    racks = Topology.leaf_spine(num_ranks=8, hosts_per_leaf=4, bandwidth=1e7, uplink_bandwidth=2e7, latency=0)
-    (change, _) = (case.change for case in cases.changes(racks, 1 << 20, at_a_rate))
-    lost = cases.cut(racks, 1 << 20, at_a_rate).change
+    two = racks(8, 4)
+    (change, _) = (case.change for case in cases.changes(two, 1 << 20, at_a_rate))
+    cut = cases.cut(two, 1 << 20, at_a_rate)
+    lost = cut.change
 
     assert isinstance(change, LinkChange)
     assert isinstance(lost, LinkFailure)
     assert change.link == lost.link == "leaf 0 to spine 0"
-    assert change.at == pytest.approx(at_a_rate(Case("", cases.cut(racks, 1 << 20, at_a_rate).calls)) / 2)
+    assert change.at == pytest.approx(at_a_rate(Case("", cut.calls)) / 2)
 
 
 def test_there_are_twelve_examples_and_each_can_be_built() -> None:
@@ -178,13 +161,8 @@ def test_there_are_twelve_examples_and_each_can_be_built() -> None:
         assert made.unbuilt == ()
 
 
-RACKS = Topology.leaf_spine(
-    num_ranks=4, hosts_per_leaf=2, bandwidth="80Mbps", uplink_bandwidth="160Mbps", latency=0
-)
-
-
 def test_a_host_sends_to_every_other_over_its_link_and_racks_over_the_trunk() -> None:
-    planned = plan(RACKS)
+    planned = plan(racks(4, 2))
 
     trunk = planned.link_of("leaf 0 to spine 0")
     assert planned.pairs_over(planned.link_of("rank 0 up")) == [(0, 1), (0, 2), (0, 3)]

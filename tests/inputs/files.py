@@ -38,8 +38,8 @@ from testbed.truth.published.measured_row import MeasuredRow
 from testbed.truth.published.systems import read_systems
 from testbed.truth.published.tables import Said, read_table
 from tests.collectives.formats.msccl_files import fused_ring
-from tools.mutation.mutators import any_value, as_json, as_toml, mutated_bytes, mutated_value, shuffled_keys
-from tools.mutation.target import Target, same, text_of
+from tests.inputs.mutators import any_value, as_json, as_toml, mutated_bytes, mutated_value, shuffled_keys
+from tests.inputs.target import Target, same, text_of
 
 Read = TypeVar("Read")
 ROOT = Path(__file__).parents[2]

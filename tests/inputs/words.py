@@ -26,8 +26,8 @@ from sim.units import parse_bandwidth, parse_rate, parse_size, parse_time
 from testbed.errors import exit_code_of
 from testbed.options.arguments import parse_algorithm, parse_placement, parse_ranks, parse_sizes
 from testbed.options.conditions import parse_change, parse_death, parse_failure, parse_straggler
-from tools.mutation.mutators import NUMBERS, WORDS, mutated_word
-from tools.mutation.target import Target, same, text_of
+from tests.inputs.mutators import NUMBERS, WORDS, mutated_word
+from tests.inputs.target import Target, same, text_of
 
 MOST_WORK = 20_000
 WORLD_SIZES = (1, 2, 3, 4, 8)
@@ -79,7 +79,6 @@ def _is_number(text: str) -> bool:
 
 
 def read_bandwidth(content: bytes) -> None:
-    """Read a bandwidth; as decimal arithmetic has it."""
     value = parse_bandwidth(text_of(content))
     number, unit = _number_and_unit(text_of(content))
     prefix = re.match(r"[kKmMgGtT]?(?=i?[bB])", unit)
@@ -90,7 +89,6 @@ def read_bandwidth(content: bytes) -> None:
 
 
 def read_time(content: bytes) -> None:
-    """Read a time; as decimal arithmetic has it."""
     value = parse_time(text_of(content))
     number, unit = _number_and_unit(text_of(content))
     power = {"": 12, "s": 12, "ms": 9, "us": 6, "µs": 6, "μs": 6, "ns": 3, "ps": 0}[unit]
@@ -98,21 +96,18 @@ def read_time(content: bytes) -> None:
 
 
 def read_size(content: bytes) -> None:
-    """Read a size; as decimal arithmetic has it."""
     value = parse_size(text_of(content))
     number, unit = _number_and_unit(text_of(content))
     same(value, number * 1024 ** (_DECIMAL[unit[:1].lower().replace("b", "")] // 3), "size")
 
 
 def read_rate(content: bytes) -> None:
-    """Read a rate; as decimal arithmetic has it."""
     value = parse_rate(text_of(content))
     number, unit = _number_and_unit(text_of(content))
     same(value, math.floor(number * 10 ** _DECIMAL[unit[:1].lower().replace("f", "")]), "rate")
 
 
 def read_ranks(content: bytes) -> None:
-    """Read a list of world sizes; as one part after another has it."""
     text = text_of(content)
     found = parse_ranks(text)
     wanted: set[int] = set()
@@ -123,7 +118,6 @@ def read_ranks(content: bytes) -> None:
 
 
 def read_sizes(content: bytes) -> None:
-    """Read a list of sizes; as one part after another has it."""
     text = text_of(content)
     found = iter(parse_sizes(text))
     for part in text.split(","):
@@ -137,7 +131,6 @@ def read_sizes(content: bytes) -> None:
 
 
 def read_placement(content: bytes) -> None:
-    """Read a placement; as one part after another has it."""
     text = text_of(content)
     found = parse_placement(text)
     if isinstance(found, str):

@@ -1,8 +1,9 @@
-"""Many proofs are made on all cores, and are what they are on one."""
+"""Proofs that `testbed verify` asks for: of programs in users' files, and of many on all cores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,29 @@ import pytest
 from collectives import resolve_algorithm
 from testbed import tasks
 from testbed.studies import proofs
+
+OWN = """
+from collectives import Recv, Send, algorithm
+
+@algorithm(collective="all_gather")
+def mine(rank, world_size):
+    step = []
+    for distance in range(1, world_size):
+        source = (rank - distance) % world_size
+        step += Send((rank + distance) % world_size, rank), Recv(source, source)
+    yield tuple(step)
+"""
+
+
+def test_a_program_of_a_file_is_proved_for_every_size(tmp_path: Path) -> None:
+    pytest.importorskip("z3", reason="proofs for every size need z3")
+    file = tmp_path / "own.py"
+    file.write_text(OWN)
+
+    scope = proofs.scope_beyond(resolve_algorithm(f"{file}:mine"))
+
+    assert scope is not None
+    assert scope.sizes == "every size"
 
 
 def test_outcomes_come_in_the_order_of_the_algorithms_whichever_is_done_first(

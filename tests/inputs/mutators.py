@@ -107,16 +107,12 @@ def mutated_word(word: str, random: Random) -> str:
         lambda: word[:place] + sign + word[place + 1 :],
         lambda: word[:place] + word[place : place + 1] * random.choice((2, 20, 5000)) + word[place + 1 :],
         lambda: word[:place] + random.choice(WORDS) + word[place:],
-        lambda: word[:place] + _spelled(random.choice(NUMBERS)) + word[place:],
+        lambda: word[:place] + str(random.choice(NUMBERS)) + word[place:],
         lambda: word.swapcase(),
         lambda: word + word,
         lambda: word[place:] + word[:place],
     )
     return random.choice(changes)()
-
-
-def _spelled(number: Any) -> str:
-    return str(number)
 
 
 def mutated_bytes(content: bytes, random: Random) -> bytes:
