@@ -55,6 +55,10 @@ def messages_take_any_strides(communicator: Communicator) -> Any:
         assert torch.equal(received[:, ::2], torch.full((4, 3), float((rank - 1) % p)))
     assert torch.equal(received[:, 1::2], torch.full((4, 3), -1.0))
 
+    one, into = torch.full((2,), float(rank))[::2][:1], torch.full((2,), float(rank))[::2][:1]
+    pass_on(communicator, one, into)
+    assert into.item() == (rank - 1) % p
+
 
 def messages_under_one_tag_arrive_in_order(communicator: Communicator) -> Any:
     p, rank = communicator.world_size, communicator.rank
