@@ -240,7 +240,7 @@ def futures_can_be_waited_for_in_the_hook_that_asked_for_them(rank, group, every
     assert seen == [[25.0] * 3, [20.0] * 3]
 
 
-def an_error_of_a_callback_comes_out_of_the_backward_pass(rank, group, everybody):
+def an_error_of_a_callback_comes_out_of_the_backward_pass_and_of_no_later_one(rank, group, everybody):
     def future():
         return dist.all_reduce(torch.ones(1), group=everybody, async_op=True).get_future()
 
@@ -260,6 +260,7 @@ def an_error_of_a_callback_comes_out_of_the_backward_pass(rank, group, everybody
             weight.sum().backward()
         with pytest.raises(OSError, match="no memory for the callback"):
             future().then(fail)
+        futures_can_be_waited_for_in_the_hook_that_asked_for_them(rank, group, everybody)
 
 
 def parts_of_any_size_are_exchanged_in_a_sub_group(rank, group, everybody):
@@ -325,7 +326,7 @@ SCENARIOS = (
     a_sub_group_is_among_its_members_and_may_have_an_algorithm_of_its_own,
     a_future_is_driven_by_whoever_asks_it,
     futures_can_be_waited_for_in_the_hook_that_asked_for_them,
-    an_error_of_a_callback_comes_out_of_the_backward_pass,
+    an_error_of_a_callback_comes_out_of_the_backward_pass_and_of_no_later_one,
     parts_of_any_size_are_exchanged_in_a_sub_group,
     tensors_of_several_sizes_are_gathered_and_reduce_scattered,
     several_tensors_of_each_rank_are_gathered_at_once,
