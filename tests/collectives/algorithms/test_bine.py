@@ -3,10 +3,8 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from collectives import resolve_algorithm, verify
+from collectives import resolve_algorithm
 from collectives.program import Send
 
 Message: TypeAlias = tuple[int, int, int]
@@ -61,20 +59,6 @@ def test_a_child_has_the_number_of_its_parent_to_the_base_minus_two_with_equal_l
             digits = negabinary(parent, num_digits)
             assert negabinary(child, num_digits) == digits ^ lowest
             assert digits & lowest in (0, lowest)
-
-
-@pytest.mark.parametrize("collective", ["broadcast", "reduce", "gather", "scatter"])
-@given(world_size=st.integers(1, 40), data=st.data())
-def test_a_tree_is_proved_for_any_world_size_and_root(
-    collective: str, world_size: int, data: st.DataObject
-) -> None:
-    proof = verify("bine", world_size, collective=collective, root=data.draw(st.integers(0, world_size - 1)))
-
-    assert (proof.num_steps, proof.cost_declared, proof.array_form) == (
-        (world_size - 1).bit_length(),
-        True,
-        True,
-    )
 
 
 @pytest.mark.parametrize("collective", COUNTERPARTS)

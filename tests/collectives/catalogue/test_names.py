@@ -172,25 +172,6 @@ def test_a_value_that_none_can_be_is_refused(text: str) -> None:
         read_value(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("double_binary_tree:segments=0", "segments must be from 1 to 4096, got 0"),
-        ("chain:segments=100000", "segments must be from 1 to 4096, got 100000"),
-        ("chain:segments=1.5", "got 1.5"),
-        ("chain:segments=True", "got True"),
-        ("bucket:colors=65", "colors must be from 1 to 64"),
-        ("hierarchical:ranks_per_node=0", "ranks_per_node must be from 1 to 1048576"),
-        ("halving_doubling:order=up", "order must be one of far, near, got 'up'"),
-        ("gloo_ring:segments=1", "segments must be from 2"),
-        ("ring:channels=65", "channels must be from 1 to 64"),
-    ],
-)
-def test_a_parameter_outside_its_range_is_refused_with_the_range(text: str, message: str) -> None:
-    with pytest.raises(NotSupportedError, match=message):
-        resolve_algorithm(text)
-
-
 @pytest.mark.parametrize("root", ["4", "-1", "x", "0.5"])
 def test_a_root_that_is_no_rank_is_refused(root: str) -> None:
     tree = resolve_algorithm(f"tree:root={root}", "broadcast")
