@@ -9,9 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives import CollectiveError, MismatchError, UnknownAlgorithmError
-from collectives.catalogue.resolve import resolve_algorithm
-from collectives.catalogue.selectors import DEFAULTS, fixed
+from collectives import CollectiveError, MismatchError
 from collectives.communicators.communicator import Communicator
 from collectives.communicators.connection import connect
 from collectives.communicators.on_one_host import OnOneHost
@@ -128,13 +126,6 @@ def test_others_are_carried_out_as_a_whole(collective: str, nbytes: int) -> None
 MAPPING = {"all_gather": "bruck", "broadcast": "chain:segments=2"}
 
 
-def test_a_name_is_that_of_all_reduce_and_a_mapping_names_others_too() -> None:
-    named, mapped = fixed("tree").algorithms, fixed(MAPPING).algorithms
-
-    assert {name: str(own) for name, own in named.items()} == {**DEFAULTS, "all_reduce": "tree"}
-    assert {name: str(own) for name, own in mapped.items()} == {**DEFAULTS, **MAPPING}
-
-
 def test_the_collective_that_a_mapping_names_takes_the_time_of_its_algorithm() -> None:
     """In virtual time the algorithm shows: bruck has log2(p) steps, the ring p - 1."""
 
@@ -150,20 +141,3 @@ def test_the_collective_that_a_mapping_names_takes_the_time_of_its_algorithm() -
 
     assert run.results == [[0.0, 1, 2, 3, 4, 5, 6, 7]] * 8
     assert run.seconds == pytest.approx(3 * 2e-3, rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("choice", "message"),
-    [
-        ({"all_gather": "tree"}, "unknown algorithm 'tree' for all_gather"),
-        ({"all_gathr": "ring"}, "unknown collective 'all_gathr'"),
-        ({"all_gather": "native"}, "unknown algorithm 'native' for all_gather"),
-        (
-            resolve_algorithm("bruck", "all_gather"),
-            "bruck is an algorithm for all_gather, not",
-        ),
-    ],
-)
-def test_a_choice_that_cannot_be_is_refused(choice: Any, message: str) -> None:
-    with pytest.raises(UnknownAlgorithmError, match=message):
-        fixed(choice)
