@@ -68,11 +68,6 @@ def test_what_is_no_schedule_is_refused(tmp_path: Path, changes: dict[str, Any],
         resolve_algorithm(written(tmp_path, **changes))
 
 
-def test_a_file_that_is_not_there_is_named() -> None:
-    with pytest.raises(AlgorithmFileError, match=r"nowhere\.json"):
-        resolve_algorithm("nowhere.json")
-
-
 WRITERS = """
 import os, resource, sys
 from pathlib import Path
