@@ -39,10 +39,6 @@ def test_nodes_of_nodes_are_proved() -> None:
     assert verify(middle, 31).num_steps == verify(middle, 32).num_steps
 
 
-def test_fewer_ranks_than_a_node_holds_are_one_node() -> None:
-    assert verify("hierarchical", 5).num_steps == verify("ring", 5).num_steps
-
-
 def test_it_beats_the_ring_where_latency_between_nodes_counts() -> None:
     topology = Topology.nodes(
         num_nodes=8,

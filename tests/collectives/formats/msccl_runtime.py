@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 from collectives import NotSupportedError, verify
 from collectives.program import Algorithm
-from tests.collectives.reference import Setting
+from tests.collectives.reference import Setting, added
 
 SENDS = ("s", "rcs", "rrs", "rrcs")
 RECEIVES = ("r", "rcs", "rrs", "rrc", "rrcs")
@@ -106,7 +106,7 @@ class Machine:
             incoming = self.fifo[recv, rank, channel].popleft()
             assert len(incoming) == count
         values = source[first : first + count]
-        reduced = [None if a is None or b is None else a + b for a, b in zip(values, incoming, strict=False)]
+        reduced = list(map(added, values, incoming))
         if kind in ("r", "rcs"):
             target[start : start + count] = incoming
         elif kind in ("rrc", "rrcs"):
@@ -114,10 +114,7 @@ class Machine:
         elif kind == "cpy":
             target[start : start + count] = values
         elif kind == "re":
-            before = target[start : start + count]
-            target[start : start + count] = [
-                None if a is None or b is None else a + b for a, b in zip(before, values, strict=True)
-            ]
+            target[start : start + count] = map(added, target[start : start + count], values)
         if kind in SENDS:
             outgoing.append({"s": values, "rcs": incoming}.get(kind, reduced))
         self.done[rank, self._number(block, "id")] += 1

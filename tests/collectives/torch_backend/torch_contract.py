@@ -3,14 +3,13 @@
 A scenario is given the group of the ranks 3, 2 and 0 and that of all four, and asserts on its own rank.
 """
 
-import os
-
 import pytest
 import torch
 import torch.distributed as dist
 
 from collectives.communicators.connection import connect
 from collectives.torch_backend import TestbedOptions
+from tests.distributed.threads import carried_by
 
 RANKS = range(4)
 
@@ -31,11 +30,8 @@ def play(rank, scenarios):
 
 
 def play_in_process(rank, world_size, carrier, scenarios):
-    os.environ["TESTBED_TRANSPORT"] = carrier
-    try:
+    with carried_by(carrier):
         play(rank, scenarios)
-    finally:
-        del os.environ["TESTBED_TRANSPORT"]
 
 
 def values(tensors):
