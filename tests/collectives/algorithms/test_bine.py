@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TypeAlias
 
 import pytest
 
 from collectives import resolve_algorithm
-from collectives.program import Send
+from tests.collectives.sends import sends
 
 Message: TypeAlias = tuple[int, int, int]
 """Source, destination, chunks."""
@@ -21,17 +22,10 @@ COUNTERPARTS = {
 
 def messages(algorithm: str, collective: str, world_size: int) -> list[list[Message]]:
     """Return the messages of all ranks, step by step."""
-    chosen = resolve_algorithm(algorithm, collective)
-    programs = [chosen.steps(rank, world_size) for rank in range(world_size)]
-    return [
-        [
-            (rank, operation.peer, operation.num_chunks)
-            for rank, step in enumerate(steps)
-            for operation in step
-            if isinstance(operation, Send)
-        ]
-        for steps in zip(*programs, strict=True)
-    ]
+    by_step: defaultdict[int, list[Message]] = defaultdict(list)
+    for rank, step, send in sends(resolve_algorithm(algorithm, collective), world_size):
+        by_step[step].append((rank, send.peer, send.num_chunks))
+    return [by_step[step] for step in sorted(by_step)]
 
 
 def flat(steps: list[list[Message]]) -> list[Message]:

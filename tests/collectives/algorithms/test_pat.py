@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from collectives import Algorithm, Recv, Send, resolve_algorithm, simulate, verify
 from sim import Topology
+from tests.collectives.sends import sends
 
 COLLECTIVES = ["all_gather", "reduce_scatter"]
 
@@ -20,10 +21,8 @@ def pat(collective: str, aggregation: int | None = None) -> Algorithm:
 def parts_by_distance(algorithm: Algorithm, world_size: int) -> Counter[int]:
     """Return how many parts rank 0 sends over each distance on a ring of the ranks."""
     parts: Counter[int] = Counter()
-    for step in algorithm.steps(0, world_size):
-        for operation in step:
-            if isinstance(operation, Send):
-                parts[min(operation.peer, world_size - operation.peer)] += operation.num_chunks
+    for _, _, send in sends(algorithm, world_size, [0]):
+        parts[min(send.peer, world_size - send.peer)] += send.num_chunks
     return parts
 
 
@@ -36,9 +35,9 @@ def test_no_message_carries_more_parts_than_may_be_aggregated(
 
     proof = verify(limited, world_size)
 
-    sends = [op for step in limited.steps(0, world_size) for op in step if isinstance(op, Send)]
-    assert all(send.num_chunks <= 1 << level for send in sends)
-    assert len(sends) == proof.num_steps
+    sizes = [send.num_chunks for _, _, send in sends(limited, world_size, [0])]
+    assert all(size <= 1 << level for size in sizes)
+    assert len(sizes) == proof.num_steps
     assert (proof.cost_declared, proof.array_form) == (True, True)
 
 

@@ -10,14 +10,14 @@ from collectives.algorithms.shared.butterfly import follow
 from collectives.algorithms.swing import swing_peer
 from collectives.program import Recv, RecvReduce, Send
 from sim import Topology
+from tests.collectives.sends import sends
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather")
 
 
 def test_peers_swing_to_and_fro_as_in_the_paper() -> None:
-    steps = list(resolve_algorithm("swing").steps(0, 16))
+    peers = [send.peer for _, _, send in sends(resolve_algorithm("swing"), 16, [0])]
 
-    peers = [operation.peer for step in steps for operation in step if isinstance(operation, Send)]
     assert peers == [1, 16 - 1, 3, 16 - 5, 16 - 5, 3, 16 - 1, 1]
 
 
@@ -53,27 +53,18 @@ def test_of_an_odd_number_the_last_rank_exchanges_with_each_other_one_once() -> 
 
 
 def test_on_a_torus_the_dimensions_take_turns() -> None:
-    steps = list(resolve_algorithm("swing:shape=8x4", "reduce_scatter").steps(0, 32))
+    swing = resolve_algorithm("swing:shape=8x4", "reduce_scatter")
 
-    assert [operation.peer for step in steps for operation in step if isinstance(operation, Send)] == [
-        1,
-        1 * 8,
-        7,
-        3 * 8,
-        3,
-    ]
+    assert [send.peer for _, _, send in sends(swing, 32, [0])] == [1, 1 * 8, 7, 3 * 8, 3]
 
 
 def test_on_a_torus_bytes_cross_fewer_links_than_if_its_ranks_were_one_ring() -> None:
     def links(shape: str) -> int:
         total = 0
-        for rank in range(64):
-            for step in resolve_algorithm(f"swing:shape={shape}").steps(rank, 64):
-                for operation in step:
-                    if isinstance(operation, Send):
-                        for stride in (1, 8):
-                            apart = (operation.peer // stride - rank // stride) % 8
-                            total += operation.num_chunks * min(apart, 8 - apart)
+        for rank, _, send in sends(resolve_algorithm(f"swing:shape={shape}"), 64):
+            for stride in (1, 8):
+                apart = (send.peer // stride - rank // stride) % 8
+                total += send.num_chunks * min(apart, 8 - apart)
         return total
 
     assert links("8x8") < 0.75 * links("64")

@@ -36,6 +36,7 @@ from sim import Topology
 from tests.collectives import reference
 from tests.collectives.formats.msccl_files import all_pairs, block, file_of, fused_ring, step
 from tests.collectives.formats.msccl_runtime import StuckError, fulfils, why_not
+from tests.collectives.sends import sends
 
 WORLD_SIZES = (2, 3, 4, 5, 8)
 PARAMETERS = ("ring:channels=2", "chain:segments=3", "hierarchical:ranks_per_node=2", "swing:channels=3")
@@ -46,10 +47,7 @@ SHIPPED = [
 
 
 def chunks_sent(own: Algorithm, world_size: int) -> list[int]:
-    return [
-        sum(op.num_chunks for step in own.steps(rank, world_size) for op in step if isinstance(op, Send))
-        for rank in range(world_size)
-    ]
+    return [sum(send.num_chunks for *_, send in sends(own, world_size, [rank])) for rank in range(world_size)]
 
 
 def is_fulfilled(own: Algorithm, world_size: int) -> bool:

@@ -13,6 +13,7 @@ def test_a_group_of_rank_threads_keeps_the_contract():
 
 
 @pytest.mark.distributed
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("carrier", ["shm", "gloo"])
 def test_a_group_of_processes_keeps_the_contract(pool, carrier):
-    pool.run(torch_contract.play_in_process, 4, carrier, SCENARIOS)
+    pool.run(torch_contract.play_in_process, 4, carrier, SCENARIOS, timeout=200)

@@ -13,6 +13,7 @@ from collectives.algorithms.gloo.ring import gloo_ring, gloo_ring_reduce
 from collectives.algorithms.gloo.tree import gloo_tree_broadcast
 from collectives.program.chunking import Chunking
 from sim import Topology
+from tests.collectives.sends import sends
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -32,13 +33,9 @@ EXCHANGED = {
 def exchanged(algorithm, world_size, nbytes):
     chunking = Chunking.of(algorithm, world_size, nbytes, 1)
     sent = {}
-    for rank in range(world_size):
-        for step in algorithm.steps(rank, world_size):
-            for operation in step:
-                if isinstance(operation, Send):
-                    pair = rank, operation.peer
-                    moved = chunking.nbytes(operation.chunk, operation.num_chunks)
-                    sent[pair] = sent.get(pair, 0) + moved
+    for rank, _, send in sends(algorithm, world_size):
+        pair = rank, send.peer
+        sent[pair] = sent.get(pair, 0) + chunking.nbytes(send.chunk, send.num_chunks)
     return {pair: moved / nbytes for pair, moved in sorted(sent.items())}
 
 
@@ -70,12 +67,7 @@ def test_gloo_s_ring_takes_as_long_as_ours_on_a_switch(world_size):
 
 
 def test_a_rank_of_the_tree_serves_its_nearest_child_first():
-    served = [
-        operation.peer
-        for step in gloo_tree_broadcast.steps(0, 9)
-        for operation in step
-        if isinstance(operation, Send)
-    ]
+    served = [send.peer for _, _, send in sends(gloo_tree_broadcast, 9, [0])]
 
     assert served == [1, 2, 4, 8]
     assert all(later == 2 * earlier for earlier, later in pairwise(served))
