@@ -1,4 +1,4 @@
-"""What programs send."""
+"""Messages that programs send."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every shipped algorithm is held to: proofs whatever its parameters, closed forms, and refusals."""
+"""Proofs of every shipped algorithm whatever its parameters, closed forms, and refusals."""
 
 from __future__ import annotations
 
