@@ -69,7 +69,7 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
     It counts its versions by itself: autograd takes nothing that is written there for a change of *tensor*,
     as nothing that a collective of torch's own backends writes.
     """
-    data = tensor.data.contiguous().view(-1)
+    data = tensor.data.contiguous().squeeze().view(-1)  # squeezed, as a single element keeps any stride
     return data.resolve_conj().resolve_neg() if _is_lazy(data) else data
 
 

@@ -17,6 +17,7 @@ process dies.  The error is raised where the rank waits instead.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -122,7 +123,7 @@ class CollectiveWork(TorchWork):
             future.set_result(self._result)
         elif torch._C._current_autograd_node() is not None:
             torch.autograd.Variable._execution_engine.queue_callback(future.settle)
-            _unsettled.futures.append(future)
+            _unsettled.futures[future] = torch._C._current_graph_task_id()
         else:
             self.wait()
         return future
@@ -173,19 +174,25 @@ def _nothing() -> None:
 
 
 class _Unsettled(threading.local):
-    """The futures of this thread that the autograd engine will settle at the end of its pass."""
+    """The futures of this thread that the autograd engine will settle at the end of a pass: of which one."""
 
     def __init__(self) -> None:
-        self.futures: list[WorkFuture] = []
+        self.futures: dict[WorkFuture, int] = {}
 
 
 _unsettled = _Unsettled()
 
 
 def settle_all() -> None:
-    """Settle what the autograd engine would; whoever calls waits for something that comes of it."""
-    for future in list(_unsettled.futures):
-        future.settle()
+    """Settle what the autograd engine would; whoever calls waits for something that comes of it.
+
+    A pass that failed has left its futures here; what their callbacks raise came out of that pass, and is no
+    error of this one.
+    """
+    current = torch._C._current_graph_task_id()
+    for future, own_pass in list(_unsettled.futures.items()):
+        with contextlib.nullcontext() if own_pass == current else contextlib.suppress(Exception):
+            future.settle()
 
 
 @uncompiled
@@ -240,8 +247,7 @@ class WorkFuture(torch.futures.Future[Any]):
         Raises:
             BaseException: what a callback raised; C++, which cannot see that, must not wait any more.
         """
-        if self in _unsettled.futures:
-            _unsettled.futures.remove(self)
+        _unsettled.futures.pop(self, None)
         self.wait()
         for follower in self._followers:
             follower.settle()

@@ -178,5 +178,10 @@ def _land(step: tuple[Any, ...], held: list[int | None], done: dict[int, list[in
         for chunk, value in enumerate(done[number], start=operation.chunk):
             before = held[chunk]
             if operation.reduces:
-                value = None if value is None or before is None else before + value
+                value = added(before, value)
             held[chunk] = value
+
+
+def added(first: int | None, second: int | None) -> int | None:
+    """Return the sum; of what nobody has put there, nothing."""
+    return None if first is None or second is None else first + second

@@ -10,6 +10,7 @@ import torch
 from collectives import NotSupportedError
 from collectives.communicators.auto import AutoLauncher
 from collectives.communicators.connection import connect
+from tests.collectives.communicators import tensor_contract
 from tests.collectives.transports.transport_contract import SCENARIOS, play
 from tests.distributed.pool import WorkerPool
 
@@ -69,7 +70,8 @@ def test_a_wait_for_the_vendor_lets_our_programs_before_it_go_on(pool: WorkerPoo
 
 
 def keep_the_contract(rank: int, world_size: int, choice: str) -> Any:
-    return play(connect(algorithm=choice, timeout=30), SCENARIOS)  # type: ignore[arg-type]
+    communicator = connect(algorithm=choice, timeout=30)  # type: ignore[arg-type]
+    return play(communicator, [*SCENARIOS, *tensor_contract.SCENARIOS])
 
 
 def test_it_keeps_the_contract_of_a_communicator(pool: WorkerPool, tmp_path: Path) -> None:

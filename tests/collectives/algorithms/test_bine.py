@@ -1,13 +1,12 @@
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TypeAlias
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from collectives import resolve_algorithm, verify
-from collectives.program import Send
+from collectives import resolve_algorithm
+from tests.collectives.sends import sends
 
 Message: TypeAlias = tuple[int, int, int]
 """Source, destination, chunks."""
@@ -23,17 +22,10 @@ COUNTERPARTS = {
 
 def messages(algorithm: str, collective: str, world_size: int) -> list[list[Message]]:
     """Return the messages of all ranks, step by step."""
-    chosen = resolve_algorithm(algorithm, collective)
-    programs = [chosen.steps(rank, world_size) for rank in range(world_size)]
-    return [
-        [
-            (rank, operation.peer, operation.num_chunks)
-            for rank, step in enumerate(steps)
-            for operation in step
-            if isinstance(operation, Send)
-        ]
-        for steps in zip(*programs, strict=True)
-    ]
+    by_step: defaultdict[int, list[Message]] = defaultdict(list)
+    for rank, step, send in sends(resolve_algorithm(algorithm, collective), world_size):
+        by_step[step].append((rank, send.peer, send.num_chunks))
+    return [by_step[step] for step in sorted(by_step)]
 
 
 def flat(steps: list[list[Message]]) -> list[Message]:
@@ -61,20 +53,6 @@ def test_a_child_has_the_number_of_its_parent_to_the_base_minus_two_with_equal_l
             digits = negabinary(parent, num_digits)
             assert negabinary(child, num_digits) == digits ^ lowest
             assert digits & lowest in (0, lowest)
-
-
-@pytest.mark.parametrize("collective", ["broadcast", "reduce", "gather", "scatter"])
-@given(world_size=st.integers(1, 40), data=st.data())
-def test_a_tree_is_proved_for_any_world_size_and_root(
-    collective: str, world_size: int, data: st.DataObject
-) -> None:
-    proof = verify("bine", world_size, collective=collective, root=data.draw(st.integers(0, world_size - 1)))
-
-    assert (proof.num_steps, proof.cost_declared, proof.array_form) == (
-        (world_size - 1).bit_length(),
-        True,
-        True,
-    )
 
 
 @pytest.mark.parametrize("collective", COUNTERPARTS)

@@ -9,17 +9,6 @@ from hypothesis import strategies as st
 from collectives import NotSupportedError, resolve_algorithm, simulate, verify
 from sim import Topology
 
-COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather")
-
-
-@pytest.mark.parametrize("collective", COLLECTIVES)
-@pytest.mark.parametrize("world_size", [1, 2, 4, 8, 16, 32, 64])
-def test_either_order_takes_the_fewest_bytes(collective: str, world_size: int) -> None:
-    for order in ("far", "near"):
-        proof = verify(f"halving_doubling:order={order}", world_size, collective=collective)
-
-        assert proof.max_bytes_sent_fraction == proof.min_bytes_sent_fraction
-
 
 @pytest.mark.parametrize("world_size", [3, 5, 6, 7, 12, 31, 33])
 def test_other_world_sizes_fold_in_and_out(world_size: int) -> None:
@@ -46,11 +35,6 @@ def test_the_orders_differ_in_who_exchanges_the_largest_messages() -> None:
 
     assert first_peers("far") == [4, 5, 6, 7, 0, 1, 2, 3]
     assert first_peers("near") == [1, 0, 3, 2, 5, 4, 7, 6]
-
-
-def test_an_unknown_order_is_refused() -> None:
-    with pytest.raises(NotSupportedError, match="order must be one of far, near, got 'nearest'"):
-        resolve_algorithm("halving_doubling:order=nearest")
 
 
 @given(

@@ -12,7 +12,6 @@ from collectives import (
     NotSupportedError,
     UnknownAlgorithmError,
     algorithm,
-    algorithm_names,
     resolve_algorithm,
     simulate,
     verify,
@@ -20,46 +19,6 @@ from collectives import (
 from collectives.algorithms import hierarchical, tree
 from collectives.algorithms.shared.embedding import Group, embed
 from sim import Topology
-
-SHAPES = [(1, 4), (2, 6), (3, 12), (4, 4), (4, 16), (8, 24)]
-"""Ranks per node, and ranks."""
-
-MOVES_CHUNKS = {"pat", "swing"}
-INNER = sorted({*algorithm_names("reduce_scatter")} & {*algorithm_names("all_gather")} - MOVES_CHUNKS)
-OUTER = [name for name in algorithm_names() if name not in ("hierarchical",)]
-
-
-@pytest.mark.parametrize(("ranks_per_node", "world_size"), SHAPES)
-def test_with_rings_it_meets_the_bound_in_bytes(ranks_per_node: int, world_size: int) -> None:
-    proof = verify(f"hierarchical:ranks_per_node={ranks_per_node}", world_size)
-
-    assert proof.num_steps == 2 * (ranks_per_node - 1) + 2 * (world_size // ranks_per_node - 1)
-    assert math.isclose(proof.max_bytes_sent_fraction, proof.min_bytes_sent_fraction)
-
-
-@pytest.mark.parametrize("inner", INNER)
-@pytest.mark.parametrize("outer", OUTER)
-def test_every_combination_of_shipped_algorithms_is_proved(inner: str, outer: str) -> None:
-    proof = verify(f"hierarchical:ranks_per_node=4,inner={inner},outer={outer}", 16)
-
-    assert (proof.cost_declared, proof.array_form) == (True, True)
-
-
-@given(
-    world_size=st.integers(2, 64),
-    ranks_per_node=st.integers(1, 9),
-    inner=st.sampled_from(INNER),
-    outer=st.sampled_from(OUTER),
-)
-def test_any_world_size_on_nodes_of_any_size_is_proved(
-    world_size: int, ranks_per_node: int, inner: str, outer: str
-) -> None:
-    name = f"hierarchical:ranks_per_node={ranks_per_node},inner={inner},outer={outer}"
-
-    proof = verify(name, world_size)
-
-    assert proof.array_form
-    assert proof.cost_declared or inner == "halving_doubling"
 
 
 @given(world_size=st.integers(2, 32), ranks_per_node=st.integers(1, 9))
@@ -80,10 +39,6 @@ def test_nodes_of_nodes_are_proved() -> None:
     assert verify(middle, 31).num_steps == verify(middle, 32).num_steps
 
 
-def test_fewer_ranks_than_a_node_holds_are_one_node() -> None:
-    assert verify("hierarchical", 5).num_steps == verify("ring", 5).num_steps
-
-
 def test_it_beats_the_ring_where_latency_between_nodes_counts() -> None:
     topology = Topology.nodes(
         num_nodes=8,
@@ -98,21 +53,6 @@ def test_it_beats_the_ring_where_latency_between_nodes_counts() -> None:
     run = simulate("hierarchical", nbytes=2**20, topology=topology)
 
     assert run.seconds < simulate("ring", nbytes=2**20, topology=topology).seconds / 2
-
-
-def test_a_refusal_says_how_many_nodes_there_are_and_what_to_use() -> None:
-    refused = r"hierarchical on 3 nodes of 8, the last of 3: swing .* embed ring instead"
-
-    with pytest.raises(NotSupportedError, match=refused):
-        verify("hierarchical:ranks_per_node=8,inner=swing", 19)
-
-
-@pytest.mark.parametrize("inner", sorted(MOVES_CHUNKS))
-def test_an_inner_algorithm_that_moves_chunks_is_refused_with_what_to_use(inner: str) -> None:
-    refused = rf"on 2 nodes of 4: {inner} for reduce_scatter moves chunks about; embed ring instead"
-
-    with pytest.raises(NotSupportedError, match=refused):
-        verify(f"hierarchical:ranks_per_node=4,inner={inner}", 8)
 
 
 def test_parts_are_bound_as_algorithms_and_spelled_as_their_names() -> None:
@@ -159,11 +99,6 @@ def test_names_of_parts_in_python_are_refused_with_what_takes_them(names: dict[s
         list(hierarchical(0, 8, **names))
     with pytest.raises(TypeError, match=refused):
         hierarchical.with_parameters(**names).num_chunks(8)
-
-
-def test_nodes_of_no_ranks_are_refused() -> None:
-    with pytest.raises(NotSupportedError, match="ranks_per_node must be from 1 to 1048576, got 0"):
-        verify("hierarchical:ranks_per_node=0", 8)
 
 
 def test_a_program_that_copies_chunks_cannot_be_embedded() -> None:

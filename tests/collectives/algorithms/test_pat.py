@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import Algorithm, NotSupportedError, Recv, Send, resolve_algorithm, simulate, verify
+from collectives import Algorithm, Recv, Send, resolve_algorithm, simulate, verify
 from sim import Topology
+from tests.collectives.sends import sends
 
 COLLECTIVES = ["all_gather", "reduce_scatter"]
 
@@ -20,22 +21,9 @@ def pat(collective: str, aggregation: int | None = None) -> Algorithm:
 def parts_by_distance(algorithm: Algorithm, world_size: int) -> Counter[int]:
     """Return how many parts rank 0 sends over each distance on a ring of the ranks."""
     parts: Counter[int] = Counter()
-    for step in algorithm.steps(0, world_size):
-        for operation in step:
-            if isinstance(operation, Send):
-                parts[min(operation.peer, world_size - operation.peer)] += operation.num_chunks
+    for _, _, send in sends(algorithm, world_size, [0]):
+        parts[min(send.peer, world_size - send.peer)] += send.num_chunks
     return parts
-
-
-@pytest.mark.parametrize("collective", COLLECTIVES)
-@given(world_size=st.integers(1, 64))
-def test_it_takes_the_fewest_steps_and_bytes(collective: str, world_size: int) -> None:
-    proof = verify(pat(collective), world_size)
-
-    assert proof.num_steps == (world_size - 1).bit_length()
-    assert proof.num_messages == world_size * proof.num_steps
-    assert proof.max_bytes_sent_fraction == proof.min_bytes_sent_fraction
-    assert (proof.cost_declared, proof.array_form) == (True, True)
 
 
 @pytest.mark.parametrize("collective", COLLECTIVES)
@@ -47,9 +35,9 @@ def test_no_message_carries_more_parts_than_may_be_aggregated(
 
     proof = verify(limited, world_size)
 
-    sends = [op for step in limited.steps(0, world_size) for op in step if isinstance(op, Send)]
-    assert all(send.num_chunks <= 1 << level for send in sends)
-    assert len(sends) == proof.num_steps
+    sizes = [send.num_chunks for _, _, send in sends(limited, world_size, [0])]
+    assert all(size <= 1 << level for size in sizes)
+    assert len(sizes) == proof.num_steps
     assert (proof.cost_declared, proof.array_form) == (True, True)
 
 
@@ -116,9 +104,3 @@ def test_few_messages_wait_to_be_sent_on_at_any_time(world_size: int, level: int
     ]
 
     assert max(waiting) <= (world_size - 1).bit_length()
-
-
-@pytest.mark.parametrize("aggregation", [0, -2, 3, 12, "many", 2.0])
-def test_a_limit_that_is_no_power_of_two_is_refused(aggregation: Any) -> None:
-    with pytest.raises(NotSupportedError, match=r"pat: aggregation must be a power of two, such as 8"):
-        verify(pat("all_gather", aggregation), 4)

@@ -251,15 +251,6 @@ def test_nothing_is_left_behind() -> None:
     assert (os._exit, sys.stdout) == left
 
 
-def test_an_endless_program_in_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "endless.py"
-    path.write_text("def f(rank, world_size):\n    while True:\n        yield ()\n")
-    monkeypatch.setattr("collectives.catalogue.user_files.MAX_STEPS", 100)
-
-    with pytest.raises(ProgramError, match="still not done after 228 steps"):
-        verify(f"{path}:f", 2)
-
-
 def test_a_file_is_imported_once_and_again_when_it_has_changed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -275,27 +266,29 @@ def test_a_file_is_imported_once_and_again_when_it_has_changed(
     assert capsys.readouterr().err == "imported\n"
 
 
-def test_a_callable_whose_parameters_nobody_knows_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text("f = max\n")
-
-    with pytest.raises(AlgorithmFileError, match="no function of Python's"):
-        resolve_algorithm(f"{path}:f")
+ENDLESS = "def f(rank, world_size):\n    while True:\n        yield ()\n"
+PLAIN = "def f(rank, world_size):\n    yield ()\n"
+DECLARED = "from collectives import algorithm\n@algorithm(num_chunks={})\n" + PLAIN
 
 
 @pytest.mark.parametrize(
-    ("number", "said"),
+    ("source", "error", "said"),
     [
-        ("lambda p: 1 / 0", "num_chunks raised ZeroDivisionError"),
-        ("lambda p: 0.5", "is 0.5; expected a number"),
+        (
+            "def f(rank, world_size):\n    while True:\n        yield ()\n",
+            ProgramError,
+            "not done after 228 steps",
+        ),
+        ("f = max\n", AlgorithmFileError, "no function of Python's"),
+        (DECLARED.format("lambda p: 1 / 0"), ProgramError, "num_chunks raised ZeroDivisionError"),
+        (DECLARED.format("lambda p: 0.5"), ProgramError, "is 0.5; expected a number"),
     ],
 )
-def test_a_number_of_chunks_that_cannot_be_is_refused(tmp_path: Path, number: str, said: str) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(
-        f"from collectives import algorithm\n@algorithm(num_chunks={number})\n"
-        "def f(rank, world_size):\n    yield ()\n"
-    )
+def test_a_function_in_a_file_that_is_no_program_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, error: type, said: str
+) -> None:
+    (tmp_path / "mine.py").write_text(source)
+    monkeypatch.setattr("collectives.catalogue.user_files.MAX_STEPS", 100)
 
-    with pytest.raises(ProgramError, match=said):
-        verify(f"{path}:f", 2)
+    with pytest.raises(error, match=said):
+        verify(f"{tmp_path / 'mine.py'}:f", 2)

@@ -12,10 +12,9 @@ import pytest
 import torch
 
 from collectives.communicators.communicator import Communicator
-from collectives.communicators.programs import ProgramLauncher
 from collectives.communicators.reduction import REDUCE
 from collectives.errors import NotSupportedError
-from tests.collectives.transports.transport_contract import DTYPES, part, whole
+from tests.collectives.transports.transport_contract import DTYPES, carried, part, whole
 
 ALL_DTYPES = (*DTYPES, torch.complex128, torch.int32, torch.int8)
 
@@ -37,19 +36,9 @@ def transposed(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
 LAYOUTS: tuple[Layout, ...] = (plain, with_gaps, transposed)
 
 
-def dtypes(communicator: Communicator) -> list[torch.dtype]:
-    """All but those of which Gloo lacks a collective, where Gloo's own are called."""
-    lacking = (torch.int16, torch.complex64, torch.complex128)
-    return [
-        dtype
-        for dtype in ALL_DTYPES
-        if isinstance(communicator.launcher, ProgramLauncher) or dtype not in lacking
-    ]
-
-
 def cases(communicator: Communicator) -> Iterator[tuple[torch.dtype, int, Layout, Layout]]:
     """All dtypes, all pairs of layouts, all kinds of sizes, though not all of them with each other."""
-    for n, dtype in enumerate(dtypes(communicator)):
+    for n, dtype in enumerate(carried(communicator, ALL_DTYPES)):
         yield dtype, 4, LAYOUTS[n % 3], LAYOUTS[(n + 1) % 3]
     for given in LAYOUTS:
         for result in LAYOUTS:
@@ -74,9 +63,9 @@ def check(results: list[tuple[torch.Tensor, torch.Tensor]], case: Any) -> None:
 
 def collectives_move_every_dtype_layout_and_size(communicator: Communicator) -> Any:
     p, rank = communicator.world_size, communicator.rank
-    for case in cases(communicator):
+    for number, case in enumerate(cases(communicator)):
         dtype, size, given, result = case
-        root = size % p
+        root = number % p
         mine = [of_rank(communicator, other, size, dtype) for other in range(p)]
         results = []
 
@@ -105,9 +94,9 @@ def collectives_move_every_dtype_layout_and_size(communicator: Communicator) -> 
 
 def collectives_reduce_every_dtype_layout_and_size(communicator: Communicator) -> Any:
     p, rank = communicator.world_size, communicator.rank
-    for case in cases(communicator):
+    for number, case in enumerate(cases(communicator)):
         dtype, size, given, result = case
-        root = size % p
+        root = number % p
         total = whole(p, p * size * 2, dtype).view(p, size, 2)
         mine = of_rank(communicator, rank, size, dtype)
 
@@ -131,7 +120,7 @@ def collectives_reduce_every_dtype_layout_and_size(communicator: Communicator) -
 
 def every_operation_on_every_dtype_reduces_or_is_refused(communicator: Communicator) -> Any:
     p = communicator.world_size
-    for dtype in dtypes(communicator):
+    for dtype in carried(communicator, ALL_DTYPES):
         for op, reduce in REDUCE.items():
             given = [part(rank + 1, 6, dtype) for rank in range(p)]
             expected = given[0].clone()
@@ -246,6 +235,13 @@ def parts_of_any_size_are_exchanged(communicator: Communicator) -> Any:
         assert torch.equal(output, torch.cat([row[rank] for row in parts])), case
 
 
+def gradients_do_not_flow_through(communicator: Communicator) -> Any:
+    tensor = torch.ones(3, requires_grad=True)
+    communicator.all_reduce(tensor)
+    assert tensor.grad_fn is None
+    assert torch.equal(tensor.detach(), torch.full((3,), float(communicator.world_size)))
+
+
 def splits_that_do_not_fit_their_tensor_are_refused(communicator: Communicator) -> Any:
     p, rank = communicator.world_size, communicator.rank
     tensor = torch.zeros(2 * p, 3)
@@ -278,5 +274,6 @@ SCENARIOS = (
     input_and_output_may_share_memory,
     collectives_of_all_kinds_are_in_flight_at_once,
     parts_of_any_size_are_exchanged,
+    gradients_do_not_flow_through,
     splits_that_do_not_fit_their_tensor_are_refused,
 )

@@ -7,12 +7,17 @@ for the flag of the step that it depends on.  Under ``slots=0`` a send waits unt
 from __future__ import annotations
 
 import random
+import re
 from collections import defaultdict, deque
 from typing import Any
 from xml.etree import ElementTree
 
-from tests.collectives.reference import Setting
+from collectives import NotSupportedError, verify
+from collectives.program import Algorithm
+from tests.collectives.reference import Setting, added
 
+SENDS = ("s", "rcs", "rrs", "rrcs")
+RECEIVES = ("r", "rcs", "rrs", "rrc", "rrcs")
 NAMES = {
     "allreduce": "all_reduce",
     "allgather": "all_gather",
@@ -92,16 +97,16 @@ class Machine:
         source, first = held[step.attrib["srcbuf"]], self._number(step, "srcoff")
         target, start = held[step.attrib["dstbuf"]], self._number(step, "dstoff")
         outgoing = self.fifo[rank, send, channel]
-        if kind in ("s", "rcs", "rrs", "rrcs") and not self._has_room(rank, send, channel, outgoing):
+        if kind in SENDS and not self._has_room(rank, send, channel, outgoing):
             return False
         incoming: list[int | None] = []
-        if kind in ("r", "rcs", "rrs", "rrc", "rrcs"):
+        if kind in RECEIVES:
             if not self.fifo[recv, rank, channel]:
                 return False
             incoming = self.fifo[recv, rank, channel].popleft()
             assert len(incoming) == count
         values = source[first : first + count]
-        reduced = [None if a is None or b is None else a + b for a, b in zip(values, incoming, strict=False)]
+        reduced = list(map(added, values, incoming))
         if kind in ("r", "rcs"):
             target[start : start + count] = incoming
         elif kind in ("rrc", "rrcs"):
@@ -109,11 +114,8 @@ class Machine:
         elif kind == "cpy":
             target[start : start + count] = values
         elif kind == "re":
-            before = target[start : start + count]
-            target[start : start + count] = [
-                None if a is None or b is None else a + b for a, b in zip(before, values, strict=True)
-            ]
-        if kind in ("s", "rcs", "rrs", "rrcs"):
+            target[start : start + count] = map(added, target[start : start + count], values)
+        if kind in SENDS:
             outgoing.append({"s": values, "rcs": incoming}.get(kind, reduced))
         self.done[rank, self._number(block, "id")] += 1
         return True
@@ -128,7 +130,7 @@ class Machine:
             ends = owner, self._number(block, "recv"), self._number(block, "chan")
             if ends == (peer, rank, channel):
                 step = self._next(peer, block)
-                receives = step is not None and step.attrib["type"] in ("r", "rcs", "rrs", "rrc", "rrcs")
+                receives = step is not None and step.attrib["type"] in RECEIVES
                 return step is not None and receives and self._may_start(peer, step)
         return False
 
@@ -137,3 +139,14 @@ def fulfils(text: str, *, slots: int, seed: int = 0) -> bool:
     """Run the file; return whether the collective is fulfilled."""
     machine = Machine(text, slots, seed)
     return machine.setting.is_fulfilled(machine.run())
+
+
+def why_not(algorithm: Algorithm, world_size: int) -> str | None:
+    """Return, as a pattern, why these formats cannot take *algorithm*; None where they must."""
+    if algorithm.collective in ("broadcast", "reduce", "gather", "scatter"):
+        return f"no place for the root of a {algorithm.collective}"
+    try:
+        verify(algorithm, world_size)
+    except NotSupportedError as refusal:
+        return re.escape(str(refusal))
+    return None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +12,7 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 from tests.distributed.pool import WorkerPool
+from tests.distributed.threads import group_over
 
 pytestmark = pytest.mark.distributed
 
@@ -31,15 +30,6 @@ CALLS: dict[str, Call] = {
     "wait for the parent's": lambda group, work: work.wait(),
     "ask for the parent's": lambda group, work: work.is_completed(),
 }
-
-
-def group_over(carrier: str) -> Any:
-    """Return a new group of all processes, whose messages *carrier* takes."""
-    os.environ["TESTBED_TRANSPORT"] = carrier
-    try:
-        return dist.new_group(backend="testbed", timeout=timedelta(seconds=20))
-    finally:
-        del os.environ["TESTBED_TRANSPORT"]
 
 
 def in_child(call: Callable[[], object]) -> str:
@@ -62,7 +52,7 @@ def in_child(call: Callable[[], object]) -> str:
 
 
 def calls_in_children(rank: int, world_size: int, carrier: str, is_used: bool) -> tuple[dict[str, str], Any]:
-    group = group_over(carrier)
+    group = group_over(carrier, timeout=20)
     if is_used:
         dist.all_reduce(torch.ones(4), group=group)
     total, said = torch.full((4,), rank + 1.0), {}
@@ -106,7 +96,7 @@ def test_a_forked_child_makes_no_group_for_its_rank(pool: WorkerPool) -> None:
 
 
 def loaded_by_workers(rank: int, world_size: int, carrier: str) -> list[Any]:
-    group = group_over(carrier)
+    group = group_over(carrier, timeout=20)
     loader = DataLoader(range(rank, 8, 2), batch_size=2, num_workers=2, multiprocessing_context="fork")
     sums = []
     for batch in loader:

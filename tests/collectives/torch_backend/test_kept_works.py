@@ -11,19 +11,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 
-from collectives.virtual import run_virtual
-from sim.topology import Topology
+from tests.collectives.torch_backend.rank_threads import on_ranks
 
-SWITCH = Topology.switch(num_ranks=2, bandwidth="100Gbps", latency="2us")
 STUB = Path(torch.__file__).parent / "_C" / "_distributed_c10d.pyi"
-
-
-def on_ranks(function):
-    def run(rank):
-        dist.init_process_group("testbed")
-        return function(rank)
-
-    return run_virtual(run, SWITCH).results
 
 
 def test_torch_takes_a_work_in_no_other_way_than_those_of_this_file():
@@ -45,7 +35,7 @@ def test_a_reducer_waits_for_the_work_of_the_forward_pass(divide_by_initial):
 
     last = 2.0 / (2 if divide_by_initial else 1)
 
-    assert on_ranks(work)[1] == last
+    assert on_ranks(2, work).results[1] == last
 
 
 def test_wait_tensor_waits_for_a_work_that_was_registered():
@@ -55,7 +45,7 @@ def test_wait_tensor_waits_for_a_work_that_was_registered():
         gc.collect()
         return functional.wait_tensor(tensor).tolist()
 
-    assert on_ranks(work) == [[2.0, 2.0]] * 2
+    assert on_ranks(2, work).results == [[2.0, 2.0]] * 2
 
 
 def test_a_work_in_a_box_can_be_waited_for():
@@ -66,7 +56,7 @@ def test_a_work_in_a_box_can_be_waited_for():
         torch._C._distributed_c10d.Work.unbox(box).wait()
         return tensor.tolist()
 
-    assert on_ranks(work) == [[2.0, 2.0]] * 2
+    assert on_ranks(2, work).results == [[2.0, 2.0]] * 2
 
 
 @pytest.mark.parametrize(
@@ -85,4 +75,4 @@ def test_an_operator_keeps_what_a_group_returns(gather):
         gc.collect()
         return torch.ops._c10d_functional.wait_tensor(result).tolist()
 
-    assert on_ranks(work) == [[0.0, 0.0, 1.0, 1.0]] * 2
+    assert on_ranks(2, work).results == [[0.0, 0.0, 1.0, 1.0]] * 2

@@ -1,4 +1,4 @@
-"""The backend as torch sees it: what its functions and its own DDP do on rank threads."""
+"""The backend as torch sees it, on rank threads: its own DDP, what time calls take, what is refused."""
 
 import os
 import subprocess
@@ -7,33 +7,13 @@ import sys
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from torch.distributed import _functional_collectives as functional
+from torch.distributed import pipelining
 
-from collectives.errors import NotSupportedError
-from collectives.torch_backend import TestbedOptions
-from collectives.virtual import run_virtual
 from sim.cluster import Cluster
-from sim.errors import RankError
-from sim.topology import Topology
-
-# New in torch 2.13.
-ALL_GATHER_SINGLE = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-REDUCE_SCATTER_SINGLE = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-
-
-def on_ranks(num_ranks, work, **options):
-    """Run *work* on every rank, inside a process group."""
-
-    def run(rank):
-        dist.init_process_group("testbed")
-        try:
-            return work(rank)
-        finally:
-            dist.destroy_process_group()
-
-    topology = Topology.switch(num_ranks=num_ranks, bandwidth="100Gbps", latency="2us")
-    return run_virtual(run, topology, **options)
+from sim.errors import DeadlockError, RankError
+from tests.collectives.torch_backend.rank_threads import on_ranks
+from tests.collectives.torch_backend.torch_message_contract import received_by_rank_0
 
 
 @pytest.mark.costly
@@ -64,192 +44,74 @@ def test_registering_never_raises(monkeypatch):
     register_backend()
 
 
-OPERATIONS = {
-    "SUM": lambda rows: rows.sum(0),
-    "PRODUCT": lambda rows: rows.prod(0),
-    "MIN": lambda rows: rows.amin(0),
-    "MAX": lambda rows: rows.amax(0),
-    "BAND": lambda rows: rows[0] & rows[1] & rows[2],
-    "BXOR": lambda rows: rows[0] ^ rows[1] ^ rows[2],
-}
+def exchange_of_parts(rank):
+    given = [1, 1] if rank else [1, 2]
+    dist.all_to_all_single(torch.zeros(2), torch.zeros(sum(given)), [1, 1], given)
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
-@given(numel=st.integers(0, 20))
-@settings(max_examples=5)
-def test_all_reduce_reduces_by_every_operation(name, numel):
-    rows = torch.randint(1, 9, (3, numel), generator=torch.Generator().manual_seed(numel))
-
-    def work(rank):
-        tensor = rows[rank].clone()
-        dist.all_reduce(tensor, op=getattr(dist.ReduceOp, name))
-        return tensor
-
-    for result in on_ranks(3, work).results:
-        assert torch.equal(result, OPERATIONS[name](rows))
+def message_of_another_size(rank):
+    if rank == 0:
+        dist.send(torch.ones(4), 1)
+    else:
+        dist.recv(torch.ones(3), 0)
 
 
-def test_an_average_is_a_sum_over_the_number_of_ranks():
-    def work(rank):
-        tensor = torch.tensor([rank * 4.0])
-        dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
-        return tensor.item()
-
-    assert on_ranks(4, work).results == [6.0] * 4
-
-
-@pytest.mark.parametrize("factor", [0.5, torch.tensor([0.5])])
-def test_a_sum_of_scaled_parts_scales_what_each_rank_gives(factor):
-    def work(rank):
-        scaled = dist._make_nccl_premul_sum(factor)
-        whole, part, given = torch.full((4,), rank + 1.0), torch.empty(2), torch.full((4,), rank + 1.0)
-        dist.all_reduce(whole, op=scaled)
-        dist.reduce_scatter(part, list(given.chunk(2)), op=scaled)
-        return whole.tolist(), part.tolist(), given.tolist()
-
-    for rank, result in enumerate(on_ranks(2, work).results):
-        assert result == ([1.5] * 4, [1.5] * 2, [rank + 1.0] * 4)
-
-
-def test_collectives_on_tensors_with_gaps_fill_just_their_elements():
-    def work(rank):
-        whole = torch.zeros(2, 6)
-        part = whole[:, ::2]
-        part += rank
-        dist.all_reduce(part)
-        gathered = torch.zeros(2, 3, 2).transpose(1, 2)
-        ALL_GATHER_SINGLE(gathered, torch.arange(6.0) + 10 * rank)
-        return whole.tolist(), gathered.reshape(-1).tolist()
-
-    expected = [[1.0, 0.0] * 3] * 2, [*map(float, range(6)), *map(float, range(10, 16))]
-
-    assert on_ranks(2, work).results == [expected, expected]
-
-
-def test_broadcast_and_all_gather_and_objects_arrive():
-    def work(rank):
-        tensor = torch.full((2, 2), float(rank))
-        dist.broadcast(tensor, src=2)
-        parts = [torch.empty(2) for _ in range(3)]
-        dist.all_gather(parts, torch.tensor([rank, -rank]).float())
-        objects = [None] * 3
-        dist.all_gather_object(objects, {"rank": rank, "text": "x" * rank})
-        chosen = [f"from {rank}"]
-        dist.broadcast_object_list(chosen, src=1)
-        return tensor.unique().tolist(), [part.tolist() for part in parts], objects, chosen
-
-    expected = (
-        [2.0],
-        [[0.0, 0.0], [1.0, -1.0], [2.0, -2.0]],
-        [{"rank": 0, "text": ""}, {"rank": 1, "text": "x"}, {"rank": 2, "text": "xx"}],
-        ["from 1"],
-    )
-
-    assert on_ranks(3, work).results == [expected] * 3
-
-
-def test_reduce_and_gather_give_the_root_the_result_and_leave_the_others_alone():
-    def work(rank):
-        total, largest = torch.tensor([rank + 1.0]), torch.tensor([rank + 1.0])
-        dist.reduce(total, dst=1)
-        dist.reduce(largest, dst=2, op=dist.ReduceOp.MAX)
-        parts = [torch.empty(2) for _ in range(3)] if rank == 0 else None
-        dist.gather(torch.full((2,), float(rank)), parts, dst=0)
-        objects = [None] * 3 if rank == 2 else None
-        dist.gather_object("x" * rank, objects, dst=2)
-        return total.item(), largest.item(), parts and [part.tolist() for part in parts], objects
-
-    assert on_ranks(3, work).results == [
-        (1.0, 1.0, [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]], None),
-        (6.0, 2.0, None, None),
-        (3.0, 3.0, None, ["", "x", "xx"]),
-    ]
-
-
-def parts_travel(rank):
-    world_size = dist.get_world_size()
-    mine = [torch.tensor([10 * rank + peer, -rank]) for peer in range(world_size)]
-    own, scattered, exchanged = torch.empty(2, dtype=torch.int64), torch.empty(2), torch.empty(world_size)
-    dist.reduce_scatter(own, mine)
-    dist.scatter(
-        scattered, [torch.full((2,), 1.0 * peer) for peer in range(world_size)] if rank == 1 else None, 1
-    )
-    dist.all_to_all_single(exchanged, torch.arange(1.0 * world_size) + 10 * rank)
-    gathered = [torch.empty(1) for _ in range(world_size)] if rank == 0 else None
-    dist.gather(torch.tensor([1.0 * rank]), gathered, 0)
-    total = torch.tensor([rank + 1])
-    dist.reduce(total, 2, op=dist.ReduceOp.PRODUCT)
-    return own.tolist(), scattered.tolist(), exchanged.tolist(), gathered, total.item()
-
-
-def test_parts_travel_as_torch_says():
-    results = on_ranks(3, parts_travel).results
-
-    for rank, (own, scattered, exchanged, gathered, total) in enumerate(results):
-        assert own == [30 + 3 * rank, -3]
-        assert scattered == [rank, rank]
-        assert exchanged == [rank, 10 + rank, 20 + rank]
-        assert (gathered is None) == (rank != 0)
-        assert total == (6 if rank == 2 else rank + 1)
-    assert torch.cat(results[0][3]).tolist() == [0, 1, 2]
-
-
-def test_collectives_that_torch_puts_together_give_what_they_give_one_by_one():
-    def work(rank):
-        sums, gathered = [torch.zeros(2), torch.zeros(1)], [torch.zeros(4, 2), torch.zeros(3, 2).t()]
-        reduced = [torch.full((2,), rank + 1.0), torch.full((3,), 10.0 * rank)]
-        with dist._coalescing_manager(async_ops=True) as manager:
-            for tensor in reduced:
-                dist.all_reduce(tensor)
-        manager.wait()
-        with dist._coalescing_manager():
-            for total in sums:
-                REDUCE_SCATTER_SINGLE(total, torch.arange(2.0 * len(total)) + rank)
-        with dist._coalescing_manager():
-            for output in gathered:
-                ALL_GATHER_SINGLE(output, torch.full((output.numel() // 2,), float(rank)))
-        return [tensor.tolist() for tensor in (*reduced, *sums, *gathered)]
-
-    reduced = [[3.0, 3.0], [10.0] * 3]
-    gathered = [[[0.0, 0.0]] * 2 + [[1.0, 1.0]] * 2, [[0.0] * 3, [1.0] * 3]]
-
-    assert on_ranks(2, work).results == [
-        [*reduced, [1.0, 3.0], [1.0], *gathered],
-        [*reduced, [5.0, 7.0], [3.0], *gathered],
-    ]
-
-
-def test_gathering_a_tensor_of_another_size_than_its_place_is_refused():
-    def work(rank):
-        dist.all_gather([torch.empty(3), torch.empty(3)], torch.empty(2))
-
-    with pytest.raises(RankError, match=r"the one for rank 0 is \(3,\)"):
+@pytest.mark.parametrize(
+    ("work", "error", "said"),
+    [
+        (
+            lambda rank: dist.all_reduce(torch.ones(1, dtype=torch.int64), op=dist.ReduceOp.AVG),
+            RankError,
+            "raised NotSupportedError: .*not an integer",
+        ),
+        (
+            lambda rank: dist.all_reduce(torch.eye(2).to_sparse(), op=dist.ReduceOp.MAX),
+            RankError,
+            "raised NotSupportedError: .*make it dense",
+        ),
+        (
+            lambda rank: dist.all_gather([torch.empty(3), torch.empty(3)], torch.empty(2)),
+            RankError,
+            r"raised NotSupportedError: .*the one for rank 0 is \(3,\)",
+        ),
+        (lambda rank: dist.isend(torch.ones(1), group_dst=2), RankError, "raised ValueError: .*rank"),
+        (lambda rank: dist.irecv(torch.zeros(1), rank).wait(), RankError, "has only one side yet"),
+        (
+            exchange_of_parts,
+            RankError,
+            "raised MismatchError: .*rank 0 sends 2 elements to rank 1, which expects 1",
+        ),
+        (
+            lambda rank: dist.recv(torch.ones(3), 0, tag=7) if rank == 1 else None,
+            DeadlockError,
+            r"rank 1: waits since 0 ps for message #0 from rank 0 to rank 1 \(tag 7, 3 × float32\): "
+            r"step 0, Recv\(peer=0",
+        ),
+        (
+            message_of_another_size,
+            DeadlockError,
+            r"(?s)#0 from rank 0 to rank 1 \(tag 0, 4 × float32\).*#0 from .* \(tag 0, 3 × float32\)",
+        ),
+    ],
+)
+def test_a_call_that_cannot_be_carried_out_ends_the_run_and_is_named(work, error, said):
+    with pytest.raises(error, match=said):
         on_ranks(2, work)
 
 
-def test_a_sub_group_is_among_its_members_and_may_have_an_algorithm_of_its_own():
+def test_a_group_can_be_split():
     def work(rank):
-        group = dist.new_group([3, 1], backend="testbed", pg_options=TestbedOptions("naive"))
+        whole = dist.new_group([1, 2, 3])
+        if rank == 0:
+            return None
+        part = dist.split_group(whole, [[2, 1]], group_desc="a part")
+        if part is None:
+            return "apart"
         tensor = torch.tensor([10.0**rank])
-        if rank in (1, 3):
-            dist.all_reduce(tensor, group=group)
-        return tensor.item()
+        dist.all_reduce(tensor, group=part)
+        return tensor.item(), dist.get_process_group_ranks(part)
 
-    assert on_ranks(4, work).results == [1.0, 1010.0, 100.0, 1010.0]
-
-
-def test_groups_can_be_made_and_destroyed_again_and_again():
-    def work(rank):
-        sums = []
-        for round_ in range(3):
-            group = dist.new_group([0, 1])
-            tensor = torch.tensor([float(rank + round_)])
-            dist.all_reduce(tensor, group=group)
-            sums.append(tensor.item())
-            dist.destroy_process_group(group)
-        return sums
-
-    assert on_ranks(2, work).results == [[1.0, 3.0, 5.0]] * 2
+    assert on_ranks(4, work).results == [None, "apart", (1100.0, [2, 3]), (1100.0, [2, 3])]
 
 
 def test_an_asynchronous_collective_overlaps_with_what_is_charged_meanwhile():
@@ -267,84 +129,54 @@ def test_an_asynchronous_collective_overlaps_with_what_is_charged_meanwhile():
     assert on_ranks(2, work).times_ps == alone.times_ps
 
 
-def test_a_future_is_driven_by_whoever_asks_it():
+def test_a_message_takes_its_latency_and_its_bytes_and_both_directions_go_at_once():
     def work(rank):
-        first = dist.all_reduce(torch.ones(4), async_op=True).get_future()
-        doubled = first.then(lambda done: done.value()[0] * 2)
-        second = dist.all_reduce(torch.ones(4) * 3, async_op=True).get_future()
-        return doubled.wait().tolist(), second.wait()[0].tolist(), second.done()
+        if rank > 1:
+            return
+        sending = dist.isend(torch.ones(1000), 1 - rank)
+        dist.recv(torch.ones(1000), 1 - rank)
+        sending.wait()
 
-    assert on_ranks(2, work).results == [([4.0] * 4, [6.0] * 4, True)] * 2
+    assert on_ranks(4, work).times_ps == (4_000_000 + 4000 * 80, 4_000_000 + 4000 * 80, 0, 0)
 
 
-def test_what_follows_from_a_future_can_be_waited_for_in_the_hook_that_asked_for_it():
+def test_of_messages_of_any_source_the_earliest_comes_first_and_of_several_that_of_the_least_rank():
+    runs = [on_ranks(4, lambda rank: received_by_rank_0(rank, dist.group.WORLD)).results[0] for _ in range(2)]
+
+    assert runs[0] == runs[1]
+    assert [source for source, *_ in runs[0][:3]] == [1, 2, 3]
+
+
+def test_gradients_flow_through_torchs_functional_exchange():
     def work(rank):
-        weight, seen = torch.full((3,), rank + 1.0, requires_grad=True), []
+        tensor, splits = torch.arange(8.0, requires_grad=True), [2] * 4
+        exchanged = functional.all_to_all_single_autograd(tensor, splits, splits, dist.group.WORLD)
+        (exchanged.sum() * (rank + 1)).backward()
+        return exchanged.tolist(), tensor.grad.tolist()
 
-        def hook(parameter):
-            future = dist.all_reduce(parameter.grad, async_op=True).get_future()
-            halved = future.then(lambda done: done.value()[0] / 2)
-            squared = halved.then(lambda done: done.value() ** 2)
-            seen.append(squared.wait().tolist())
-
-        weight.register_post_accumulate_grad_hook(hook)
-        (weight * (rank + 1)).sum().backward()
-        return seen
-
-    assert on_ranks(3, work).results == [[[9.0] * 3]] * 3
+    for rank, (exchanged, grad) in enumerate(on_ranks(4, work).results):
+        assert exchanged == [2.0 * rank, 2.0 * rank + 1] * 4
+        assert grad == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
-def test_what_torch_makes_of_futures_can_be_waited_for_in_the_hook_that_asked_for_them():
-    def work(rank):
-        weight, seen = torch.ones(2, requires_grad=True), []
-
-        def hook(parameter):
-            futures = [dist.all_reduce(parameter.grad * n, async_op=True).get_future() for n in (1, 2)]
-            seen.append([result.tolist() for (result,) in torch.futures.wait_all(futures)])
-
-        weight.register_post_accumulate_grad_hook(hook)
-        weight.sum().backward()
-        return seen
-
-    assert on_ranks(3, work).results == [[[[3.0, 3.0], [6.0, 6.0]]]] * 3
-
-
-@pytest.mark.parametrize("wait_in_hook", [False, True])
-def test_an_error_of_a_callback_comes_out_of_the_backward_pass(wait_in_hook):
+def test_an_error_of_a_collective_comes_out_of_the_backward_pass_that_waits_for_it():
     def work(rank):
         weight = torch.ones(3, requires_grad=True)
 
-        def fail(done):
-            raise OSError("no memory for the callback")
-
         def hook(parameter):
-            future = dist.all_reduce(parameter.grad, async_op=True).get_future().then(fail)
-            last = future.then(lambda done: done.value())
-            if wait_in_hook:
-                last.wait()
+            handle = dist.all_reduce(parameter.grad, async_op=True)
+
+            def fail():
+                raise OSError("the link is down")
+
+            handle._finish = fail
+            handle.get_future()
 
         weight.register_post_accumulate_grad_hook(hook)
-        with pytest.raises(OSError, match="no memory for the callback"):
+        with pytest.raises(OSError, match="the link is down"):
             weight.sum().backward()
-        with pytest.raises(OSError, match="no memory for the callback"):
-            dist.all_reduce(torch.ones(1), async_op=True).get_future().then(fail)
 
     on_ranks(2, work)
-
-
-def test_a_group_can_be_split():
-    def work(rank):
-        whole = dist.new_group([1, 2, 3])
-        if rank == 0:
-            return None
-        part = dist.split_group(whole, [[2, 1]], group_desc="a part")
-        if part is None:
-            return "apart"
-        tensor = torch.tensor([10.0**rank])
-        dist.all_reduce(tensor, group=part)
-        return tensor.item(), dist.get_process_group_ranks(part)
-
-    assert on_ranks(4, work).results == [None, "apart", (1100.0, [2, 3]), (1100.0, [2, 3])]
 
 
 @pytest.mark.parametrize("static_graph", [False, True])
@@ -376,6 +208,16 @@ def test_torchs_own_ddp_trains_as_one_process_does(static_graph):
     assert torch.allclose(first, expected, rtol=0, atol=1e-12)
 
 
+def test_torchs_own_ddp_averages_sparse_gradients():
+    def work(rank):
+        module = torch.nn.Embedding(4, 2, sparse=True)
+        model = torch.nn.parallel.DistributedDataParallel(module)
+        (model(torch.tensor([rank, 3])).sum() * (rank + 1)).backward()
+        return module.weight.grad.to_dense()[:, 0].tolist()
+
+    assert on_ranks(4, work).results == [[0.25, 0.5, 0.75, (1 + 2 + 3 + 2 * 4) / 4]] * 4
+
+
 def test_torchs_own_ddp_overlaps_its_buckets_with_the_backward_pass():
     """Two buckets of 4 MB: the first travels while the second is still being computed."""
 
@@ -399,34 +241,27 @@ def test_torchs_own_ddp_overlaps_its_buckets_with_the_backward_pass():
     )
 
 
-def test_an_error_of_a_collective_comes_out_of_the_backward_pass_that_waits_for_it():
+@pytest.mark.parametrize("schedule", ["ScheduleGPipe", "Schedule1F1B"])
+def test_torchs_own_pipeline_has_the_gradients_of_one_process(schedule):
+    def layer():
+        return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()).double()
+
+    torch.manual_seed(0)
+    layers, loss = [layer() for _ in range(4)], torch.nn.functional.mse_loss
+    example, target = torch.randn(16, 8).double(), torch.zeros(16, 8).double()
+    start = [parameter.detach().clone() for one in layers for parameter in one.parameters()]
+    loss(torch.nn.Sequential(*layers)(example), target).backward()
+    expected = [[parameter.grad for parameter in one.parameters()] for one in layers]
+
     def work(rank):
-        weight = torch.ones(3, requires_grad=True)
+        mine = layer()
+        for parameter, value in zip(mine.parameters(), start[2 * rank : 2 * rank + 2], strict=True):
+            parameter.data.copy_(value)
+        stage = pipelining.PipelineStage(mine, rank, 4, torch.device("cpu"))
+        run = getattr(pipelining, schedule)(stage, 8, loss_fn=loss)
+        run.step(*([example] if rank == 0 else []), **({"target": target} if rank == 3 else {}))
+        return [parameter.grad for parameter in mine.parameters()]
 
-        def hook(parameter):
-            handle = dist.all_reduce(parameter.grad, async_op=True)
-
-            def fail():
-                raise OSError("the link is down")
-
-            handle._finish = fail
-            handle.get_future()
-
-        weight.register_post_accumulate_grad_hook(hook)
-        with pytest.raises(OSError, match="the link is down"):
-            weight.sum().backward()
-
-    on_ranks(2, work)
-
-
-@pytest.mark.parametrize(
-    ("call", "reason"),
-    [
-        (lambda: dist.all_reduce(torch.ones(1, dtype=torch.int64), op=dist.ReduceOp.AVG), "not an integer"),
-    ],
-)
-def test_what_is_not_carried_is_refused_by_name(call, reason):
-    with pytest.raises(RankError, match=reason) as caught:
-        on_ranks(2, lambda rank: call())
-
-    assert isinstance(caught.value.__cause__, NotSupportedError)
+    for grads, wanted in zip(on_ranks(4, work).results, expected, strict=True):
+        for grad, want in zip(grads, wanted, strict=True):
+            assert torch.allclose(grad, want, rtol=0, atol=1e-15)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import textwrap
 import threading
 from pathlib import Path
 
@@ -17,59 +16,44 @@ OPEN_STORE = """
 import threading
 from datetime import timedelta
 import torch.distributed as dist
+import collectives.transports.background as background
 from collectives.transports.background import ENDING, start_aside
+from collectives.transports.watchdog import Watchdog
 
 store = dist.TCPStore("127.0.0.1", 0, 1, is_master=True, timeout=timedelta(seconds=60))
+asks = threading.Event()
+"""
+ASKS_ALL_THE_TIME = """
+def ask():
+    while not ENDING.is_set():
+        store.check(["failed"])
+        asks.set()
+
+start_aside(ask, "asking")
+asks.wait()
+"""
+WAITS_FOR_LONG = """
+background._SECONDS = 0.1
+other = dist.TCPStore("127.0.0.1", store.port, is_master=False)
+start_aside(lambda: store.get("awaited"), "waiting", lambda: other.set("awaited", "now"))
+"""
+WAITS_UNDER_A_WATCHDOG = """
+def ask():
+    asks.set()
+    store.wait(["failed"], timedelta(seconds=0.5))
+
+watchdog = Watchdog(ask, lambda: None, interval=1e-6)
+watchdog.__enter__()  # and the process ends within this wait
+asks.wait()
 """
 
 
-def run(script: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", OPEN_STORE + textwrap.dedent(script)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
 @pytest.mark.costly
-def test_a_process_ends_well_while_a_thread_asks_the_store() -> None:
-    ended = run("""
-        def ask():
-            while not ENDING.is_set():
-                store.check(["failed"])
-                has_asked.set()
-
-        has_asked = threading.Event()
-        start_aside(ask, "asking")
-        has_asked.wait()
-    """)
-
-    assert ended.returncode == 0, ended.stderr
-
-
-@pytest.mark.costly
-def test_a_thread_that_waits_for_long_is_released() -> None:
-    ended = run("""
-        import collectives.transports.background as background
-        background._SECONDS = 0.1
-        other = dist.TCPStore("127.0.0.1", store.port, is_master=False)
-        start_aside(lambda: store.get("awaited"), "waiting", lambda: other.set("awaited", "now"))
-    """)
-
-    assert ended.returncode == 0, ended.stderr
-
-
-@pytest.mark.costly
-def test_a_wait_that_was_watched_lets_the_process_end() -> None:
-    ended = run("""
-        from collectives.transports.watchdog import Watchdog
-
-        def ask():
-            asks.set()
-            store.wait(["failed"], timedelta(seconds=0.5))
-
-        asks = threading.Event()
-        watchdog = Watchdog(ask, lambda: None, interval=1e-6)
-        watchdog.__enter__()  # and the process ends within this wait
-        asks.wait()
-    """)
+@pytest.mark.parametrize("thread", [ASKS_ALL_THE_TIME, WAITS_FOR_LONG, WAITS_UNDER_A_WATCHDOG])
+def test_a_process_ends_well_while_a_thread_is_at_the_store(thread: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", OPEN_STORE + thread], capture_output=True, text=True, check=False
+    )
 
     assert ended.returncode == 0, ended.stderr
 

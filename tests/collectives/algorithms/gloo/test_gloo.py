@@ -5,16 +5,15 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from collectives import NotSupportedError, Send, resolve_algorithm, simulate, verify
+from collectives import Send, simulate
 from collectives.algorithms import NATIVE_ALGORITHMS
 from collectives.algorithms.gloo.all_to_all import gloo_all_to_all
 from collectives.algorithms.gloo.ring import gloo_ring, gloo_ring_reduce
 from collectives.algorithms.gloo.tree import gloo_tree_broadcast
 from collectives.program.chunking import Chunking
 from sim import Topology
+from tests.collectives.sends import sends
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -34,13 +33,9 @@ EXCHANGED = {
 def exchanged(algorithm, world_size, nbytes):
     chunking = Chunking.of(algorithm, world_size, nbytes, 1)
     sent = {}
-    for rank in range(world_size):
-        for step in algorithm.steps(rank, world_size):
-            for operation in step:
-                if isinstance(operation, Send):
-                    pair = rank, operation.peer
-                    moved = chunking.nbytes(operation.chunk, operation.num_chunks)
-                    sent[pair] = sent.get(pair, 0) + moved
+    for rank, _, send in sends(algorithm, world_size):
+        pair = rank, send.peer
+        sent[pair] = sent.get(pair, 0) + chunking.nbytes(send.chunk, send.num_chunks)
     return {pair: moved / nbytes for pair, moved in sorted(sent.items())}
 
 
@@ -61,24 +56,6 @@ def test_a_reduce_of_large_buffers_passes_on_more_than_is_needed_as_under_torch(
     assert sent == {(0, 1): 0.25, (0, 3): 0.875, (1, 0): 0.875, (2, 1): 1.125, (3, 1): 0.25, (3, 2): 0.875}
 
 
-@given(
-    native=st.sampled_from(NATIVE_ALGORITHMS),
-    world_size=st.integers(1, 9),
-    segments=st.integers(2, 5),
-    root=st.integers(0, 8),
-)
-def test_all_are_proved_with_any_number_of_segments_and_any_root(native, world_size, segments, root):
-    if "segments" in native.parameter_names():
-        native = native.with_parameters(segments=segments)
-
-    verify(native, world_size, root=root % world_size)
-
-
-def test_fewer_than_two_segments_are_refused():
-    with pytest.raises(NotSupportedError, match="segments must be from 2 to 1048576, got 1"):
-        verify(resolve_algorithm("gloo_ring:segments=1"), 4)
-
-
 @pytest.mark.parametrize("world_size", [2, 4, 7])
 def test_gloo_s_ring_takes_as_long_as_ours_on_a_switch(world_size):
     switch = Topology.switch(num_ranks=world_size, bandwidth="10Gbps", latency="5us")
@@ -90,21 +67,10 @@ def test_gloo_s_ring_takes_as_long_as_ours_on_a_switch(world_size):
 
 
 def test_a_rank_of_the_tree_serves_its_nearest_child_first():
-    served = [
-        operation.peer
-        for step in gloo_tree_broadcast.steps(0, 9)
-        for operation in step
-        if isinstance(operation, Send)
-    ]
+    served = [send.peer for _, _, send in sends(gloo_tree_broadcast, 9, [0])]
 
     assert served == [1, 2, 4, 8]
     assert all(later == 2 * earlier for earlier, later in pairwise(served))
-
-
-@pytest.mark.costly
-@pytest.mark.parametrize("world_size", range(1, 10))
-def test_it_is_an_all_to_all(world_size):
-    verify(gloo_all_to_all, world_size)
 
 
 @pytest.mark.parametrize("world_size", [2, 4, 5, 8])

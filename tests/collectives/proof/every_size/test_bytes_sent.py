@@ -42,10 +42,13 @@ COUNTED = [
     ("halving_doubling", "reduce_scatter"),
 ]
 COUNTED_SLOWLY = [
-    ("double_binary_tree", "all_reduce"),
-    ("bruck", "all_to_all"),
-    ("pat", "all_gather"),
-    ("pat", "reduce_scatter"),
+    pytest.param(*own, marks=pytest.mark.slow)
+    for own in (
+        ("double_binary_tree", "all_reduce"),
+        ("bruck", "all_to_all"),
+        ("pat", "all_gather"),
+        ("pat", "reduce_scatter"),
+    )
 ]
 
 ROOTED = ("reduce", "gather", "scatter")
@@ -91,19 +94,8 @@ class OffByOne(Ratio):
         return share and (share[0], share[1] + share[0] * self.off * HUNDRED)
 
 
-@pytest.mark.parametrize(("name", "collective"), COUNTED)
+@pytest.mark.parametrize(("name", "collective"), [*COUNTED, *COUNTED_SLOWLY])
 def test_the_bytes_of_the_busiest_rank_are_those_declared(
-    name: str, collective: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scope, wrong = judged(resolve_algorithm(name, collective), monkeypatch)
-
-    assert (scope.sizes, scope.with_bytes) == ("every size", True)
-    assert wrong == {-1: False, 1: False}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "collective"), COUNTED_SLOWLY)
-def test_bytes_that_take_longer_to_prove_are_those_declared(
     name: str, collective: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scope, wrong = judged(resolve_algorithm(name, collective), monkeypatch)

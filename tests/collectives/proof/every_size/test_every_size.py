@@ -2,77 +2,27 @@
 
 from __future__ import annotations
 
-import random
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from importlib import import_module
 from itertools import product
 from typing import Any
 
 import pytest
 
-from collectives import NotSupportedError, ProgramError, Recv, Send, algorithm, resolve_algorithm, verify
-from collectives.algorithms import ALGORITHMS
-from collectives.program import Algorithm, Cost
+from collectives import Recv, Send, algorithm, resolve_algorithm, verify
+from collectives.program import Algorithm, Cost, Step
 from collectives.program.contracts import CONTRACTS, Part, Place
-from tests.collectives.proof.every_size.mutants import mutants
 
+HIERARCHICAL = import_module("collectives.algorithms.hierarchical")
 z3 = pytest.importorskip("z3", reason="proofs for every size need z3")
 
 from collectives.proof.every_size import NotProvedError, prove_every_size  # noqa: E402
 from collectives.proof.every_size.demands import AFTER, BEFORE, EQUAL_PARTS, Held, in_parts  # noqa: E402
+from collectives.proof.every_size.linear import Linear  # noqa: E402
 from collectives.proof.every_size.powers import ROOT  # noqa: E402
-
-PROVED = {"bruck", "chain", "direct", "double_binary_tree", "naive", "one_shot", "ring"}
-SHIPPED = [own for own in ALGORITHMS if own.name in PROVED]
-FEW = 3
-"""Mutants of each program that are tried where all of them would take too long."""
-
-
-def names(shipped: Algorithm) -> str:
-    return f"{shipped.collective}-{shipped.name}"
-
-
-def is_wrong(mutant: Algorithm) -> bool:
-    """Return whether *mutant* is wrong, or refuses, for some number of ranks up to 16."""
-    for world_size in range(2, 17):
-        try:
-            verify(mutant, world_size)
-        except (ProgramError, NotSupportedError):
-            return True
-    return False
-
-
-def is_proved(mutant: Algorithm) -> bool:
-    try:
-        prove_every_size(mutant)
-    except NotProvedError:
-        return False
-    return True
-
-
-def judge(tried: list[tuple[str, Algorithm]]) -> None:
-    for what, mutant in tried:
-        if is_wrong(mutant):
-            assert not is_proved(mutant), f"proved, but wrong: {what}"
-
-
-@pytest.mark.parametrize("shipped", SHIPPED, ids=names)
-def test_no_program_with_a_slip_is_proved(shipped: Algorithm) -> None:
-    found = list(mutants(shipped))
-    judge(random.Random(names(shipped)).sample(found, min(FEW, len(found))))
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("shipped", SHIPPED, ids=names)
-def test_no_program_with_any_slip_is_proved(shipped: Algorithm) -> None:
-    judge(list(mutants(shipped)))
-
-
-def test_the_invariant_of_another_program_proves_nothing() -> None:
-    naive, ring = resolve_algorithm("naive"), resolve_algorithm("ring")
-    with pytest.raises(NotProvedError, match="not proved: row 0: the invariant holds at first"):
-        prove_every_size(replace(naive, name="ring", chunks_for=ring.chunks_for))
+from collectives.proof.every_size.symbols import Assumptions, minimum  # noqa: E402
 
 
 @algorithm(collective="all_gather")
@@ -85,52 +35,10 @@ def right_up_to_seventy(rank: int, world_size: int) -> Any:
     yield tuple(step)
 
 
-def test_a_program_that_goes_wrong_with_many_ranks_is_refuted() -> None:
-    verify(right_up_to_seventy, 64)
-    with pytest.raises(NotProvedError, match="right_up_to_seventy, all_gather, every size: not proved: "):
-        prove_every_size(right_up_to_seventy)
-
-
 @algorithm(collective="gather")
 def always_to_rank_0(rank: int, world_size: int, *, root: int = 0) -> Any:
     sources = range(1, world_size)
     yield Send(0, rank, when=rank != 0), *(Recv(source, source, when=rank == 0) for source in sources)
-
-
-def test_a_program_that_serves_one_root_only_is_refuted() -> None:
-    verify(always_to_rank_0, 8)
-    with pytest.raises(NotProvedError, match="the end: everything is filled"):
-        prove_every_size(always_to_rank_0)
-
-
-@pytest.mark.parametrize("collective", BEFORE)
-def test_what_is_demanded_is_the_contract(collective: str) -> None:
-    for world_size, number, last in product((2, 3), (1, 2), (False, True)):
-        root = last * (world_size - 1)
-        parts = collective in EQUAL_PARTS
-        num_chunks = number * world_size if parts else number
-        for rank, chunk in product(range(world_size), range(num_chunks)):
-            place = Place(rank, chunk, world_size, num_chunks, root)
-            contract = CONTRACTS[collective]
-            for demand, held in ((contract.before, BEFORE), (contract.after, AFTER)):
-                demanded = in_parts(held[collective], number) if parts else held[collective]
-                assert part_of(demanded, place) == demand(place)
-
-
-def part_of(held: Held, place: Place) -> Part | None:
-    def so(claim: Any) -> bool:
-        return z3.is_true(z3.simplify(z3.substitute(claim, (ROOT, z3.IntVal(place.root)))))
-
-    numbers = z3.IntVal(place.rank), z3.IntVal(place.chunk)
-    if not so(held.filled(*numbers)):
-        return None
-    contributions = [
-        (q, j)
-        for q, j in product(range(place.world_size), range(place.num_chunks))
-        if so(held.holds(*numbers, z3.IntVal(q), z3.IntVal(j)))
-    ]
-    (chunk,) = {j for _, j in contributions}
-    return Part(sum(1 << q for q, _ in contributions), chunk)
 
 
 def carrying(rank: int, world_size: int) -> Any:
@@ -149,12 +57,6 @@ def carrying_in_a_branch(rank: int, world_size: int) -> Any:
         yield (Send((rank + 1) % world_size, chunk),)
 
 
-@pytest.mark.parametrize("program", [carrying, carrying_in_a_branch])
-def test_a_loop_that_carries_something_on_is_not_read(program: Any) -> None:
-    with pytest.raises(NotProvedError, match=r"a loop carries (turns|chunk) on"):
-        prove_every_size(replace(resolve_algorithm("ring"), program=program))
-
-
 def steps_one_by_one(world_size: int) -> Cost:
     total = 0
     for _ in range(world_size - 1):
@@ -162,6 +64,92 @@ def steps_one_by_one(world_size: int) -> Cost:
     return Cost(total, Fraction(1))
 
 
-def test_a_declared_cost_whose_loop_carries_something_on_is_not_read() -> None:
-    with pytest.raises(NotProvedError, match="a loop carries total on"):
-        prove_every_size(replace(resolve_algorithm("ring", "all_gather"), declared_cost=steps_one_by_one))
+@pytest.mark.parametrize(
+    ("program", "right_for", "said"),
+    [
+        (
+            replace(resolve_algorithm("naive"), name="ring", chunks_for=resolve_algorithm("ring").chunks_for),
+            None,
+            "not proved: row 0: the invariant holds at first",
+        ),
+        (right_up_to_seventy, 64, "right_up_to_seventy, all_gather, every size: not proved: "),
+        (always_to_rank_0, 8, "the end: everything is filled"),
+        (replace(resolve_algorithm("ring"), program=carrying), None, "a loop carries turns on"),
+        (replace(resolve_algorithm("ring"), program=carrying_in_a_branch), None, "a loop carries chunk on"),
+        (
+            replace(resolve_algorithm("ring", "all_gather"), declared_cost=steps_one_by_one),
+            None,
+            "a loop carries total on",
+        ),
+    ],
+)
+def test_what_is_wrong_or_cannot_be_read_is_not_proved(
+    program: Algorithm, right_for: int | None, said: str
+) -> None:
+    if right_for is not None:
+        verify(program, right_for)
+    with pytest.raises(NotProvedError, match=said):
+        prove_every_size(program)
+
+
+def part_of(held: Held, place: Place) -> Part | None:
+    def so(claim: Any) -> bool:
+        return z3.is_true(z3.simplify(z3.substitute(claim, (ROOT, z3.IntVal(place.root)))))
+
+    numbers = z3.IntVal(place.rank), z3.IntVal(place.chunk)
+    if not so(held.filled(*numbers)):
+        return None
+    contributions = [
+        (q, j)
+        for q, j in product(range(place.world_size), range(place.num_chunks))
+        if so(held.holds(*numbers, z3.IntVal(q), z3.IntVal(j)))
+    ]
+    (chunk,) = {j for _, j in contributions}
+    return Part(sum(1 << q for q, _ in contributions), chunk)
+
+
+@pytest.mark.parametrize("collective", BEFORE)
+def test_what_is_demanded_is_the_contract(collective: str) -> None:
+    for world_size, number, last in product((2, 3), (1, 2), (False, True)):
+        root = last * (world_size - 1)
+        parts = collective in EQUAL_PARTS
+        num_chunks = number * world_size if parts else number
+        for rank, chunk in product(range(world_size), range(num_chunks)):
+            place = Place(rank, chunk, world_size, num_chunks, root)
+            contract = CONTRACTS[collective]
+            for demand, held in ((contract.before, BEFORE), (contract.after, AFTER)):
+                demanded = in_parts(held[collective], number) if parts else held[collective]
+                assert part_of(demanded, place) == demand(place)
+
+
+def test_a_part_that_is_given_the_wrong_chunks_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    embed = HIERARCHICAL.embed
+
+    def from_the_first_chunk(*part: Any, first_chunk: int, **named: Any) -> Iterator[Step]:
+        return embed(*part, first_chunk=0, **named)
+
+    monkeypatch.setattr(HIERARCHICAL, "embed", from_the_first_chunk)
+    with pytest.raises(NotProvedError, match="hierarchical, all_reduce, every size: "):
+        prove_every_size(resolve_algorithm("hierarchical"))
+
+
+def test_steps_that_are_too_many_from_nine_ranks_on_are_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_steps = HIERARCHICAL._num_steps
+
+    def more_from_nine_on(part: Algorithm, world_size: int) -> Any:
+        return num_steps(part, world_size) + minimum(world_size, 9) - minimum(world_size, 8)
+
+    monkeypatch.setattr(HIERARCHICAL, "_num_steps", more_from_nine_on)
+    verify(resolve_algorithm("hierarchical:ranks_per_node=4"), 16)
+    with pytest.raises(NotProvedError, match="not proved: its declared number of steps is that of its parts"):
+        prove_every_size(resolve_algorithm("hierarchical"))
+
+
+def test_products_are_told_to_the_solver_as_they_are() -> None:
+    place, size, share, chunk = z3.Ints("place size share chunk")
+    bounds = [place >= 0, place < size, share >= 1, chunk >= place * share]
+    facts = Assumptions(*bounds, products=True)
+    inside = z3.Implies(chunk < (place + 1) * share, chunk < size * share)
+    assert facts.imply(inside)
+    assert not facts.imply(chunk < size * share)
+    assert Linear().of([place < size]) == [place < size]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -51,39 +52,32 @@ def tables_of(own: SymbolicTree, tree: Tree, num_ranks: int) -> list[Any]:
             below.add((above, rank))
         if tree.parent[rank] < 0:
             facts.append(own.head == rank)
-    return facts + [
-        own.below(rank, other) == ((rank, other) in below)
-        for rank in range(num_ranks)
-        for other in range(num_ranks)
-    ]
+    ranks = range(num_ranks)
+    return facts + [own.below(rank, other) == ((rank, other) in below) for rank in ranks for other in ranks]
 
 
-@pytest.mark.parametrize("root", [None, 0])
-@pytest.mark.parametrize("num_ranks", [2, 3, 4, 7, 9])
+def for_all_ranks(axiom: Any, num_ranks: int) -> list[Any]:
+    """Return *axiom* for every choice of the ranks that it speaks of."""
+    number = axiom.num_vars() if z3.is_quantifier(axiom) else 0
+    if not number:
+        return [axiom]
+    choices = product(map(z3.IntVal, range(num_ranks)), repeat=number)
+    return [z3.substitute_vars(axiom.body(), *reversed(choice)) for choice in choices]
+
+
+@pytest.mark.parametrize("root", [None, 0, 1])
+@pytest.mark.parametrize("num_ranks", [2, 3, 4, 5, 7, 8, 9])
 def test_what_is_known_of_trees_is_so(num_ranks: int, root: int | None) -> None:
-    levels = (num_ranks if root is None else num_ranks - 1).bit_length()
-    for own, tree in zip(TREES, two_trees(num_ranks, root), strict=True):
-        known = own.knowledge(num_ranks, levels - (root is None))
-        solver = z3.Solver()
-        solver.add(*tables_of(own, tree, num_ranks))
-        for axiom in known:
-            variables = [z3.IntVal(0)] * axiom.num_vars()
-            for number in range(num_ranks ** len(variables)):
-                at = [z3.IntVal(number // num_ranks**n % num_ranks) for n in range(len(variables))]
-                solver.add(z3.substitute_vars(axiom.body(), *at))
-        assert solver.check() == z3.sat
-
-
-@pytest.mark.parametrize("root", [None, 1])
-@pytest.mark.parametrize("num_ranks", [2, 3, 4, 5, 6, 8])
-def test_what_is_known_of_both_trees_is_so(num_ranks: int, root: int | None) -> None:
+    trees = two_trees(num_ranks, root)
     solver = z3.Solver()
-    for own, tree in zip(TREES, two_trees(num_ranks, root), strict=True):
+    levels = (num_ranks if root is None else num_ranks - 1).bit_length() - (root is None)
+    for own, tree in zip(TREES, trees, strict=True):
         solver.add(*tables_of(own, tree, num_ranks))
+        for axiom in own.knowledge(num_ranks, levels) if root != 1 else ():  # which has the root as rank 0
+            solver.add(*for_all_ranks(axiom, num_ranks))
     for axiom in known_of_both(z3.IntVal(num_ranks), None if root is None else z3.IntVal(root)):
-        ranks = range(num_ranks) if z3.is_quantifier(axiom) else ()
-        solver.add(*(z3.substitute_vars(axiom.body(), z3.IntVal(rank)) for rank in ranks))
-        solver.add(*(() if z3.is_quantifier(axiom) else (axiom,)))
+        solver.add(*for_all_ranks(axiom, num_ranks))
+
     assert solver.check() == z3.sat
 
 

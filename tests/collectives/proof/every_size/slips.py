@@ -1,4 +1,4 @@
-"""Programs with one slip in their source, as a hand makes it: another constant, sign, bound or kind."""
+"""Functions with one slip in their source, as a hand makes it: another constant, sign, bound or kind."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ import inspect
 import linecache
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import replace
 from itertools import count
 from textwrap import dedent
 from typing import Any
-
-from collectives.program import Algorithm
 
 _SWAPPED = {
     ast.Add: ast.Sub,
@@ -24,13 +21,6 @@ _SWAPPED = {
 }
 _OTHER_KIND = {"Recv": "RecvReduce", "RecvReduce": "Recv", "Copy": "Reduce", "Reduce": "Copy"}
 _NUMBER = count()
-
-
-def mutants(algorithm: Algorithm) -> Iterator[tuple[str, Algorithm]]:
-    """Yield *algorithm* with each slip in the source of its program: what it says now, and the mutant."""
-    for what, program in slips(inspect.unwrap(algorithm.program)):
-        changed = replace(algorithm, name="mutant", program=program, declared_cost=None)
-        yield f"{algorithm} {algorithm.collective}: {what}", changed
 
 
 def slips(function: Callable[..., Any]) -> Iterator[tuple[str, Callable[..., Any]]]:
