@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from collectives.virtual import Roofline, run
+from collectives.virtual.gpu.values import value_of
 from tests.collectives.virtual.gpu.memory_cases import (
     ACTIVATION,
     BATCH,
@@ -77,3 +83,21 @@ def test_mixed_precision_of_fsdp_gathers_in_sixteen_bits() -> None:
         assert torch.cuda.max_memory_allocated() <= shards + 6 * sixteen + 4 * ACTIVATION
 
     memory_of(script, 4, fake=True)
+
+
+@pytest.mark.parametrize("compute", [None, Roofline("h100")], ids=["no model", "h100"])
+def test_what_is_gathered_and_freed_takes_no_memory_of_the_host(compute: Roofline | None) -> None:
+    def work(rank: int) -> tuple[int, int]:
+        dist.init_process_group("nccl")
+        model: Any = fully_shard(nn.Linear(8, 8, bias=False).cuda())
+        sizes = []
+        for reshards in (False, True):
+            model.set_reshard_after_backward(reshards)
+            model(torch.ones(1, 8, device="cuda")).sum().backward()
+            [parameter] = model._get_fsdp_state()._fsdp_param_group.fsdp_params
+            [whole] = parameter.all_gather_outputs
+            value: Any = value_of(whole)
+            sizes.append(value.untyped_storage().nbytes())
+        return sizes[0], sizes[1]
+
+    assert run(work, 2, "dgx-h100", compute=compute).results == [(256, 0)] * 2
