@@ -16,11 +16,13 @@ from torch.distributed.fsdp import fully_shard
 from collectives.virtual import run
 from collectives.virtual.computation import Roofline
 from collectives.virtual.streams import Gpu
+from collectives.virtual.streams.played import Cause, Played
 from sim.cluster import Cluster
 from sim.hardware import Device
 from sim.topology.description import load_network
 from sim.trace import Trace
 from sim.units import SECOND
+from tests.collectives.virtual.clusters import rank_thread
 
 RANKS = 4
 LAYERS = 4
@@ -47,24 +49,52 @@ class Meeting:
             through(ranks)
 
 
-def ends_of(num_ranks: int, body: Any) -> list[int]:
-    """Return when each of *num_ranks* ends that runs ``body(gpu, rank, meeting)`` on a GPU."""
+def played(num_ranks: int, body: Any, host_ps: int = 0) -> list[Played]:
+    """Return what is played on GPUs of *num_ranks* on which ``body(gpu, rank, meeting)`` runs."""
     cluster = Cluster(load_network("switch-100g").topology(num_ranks))
     meetings: dict[Any, Meeting] = {}
 
     def meeting(key: Any, duration_ps: int, ranks: int) -> Meeting:
         return meetings.setdefault(key, Meeting(cluster, duration_ps, ranks))
 
-    def of_rank(rank: int) -> int:
-        rank_thread = Cluster.current()
-        assert rank_thread is not None
-        gpu = Gpu(rank_thread, Device("gpu", {}, SECOND, kind="gpu"))
+    def of_rank(rank: int) -> Played:
+        gpu = Gpu(rank_thread(), Device("gpu", {}, SECOND, kind="gpu", host_overhead_ps=host_ps))
         body(gpu, rank, meeting)
-        end_ps = gpu.finish().end_ps
-        assert end_ps is not None
-        return end_ps
+        return gpu.finish()
 
     return cluster.run(of_rank)
+
+
+def ends_of(num_ranks: int, body: Any) -> list[int | None]:
+    return [own.end_ps for own in played(num_ranks, body)]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "end", "idle"),
+    [(10, 4 + 100 * 10, 4), (3, 100 * 4 + 3, 4 + 99 * 1)],
+    ids=["bound by the device", "bound by the host"],
+)
+def test_a_loop_is_bound_by_the_longer_of_kernel_and_launch(kernel: int, end: int, idle: int) -> None:
+    def body(gpu: Gpu, rank: int, meeting: Any) -> None:
+        for _ in range(100):
+            gpu.launch("mm", kernel)
+
+    (own,) = played(1, body, host_ps=4)
+
+    assert (own.end_ps, own.busy_ps, own.host_idle_ps) == (end, 100 * kernel, idle)
+
+
+def test_a_call_runs_beside_computation_and_its_rest_is_exposed() -> None:
+    def body(gpu: Gpu, rank: int, meeting: Any) -> None:
+        gpu.launch("first", 10)
+        event = gpu.call("lane", meeting("call", 50, 2), "all_reduce", "world")
+        gpu.launch("second", 20)
+        event.wait()
+        gpu.launch("third", 10)
+
+    for own in played(2, body, host_ps=1):
+        assert (own.end_ps, own.busy_ps) == (1 + 10 + 50 + 10, 40)
+        assert own.exposed == {Cause("all_reduce", "world"): 30}
 
 
 @settings(max_examples=20, deadline=None)
@@ -96,23 +126,22 @@ def test_a_pipeline_has_a_bubble_of_all_other_stages(stages: int, micro_batches:
     forward, backward = 10, 20
 
     def body(gpu: Gpu, rank: int, meeting: Any) -> None:
-        def passed(what: Any, source: int, destination: int) -> None:
+        def passed(number: int, source: int, destination: int) -> Any:
             lane = source, destination
-            gpu.call(lane, meeting((what, lane), 0, 2), "message", "").wait()
+            return gpu.call(lane, meeting((number, lane), 0, 2), "message", "")
 
         for number in range(micro_batches):
             if rank > 0:
-                passed(number, rank - 1, rank)
+                passed(number, rank - 1, rank).wait()
             gpu.launch("forward", forward)
             if rank < stages - 1:
-                sent = gpu.call((rank, rank + 1), meeting((number, (rank, rank + 1)), 0, 2), "message", "")
-                del sent
+                passed(number, rank, rank + 1)
         for number in range(micro_batches):
             if rank < stages - 1:
-                passed(number, rank + 1, rank)
+                passed(number, rank + 1, rank).wait()
             gpu.launch("backward", backward)
             if rank > 0:
-                gpu.call((rank, rank - 1), meeting((number, (rank, rank - 1)), 0, 2), "message", "")
+                passed(number, rank, rank - 1)
 
     assert max(ends_of(stages, body)) == (micro_batches + stages - 1) * (forward + backward)
 
